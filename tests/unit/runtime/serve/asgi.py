@@ -7,7 +7,9 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+AnyApp = TypeVar("AnyApp", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ async def post(
 
 
 @asynccontextmanager
-async def started(app: Callable[..., Any]) -> AsyncIterator[None]:
+async def started(app: AnyApp) -> AsyncIterator[AnyApp]:
     """The application between its startup and its shutdown."""
     toward: asyncio.Queue[dict[str, str]] = asyncio.Queue()
     back: asyncio.Queue[dict[str, str]] = asyncio.Queue()
@@ -84,7 +86,7 @@ async def started(app: Callable[..., Any]) -> AsyncIterator[None]:
     await toward.put({"type": "lifespan.startup"})
     assert (await back.get())["type"] == "lifespan.startup.complete"
     try:
-        yield
+        yield app
     finally:
         await toward.put({"type": "lifespan.shutdown"})
         assert (await back.get())["type"] == "lifespan.shutdown.complete"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,103 +17,61 @@ from tiny_model import write_model_folder
 from edgepack_runtime.errors import StageFailedError, UsageError
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.serve import app as application
-from edgepack_runtime.serve import logs
 from edgepack_runtime.serve.middleware import Middleware
-from edgepack_runtime.serve.settings import Settings
 
 TOKEN = "0123456789abcdef0123"
-Test = Callable[[Middleware], Awaitable[None]]
-
-
-@pytest.fixture
-def log() -> io.StringIO:
-    return io.StringIO()
-
-
-@pytest.fixture
-def served(tmp_path: Path, log: io.StringIO) -> Callable[..., None]:
-    """Run a test against a model folder: `served(test, settings..., model=fields of ModelConfig)`."""
-
-    def serve(test: Test, *, model: dict[str, Any] | None = None, **changes: Any) -> None:
-        folder = write_model_folder(tmp_path / "hotel", **(model or {}))
-        settings = Settings(model=folder, log_level="debug", **changes)
-
-        async def main() -> None:
-            app = application.application(settings, logs.configure("debug", log))
-            async with started(app):
-                await test(app)
-
-        asyncio.run(main())
-
-    return serve
+MakeApp = Callable[..., Middleware]
 
 
 def refused(answer: Answer, status: int, code: str) -> dict[str, Any]:
-    """The error object of a error, which is as it should be."""
+    """The error object of an answer with this status and code."""
     assert (answer.status, answer.json()["error"]["code"]) == (status, code)
     assert answer.json()["error"]["request_id"] == answer.headers["x-request-id"]
     error: dict[str, Any] = answer.json()["error"]
     return error
 
 
-def test_a_long_text_is_read_in_windows_where_that_is_asked_for(served: Callable[..., None]) -> None:
+async def test_the_server_reads_a_long_text_in_windows_where_that_is_asked_for(make_app: MakeApp) -> None:
     text = "很" * 20 + "好" * 20  # 16 tokens are read of it, or all
-
-    async def label(app: Middleware) -> str:
-        return str((await post(app, "/predict", {"text": text})).json()["label"])
-
-    async def cut(app: Middleware) -> None:
-        assert await label(app) == "bad"
-
-    async def whole(app: Middleware) -> None:
-        assert await label(app) == "good"
-
-    served(cut)
-    served(whole, long="windows")
+    for long, label in (("truncate", "bad"), ("windows", "good")):
+        async with started(make_app(long=long)) as app:
+            assert (await post(app, "/predict", {"text": text})).json()["label"] == label
 
 
-def test_one_text_gets_what_predict_prints(served: Callable[..., None]) -> None:
-    async def test(app: Middleware) -> None:
-        answer = await post(app, "/predict", {"text": "店很好"})
-        assert answer.status == 200
-        assert answer.json() == {"label": "good", "score": pytest.approx(0.952574, abs=1e-5)}
-        assert set(answer.headers) >= {"server-timing", "x-request-id", "x-content-type-options", "cache-control"}
-        assert [part.split(";")[0] for part in answer.headers["server-timing"].split(", ")] == [
-            "queue", "tokenize", "run", "post", "batch",
-        ]  # fmt: skip
-        scored = await post(app, "/predict", {"text": "店很好", "scores": True})
-        assert set(scored.json()["scores"]) == {"bad", "good"}
-
-    served(test)
+async def test_one_text_gets_what_predict_prints(app: Middleware) -> None:
+    answer = await post(app, "/predict", {"text": "店很好"})
+    assert answer.status == 200
+    assert answer.json() == {"label": "good", "score": pytest.approx(0.952574, abs=1e-5)}
+    assert set(answer.headers) >= {"server-timing", "x-request-id", "x-content-type-options", "cache-control"}
+    assert [part.split(";")[0] for part in answer.headers["server-timing"].split(", ")] == [
+        "queue", "tokenize", "run", "post", "batch",
+    ]  # fmt: skip
+    scored = await post(app, "/predict", {"text": "店很好", "scores": True})
+    assert set(scored.json()["scores"]) == {"bad", "good"}
 
 
-def test_several_texts_are_answered_in_order(served: Callable[..., None]) -> None:
-    async def test(app: Middleware) -> None:
-        answer = await post(app, "/predict", {"texts": ["好", "差", "好"]})
-        assert [entry["label"] for entry in answer.json()["predictions"]] == ["good", "bad", "good"]
-        one = await post(app, "/predict", {"texts": ["好"]})
-        assert len(one.json()["predictions"]) == 1
-
-    served(test)
+async def test_several_texts_are_answered_in_order(app: Middleware) -> None:
+    answer = await post(app, "/predict", {"texts": ["好", "差", "好"]})
+    assert [entry["label"] for entry in answer.json()["predictions"]] == ["good", "bad", "good"]
+    one = await post(app, "/predict", {"texts": ["好"]})
+    assert len(one.json()["predictions"]) == 1
 
 
-def test_pairs_labels_and_spans(served: Callable[..., None]) -> None:
-    async def pairs(app: Middleware) -> None:
+async def test_the_server_answers_for_pairs_several_labels_and_spans(make_app: MakeApp) -> None:
+    async with started(make_app(model={"task": "text-pair-classification"})) as app:
         assert (await post(app, "/predict", {"text": "好", "text_pair": "差"})).json()["label"] == "good"
         assert (await post(app, "/predict", {"texts": [["差", "好"]]})).json()["predictions"][0]["label"] == "bad"
         refused(await post(app, "/predict", {"text": "好"}), 422, "unprocessable")
-
-    async def labels(app: Middleware) -> None:
+    async with started(make_app(model={"multi_label": True})) as app:
         answer = await post(app, "/predict", {"text": "好", "scores": True})
         assert answer.json()["labels"] == ["good"]
-
-    async def spans(app: Middleware) -> None:
+    async with started(make_app(model={"task": "token-classification"})) as app:
         (span,) = (await post(app, "/predict", {"text": "好店"})).json()["spans"]
         assert (span["start"], span["end"], span["label"], span["text"]) == (1, 2, "place", "店")
-
-    served(pairs, model={"task": "text-pair-classification"})
-    served(labels, model={"multi_label": True})
-    served(spans, model={"task": "token-classification"})
+        # half of a pair of surrogates goes back as it came
+        answer = await ask(app, "POST", "/predict", b'{"text": "\\ud800\xe5\xba\x97"}', content_type="application/json")
+        assert answer.status == 200
+        assert answer.json()["spans"][0]["label"] == "place"
 
 
 @pytest.mark.parametrize(
@@ -136,28 +93,19 @@ def test_pairs_labels_and_spans(served: Callable[..., None]) -> None:
         ({"text": "a", "scores": 1}, "`scores` is true or false"),
     ],
 )
-def test_what_makes_no_sense_is_422(served: Callable[..., None], document: Any, words: str) -> None:
-    async def test(app: Middleware) -> None:
-        assert words in refused(await post(app, "/predict", document), 422, "unprocessable")["message"]
-
-    served(test)
+async def test_the_server_refuses_a_senseless_request_with_422(app: Middleware, document: Any, words: str) -> None:
+    assert words in refused(await post(app, "/predict", document), 422, "unprocessable")["message"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"text": "a"} x', b"[" * 60_000])
-def test_what_is_no_json_is_400(served: Callable[..., None], body: bytes) -> None:
-    async def test(app: Middleware) -> None:
-        refused(await ask(app, "POST", "/predict", body, content_type="application/json"), 400, "malformed")
-
-    served(test)
+async def test_the_server_refuses_what_is_no_json_with_400(app: Middleware, body: bytes) -> None:
+    refused(await ask(app, "POST", "/predict", body, content_type="application/json"), 400, "malformed")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/octet-stream", ""])
-def test_the_content_type_does_not_matter(served: Callable[..., None], kind: str) -> None:
-    async def test(app: Middleware) -> None:
-        assert (await ask(app, "POST", "/predict", '{"text": "好"}'.encode(), content_type=kind)).status == 200
-        assert (await ask(app, "POST", "/predict", '{"text": "好"}'.encode())).status == 200
-
-    served(test)
+async def test_the_content_type_does_not_matter(app: Middleware, kind: str) -> None:
+    assert (await ask(app, "POST", "/predict", '{"text": "好"}'.encode(), content_type=kind)).status == 200
+    assert (await ask(app, "POST", "/predict", '{"text": "好"}'.encode())).status == 200
 
 
 @pytest.mark.parametrize(
@@ -170,35 +118,18 @@ def test_the_content_type_does_not_matter(served: Callable[..., None], kind: str
         {"origin": "null"},
     ],
 )
-def test_a_browser_cannot_ask_for_a_page_of_another_origin(
-    served: Callable[..., None], headers: dict[str, str]
-) -> None:
-    async def test(app: Middleware) -> None:
-        answer = await post(app, "/predict", {"text": "好"}, **headers)
-        refused(answer, 403, "cross_origin")
-        assert "access-control-allow-origin" not in answer.headers
-        assert (await ask(app, "GET", "/", **headers)).status == 200  # a link on another page may lead here
-
-    served(test)
+async def test_a_browser_asks_only_for_the_page_of_this_server(app: Middleware, headers: dict[str, str]) -> None:
+    answer = await post(app, "/predict", {"text": "好"}, **headers)
+    refused(answer, 403, "cross_origin")
+    assert "access-control-allow-origin" not in answer.headers
+    assert (await ask(app, "GET", "/", **headers)).status == 200  # a link on another page may lead here
+    own = {"sec_fetch_site": "same-origin", "origin": "http://127.0.0.1:8000"}
+    assert (await post(app, "/predict", {"text": "好"}, **own)).status == 200
 
 
-def test_a_browser_may_ask_for_the_page_of_this_server(served: Callable[..., None]) -> None:
-    async def test(app: Middleware) -> None:
-        own = {"sec_fetch_site": "same-origin", "origin": "http://127.0.0.1:8000"}
-        assert (await post(app, "/predict", {"text": "好"}, **own)).status == 200
-
-    served(test)
-
-
-def test_a_compressed_body_is_refused(served: Callable[..., None]) -> None:
-    async def test(app: Middleware) -> None:
+async def test_the_server_refuses_a_body_that_is_compressed_too_large_or_too_slow(make_app: MakeApp) -> None:
+    async with started(make_app(max_body_kib=1, timeout_s=0.05)) as app:
         refused(await ask(app, "POST", "/predict", b"x", content_encoding="gzip"), 415, "compressed")
-
-    served(test)
-
-
-def test_bodies_have_a_limit_while_they_are_read(served: Callable[..., None]) -> None:
-    async def test(app: Middleware) -> None:
         told = await ask(app, "POST", "/predict", b"", content_type="application/json", content_length="1025")
         untold = await ask(app, "POST", "/predict", [b"x" * 600] * 2, hang=True, content_type="application/json")
         for answer in (told, untold):
@@ -207,69 +138,44 @@ def test_bodies_have_a_limit_while_they_are_read(served: Callable[..., None]) ->
         slow = await ask(app, "POST", "/predict", b"{", hang=True, content_type="application/json")
         refused(slow, 408, "body_timeout")
 
-    served(test, max_body_kib=1, timeout_s=0.05)
+
+async def test_health_readiness_and_facts(app: Middleware) -> None:
+    for path in ("/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/v2", "/v2/models/hotel/ready"):
+        assert (await ask(app, "GET", path)).status == 200, path
+    facts = (await ask(app, "GET", "/model")).json()
+    assert (facts["name"], facts["labels"], facts["limits"]["max_texts"]) == ("hotel", ["bad", "good"], 32)
+    assert (await ask(app, "HEAD", "/healthz")).status == 200
+    app.controls.drain()
+    assert (await ask(app, "GET", "/healthz")).status == 200
+    for path in ("/readyz", "/v2/health/ready", "/v2/models/hotel/ready"):
+        assert (await ask(app, "GET", path)).status == 503
+    answer = await post(app, "/predict", {"text": "好"})
+    refused(answer, 503, "draining")
+    assert answer.headers["retry-after"] == "1"
 
 
-def test_a_lone_surrogate_goes_back_as_it_came(served: Callable[..., None]) -> None:
-    async def test(app: Middleware) -> None:
-        answer = await ask(app, "POST", "/predict", b'{"text": "\\ud800\xe5\xba\x97"}', content_type="application/json")
-        assert answer.status == 200
-        assert answer.json()["spans"][0]["label"] == "place"
-
-    served(test, model={"task": "token-classification"})
+async def test_a_server_is_not_ready_before_the_model_is_there(make_app: MakeApp) -> None:
+    app = make_app()
+    assert (await ask(app, "GET", "/healthz")).status == 200
+    refused(await ask(app, "GET", "/readyz"), 503, "starting")
 
 
-def test_health_readiness_and_facts(served: Callable[..., None]) -> None:
-    async def test(app: Middleware) -> None:
-        for path in ("/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/v2", "/v2/models/hotel/ready"):
-            assert (await ask(app, "GET", path)).status == 200, path
-        facts = (await ask(app, "GET", "/model")).json()
-        assert (facts["name"], facts["labels"], facts["limits"]["max_texts"]) == ("hotel", ["bad", "good"], 32)
-        assert (await ask(app, "HEAD", "/healthz")).status == 200
-        app.controls.drain()
-        assert (await ask(app, "GET", "/healthz")).status == 200
-        for path in ("/readyz", "/v2/health/ready", "/v2/models/hotel/ready"):
-            assert (await ask(app, "GET", path)).status == 503
-        answer = await post(app, "/predict", {"text": "好"})
-        refused(answer, 503, "draining")
-        assert answer.headers["retry-after"] == "1"
-
-    served(test)
-
-
-def test_nothing_is_answered_before_the_model_is_there(tmp_path: Path) -> None:
-    app = application.application(Settings(model=tmp_path), logs.configure("error", io.StringIO()))
-
-    async def main() -> None:
-        assert (await ask(app, "GET", "/healthz")).status == 200
-        refused(await ask(app, "GET", "/readyz"), 503, "starting")
-
-    asyncio.run(main())
-
-
-def test_a_hanging_model_is_not_ready(served: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_model_is_not_ready(app: Middleware, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgepack_runtime.serve.batcher.Batcher.longest_run_s", lambda self: 11.0)
-
-    async def test(app: Middleware) -> None:
-        answer = await ask(app, "GET", "/readyz")
-        assert (answer.status, answer.json()) == (503, {"status": "stuck"})
-
-    served(test)
+    answer = await ask(app, "GET", "/readyz")
+    assert (answer.status, answer.json()) == (503, {"status": "stuck"})
 
 
-def test_unknown_paths_and_methods(served: Callable[..., None]) -> None:
-    async def test(app: Middleware) -> None:
-        for path in ("/nothing", "/healthz/", "//healthz", "/v2/"):
-            assert (await ask(app, "GET", path)).status == 404
-        refused(await ask(app, "GET", "/nothing"), 404, "no_such_path")
-        answer = await ask(app, "GET", "/predict")
-        refused(answer, 405, "no_such_method")
-        assert answer.headers["allow"] == "POST"
-        assert b"x-request-id" not in (await ask(app, "HEAD", "/nothing")).body
-        assert (await ask(app, "GET", "/v2/models/other")).json()["code"] == "no_such_model"
-        assert (await ask(app, "GET", "/v2/models/hotel/versions/9")).json()["code"] == "no_such_version"
-
-    served(test)
+async def test_unknown_paths_and_methods(app: Middleware) -> None:
+    for path in ("/nothing", "/healthz/", "//healthz", "/v2/"):
+        assert (await ask(app, "GET", path)).status == 404
+    refused(await ask(app, "GET", "/nothing"), 404, "no_such_path")
+    answer = await ask(app, "GET", "/predict")
+    refused(answer, 405, "no_such_method")
+    assert answer.headers["allow"] == "POST"
+    assert b"x-request-id" not in (await ask(app, "HEAD", "/nothing")).body
+    assert (await ask(app, "GET", "/v2/models/other")).json()["code"] == "no_such_model"
+    assert (await ask(app, "GET", "/v2/models/hotel/versions/9")).json()["code"] == "no_such_version"
 
 
 @pytest.mark.parametrize(
@@ -279,15 +185,12 @@ def test_unknown_paths_and_methods(served: Callable[..., None]) -> None:
         ("evil.example", 421), ("127.0.0.1.evil.example", 421), ("", 421), ("localhost@evil.example:80", 421),
     ],
 )  # fmt: skip
-def test_a_name_that_points_to_the_loopback_is_not_served(served: Callable[..., None], host: str, status: int) -> None:
-    async def test(app: Middleware) -> None:
-        assert (await ask(app, "GET", "/healthz", host=host)).status == status
-
-    served(test)
+async def test_a_name_that_points_to_the_loopback_is_not_served(app: Middleware, host: str, status: int) -> None:
+    assert (await ask(app, "GET", "/healthz", host=host)).status == status
 
 
-def test_a_token_is_wanted_by_everything_but_health_and_page(served: Callable[..., None]) -> None:
-    async def test(app: Middleware) -> None:
+async def test_a_token_is_wanted_by_everything_but_health_and_page(make_app: MakeApp) -> None:
+    async with started(make_app(token=TOKEN, hosts=())) as app:
         for path in ("/healthz", "/readyz", "/", "/v2/health/live", "/v2/health/ready"):
             assert (await ask(app, "GET", path, host="device.example")).status == 200
         for wrong in ({}, {"authorization": TOKEN}, {"authorization": "Bearer "}, {"authorization": f"Bearer {TOKEN}x"},
@@ -298,28 +201,21 @@ def test_a_token_is_wanted_by_everything_but_health_and_page(served: Callable[..
                 assert answer.headers["www-authenticate"].startswith("Bearer")
         assert (await post(app, "/predict", {"text": "好"}, authorization=f"bearer {TOKEN}")).status == 200
 
-    served(test, token=TOKEN, hosts=())
+
+async def test_request_ids(app: Middleware) -> None:
+    assert (await ask(app, "GET", "/healthz", x_request_id="a-1.b:2")).headers["x-request-id"] == "a-1.b:2"
+    for bad in ("", "a b", "x" * 129, 'a"}', "a\r\nb"):
+        made = (await ask(app, "GET", "/healthz", x_request_id=bad)).headers["x-request-id"]
+        assert len(made) == 32
+        assert made != bad
 
 
-def test_request_ids(served: Callable[..., None]) -> None:
-    async def test(app: Middleware) -> None:
-        assert (await ask(app, "GET", "/healthz", x_request_id="a-1.b:2")).headers["x-request-id"] == "a-1.b:2"
-        for bad in ("", "a b", "x" * 129, 'a"}', "a\r\nb"):
-            made = (await ask(app, "GET", "/healthz", x_request_id=bad)).headers["x-request-id"]
-            assert len(made) == 32
-            assert made != bad
-
-    served(test)
-
-
-def test_log_lines_are_json_and_hold_no_text(served: Callable[..., None], log: io.StringIO) -> None:
-    async def test(app: Middleware) -> None:
+async def test_log_lines_are_json_and_hold_no_text(make_app: MakeApp, log: io.StringIO) -> None:
+    async with started(make_app()) as app:
         await post(app, "/predict", {"text": "好秘密"}, x_request_id="first")
         await post(app, "/predict", {"text": ["好秘密"]})
         await post(app, "/v2/models/hotel/infer", {"inputs": "好秘密"})
         await ask(app, "GET", "/秘密")
-
-    served(test)
     assert "密" not in log.getvalue()
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     (first,) = [line for line in lines if line.get("request_id") == "first"]
@@ -330,10 +226,10 @@ def test_log_lines_are_json_and_hold_no_text(served: Callable[..., None], log: i
     assert [line["path"] for line in lines if line.get("status") == 404] == ["other"]
 
 
-def test_an_unforeseen_error_is_500_and_told_without_its_message(
-    served: Callable[..., None], log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+async def test_an_unforeseen_error_is_500_and_told_without_its_message(
+    make_app: MakeApp, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(app: Middleware) -> None:
+    async with started(make_app()) as app:
         for error, code in ((ValueError("it was 秘密"), "ValueError"), (StageFailedError("the model broke"), None)):
 
             async def fail(*_: Any, error: Exception = error) -> Any:
@@ -346,38 +242,33 @@ def test_an_unforeseen_error_is_500_and_told_without_its_message(
             line = json.loads(log.getvalue().splitlines()[-1])
             assert (line["level"], line.get("error")) == ("error", code)
         assert line["why"] == "the model broke"
-
-    served(test)
     assert "密" not in log.getvalue()
 
 
-def test_metrics_count_what_happened(served: Callable[..., None]) -> None:
-    async def test(app: Middleware) -> None:
-        await post(app, "/predict", {"text": "好"})
-        await post(app, "/predict", {"text": ""})
-        await ask(app, "GET", "/made/up")
-        lines = (await ask(app, "GET", "/metrics")).body.decode().splitlines()
-        for line in (
-            'edgepack_requests_total{method="POST",path="/predict",status="200"} 1.0',
-            'edgepack_requests_total{method="POST",path="/predict",status="422"} 1.0',
-            'edgepack_requests_total{method="GET",path="other",status="404"} 1.0',
-            'edgepack_rejected_total{reason="unprocessable"} 1.0',
-            'edgepack_request_duration_seconds_count{path="/predict"} 2.0',
-            "edgepack_queue_seconds_count 1.0",
-            "edgepack_tokenize_seconds_count 1.0",
-            "edgepack_run_seconds_count 1.0",
-            'edgepack_batch_size_bucket{le="1.0"} 1.0',
-            "edgepack_in_flight 1.0",
-            "edgepack_queued_texts 0.0",
-        ):
-            assert line in lines, line
-        assert any(line.startswith("edgepack_model_info{") for line in lines)
-
-    served(test)
+async def test_metrics_count_what_happened(app: Middleware) -> None:
+    await post(app, "/predict", {"text": "好"})
+    await post(app, "/predict", {"text": ""})
+    await ask(app, "GET", "/made/up")
+    lines = (await ask(app, "GET", "/metrics")).body.decode().splitlines()
+    for line in (
+        'edgepack_requests_total{method="POST",path="/predict",status="200"} 1.0',
+        'edgepack_requests_total{method="POST",path="/predict",status="422"} 1.0',
+        'edgepack_requests_total{method="GET",path="other",status="404"} 1.0',
+        'edgepack_rejected_total{reason="unprocessable"} 1.0',
+        'edgepack_request_duration_seconds_count{path="/predict"} 2.0',
+        "edgepack_queue_seconds_count 1.0",
+        "edgepack_tokenize_seconds_count 1.0",
+        "edgepack_run_seconds_count 1.0",
+        'edgepack_batch_size_bucket{le="1.0"} 1.0',
+        "edgepack_in_flight 1.0",
+        "edgepack_queued_texts 0.0",
+    ):
+        assert line in lines, line
+    assert any(line.startswith("edgepack_model_info{") for line in lines)
 
 
-def test_a_client_that_goes_away_is_told_in_log_and_metrics_alone(
-    served: Callable[..., None], log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+async def test_a_client_that_goes_away_is_told_in_log_and_metrics_alone(
+    make_app: MakeApp, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on, entered = threading.Event(), threading.Event()
     answer = Predictor.timed_batch
@@ -388,8 +279,7 @@ def test_a_client_that_goes_away_is_told_in_log_and_metrics_alone(
         return answer(self, items)
 
     monkeypatch.setattr(Predictor, "timed_batch", slow)
-
-    async def test(app: Middleware) -> None:
+    async with started(make_app(max_batch=1)) as app:
         leaves = asyncio.Event()
         infer = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["好"]}]}
         stays = asyncio.ensure_future(post(app, "/predict", {"text": "差"}))
@@ -409,35 +299,19 @@ def test_a_client_that_goes_away_is_told_in_log_and_metrics_alone(
         assert 'edgepack_requests_total{method="POST",path="/predict",status="499"} 1.0' in lines
         assert 'edgepack_rejected_total{reason="client_gone"} 2.0' in lines
         assert "edgepack_in_flight 1.0" in lines
-
-    served(test, max_batch=1)
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     (line,) = [line for line in lines if line.get("status") == 499 and line["path"] == "/predict"]
     assert (line["level"], line["code"], line["texts"]) == ("info", "client_gone", 1)
 
 
-def test_create_reads_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("make_app")
+async def test_create_reads_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_model_folder(tmp_path / "hotel")
     for name, value in {"MODEL": str(folder), "MAX_BATCH": "2", "LOG_LEVEL": "error"}.items():
         monkeypatch.setenv(f"EDGEPACK_SERVE_{name}", value)
 
-    async def main() -> None:
-        app = application.create()
-        async with started(app):
-            assert (await ask(app, "GET", "/model")).json()["limits"]["max_batch"] == 2
-
-    asyncio.run(main())
+    async with started(application.create()) as app:
+        assert (await ask(app, "GET", "/model")).json()["limits"]["max_batch"] == 2
     monkeypatch.setenv("EDGEPACK_SERVE_MAX_BACH", "2")
     with pytest.raises(UsageError, match="MAX_BACH"):
         application.create()
-
-
-@pytest.fixture(autouse=True)
-def loggers_as_before() -> Any:
-    """`configure` is for a process that does nothing but serve."""
-    names = ("edgepack.serve", "uvicorn", "uvicorn.error", "uvicorn.access", "asyncio")
-    before = [(logging.getLogger(n), logging.getLogger(n).handlers, logging.getLogger(n).propagate) for n in names]
-    levels = [logger.level for logger, _, _ in before]
-    yield
-    for (logger, handlers, propagate), level in zip(before, levels, strict=True):
-        logger.handlers, logger.propagate, logger.level = handlers, propagate, level

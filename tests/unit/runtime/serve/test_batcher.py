@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -40,23 +41,27 @@ class Model:
         assert await asyncio.get_running_loop().run_in_executor(None, self.entered.acquire, True, 20)
 
 
-def run(test: Callable[[Model, Callable[..., Batcher]], Awaitable[None]]) -> None:
-    async def main() -> None:
-        model, made = Model(), []
+Make = Callable[..., Batcher]
 
-        def make(**settings: Any) -> Batcher:
-            batcher = Batcher(model.run, **{"max_batch": 4, "capacity": 8, **settings})
-            made.append(batcher)
-            return batcher
 
-        try:
-            await test(model, make)
-        finally:
-            model.gate.set()
-            for batcher in made:
-                batcher.close()
+@pytest.fixture
+def model() -> Model:
+    return Model()
 
-    asyncio.run(main())
+
+@pytest.fixture
+def make(model: Model) -> Iterator[Make]:
+    """A factory of batchers of `model`; at the end of the test the model answers, and they are closed."""
+    made: list[Batcher] = []
+
+    def make(**settings: Any) -> Batcher:
+        made.append(Batcher(model.run, **{"max_batch": 4, "capacity": 8, **settings}))
+        return made[-1]
+
+    yield make
+    model.gate.set()
+    for batcher in made:
+        batcher.close()
 
 
 async def stays() -> None:
@@ -75,314 +80,253 @@ async def waiting(batcher: Batcher, *texts: str, timeout_s: float = 20) -> async
     return task
 
 
-def test_a_lone_text_runs_at_once_and_alone() -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make(max_wait_ms=1e6)  # which it would wait for, if it waited
-        assert await ask(batcher, "a") == ["a!"]
-        assert model.batches == [["a"]]
-
-    run(test)
+async def refusal(asked: Awaitable[Any]) -> HttpError:
+    with pytest.raises(HttpError) as caught:
+        await asked
+    return caught.value
 
 
-def test_texts_that_come_while_the_worker_is_busy_share_a_batch() -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        seen: list[Batch] = []
-        batcher = make(observe=seen.append)
-        model.gate.clear()
-        tasks = [await waiting(batcher, "a")]
-        await model.taken()
-        tasks += [await waiting(batcher, text) for text in "bcdefg"]
-        assert (batcher.queued, batcher.running) == (6, 1)
-        model.gate.set()
-        assert await asyncio.gather(*tasks) == [[f"{text}!"] for text in "abcdefg"]
-        assert model.batches == [["a"], ["b", "c", "d", "e"], ["f", "g"]]
-        assert [batch.size for batch in seen] == [1, 4, 2]
-
-    run(test)
+async def test_a_lone_text_runs_at_once_and_alone(model: Model, make: Make) -> None:
+    batcher = make(max_wait_ms=1e6)  # which it would wait for, if it waited
+    assert await ask(batcher, "a") == ["a!"]
+    assert model.batches == [["a"]]
 
 
-def test_without_batching_each_text_runs_alone() -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make(max_batch=1)
-        assert await ask(batcher, "a", "b", "c") == ["a!", "b!", "c!"]
-        assert model.batches == [["a"], ["b"], ["c"]]
-
-    run(test)
-
-
-def test_a_batch_that_is_not_full_may_wait_for_company() -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make(max_batch=2, max_wait_ms=1e6)
-        model.gate.clear()
-        tasks = [await waiting(batcher, "a")]
-        await model.taken()
-        tasks.append(await waiting(batcher, "b"))
-        model.gate.set()
-        await tasks[0]
-        assert batcher.queued == 1  # it came while the worker was busy, so others may come as well
-        tasks.append(await waiting(batcher, "c"))
-        await asyncio.gather(*tasks)
-        assert model.batches == [["a"], ["b", "c"]]
-
-    run(test)
+async def test_texts_that_come_while_the_worker_is_busy_share_a_batch(model: Model, make: Make) -> None:
+    seen: list[Batch] = []
+    batcher = make(observe=seen.append)
+    model.gate.clear()
+    tasks = [await waiting(batcher, "a")]
+    await model.taken()
+    tasks += [await waiting(batcher, text) for text in "bcdefg"]
+    assert (batcher.queued, batcher.running) == (6, 1)
+    model.gate.set()
+    assert await asyncio.gather(*tasks) == [[f"{text}!"] for text in "abcdefg"]
+    assert model.batches == [["a"], ["b", "c", "d", "e"], ["f", "g"]]
+    assert [batch.size for batch in seen] == [1, 4, 2]
 
 
-def test_several_workers_run_at_the_same_time() -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make(workers=2)
-        model.gate.clear()
-        tasks = [await waiting(batcher, text) for text in "abc"]
-        await model.taken()
-        await model.taken()
-        assert (batcher.queued, batcher.running) == (1, 2)
-        model.gate.set()
-        await asyncio.gather(*tasks)
-
-    run(test)
+async def test_without_batching_each_text_runs_alone(model: Model, make: Make) -> None:
+    batcher = make(max_batch=1)
+    assert await ask(batcher, "a", "b", "c") == ["a!", "b!", "c!"]
+    assert model.batches == [["a"], ["b"], ["c"]]
 
 
-def test_the_oldest_is_taken_with_those_of_its_length() -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make(max_batch=3)
-        model.gate.clear()
-        tasks = [await waiting(batcher, "a")]
-        await model.taken()
-        long, longer = "x" * 400, "y" * 410
-        tasks += [await waiting(batcher, text) for text in (long, "b", "c", longer, "d")]
-        model.gate.set()
-        await asyncio.gather(*tasks)
-        assert model.batches == [["a"], [long, longer], ["b", "c", "d"]]
+async def test_a_batch_that_is_not_full_may_wait_for_company(model: Model, make: Make) -> None:
+    batcher = make(max_batch=2, max_wait_ms=1e6)
+    model.gate.clear()
+    tasks = [await waiting(batcher, "a")]
+    await model.taken()
+    tasks.append(await waiting(batcher, "b"))
+    model.gate.set()
+    await tasks[0]
+    assert batcher.queued == 1  # it came while the worker was busy, so others may come as well
+    tasks.append(await waiting(batcher, "c"))
+    await asyncio.gather(*tasks)
+    assert model.batches == [["a"], ["b", "c"]]
 
-    run(test)
+
+async def test_several_workers_run_at_the_same_time(model: Model, make: Make) -> None:
+    batcher = make(workers=2)
+    model.gate.clear()
+    tasks = [await waiting(batcher, text) for text in "abc"]
+    await model.taken()
+    await model.taken()
+    assert (batcher.queued, batcher.running) == (1, 2)
+    model.gate.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_the_oldest_is_taken_with_those_of_its_length(model: Model, make: Make) -> None:
+    batcher = make(max_batch=3)
+    model.gate.clear()
+    tasks = [await waiting(batcher, "a")]
+    await model.taken()
+    long, longer = "x" * 400, "y" * 410
+    tasks += [await waiting(batcher, text) for text in (long, "b", "c", longer, "d")]
+    model.gate.set()
+    await asyncio.gather(*tasks)
+    assert model.batches == [["a"], [long, longer], ["b", "c", "d"]]
 
 
 @given(st.lists(st.integers(1, 600), min_size=1, max_size=40), st.integers(1, 9))
 def test_every_text_is_answered_and_padding_stays_cheap(lengths: list[int], max_batch: int) -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make(max_batch=max_batch, capacity=len(lengths), max_length=512)
-        texts = [f"{number},".ljust(length, "x") for number, length in enumerate(lengths)]
-        assert await ask(batcher, *texts) == [f"{text}!" for text in texts]
-        assert sorted(text for batch in model.batches for text in batch) == sorted(texts)
-        left = list(texts)
-        for batch in model.batches:
-            assert batch[0] == left[0], "the oldest is never passed over"
-            left = [text for text in left if text not in batch]
-            read = [min(len(text), 512) for text in batch]
-            assert len(batch) <= max_batch
-            assert max(read) * len(batch) <= PADDING * sum(read) + 16
+    model = Model()
+    texts = [f"{number},".ljust(length, "x") for number, length in enumerate(lengths)]
 
-    run(test)
+    async def answers() -> list[Any]:
+        batcher = Batcher(model.run, max_batch=max_batch, capacity=len(lengths), max_length=512)
+        with contextlib.closing(batcher):
+            return await ask(batcher, *texts)
 
-
-def test_a_full_queue_refuses_and_tells_when_to_come_again() -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make(capacity=2)
-        await ask(batcher, "first")  # so that it knows how long a text takes
-        model.gate.clear()
-        tasks = [await waiting(batcher, text) for text in "abc"]
-        for texts in (["d"], ["d", "e"]):
-            with pytest.raises(HttpError) as caught:
-                await batcher.submit(texts, 20, stays)
-            assert (caught.value.status, caught.value.code) == (429, "queue_full")
-            assert int(caught.value.headers["Retry-After"]) >= 1
-        model.gate.set()
-        assert await asyncio.gather(*tasks) == [["a!"], ["b!"], ["c!"]]
-
-    run(test)
+    assert asyncio.run(answers()) == [f"{text}!" for text in texts]
+    assert sorted(text for batch in model.batches for text in batch) == sorted(texts)
+    left = list(texts)
+    for batch in model.batches:
+        assert batch[0] == left[0], "the oldest is never passed over"
+        left = [text for text in left if text not in batch]
+        read = [min(len(text), 512) for text in batch]
+        assert len(batch) <= max_batch
+        assert max(read) * len(batch) <= PADDING * sum(read) + 16
 
 
-def test_what_would_wait_for_nothing_is_refused() -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make()
-        await ask(batcher, "first")
-        batcher._seconds_per_text = 3.0
-        model.gate.clear()
-        task = await waiting(batcher, "a", "b")
-        assert batcher.expected_wait_s() == pytest.approx(6)
-        with pytest.raises(HttpError) as caught:
-            await batcher.submit(["c"], 5.0, stays)
-        assert caught.value.headers["Retry-After"] == "6"
-        model.gate.set()
-        await task
-
-    run(test)
+async def test_a_full_queue_refuses_and_tells_when_to_come_again(model: Model, make: Make) -> None:
+    batcher = make(capacity=2)
+    await ask(batcher, "first")  # so that it knows how long a text takes
+    model.gate.clear()
+    tasks = [await waiting(batcher, text) for text in "abc"]
+    for texts in (["d"], ["d", "e"]):
+        error = await refusal(batcher.submit(texts, 20, stays))
+        assert (error.status, error.code) == (429, "queue_full")
+        assert int(error.headers["Retry-After"]) >= 1
+    model.gate.set()
+    assert await asyncio.gather(*tasks) == [["a!"], ["b!"], ["c!"]]
 
 
-def test_time_runs_out_in_the_queue_and_in_a_run() -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make()
-        model.gate.clear()
-        running = await waiting(batcher, "a", timeout_s=0.01)
-        queued = await waiting(batcher, "b", timeout_s=0.01)
-        for task in (running, queued):
-            with pytest.raises(HttpError) as caught:
-                await task
-            assert caught.value.status == 504
-        assert (batcher.queued, batcher.running) == (0, 1)  # what runs cannot be stopped; what waited is forgotten
-        assert batcher.longest_run_s() > 0
-        model.gate.set()
-        assert await ask(batcher, "c") == ["c!"]
-        assert model.batches == [["a"], ["c"]]
-
-    run(test)
+async def test_the_queue_refuses_a_text_that_would_wait_for_too_long(model: Model, make: Make) -> None:
+    batcher = make()
+    await ask(batcher, "first")
+    batcher._seconds_per_text = 3.0
+    model.gate.clear()
+    task = await waiting(batcher, "a", "b")
+    assert batcher.expected_wait_s() == pytest.approx(6)
+    assert (await refusal(batcher.submit(["c"], 5.0, stays))).headers["Retry-After"] == "6"
+    model.gate.set()
+    await task
 
 
-def test_who_goes_away_leaves_no_text_behind() -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make()
-        model.gate.clear()
-        first = await waiting(batcher, "a")
-        gone = await waiting(batcher, "b")
-        gone.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await gone
-        assert batcher.queued == 0
-        model.gate.set()
-        assert await first == ["a!"]
-
-    run(test)
+async def test_time_runs_out_in_the_queue_and_in_a_run(model: Model, make: Make) -> None:
+    batcher = make()
+    model.gate.clear()
+    running = await waiting(batcher, "a", timeout_s=0.01)
+    queued = await waiting(batcher, "b", timeout_s=0.01)
+    assert [(await refusal(task)).status for task in (running, queued)] == [504, 504]
+    assert (batcher.queued, batcher.running) == (0, 1)  # what runs cannot be stopped; what waited is forgotten
+    assert batcher.longest_run_s() > 0
+    model.gate.set()
+    assert await ask(batcher, "c") == ["c!"]
+    assert model.batches == [["a"], ["c"]]
 
 
-def test_a_client_that_is_gone_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_request_leaves_no_text_in_the_queue(model: Model, make: Make) -> None:
+    batcher = make()
+    model.gate.clear()
+    first = await waiting(batcher, "a")
+    gone = await waiting(batcher, "b")
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    assert batcher.queued == 0
+    model.gate.set()
+    assert await first == ["a!"]
+
+
+async def test_a_client_that_is_gone_is_not_computed(model: Model, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batcher_module, "_UNWATCHED_S", 0)
+    batcher = make()
+    model.gate.clear()
+    first = await waiting(batcher, "a")
+    left = asyncio.Event()
 
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make()
-        model.gate.clear()
-        first = await waiting(batcher, "a")
-        left = asyncio.Event()
+    async def gone() -> None:
+        await left.wait()
 
-        async def gone() -> None:
-            await left.wait()
-
-        task = asyncio.ensure_future(batcher.submit(["b", "c"], 20, gone))
-        other = asyncio.ensure_future(batcher.submit(["d"], 20, stays))
-        await asyncio.sleep(0)
-        assert batcher.queued == 3
-        left.set()
-        with pytest.raises(HttpError) as caught:
-            await task
-        assert (caught.value.status, batcher.queued) == (499, 1)
-        model.gate.set()
-        assert await first == ["a!"]
-        assert [answered.prediction for answered in await other] == ["d!"]
-        assert model.batches == [["a"], ["d"]]
-
-    run(test)
+    task = asyncio.ensure_future(batcher.submit(["b", "c"], 20, gone))
+    other = asyncio.ensure_future(batcher.submit(["d"], 20, stays))
+    await asyncio.sleep(0)
+    assert batcher.queued == 3
+    left.set()
+    assert ((await refusal(task)).status, batcher.queued) == (499, 1)
+    model.gate.set()
+    assert await first == ["a!"]
+    assert [answered.prediction for answered in await other] == ["d!"]
+    assert model.batches == [["a"], ["d"]]
 
 
-def test_of_a_client_that_is_gone_what_runs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_batcher_does_not_wait_for_a_run_whose_client_is_gone(
+    model: Model, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(batcher_module, "_UNWATCHED_S", 0)
-
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make(max_batch=1)
-        model.gate.clear()
-        with pytest.raises(HttpError) as caught:
-            await batcher.submit(["a", "b"], 20, lambda: asyncio.sleep(0))
-        assert (caught.value.status, batcher.queued, batcher.running) == (499, 0, 1)  # what runs cannot be stopped
-        model.gate.set()
-        assert await ask(batcher, "c") == ["c!"]
-        assert model.batches == [["a"], ["c"]]
-
-    run(test)
+    batcher = make(max_batch=1)
+    model.gate.clear()
+    error = await refusal(batcher.submit(["a", "b"], 20, lambda: asyncio.sleep(0)))
+    assert (error.status, batcher.queued, batcher.running) == (499, 0, 1)  # what runs cannot be stopped
+    model.gate.set()
+    assert await ask(batcher, "c") == ["c!"]
+    assert model.batches == [["a"], ["c"]]
 
 
-def test_who_is_answered_soon_is_not_watched_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_batcher_does_not_watch_a_client_that_is_answered_soon(
+    model: Model, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(batcher_module, "_UNWATCHED_S", 3600)
 
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        def gone() -> Any:
-            raise AssertionError
+    def gone() -> Any:
+        raise AssertionError
 
-        found = await make().submit(["a", "b"], 20, gone)
-        assert [answered.prediction for answered in found] == ["a!", "b!"]
-        model.gate.clear()
-        with pytest.raises(HttpError) as caught:
-            await make().submit(["a"], 0.01, stays)
-        assert caught.value.status == 504
-
-    run(test)
+    found = await make().submit(["a", "b"], 20, gone)
+    assert [answered.prediction for answered in found] == ["a!", "b!"]
+    model.gate.clear()
+    assert (await refusal(make().submit(["a"], 0.01, stays))).status == 504
 
 
-def test_what_goes_wrong_in_watching_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_of_watching_a_client_is_raised(
+    model: Model, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(batcher_module, "_UNWATCHED_S", 0)
 
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        async def gone() -> None:
-            raise OSError("no such connection")
+    async def gone() -> None:
+        raise OSError("no such connection")
 
-        model.gate.clear()
-        with pytest.raises(OSError, match="no such connection"):
-            await make(max_batch=1).submit(["a", "b"], 20, gone)
-
-    run(test)
+    model.gate.clear()
+    with pytest.raises(OSError, match="no such connection"):
+        await make(max_batch=1).submit(["a", "b"], 20, gone)
 
 
-def test_a_text_that_breaks_the_model_spoils_no_other() -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make()
-        model.gate.clear()
-        first = await waiting(batcher, "a")
-        await model.taken()
-        good, bad, both = [await waiting(batcher, *texts) for texts in (["b"], ["broken"], ["c", "broken too"])]
-        model.gate.set()
-        assert await first == ["a!"]
-        assert await good == ["b!"]
-        for task in (bad, both):
-            with pytest.raises(StageFailedError):
-                await task
-        assert await ask(batcher, "d") == ["d!"]
-
-    run(test)
+async def test_a_text_that_breaks_the_model_spoils_no_other(model: Model, make: Make) -> None:
+    batcher = make()
+    model.gate.clear()
+    first = await waiting(batcher, "a")
+    await model.taken()
+    good, bad, both = [await waiting(batcher, *texts) for texts in (["b"], ["broken"], ["c", "broken too"])]
+    model.gate.set()
+    assert await first == ["a!"]
+    assert await good == ["b!"]
+    for task in (bad, both):
+        with pytest.raises(StageFailedError):
+            await task
+    assert await ask(batcher, "d") == ["d!"]
 
 
-def test_draining_answers_what_waits_and_takes_nothing_more() -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make(max_wait_ms=1e6)
-        model.gate.clear()
-        tasks = [await waiting(batcher, text) for text in "ab"]
-        drain = asyncio.ensure_future(batcher.drain(20))
-        await asyncio.sleep(0)
-        with pytest.raises(HttpError) as caught:
-            await batcher.submit(["c"], 20, stays)
-        assert (caught.value.status, caught.value.code) == (503, "draining")
-        model.gate.set()
-        assert await drain == 0
-        assert await asyncio.gather(*tasks) == [["a!"], ["b!"]]
-
-    run(test)
+async def test_draining_answers_what_waits_and_takes_nothing_more(model: Model, make: Make) -> None:
+    batcher = make(max_wait_ms=1e6)
+    model.gate.clear()
+    tasks = [await waiting(batcher, text) for text in "ab"]
+    drain = asyncio.ensure_future(batcher.drain(20))
+    await asyncio.sleep(0)
+    error = await refusal(batcher.submit(["c"], 20, stays))
+    assert (error.status, error.code) == (503, "draining")
+    model.gate.set()
+    assert await drain == 0
+    assert await asyncio.gather(*tasks) == [["a!"], ["b!"]]
 
 
-def test_what_does_not_end_in_time_is_given_up() -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make()
-        model.gate.clear()
-        tasks = [await waiting(batcher, text) for text in "ab"]
-        late = await waiting(batcher, "c", timeout_s=0.01)
-        with pytest.raises(HttpError):
-            await late
-        assert await batcher.drain(0.01) == 2  # nobody waits for the third one any more
-        for task in tasks:
-            with pytest.raises(HttpError) as caught:
-                await task
-            assert caught.value.code == "draining"
-
-    run(test)
+async def test_draining_gives_up_texts_that_are_not_answered_in_time(model: Model, make: Make) -> None:
+    batcher = make()
+    model.gate.clear()
+    tasks = [await waiting(batcher, text) for text in "ab"]
+    await refusal(await waiting(batcher, "c", timeout_s=0.01))
+    assert await batcher.drain(0.01) == 2  # nobody waits for the third one any more
+    assert [(await refusal(task)).code for task in tasks] == ["draining"] * 2
 
 
-def test_draining_ends_when_it_is_told_to_give_up() -> None:
-    async def test(model: Model, make: Callable[..., Batcher]) -> None:
-        batcher = make()
-        model.gate.clear()
-        tasks = [await waiting(batcher, text) for text in "abc"]
-        drain = asyncio.ensure_future(batcher.drain(3600))
-        await asyncio.sleep(0)
-        batcher.give_up()
-        assert await drain == 3
-        for task in tasks:
-            with pytest.raises(HttpError) as caught:
-                await task
-            assert caught.value.code == "draining"
-        assert (batcher.queued, batcher.running) == (0, 1)
-
-    run(test)
+async def test_give_up_ends_draining(model: Model, make: Make) -> None:
+    batcher = make()
+    model.gate.clear()
+    tasks = [await waiting(batcher, text) for text in "abc"]
+    drain = asyncio.ensure_future(batcher.drain(3600))
+    await asyncio.sleep(0)
+    batcher.give_up()
+    assert await drain == 3
+    assert [(await refusal(task)).code for task in tasks] == ["draining"] * 3
+    assert (batcher.queued, batcher.running) == (0, 1)

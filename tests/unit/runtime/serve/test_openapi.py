@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import re
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from asgi import ask, post, started
-from tiny_model import write_model_folder
 
 from edgepack_runtime.bundle.model_config import ONE_TEXT, PAIR, TOKENS
 from edgepack_runtime.serve import app as application
-from edgepack_runtime.serve.settings import Settings
+from edgepack_runtime.serve.middleware import Middleware
 
 
 def fits(value: Any, schema: dict[str, Any], whole: dict[str, Any]) -> bool:
@@ -45,72 +42,43 @@ def fits(value: Any, schema: dict[str, Any], whole: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize(("task", "multi_label"), [(ONE_TEXT, False), (ONE_TEXT, True), (PAIR, False), (TOKENS, False)])
-def test_requests_and_answers_fit_their_schemas(tmp_path: Path, task: str, multi_label: bool) -> None:
-    folder = write_model_folder(tmp_path / "hotel", task=task, multi_label=multi_label)
+async def test_requests_and_answers_fit_their_schemas(
+    make_app: Callable[..., Middleware], task: str, multi_label: bool
+) -> None:
     one = {"text": "店好", "text_pair": "差"} if task == PAIR else {"text": "店好"}
     several = {"texts": [["店好", "差"]] if task == PAIR else ["店好", "差"], "scores": True}
-
-    async def main() -> None:
-        app = application.application(Settings(model=folder), logging.getLogger("quiet"))
-        async with started(app):
-            whole = (await ask(app, "GET", "/openapi.json")).json()
-            described = whole["paths"]["/predict"]["post"]
-            asked = described["requestBody"]["content"]["application/json"]["schema"]
-            answered = described["responses"]["200"]["content"]["application/json"]["schema"]
-            for document in (one, several):
-                assert fits(document, asked, whole)
-                assert fits((await post(app, "/predict", document)).json(), answered, whole)
-            refused = await post(app, "/predict", {"text": 3})
-            assert not fits({"text": 3}, asked, whole)
-            assert fits(refused.json(), {"$ref": "#/components/schemas/Error"}, whole)
-            assert str(refused.status) in described["responses"]
-
-    asyncio.run(main())
+    async with started(make_app(model={"task": task, "multi_label": multi_label})) as app:
+        whole = (await ask(app, "GET", "/openapi.json")).json()
+        described = whole["paths"]["/predict"]["post"]
+        asked = described["requestBody"]["content"]["application/json"]["schema"]
+        answered = described["responses"]["200"]["content"]["application/json"]["schema"]
+        for document in (one, several):
+            assert fits(document, asked, whole)
+            assert fits((await post(app, "/predict", document)).json(), answered, whole)
+        refused = await post(app, "/predict", {"text": 3})
+        assert not fits({"text": 3}, asked, whole)
+        assert fits(refused.json(), {"$ref": "#/components/schemas/Error"}, whole)
+        assert str(refused.status) in described["responses"]
 
 
-def test_every_route_is_described(tmp_path: Path) -> None:
-    folder = write_model_folder(tmp_path / "hotel")
-
-    async def main() -> None:
-        app = application.application(Settings(model=folder), logging.getLogger("quiet"))
-        async with started(app):
-            whole = (await ask(app, "GET", "/openapi.json")).json()
-            routes = application.Routes(None).table()  # type: ignore[arg-type]
-            there = {route.path.replace("{name}", "hotel").replace("{version}", "0.0.0") for route in routes}
-            assert there == set(whole["paths"])
-            assert whole["openapi"].startswith("3.1")
-            for path, methods in whole["paths"].items():
-                for method in methods:
-                    found = await ask(app, method.upper(), path, b"{", content_type="application/json")
-                    assert found.status in (200, 400), path
-                    assert re.match(r"application/json|text/(html|plain)", found.headers["content-type"])
-
-    asyncio.run(main())
+async def test_the_document_describes_every_route_and_every_schema_that_it_names(app: Middleware) -> None:
+    whole = (await ask(app, "GET", "/openapi.json")).json()
+    routes = application.Routes(None).table()  # type: ignore[arg-type]
+    there = {route.path.replace("{name}", "hotel").replace("{version}", "0.0.0") for route in routes}
+    assert there == set(whole["paths"])
+    assert whole["openapi"].startswith("3.1")
+    for path, methods in whole["paths"].items():
+        for method in methods:
+            found = await ask(app, method.upper(), path, b"{", content_type="application/json")
+            assert found.status in (200, 400), path
+            assert re.match(r"application/json|text/(html|plain)", found.headers["content-type"])
+    assert set(re.findall(r"#/components/schemas/(\w+)", str(whole))) == set(whole["components"]["schemas"])
 
 
-def test_a_token_is_told_of(tmp_path: Path) -> None:
-    folder = write_model_folder(tmp_path / "hotel")
-    settings = Settings(model=folder, token="0123456789abcdef")
-
-    async def main() -> None:
-        app = application.application(settings, logging.getLogger("quiet"))
-        async with started(app):
-            answer = await ask(app, "GET", "/openapi.json", authorization="Bearer 0123456789abcdef")
-            assert answer.json()["security"] == [{"token": []}]
-            for path, methods in answer.json()["paths"].items():
-                open_to_all = methods.get("get", {}).get("security") == []
-                assert ((await ask(app, "GET", path)).status != 401) == open_to_all, path
-
-    asyncio.run(main())
-
-
-def test_every_reference_resolves(tmp_path: Path) -> None:
-    app = application.application(Settings(model=write_model_folder(tmp_path / "hotel")), logging.getLogger("quiet"))
-
-    async def main() -> Any:
-        async with started(app):
-            return (await ask(app, "GET", "/openapi.json")).json()
-
-    document = asyncio.run(main())
-    references = set(re.findall(r"#/components/schemas/(\w+)", str(document)))
-    assert references == set(document["components"]["schemas"])
+async def test_the_document_tells_which_paths_want_a_token(make_app: Callable[..., Middleware]) -> None:
+    async with started(make_app(token="0123456789abcdef")) as app:
+        answer = await ask(app, "GET", "/openapi.json", authorization="Bearer 0123456789abcdef")
+        assert answer.json()["security"] == [{"token": []}]
+        for path, methods in answer.json()["paths"].items():
+            open_to_all = methods.get("get", {}).get("security") == []
+            assert ((await ask(app, "GET", path)).status != 401) == open_to_all, path

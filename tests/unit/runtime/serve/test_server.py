@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +12,14 @@ from edgepack_runtime.serve import server
 from edgepack_runtime.serve.settings import Settings
 
 
-def test_sigterm_while_the_model_is_loaded_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def sigterm_as_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_ends_a_server_that_loads_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(settings: Settings) -> None:
         """As the first import of ONNX Runtime does: it makes an error of its own of what a handler raises."""
         try:
@@ -20,12 +28,8 @@ def test_sigterm_while_the_model_is_loaded_is_what_was_asked_for(monkeypatch: py
             raise ImportError("initialization failed") from error
 
     monkeypatch.setattr(server.application, "load", load)
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        with pytest.raises(SystemExit) as ended:
-            server._loaded(Settings())
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(SystemExit) as ended:
+        server._loaded(Settings())
     assert ended.value.code == 0
 
 
@@ -34,9 +38,5 @@ def test_a_model_that_cannot_be_loaded_is_an_error(monkeypatch: pytest.MonkeyPat
         raise StageFailedError("it cannot be loaded")
 
     monkeypatch.setattr(server.application, "load", load)
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        with pytest.raises(StageFailedError):
-            server._loaded(Settings())
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(StageFailedError):
+        server._loaded(Settings())

@@ -32,7 +32,7 @@ def written(root: str, python: str = "/usr/bin/python3") -> str:
         ("/homes/hotel", "/usr/bin/python3", "DynamicUser=yes", "yes"),
     ],
 )
-def test_who_it_runs_as(root: str, python: str, who: str, home: str) -> None:
+def test_the_unit_names_its_user(root: str, python: str, who: str, home: str) -> None:
     text = written(root, python)
     assert f"\n{who}\n" in text
     assert f"\nProtectHome={home}\n" in text
@@ -49,11 +49,8 @@ def test_who_it_runs_as(root: str, python: str, who: str, home: str) -> None:
         ("/opt/酒店", '"/opt/酒店"'),
     ],
 )
-def test_paths_as_a_unit_takes_them(path: str, expected: str) -> None:
+def test_the_unit_quotes_paths_or_refuses_them(path: str, expected: str) -> None:
     assert systemd.quoted(Path(path)) == expected
-
-
-def test_a_path_that_no_unit_can_hold() -> None:
     with pytest.raises(UsageError):
         systemd.quoted(Path("/opt/a\nExecStart=/bin/sh"))
 
