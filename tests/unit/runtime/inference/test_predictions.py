@@ -54,14 +54,9 @@ def test_several_labels_are_those_at_least_as_likely_as_not(logits: list[float])
     assert {label for label, logit in zip(LABELS, logits, strict=True) if logit >= 0} <= set(found.labels)
 
 
-def test_at_a_logit_of_zero_a_label_holds() -> None:
-    assert predictions.several_labels(LABELS, [0.0, -0.01, 7.0]).labels == ("b", "c")
-    assert predictions.several_labels(LABELS, [-1.0, -1.0, -1.0]).answer == ()
-
-
 @pytest.mark.parametrize("decide", [predictions.one_label, predictions.several_labels])
 @pytest.mark.parametrize("bad", [[math.nan, 1.0], [1.0, math.nan], [math.inf, 1.0], [-math.inf, -math.inf]])
-def test_what_is_no_number_is_no_answer(decide: Callable[..., Any], bad: list[float]) -> None:
+def test_a_logit_that_is_no_number_is_an_error(decide: Callable[..., Any], bad: list[float]) -> None:
     with pytest.raises(StageFailedError, match="no number"):
         decide(("a", "b"), bad)
 
@@ -107,7 +102,7 @@ def test_spans_are_those_of_the_best_tags(logits: np.ndarray, padding: int) -> N
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_tokens_that_are_no_number_are_no_answer(bad: float) -> None:
+def test_a_logit_of_a_token_that_is_no_number_is_an_error(bad: float) -> None:
     with pytest.raises(StageFailedError, match="no number") as caught:
         spans_of([[0, 1, 2, 3, 4], [0, 0, 0, bad, 0], [0, 1, 2, 3, 4]])
     assert caught.value.why == f"its logits are [0.0, 0.0, 0.0, {bad}, 0.0]"  # one token of what may be 512

@@ -22,11 +22,6 @@ TEXTS = st.text("好差店很ok ，\ud83d", max_size=40)
 
 
 @pytest.fixture(scope="module")
-def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
-    return Predictor(write_model_folder(tmp_path_factory.mktemp("tiny") / "model"))
-
-
-@pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Predictor]:
     root = tmp_path_factory.mktemp("models")
     kinds: dict[str, dict[str, Any]] = {
@@ -41,6 +36,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Predictor]:
     for kind in ("one label", "several", "tokens"):
         found[f"{kind}, windows"] = Predictor(root / kind, long_texts="windows")
     return found
+
+
+@pytest.fixture(scope="module")
+def predictor(models: dict[str, Predictor]) -> Predictor:
+    return models["one label"]
 
 
 def threads() -> set[str]:
@@ -70,7 +70,7 @@ def test_a_stream_of_pairs(models: dict[str, Predictor]) -> None:
     assert list(models["pairs"].stream(items, workers=2, block_items=7)) == [models["pairs"].predict(*i) for i in items]
 
 
-def test_what_comes_with_an_item_comes_back_and_no_item_has_no_answer(predictor: Predictor) -> None:
+def test_a_tagged_stream_returns_the_tags_and_no_answer_where_there_is_no_item(predictor: Predictor) -> None:
     given_items = [(1, "好"), (2, None), (3, "差"), (4, None)]
     found = list(predictor.stream_tagged(given_items, workers=2, block_items=3))
     assert [tag for tag, _ in found] == [1, 2, 3, 4]
@@ -78,7 +78,7 @@ def test_what_comes_with_an_item_comes_back_and_no_item_has_no_answer(predictor:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_what_reading_raises_comes_after_the_answers_before_it(predictor: Predictor, workers: int) -> None:
+def test_an_error_of_reading_comes_after_the_answers_before_it(predictor: Predictor, workers: int) -> None:
     def broken() -> Iterator[str]:
         yield from ["好"] * 7
         raise UsageError("line 8 is empty")
@@ -120,7 +120,7 @@ def test_an_item_that_is_none_is_an_error_where_it_stands(predictor: Predictor, 
         next(found)
 
 
-def test_closing_early_leaves_no_thread(predictor: Predictor) -> None:
+def test_a_stream_that_is_closed_early_or_interrupted_leaves_no_thread(predictor: Predictor) -> None:
     read = []
 
     def endless() -> Iterator[str]:
@@ -135,8 +135,6 @@ def test_closing_early_leaves_no_thread(predictor: Predictor) -> None:
     assert threads() == set()
     assert len(read) <= 30  # three blocks
 
-
-def test_an_interrupt_while_reading_leaves_no_thread(predictor: Predictor) -> None:
     def interrupted() -> Iterator[str]:
         yield from ["好"] * 25
         raise KeyboardInterrupt

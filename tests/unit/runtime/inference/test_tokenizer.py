@@ -79,15 +79,12 @@ def test_lone_surrogates_are_dropped(tokenizer: ErnieTokenizer) -> None:
     assert tokenizer.encode(["好", "\ud83d", "差"], 8) == [[1, ID["好"], 2], [1, 2], [1, ID["差"], 2]]
 
 
-def test_texts_are_cut_and_padded_to_the_longest(tokenizer: ErnieTokenizer) -> None:
+def test_the_tokenizer_cuts_and_pads_texts(tokenizer: ErnieTokenizer) -> None:
     rows = tokenizer.encode(["好差店", "很", "好" * 90], 6)
     assert rows == [[1, ID["好"], ID["差"], ID["店"], 2], [1, ID["很"], 2], [1, *[ID["好"]] * 4, 2]]
     ids = tokenizer.padded(rows)
     assert ids.dtype == np.int64
     assert ids.tolist() == [[*rows[0], 0], [*rows[1], 0, 0, 0], rows[2]]
-
-
-def test_an_empty_batch_is_no_error(tokenizer: ErnieTokenizer) -> None:
     assert tokenizer.padded(tokenizer.encode([], 8)).shape == (0, 0)
 
 
@@ -99,21 +96,15 @@ def test_a_pair_is_one_row_of_two_types(tokenizer: ErnieTokenizer) -> None:
     good, bad, shop, very = (ID[token] for token in "好差店很")
     assert rows == [[1, good, bad, 2, shop, 2], [1, 2, very, shop, 2], [1, very, 2, 2]]
     assert n_first == [4, 2, 3]
-
-
-def test_a_sep_in_a_text_does_not_end_it(tokenizer: ErnieTokenizer) -> None:
-    [ids], [n_first] = tokenizer.encode_pairs(["好[SEP]差"], ["店"], 16)
-    assert (ids[2], len(ids), n_first) == (2, 7, 5)
+    assert tokenizer.encode_pairs([], [], 8) == ([], [])
+    [ids], [first] = tokenizer.encode_pairs(["好[SEP]差"], ["店"], 16)  # a [SEP] in a text does not end it
+    assert (ids[2], len(ids), first) == (2, 7, 5)
 
 
 @pytest.mark.parametrize(("first", "second"), [(["好"], []), ([], ["好"]), (["好"], ["差", "店"])])
 def test_half_a_pair_is_refused(tokenizer: ErnieTokenizer, first: list[str], second: list[str]) -> None:
     with pytest.raises(ValueError, match="make no pairs"):
         tokenizer.encode_pairs(first, second, 8)
-
-
-def test_a_batch_of_no_pairs_is_empty(tokenizer: ErnieTokenizer) -> None:
-    assert tokenizer.encode_pairs([], [], 8) == ([], [])
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 30))
@@ -224,15 +215,12 @@ def test_line_ends_do_not_matter(tmp_path: Path, end: str) -> None:
     assert tokenizer.encode(["ok x"], 8) == [[1, 5, 6, 2]]
 
 
-def test_a_vocabulary_without_a_special_token_is_refused(tmp_path: Path) -> None:
+def test_a_vocabulary_that_is_missing_or_no_text_or_lacks_a_special_token_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleInvalidError):
+        ErnieTokenizer(tmp_path / "vocab.txt", TokenizerConfig())
     with pytest.raises(BundleInvalidError, match=r"vocab\.txt") as caught:
         ErnieTokenizer(write_vocab(tmp_path, "[PAD]\n[CLS]\n[UNK]\n"), TokenizerConfig())
     assert "[SEP]" in caught.value.why
-
-
-def test_a_vocabulary_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BundleInvalidError):
-        ErnieTokenizer(tmp_path / "vocab.txt", TokenizerConfig())
     (tmp_path / "vocab.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(BundleInvalidError):
         ErnieTokenizer(tmp_path / "vocab.txt", TokenizerConfig())
@@ -301,7 +289,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(st.lists(PIECES, max_size=40).map("".join), max_size=3), st.integers(3, 8), st.sampled_from([1, 2, 8]))
-def test_what_is_not_read_of_a_long_text_makes_no_difference(
+def test_the_unread_rest_of_a_long_text_makes_no_difference(
     tokenizer: ErnieTokenizer, texts: list[str], max_length: int, factor: int
 ) -> None:
     def all_ways() -> list[object]:

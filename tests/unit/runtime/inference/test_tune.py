@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installing import Device
-from tiny_model import write_release
+from installing import Device, silent
+from tiny_model import write_lines, write_release
 
 from edgepack_runtime.bundle import golden
 from edgepack_runtime.bundle.model_config import EngineConfig
@@ -91,12 +91,9 @@ def test_four_threads_have_to_save_more_than_two() -> None:
     assert "28%" in trials["4 threads"].why
 
 
-def test_spinning_is_not_tried_on_one_thread() -> None:
+def test_spinning_is_tried_with_the_threads_that_stayed_if_they_are_several() -> None:
     _, trials = walked(lambda tuning: 1.0)
     assert "spinning" not in trials
-
-
-def test_spinning_is_measured_with_the_threads_that_stayed() -> None:
     best, _ = walked(lambda tuning: (0.6 if tuning.threads == 2 else 1.0) * (0.8 if tuning.spinning else 1.0), most=2)
     assert best == Tuning(threads=2, spinning=True)
 
@@ -142,15 +139,13 @@ def test_an_arena_objects_to_other_answers(tmp_path: Path) -> None:
     release = a_release(tmp_path / "release")
     arena = tune._Arena(release)
     assert arena.objection(Tuning()) is None
-    lines = [json.loads(line) for line in (release / golden.GOLDEN_FILE).read_text(encoding="utf-8").splitlines()]
-    changed = [{**line, "logits": [value + 1 for value in line["logits"]]} for line in lines]
-    (release / golden.GOLDEN_FILE).write_text("".join(json.dumps(line) + "\n" for line in changed))
+    write_lines(release / golden.GOLDEN_FILE, [{"text": "好", "logits": [1.0, 1.0]}])
     assert "the self-test fails with it" in (arena.objection(Tuning()) or "")
 
 
 def test_an_emulated_machine_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "emulation", lambda machine, root: "the kernel is other")
-    result = tune.run(a_release(tmp_path / "release"), most_threads=2, progress=lambda line: None)
+    result = tune.run(a_release(tmp_path / "release"), most_threads=2, progress=silent)
     assert result["tuning"] == {"threads": 1, "spinning": False, "disabled_optimizers": None}
     assert result["measured"]["trials"] == []
     assert "emulated (the kernel is other)" in tune.render(result)
@@ -163,8 +158,7 @@ def test_only_a_tuning_is_kept(tmp_path: Path, damaged: dict[str, Any]) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_an_install_tunes_and_the_release_is_opened_so(bundle: Path, tmp_path: Path, device: Device) -> None:
-    prefix = Prefix(tmp_path / "prefix")
+def test_an_install_tunes_and_the_release_is_opened_so(bundle: Path, prefix: Prefix, device: Device) -> None:
     done = device(sys.executable, bundle, "install", "--prefix", prefix.root, "--json")
     assert done.returncode == 0, done.stderr
     receipt = json.loads(done.stdout)
@@ -184,8 +178,9 @@ def test_an_install_tunes_and_the_release_is_opened_so(bundle: Path, tmp_path: P
     assert json.loads(prefix.tuning_file(release).read_text())["measured"] == {"most_threads": 7}
 
 
-def test_no_tune_measures_nothing(bundle: Path, tmp_path: Path, device: Device) -> None:
-    prefix = Prefix(tmp_path / "prefix")
+def test_an_install_with_no_tune_measures_nothing(bundle: Path, prefix: Prefix, device: Device) -> None:
+    done = device(sys.executable, bundle, "tune")
+    assert (done.returncode, done.stdout) == (0, "tuned: 2 threads\n"), done.stderr
     done = device(sys.executable, bundle, "install", "--prefix", prefix.root, "--json", "--no-tune")
     assert json.loads(done.stdout)["tuning"] is None
     assert not prefix.tuning.exists()
@@ -193,18 +188,12 @@ def test_no_tune_measures_nothing(bundle: Path, tmp_path: Path, device: Device) 
 
 @pytest.mark.parametrize("behaviour", ["fail", "nonsense"])
 def test_an_install_that_cannot_tune_leaves_nothing(
-    make_bundle: Callable[..., Path], tmp_path: Path, device: Device, behaviour: str
+    make_bundle: Callable[..., Path], prefix: Prefix, device: Device, behaviour: str
 ) -> None:
-    prefix = Prefix(tmp_path / "prefix")
     done = device(sys.executable, make_bundle(tune=behaviour), "install", "--prefix", prefix.root)
     assert done.returncode == ExitCode.STAGE_FAILED
     assert "tun" in done.stderr
     assert prefix.current_id() is None and not prefix.tuning.exists() and not prefix.staging.exists()
-
-
-def test_a_bundle_that_is_not_installed_prints_what_it_finds(bundle: Path, device: Device) -> None:
-    done = device(sys.executable, bundle, "tune")
-    assert (done.returncode, done.stdout) == (0, "tuned: 2 threads\n"), done.stderr
 
 
 def test_a_predictor_runs_with_every_tuning(tmp_path: Path) -> None:

@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 from edgepack_runtime.inference.windows import Window, windows
 
 
-def test_a_text_that_fits_is_one_window() -> None:
+def test_windows_are_spread_evenly_and_meet_in_the_middle_of_what_they_share() -> None:
     assert windows(0, 14) == [Window(0, 0, 0)]
     assert windows(14, 14) == [Window(0, 0, 14)]
-
-
-def test_windows_are_spread_evenly_and_meet_in_the_middle_of_what_they_share() -> None:
     assert windows(15, 14) == [Window(0, 0, 8), Window(1, 8, 15)]
     assert windows(36, 16) == [Window(0, 0, 13), Window(10, 13, 23), Window(20, 23, 36)]
     assert [window.own for window in windows(36, 16)] == [13, 10, 13]
