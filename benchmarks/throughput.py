@@ -63,7 +63,7 @@ raise SystemExit(code)
 def model_folders(shape: str, work: Path) -> dict[str, Path]:
     """Random weights as a build would write them, for ONNX Runtime."""
     layers, hidden = map(int, shape.split("x"))
-    assert hidden % HEADS == 0, f"{hidden} is no multiple of {HEADS} heads"
+    assert hidden % HEADS == 0, f"{hidden} is not a multiple of {HEADS} heads"
     encoder = random_encoder(layers, hidden)
     layout = fastest(pairs=False, tokens=LONGEST)
     found = {}

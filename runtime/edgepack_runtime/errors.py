@@ -104,7 +104,7 @@ def from_json(document: Mapping[str, Any]) -> EdgepackError:
     """The error in an object that `to_json` wrote. An exit code without a class here gives an unexpected error.
 
     Raises:
-        ValueError: it is no such object.
+        ValueError: it is not such an object.
     """
     parts = [document.get(name) for name in ("what", "why", "fix")]
     if not all(isinstance(part, str) for part in parts):

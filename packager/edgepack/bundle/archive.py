@@ -1,4 +1,4 @@
-"""Writes the one form of zip that `edgepack_runtime.bundle.archive` reads."""
+"""Writer of bundle files, in the restricted zip form that `edgepack_runtime.bundle.archive` reads."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _MAIN = "__main__.py"
 def write_bundle(members: Mapping[str, Path | bytes], out: Path) -> None:
     """Write `members` (POSIX path in the bundle -> file or content) to the bundle file `out`, atomically.
 
-    The same members give the same bytes, whatever the order of the mapping, the clock, or the files' own modes and
-    times; only another zlib may deflate differently. A member is deflated where that makes it
-    smaller, but for `__main__.py`.
+    The same members give the same bytes, independent of the order of the mapping, the clock, and modes and times of the
+    files; only another zlib may deflate differently. A member is deflated if that makes it smaller, except
+    `__main__.py`.
 
     Raises:
-        StageFailedError: a path is not one that a release may hold, a file cannot be read, the result would
-            not fit on a FAT stick (4 GiB), or `out` cannot be written.
+        StageFailedError: a path is not allowed in a release, a file cannot be read, the result exceeds the 4 GiB of a
+            FAT stick, or `out` cannot be written.
     """
     for path in members:
         if not contract.safe_path(path):
@@ -40,10 +40,10 @@ def write_bundle(members: Mapping[str, Path | bytes], out: Path) -> None:
 
 
 def write_signed(archive: form.Archive, signature: bytes, out: Path) -> None:
-    """Write the open bundle `archive` with `signature` instead of the one it may have; atomically, as `write_bundle`.
+    """Write the open bundle `archive` with `signature` instead of an existing one; atomically, as `write_bundle`.
 
-    Its other members are copied as they are stored, so that the result is what `write_bundle` makes of the same
-    members, but for another zlib that it may have been written with. `out` may be the bundle itself.
+    Its other members are copied in their stored form, so the result equals that of `write_bundle`, unless another zlib
+    wrote the bundle. `out` may be the bundle itself.
 
     Raises:
         StageFailedError: as `write_bundle`.
@@ -63,7 +63,7 @@ def write_signed(archive: form.Archive, signature: bytes, out: Path) -> None:
 
 
 def _replace(out: Path, write: Callable[[BinaryIO], list[form.Member]]) -> None:
-    """Put what `write` writes, and the directory of the members it returns, in the place of `out`."""
+    """Replace `out` by the output of `write`, followed by the directory of the returned members."""
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w+b") as file:
@@ -95,7 +95,7 @@ def _finish(written: list[form.Member], file: BinaryIO) -> None:
 
 def _write_member(file: BinaryIO, path: str, source: Path | bytes) -> form.Member:
     offset = file.tell()
-    file.write(form.local_header(form.Member(path, form.DEFLATED, 0, 0, 0, offset)))  # its length is what counts
+    file.write(form.local_header(form.Member(path, form.DEFLATED, 0, 0, 0, offset)))  # only its length matters
     start = file.tell()
     crc = size = 0
     deflater = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
@@ -106,8 +106,8 @@ def _write_member(file: BinaryIO, path: str, source: Path | bytes) -> form.Membe
         file.write(deflater.compress(data))
     file.write(deflater.flush())
     method = form.DEFLATED
-    # `__main__.py` runs before anything was checked. Stored, a damaged byte of it is one wrong character, and nothing
-    # like a tail that inflates to something else: nearly all of them are syntax errors, or are found by its own check.
+    # `__main__.py` runs before anything is checked. In a stored file, a damaged byte is one wrong character, not
+    # a different rest of the program: nearly all are syntax errors, or are found by its own check.
     if file.tell() - start >= size or path == _MAIN:
         method = form.STORED
         file.seek(start)

@@ -1,7 +1,6 @@
-"""The release that is out there: what its model answers to the rows that a new one is gated on.
+"""The baseline release: answers of its model to the golden rows of a new release.
 
-Its own code is not run. Its model files are those of every bundle, and are asked through the runtime of this version,
-on the CPU of this machine: whatever target it was built for.
+Its own code is not run. The runtime of this version runs its model on the CPU of this machine, for any target.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ _MOST_CONFIG_BYTES: Final = 2**20
 
 
 def require_comparable(bundle: Path, task: TaskName, labels: Sequence[str]) -> Manifest:
-    """That `bundle` is whole, and that its model answers such questions with such labels; returns its manifest.
+    """Check that `bundle` is complete and that its model has this task and these labels; return its manifest.
 
     Raises:
-        RecipeInvalidError: it answers other questions, or with other labels.
+        RecipeInvalidError: it has another task or other labels.
         BundleInvalidError, UsageError, EnvironmentUnfitError: as `verify_file`, naming the key of the recipe.
     """
     with _named():
@@ -49,7 +48,7 @@ def require_comparable(bundle: Path, task: TaskName, labels: Sequence[str]) -> M
 
 
 def facts(bundle: Path) -> dict[str, str]:
-    """What the manifest of a new release says of the `bundle`, which is whole, that it was held against."""
+    """The entry of the verified baseline `bundle` in the manifest of a new release."""
     with Archive(bundle) as archive:
         raw = archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES)
         manifest = contract.parse(raw)
@@ -62,7 +61,7 @@ def facts(bundle: Path) -> dict[str, str]:
 
 
 def answers(bundle: Path, rows: Sequence[Row], progress: Progress) -> list[Answer]:
-    """What the model in `bundle` answers to `rows`.
+    """The answers of the model in `bundle` to `rows`.
 
     Raises:
         StageFailedError: it cannot be run.
@@ -74,7 +73,7 @@ def answers(bundle: Path, rows: Sequence[Row], progress: Progress) -> list[Answe
 
 @contextmanager
 def _model(bundle: Path) -> Iterator[Path]:
-    """The model folder of a bundle every byte of which is checked, as long as the block lasts."""
+    """The model folder of a verified bundle, for the duration of the context."""
     with _named():
         verify_file(bundle)
     with TemporaryDirectory(prefix="edgepack-") as scratch, Archive(bundle) as archive:
@@ -89,7 +88,7 @@ def _model(bundle: Path) -> Iterator[Path]:
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Errors about the file say which key of the recipe named it: a command about a recipe was given no bundle."""
+    """Add the recipe's key to errors about the file."""
     try:
         yield
     except EdgepackError as error:

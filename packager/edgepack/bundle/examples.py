@@ -1,4 +1,4 @@
-"""Choose the rows that a report shows: answers that quantizing changed, and those that are the most wrong."""
+"""Example rows of a report: answers that quantization changed, and the worst wrong answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.util.spans import Span
 
-_MOST_CHARACTERS: Final = 300  # of a text: what is wrong with a long one shows at its beginning, or not at all
+_MOST_CHARACTERS: Final = 300  # of a text; longer ones are cut
 _NOTHING: Final = "-"
 
 
@@ -25,10 +25,10 @@ def choose(
     """The examples among rows.
 
     Args:
-        texts: the text or both texts of each row; None where they are not to be shown, but numbers of lines.
-        truths: what the rows say.
-        float_answers: those of the float model of the same student.
-        shipped: what the shipped model predicts.
+        texts: the text or both texts of each row; None to show line numbers instead of texts.
+        truths: labels of the rows.
+        float_answers: answers of the float model of the same student.
+        shipped: predictions of the shipped model.
     """
     kinds: dict[str, list[int]] = {"lost": [], "won": [], "other": []}
     wrong = []
@@ -62,7 +62,7 @@ def choose(
 
 
 def _distance(truth: Answer, prediction: AnyPrediction) -> float:
-    """How wrong an answer is, the larger the more; comparable within a task."""
+    """Size of the error of an answer; comparable within a task."""
     score = _score(truth, prediction)
     if score is None:
         tallies = metrics.row_tallies(truth, prediction.answer).values()
@@ -80,7 +80,7 @@ def _score(truth: Answer, prediction: AnyPrediction) -> float | None:
 
 
 def _words(answer: Answer, text: str | None) -> str:
-    """`好评`, `快, 便宜`, `北京 = 地名` (`0-2 = 地名` where the text is not shown); `-` for no label and no span."""
+    """`好评`, `快, 便宜`, `北京 = 地名` (`0-2 = 地名` if texts are not shown); `-` without a label or span."""
     if isinstance(answer, str):
         return answer
     parts = [f"{_of(one, text)} = {one.label}" if isinstance(one, Span) else one for one in answer]

@@ -1,8 +1,8 @@
 """Golden files: texts with the model's logits, labelled rows, and placeholder texts for rows kept out of the bundle.
 
 `golden.jsonl` holds a few texts with their logits (the self-test); `rows.jsonl` holds labelled test rows with
-the label that the float model of the same student gives (the gate: accuracy, paired drop, texts to time). Where the
-rows stay at home, no text of theirs travels: `texts.jsonl` has made-up ones to time, and the self-test asks such too.
+the label that the float model of the same student gives (the gate: accuracy, paired drop, texts to time). If the rows
+are kept out of the bundle, `texts.jsonl` has placeholder texts to time, and the self-test uses placeholder texts too.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer, read_vocab
 
 _SEED: Final = 20261122  # the same texts in every build
-_WHOLE: Final = 2**53  # tokens: no text is cut
+_WHOLE: Final = 2**53  # tokens: no text is truncated
 _SPECIAL: Final = 2  # [CLS] and [SEP]
 
 
 def stand_ins(rows: Sequence[Row], model: Path) -> list[Row]:
-    """For each row one without an answer whose text, or two texts, have as many tokens for the model in that folder.
+    """A placeholder row for each row: without an answer, with as many tokens in each text for the model in that folder.
 
-    Each token is a Chinese character that its vocabulary has, drawn at random. What a text costs is decided by how many
-    tokens it has.
+    Each token is a random Chinese character of its vocabulary. The latency of a text depends on its number of tokens.
 
     Raises:
         BundleInvalidError: the folder holds no model.
@@ -64,8 +63,8 @@ def stand_ins(rows: Sequence[Row], model: Path) -> list[Row]:
 
 Float = npt.NDArray[np.float32]
 SAMPLED_TEXTS = 24
-# What a tokenizer or a device's encoding gets wrong first: full-width, symbols, emoji, Latin case and
-# accents, digits, characters outside the basic plane, a text beyond any `max_length`.
+# Frequent errors of tokenizers and of a device's encoding: full-width forms, symbols, emoji, Latin case and accents,
+# digits, characters outside the basic plane, a text beyond any `max_length`.
 PROBES = (
     "好",
     "ＡＢＣ１２３，．！",
@@ -85,10 +84,10 @@ _DECIMALS = 6
 
 @dataclass(frozen=True)
 class Golden:
-    """Contents of the files, and how far a logit may be off on a device (absolute).
+    """Contents of the files, and the absolute tolerance of a logit on a device.
 
-    `texts_jsonl` is what travels in place of `rows_jsonl`, where that stays at home; else None. `examples` show what
-    the shipped model got wrong here, and what it answers otherwise than the float one.
+    `texts_jsonl` is in the bundle instead of `rows_jsonl` if the rows are kept out of it; else None. `examples` are
+    wrong answers of the shipped model, and answers that differ from those of the float model.
     """
 
     texts: tuple[Row, ...]  # of the self-test
@@ -110,17 +109,17 @@ def make(
     wanted: GoldenRows = GoldenRows(),  # noqa: B008 (frozen)
     baseline_bundle: Path | None = None,
 ) -> Golden:
-    """Ask both models and write down what they say.
+    """Run both models on the test split and return the golden files.
 
     Args:
         shipped: model folder that goes into the bundle.
         reference: model folder of the float model of the same student.
         precision: of the shipped model; it decides the tolerance.
         rows: the test split.
-        key: what the answers of rows are called in JSON.
-        progress: gets one step a row.
-        wanted: how many of them, and whether they travel.
-        baseline_bundle: a release whose answers are written down too.
+        key: key of a row's answer in JSON.
+        progress: advances one step a row.
+        wanted: number of rows, and whether the bundle carries them.
+        baseline_bundle: a release whose answers are recorded too.
     """
     chosen = stratified(rows, wanted.rows)
     asked = chosen if wanted.carry else stand_ins(chosen, shipped)
@@ -157,20 +156,18 @@ def make(
 
 
 def tolerance(precision: Precision, logits: Float, float_logits: Float) -> float:
-    """How far a golden logit, shape (U, C), may be off on another CPU before the self-test calls it broken.
+    """Tolerance of golden logits, shape (U, C), on another CPU; beyond it the self-test fails.
 
-    It is relative to the spread of the logits over texts, or their tokens: a model that answers nearly the same
-    everywhere is not excused by that. Measured on a 4 x 312 model with a spread of 0.57, against CPUs without AVX-512
-    and VNNI (emulated Haswell and Nehalem): float logits moved by 4e-7, INT8 ones by 0.012 where the quantization error
-    was 0.031. INT8 kernels differ by where an activation falls between two steps, and by saturation: both are of
-    the size of that error, so twice the largest one on these texts is allowed. Whether accuracy survives it is
-    for the gate to say.
+    It is relative to the spread of the logits over texts or tokens. Measured on a 4 x 312 model with a spread of 0.57,
+    against CPUs without AVX-512 and VNNI (emulated Haswell and Nehalem): float logits moved by 4e-7, INT8 ones by 0.012
+    with a quantization error of 0.031. INT8 kernels differ in rounding and saturation, which are of the size of that
+    error, so twice the largest error on these texts is allowed. Its effect on accuracy is judged by the gate.
 
-    A float16 graph that is computed in float32 rounds its weights and little else; an engine that computes in float16
-    rounds after every node. With each node made to round (`benchmarks/half_rounding.py`), logits moved by up to 0.0005
-    of the spread on a trained ERNIE nano, 0.0015 on one with an untrained head and 0.0027 on random weights, where
-    computing in float32 was 0.0002, 0.0004 and 0.001 off: 2 to 4 times as far, to either side. So 8 times the largest
-    error on these texts is allowed, and never less than a hundredth of the spread.
+    A float16 graph that is computed in float32 rounds little except its weights; an engine that computes in float16
+    rounds after every node. With rounding after each node (`benchmarks/half_rounding.py`), logits moved by up to 0.0005
+    of the spread on a trained ERNIE nano, 0.0015 with an untrained head and 0.0027 with random weights; computed in
+    float32 they moved by 0.0002, 0.0004 and 0.001: 2 to 4 times less. So 8 times the largest error on these texts is
+    allowed, and at least a hundredth of the spread.
     """
     spread = float(np.ptp(float_logits, axis=0).max())
     error = float(np.abs(logits - float_logits).max())
@@ -181,7 +178,7 @@ def tolerance(precision: Precision, logits: Float, float_logits: Float) -> float
 def golden_texts(rows: Sequence[Row]) -> list[Row]:
     """Texts of the self-test: a sample that covers the lengths in `rows`, then `PROBES`; no text twice.
 
-    Of pairs, every probe is the first text of one and the second of another.
+    For pairs, every probe is the first text of one pair and the second of another.
     """
     plain = {Row(row.text, (), row.text_pair) for row in rows}
     by_length = sorted(plain, key=lambda row: (len(row.text) + len(row.text_pair or ""), row.text, row.text_pair or ""))
@@ -193,13 +190,12 @@ def golden_texts(rows: Sequence[Row]) -> list[Row]:
 
 
 def stratified(rows: Sequence[Row], limit: int) -> list[Row]:
-    """At most `limit` rows in their order, as likely of every kind as there are of it.
+    """A stratified sample of at most `limit` rows, in their order.
 
-    They are taken at even distances from all of them, ordered by the digest of the rarest of their labels, and those of
-    one label by the digest of their texts. So a label that is the rarest of its rows, as each is where rows have one,
-    gets its share to less than a row. All else is left to digests, which are as good as random: files and taxonomies
-    have patterns of their own, as a text and its noisy copy in turns, `room/bad` and `room/good`, or a flag on four
-    rows of each label, and what is taken from such an order at even distances may all be of one kind.
+    The rows are ordered by the digest of their rarest label, then by the digest of their texts, and taken at even
+    distances. So a label that is the rarest of its rows gets its share to less than a row. Digests are as good as
+    random; the orders of files and label names are not: a file may alternate between texts and noisy copies, and rows
+    at even distances would all be of one kind.
     """
     if len(rows) <= limit:
         return list(rows)
@@ -220,19 +216,19 @@ def _digest(text: str) -> bytes:
 
 
 def _evenly(items: Sequence[Any], count: int) -> list[Any]:
-    """`count` of the items, at least two, the first and the last among them; all, when there are no more."""
+    """`count` of the items (at least two), with the first and the last; all if there are fewer."""
     if len(items) <= count:
         return list(items)
     return [items[position * (len(items) - 1) // (count - 1)] for position in range(count)]
 
 
 def _alone(model: Predictor, texts: Sequence[Row]) -> list[Float]:
-    """Logits of each text in a batch of its own, as the self-test computes them: (C,), or of tokens (T, C)."""
+    """Logits of each text, each in its own batch as in the self-test: shape (C,), or (T, C) for tokens."""
     return [model.logits([row.item])[0] for row in texts]
 
 
 def _units(logits: Sequence[Float]) -> Float:
-    """Shape (U, C): a row for each text, or for each token where tokens are classified."""
+    """Shape (U, C): a row for each text, or for each token in token classification."""
     return np.concatenate([np.atleast_2d(found) for found in logits])
 
 

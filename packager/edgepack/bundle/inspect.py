@@ -1,4 +1,4 @@
-"""The content of a finished bundle, its sizes by part, and the differences of two, read from the files alone."""
+"""Content of a finished bundle, its sizes by part, and differences of two bundles, read from the files."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Bytes:
 
 
 def part_of(path: str) -> str:
-    """The part that a member belongs to."""
+    """The part of a member."""
     return _OF_FOLDER.get(path.split("/")[0], "other")
 
 
 def bytes_by_part(bundle: Path) -> dict[str, Bytes]:
-    """What each part takes; `other` includes the zip's own headers, so the packed ones sum up to the file's size.
+    """Sizes of each part. `other` includes the zip headers, so the packed sizes add up to the file's size.
 
     Raises:
-        edgepack_runtime.errors.EdgepackError: it is no whole bundle.
+        edgepack_runtime.errors.EdgepackError: it is not a complete bundle.
     """
     packed, unpacked = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0)
     with Archive(bundle) as archive:
@@ -61,10 +61,10 @@ def bytes_by_part(bundle: Path) -> dict[str, Bytes]:
 def inspect(bundle: Path) -> dict[str, Any]:
     """Name, target, sizes, gates, ledger and versions of `bundle`, as plain JSON values. Every byte is checked first.
 
-    `signed_by` is the fingerprint that its signature names; whether that is right, `edgepack verify` tells.
+    `signed_by` is the fingerprint in its signature, which only `edgepack verify` checks.
 
     Raises:
-        BundleInvalidError: naming what is damaged.
+        BundleInvalidError: it is damaged; names the member.
     """
     manifest = verify_file(bundle)[0]
     with Archive(bundle) as archive:
@@ -97,7 +97,7 @@ def inspect(bundle: Path) -> dict[str, Any]:
 
 
 def _packages(manifest: Manifest) -> dict[str, int]:
-    """Unpacked bytes of each package that travels, with the libraries beside it (`numpy.libs`) counted to it."""
+    """Unpacked bytes of each package, with its libraries (`numpy.libs`)."""
     sizes: dict[str, int] = {}
     for entry in manifest.files:
         folder, _, rest = entry.path.partition("/")
@@ -108,16 +108,16 @@ def _packages(manifest: Manifest) -> dict[str, int]:
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What changed from one inspection to another, as plain JSON values; what is equal is left out.
+    """Differences of two inspections, as plain JSON values.
 
-    `values` maps dotted names to [before, after]; `files` counts, for each part, files that changed, came or went.
+    `values` maps dotted names to [before, after]; `files` counts changed, added and removed files of each part.
     """
     values = {name: list(pair) for name, pair in differences(_told(before), _told(after)).items()}
     return {"values": values, "files": _files(before["files"], after["files"])}
 
 
 def _told(inspection: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that a person compares: no digests, and the rows of the ledger by their names."""
+    """The values to compare: without digests, and with the rows of the ledger by name."""
     left_out = ("files", "sha256", "release_id", "ledger", "file")
     told = {key: value for key, value in inspection.items() if key not in left_out}
     told["ledger"] = {

@@ -1,4 +1,4 @@
-"""Whether the onnxruntime that is carried reads the model: an older one refuses newer operators and file formats."""
+"""Check that the bundle's onnxruntime reads the model: an older one refuses newer operators and file formats."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from edgepack.errors import StageFailedError
 from edgepack.targets import facts
 
 _WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
-_STANDARD: Final = ("", "ai.onnx")  # the names of the domain of ONNX's own operators
+_STANDARD: Final = ("", "ai.onnx")  # names of the domain of ONNX's own operators
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The newest versions that a release reads."""
+    """The newest versions that a release of onnxruntime reads."""
 
     opset: int
     ir: int
@@ -31,28 +31,28 @@ class Limits:
 
 
 def limits_of(version: str) -> Limits | None:
-    """What a release of onnxruntime reads; null for one that is older than all we know."""
+    """The newest versions that a release of onnxruntime reads; None for a release older than the table."""
     table = sorted((Version(release), limits) for release, limits in facts.tables("onnxruntime.toml").items())
     known = [limits for release, limits in table if release <= Version(version)]
     return Limits(**known[-1]) if known else None
 
 
 def of_model(model: Path) -> Limits:
-    """What a model file asks for.
+    """The versions that a model file needs.
 
     Raises:
-        StageFailedError: it is no ONNX model.
+        StageFailedError: it is not an ONNX model.
     """
     try:
         read = onnx.load(str(model), load_external_data=False)
-    except Exception as error:  # protobuf's own errors derive from nothing narrower
+    except Exception as error:  # protobuf's errors have no narrower base class
         raise StageFailedError(f"{model.name} is not an ONNX model", why=str(error), fix="build again") from error
     opsets = [item.version for item in read.opset_import if item.domain in _STANDARD]
     return Limits(max(opsets, default=0), read.ir_version)
 
 
 def check(model: Path, packages: Iterable[Package]) -> Check | None:
-    """Whether the onnxruntime among `packages` reads `model`; null where there is none, or we know too little of it.
+    """Check that the onnxruntime of `packages` reads `model`; None without onnxruntime or for an unknown release.
 
     Raises:
         StageFailedError: it is too old.

@@ -1,11 +1,10 @@
 """The bundle's bill of materials: CycloneDX 1.6 as JSON, with the same bytes for the same content.
 
-It lists the model with what was measured of it, the data that it learnt from and was judged by (by digest: the rows
-themselves do not travel, but for those of the gates), the models that it came from, the runtime, and every wheel.
+It lists the model with its measurements, digests of the data for training and gates, the pretrained models, the
+runtime, and every wheel.
 
-cyclonedx-python-lib writes the document. Three things are done to it afterwards: the time of writing goes
-out, the serial number is derived from the content instead of drawn at random, and the model card goes in,
-which the library cannot express.
+cyclonedx-python-lib writes the document. Afterwards the timestamp is removed, the random serial number is replaced by
+one derived from the content, and the model card is added, which the library cannot express.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from edgepack.bundle.site_packages import Package
 SBOM_NAME = "sbom.cdx.json"
 _MODEL_REF = "model"
 EDGEPACK_LICENSE = "Apache-2.0"
-# What a split is for -> what is said of it.
+# Use of a split -> its description.
 _USES = {
     "train": "training",
     "dev": "early stopping and selection",
-    "test": "measuring; rows of it travel for the gates",
+    "test": "measurement; golden rows of the gates",
     "unlabelled": "distillation, without labels",
 }
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One split as it was read: the digest of its normalised rows."""
+    """One split with the digest of its normalised rows."""
 
     split: str
     rows: int
@@ -52,7 +51,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Model:
-    """The shipped model: its file's digest, what it does, and what was measured on the test split."""
+    """The shipped model: digest of its file, task, and measurements on the test split."""
 
     name: str
     version: str
@@ -63,7 +62,7 @@ class Model:
     score: Score
     float_score: Score  # of the float file of the same student
     datasets: tuple[Dataset, ...] = ()
-    ancestors: tuple[str, ...] = ()  # names of pretrained models that it came from
+    ancestors: tuple[str, ...] = ()  # names of its pretrained models
 
 
 def bill_of_materials(model: Model, packages: Sequence[Package], target: str) -> bytes:
@@ -134,7 +133,7 @@ def _wheel(package: Package) -> Component:
         purl=PackageURL("pypi", name=package.name, version=package.version, qualifiers=file),
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=package.sha256)],
         licenses=[LicenseExpression(package.license)],
-        # Members of the bundle: what is compiled into the wheel's binaries, as its builders list it, and licence texts.
+        # Members of the bundle: the builders' list of components in the wheel's binaries, and licence texts.
         external_references=[
             *(ExternalReference(type=ExternalReferenceType.BOM, url=XsUri(path)) for path in nested),
             *(ExternalReference(type=ExternalReferenceType.LICENSE, url=XsUri(path)) for path in texts),
@@ -143,7 +142,7 @@ def _wheel(package: Package) -> Component:
 
 
 def _settled(document: dict[str, Any], model: Model) -> bytes:
-    """The document's canonical bytes: without a clock, with a name that its content decides."""
+    """The document's canonical bytes: without a timestamp, with a serial number derived from the content."""
     del document["metadata"]["timestamp"]
     del document["serialNumber"]
     for component in document["components"]:

@@ -1,7 +1,7 @@
 """Signatures of bundles: `ssh-keygen` signs with a key in a file, in an agent, or in hardware.
 
-What is signed are the exact bytes of the manifest, which covers every other byte. The key is named by its path and is
-never read here, but for telling what kind of file it is. `ssh-keygen` asks for passphrases and touches itself.
+The signature covers the exact bytes of the manifest, which covers every other byte. Private keys are never read here,
+except to recognise the kind of the file. `ssh-keygen` itself asks for passphrases and touches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INSTALL = "install OpenSSH 8.1 or newer (Debian, Ubuntu: openssh-client; Fedora
 
 @dataclass(frozen=True)
 class Signed:
-    """A signed bundle: whose key it was, as `ssh-keygen -l` tells it, and whether its signature was there already."""
+    """A signed bundle: the key as printed by `ssh-keygen -l`, and whether the signature existed before."""
 
     fingerprint: str
     kept: bool
@@ -36,8 +36,8 @@ def fingerprint(key: Path) -> str:
     """The fingerprint of the key in the file `key`, private or .pub; no passphrase is needed for it.
 
     Raises:
-        UsageError: it is no key.
-        EnvironmentUnfitError: there is no ssh-keygen.
+        UsageError: it is not a key.
+        EnvironmentUnfitError: ssh-keygen is not installed.
     """
     done = subprocess.run(
         [_tool(), "-l", "-E", "sha256", "-f", str(key)], stdin=subprocess.DEVNULL, capture_output=True, check=False
@@ -45,24 +45,24 @@ def fingerprint(key: Path) -> str:
     words = done.stdout.decode("utf-8", "replace").split()
     if done.returncode != 0 or len(words) < 2 or not words[1].startswith("SHA256:"):
         raise UsageError(
-            f"{key} is no SSH key",
+            f"{key} is not an SSH key",
             why=done.stderr.decode("utf-8", "replace").strip(),
-            fix="give a private key, or the .pub file of a key that an agent or a piece of hardware holds",
+            fix="give a private key, or the .pub file of a key in an agent or in hardware",
         )
     return words[1]
 
 
 def sign(bundle: Path, key: Path, out: Path, *, known: Path | None = None) -> Signed:
-    """Write `bundle` with a signature by `key` to `out`, which may be `bundle`; a signature it has is replaced.
+    """Write `bundle` with a signature by `key` to `out`, which may be `bundle`. An existing signature is replaced.
 
-    Every other byte of its files stays as it is. Where `known`, an earlier result, has the same manifest and a right
-    signature by the same key, that signature is taken: a key in hardware need not be touched again.
+    All other bytes are kept. If `known`, an earlier result, has the same manifest and a valid signature by the same
+    key, that signature is reused, so that a key in hardware need not be touched again.
 
     Raises:
         BundleInvalidError: `bundle` is damaged.
-        UsageError: `key` is no key.
-        EnvironmentUnfitError: there is no ssh-keygen, or one that cannot sign.
-        StageFailedError: it did not sign, or `out` cannot be written.
+        UsageError: `key` is not a key.
+        EnvironmentUnfitError: ssh-keygen is not installed, or cannot sign.
+        StageFailedError: signing failed, or `out` cannot be written.
     """
     who = require(key)
     with Archive(bundle) as archive:
@@ -70,21 +70,21 @@ def sign(bundle: Path, key: Path, out: Path, *, known: Path | None = None) -> Si
         verify.verify_archive(archive, raw)
         kept = None if known is None else _kept(known, raw, who)
         signature = kept or _signature(bundle.name, key, raw)
-        trust.check_signature(bundle.name, raw, signature)  # whatever made it: what is not right is never delivered
+        trust.check_signature(bundle.name, raw, signature)  # an invalid signature is never delivered
         write_signed(archive, signature, out)
     return Signed(who, kept is not None)
 
 
 def verified(bundle: Path, signers: Path | None) -> tuple[Manifest, Proof]:
-    """The manifest of `bundle`, every byte of which was checked, and what is known of who made it.
+    """Verify every byte of `bundle`; return its manifest and its signature.
 
     Args:
-        signers: a file of allowed signers, or a public key; one of them must have signed it. Without it a signature
-            must be right, whoever made it.
+        signers: a file of allowed signers, or a public key, one of which must have signed it. Without it any valid
+            signature, or none, is accepted.
 
     Raises:
-        BundleInvalidError: it is damaged, or not signed as it must be.
-        EnvironmentUnfitError: its signature cannot be checked here.
+        BundleInvalidError: it is damaged, or its signature is not accepted.
+        EnvironmentUnfitError: this machine cannot check signatures.
     """
     with Archive(bundle) as archive:
         raw, signature = verify.read_signed_manifest(archive)
@@ -101,11 +101,11 @@ def signer_of(file: Path, raw: bytes, signers: Path) -> str:
     """The principal in `signers`, of OpenSSH's allowed_signers format, whose key signed the receipt `file`.
 
     Args:
-        raw: its bytes. The signature lies beside it.
+        raw: its bytes. The signature is a file beside it.
 
     Raises:
         ValueError: none of them did.
-        EnvironmentUnfitError: there is no ssh-keygen.
+        EnvironmentUnfitError: ssh-keygen is not installed.
     """
     signature = file.with_name(file.name + receipts.SUFFIX)
     if not signature.is_file():
@@ -124,25 +124,27 @@ def _pins(file: Path) -> Pins:
         signers = sshsig.parse_signers(file.read_bytes())
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"{file} is no file of signers", why=str(error), fix="give lines `NAME ssh-ed25519 AAAA...`, or a .pub file"
+            f"{file} is not a file of signers",
+            why=str(error),
+            fix="give lines `NAME ssh-ed25519 AAAA...`, or a .pub file",
         ) from error
     return Pins((file,), tuple(Pin(signer, file) for signer in signers))
 
 
 def _kept(known: Path, raw: bytes, who: str) -> bytes | None:
-    """The signature in `known`, if it is one by `who` for the manifest `raw`."""
+    """The signature in `known`, if `who` made it for the manifest `raw`."""
     try:
         with Archive(known) as archive:
             other, signature = verify.read_signed_manifest(archive)
         if signature is None or other != raw:
             return None
         return signature if trust.check_signature(known.name, raw, signature).key.fingerprint == who else None
-    except EdgepackError:  # not there, or nothing that could be kept: it is made anew
+    except EdgepackError:  # missing or invalid: sign again
         return None
 
 
 def _signature(name: str, key: Path, raw: bytes) -> bytes:
-    # Its stderr is ours: that is where it asks for a touch.
+    # It asks for a touch on stderr, which is inherited.
     done = subprocess.run(
         [_tool(), "-Y", "sign", "-q", "-f", str(key), "-n", NAMESPACE], input=raw, stdout=subprocess.PIPE, check=False
     )
@@ -158,21 +160,21 @@ def _signature(name: str, key: Path, raw: bytes) -> bytes:
 def _tool() -> str:
     found = shutil.which("ssh-keygen")
     if found is None:
-        raise EnvironmentUnfitError("there is no ssh-keygen to sign with", fix=_INSTALL)
+        raise EnvironmentUnfitError("ssh-keygen is not installed, so nothing can be signed", fix=_INSTALL)
     return found
 
 
 def require(key: Path) -> str:
-    """The fingerprint of `key`; with it, that ssh-keygen is there, can sign, and knows the key.
+    """Check that ssh-keygen is installed, can sign, and knows the key; return the fingerprint of `key`.
 
-    A build asks before its hours begin.
+    A build checks this first, before hours of training.
 
     Raises:
         UsageError, EnvironmentUnfitError: as the message says.
     """
-    # Without its further arguments it fails either way: an old one because it does not know -Y.
+    # Without further arguments every version fails; an old one because it does not know -Y.
     done = subprocess.run([_tool(), "-Y", "sign"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
     said = done.stderr.decode("utf-8", "replace")
     if trust.TOO_OLD.search(said):
-        raise EnvironmentUnfitError("this ssh-keygen is too old to sign with", why=said.strip()[:200], fix=_INSTALL)
+        raise EnvironmentUnfitError("this ssh-keygen is too old to sign", why=said.strip()[:200], fix=_INSTALL)
     return fingerprint(key)

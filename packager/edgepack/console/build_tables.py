@@ -409,14 +409,14 @@ def _version(file: Path) -> tuple[int, ...]:
 def _report(file: Path) -> _Report:
     try:
         if file.stat().st_size > _MOST_BYTES:
-            raise UsageError(f"{file} is no report of a build", why=f"it has more than {_MOST_BYTES >> 20} MiB")
+            raise UsageError(f"{file} is not a report of a build", why=f"it has more than {_MOST_BYTES >> 20} MiB")
         return _Report.model_validate_json(file.read_bytes())
     except OSError as error:
         raise UsageError(f"{file} cannot be read", why=str(error.strerror or error)) from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        raise UsageError(f"{file} is no report of a build", why=f"{where}: {first['msg']}") from error
+        raise UsageError(f"{file} is not a report of a build", why=f"{where}: {first['msg']}") from error
 
 
 def _names(reports: Sequence[_Report], files: Sequence[Path]) -> list[str]:

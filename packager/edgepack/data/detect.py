@@ -1,4 +1,4 @@
-"""Detection of the form of a table: separator, header, columns."""
+"""Detection of a table's format: separator, header, columns."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LABEL_NAMES: Final = (
 TOKEN_NAMES: Final = ("tokens", "words", "chars", "text")
 TAG_NAMES: Final = ("tags", "ner_tags", "bio", "labels", "label")
 SPAN_NAMES: Final = ("spans", "entities", "ner", "tags", "label")
-_AGREEMENT: Final = 0.9  # of the sampled lines have as many fields as the first, or it is not the separator
-_ONE_MAY_DIFFER: Final = 4  # lines from which on one broken line is no argument
-_LONGEST_NAME: Final = 40  # characters of a column's name; what is longer is a text
+_AGREEMENT: Final = 0.9  # of the sampled lines must have as many fields as the first
+_ONE_MAY_DIFFER: Final = 4  # lines; a larger sample may hold broken lines
+_LONGEST_NAME: Final = 40  # characters of a column's name; longer cells are texts
 _TAGGED: Final = re.compile(r"\S+[ \t](?:\S+[ \t])*(O|[BIESMU]-\S+)\Z")
 _NUMBER: Final = re.compile(r"[-+]?(\d+|\d*[.,]\d+)(e[-+]?\d+)?%?", re.IGNORECASE)
 _GRADES: Final = 20  # different numbers that may be labels: 0.5, 1, ... 10 stars
@@ -81,7 +81,7 @@ def split_lines(lines: Sequence[str], separator: str) -> Iterator[list[str]]:
     try:
         yield from csv.reader(lines, delimiter=separator)
     except csv.Error:
-        return  # what was read up to here is the sample
+        return  # the sample ends here
 
 
 def looks_like_a_row(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:

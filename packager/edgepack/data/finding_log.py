@@ -9,7 +9,7 @@ from typing import Final
 
 from edgepack.recipe.findings import Finding, Severity
 
-# Findings of one kind in one file that are listed; the rest is counted. Warnings are hints, errors are work.
+# Listed findings of one kind in one file; more are counted.
 MAX_LISTED: Final[Mapping[Severity, int]] = {"error": 20, "warning": 5}
 
 

@@ -12,10 +12,10 @@ from edgepack.util.text import counted
 from edgepack_runtime.stats import intervals, metrics
 from edgepack_runtime.util.spans import Span
 
-MOST_GATED_ROWS: Final = GoldenRows().rows  # where the recipe does not say
+MOST_GATED_ROWS: Final = GoldenRows().rows  # default of the recipe
 DROPS: Final = (1.0, 2.0, 3.0, 5.0)  # points that a draft suggests
-_RIGHT: Final = 0.9  # of the answers, where a width is quoted
-_CHANGED: Final = 0.01  # of the answers, by INT8: half of them for the better
+_RIGHT: Final = 0.9  # assumed accuracy of a quoted width
+_CHANGED: Final = 0.01  # share of answers that INT8 changes, half of them to right ones
 _SHOWN: Final = 3
 
 

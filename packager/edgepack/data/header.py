@@ -40,7 +40,7 @@ def positions_by_number(wanted: Wanted) -> Positions | None:
 
 
 def check_numbers(first: Cells, wanted: Wanted, positions: Positions, log: FindingLog) -> bool:
-    """Whether the first row has the columns that are asked for by number, and is not a header after all."""
+    """Whether the first row has the columns with these numbers, and is not a header."""
     line, fields = first
     outside = [position + 1 for position in positions if not 0 <= position < len(fields)]
     if outside:
@@ -74,7 +74,7 @@ def find_columns(header: Cells, below: Iterator[Cells], wanted: Wanted, log: Fin
 def _instead(first: list[str], sample: Sequence[list[str]], wanted: Wanted, file: Path) -> list[tuple[str, str]]:
     suffix = file.suffix.lower()
     own = form_by_suffix(file).separator or "\t"
-    # Cut at the wrong separator, a line is not lost: joined again it is as it was, but for quotes.
+    # Fields of a wrong separator are joined again to the original line, except for quotes.
     lines = [own.join(fields) for fields in (first, *sample)]
     if is_json_object(lines[0]):
         reason = f"this {suffix} file holds JSON objects, one a line"

@@ -23,7 +23,7 @@ LONGEST_SUGGESTION: Final = 512
 _SPECIAL_TOKENS: Final = 2
 _IDEOGRAPHS: Final = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _CHARACTERS_A_TOKEN: Final = 4
-_RUN: Final = re.compile(rf"[^\W_{_IDEOGRAPHS}]{{2,}}|\s+")  # what takes fewer tokens than it has characters
+_RUN: Final = re.compile(rf"[^\W_{_IDEOGRAPHS}]{{2,}}|\s+")  # runs that take fewer tokens than characters
 
 
 def estimate_tokens(text: str, text_pair: str | None = None) -> int:
@@ -88,12 +88,12 @@ def suggest_max_length(lengths: Lengths) -> int:
 
 
 def check_lengths(lengths: Mapping[Any, Lengths], limits: Mapping[str, int], file: Path) -> list[Finding]:
-    """Warn where a limit cuts more than MAX_CUT_SHARE of the texts that are trained on or gated with.
+    """Warn if a limit truncates more than MAX_CUT_SHARE of the texts of train or test.
 
     Args:
-        lengths: by split; `train` and `test` are looked at.
+        lengths: by split; only `train` and `test` are read.
         limits: recipe key -> max_length in tokens, as in `{"student.max_length": 128}`.
-        file: what the findings name, which is the recipe where it is known.
+        file: the file that findings name: the recipe, if it is known.
     """
     findings = []
     for limit in sorted(set(limits.values())):
@@ -111,7 +111,7 @@ def check_lengths(lengths: Mapping[Any, Lengths], limits: Mapping[str, int], fil
 
 
 def describe_lengths(lengths: Mapping[Any, Lengths]) -> str:
-    """One line of percentiles for people."""
+    """One line of percentiles."""
     parts = []
     for split, counted in lengths.items():
         p50, p95, p99 = (counted.percentile(share) for share in (0.5, 0.95, 0.99))

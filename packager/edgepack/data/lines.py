@@ -1,6 +1,6 @@
-"""Lines of a data file as text, one at a time, so that no file is too large for the memory.
+"""Reader of the lines of a text file in constant memory.
 
-UTF-8, with or without a byte order mark. Anything else ends the reading with a finding that names what it is.
+Files are UTF-8, with or without a byte order mark. For anything else a finding names the probable encoding or format.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.validate_data import TAGGED_SUFFIXES
 from edgepack.recipe.yaml import decode
 
-MAX_LINE_BYTES: Final = 16 * 2**20  # far above any text that is read; a file without line ends stops here
+MAX_LINE_BYTES: Final = 16 * 2**20  # far above any text; reading of a file without line ends stops here
 _BLOCK_BYTES: Final = 2**20  # between two calls of `advance`
-_SAMPLE_BYTES: Final = 64 * 1024  # of what follows a line that is no UTF-8: shows what the file is instead
-_CUT: Final = "unexpected end of data"  # as the codecs of Python call it
-_CUT_OF: Final = ("incomplete multibyte sequence", "truncated data")  # those of other encodings
+_SAMPLE_BYTES: Final = 64 * 1024  # after a line that is not UTF-8, to detect the encoding
+_CUT: Final = "unexpected end of data"  # the reason in Python's UnicodeDecodeError
+_CUT_OF: Final = ("incomplete multibyte sequence", "truncated data")  # byte order marks of other encodings
 _BOM: Final = b"\xef\xbb\xbf"
 _PACKED: Final = (
     (b"PK\x03\x04", "a zip archive, perhaps an Excel workbook", "save it as `CSV UTF-8` from the program that made it"),
@@ -35,7 +35,7 @@ _PACKED: Final = (
 
 
 class UnreadableError(Exception):
-    """The rest of a file cannot be read; `finding` says why. It never leaves this package."""
+    """The rest of a file cannot be read; `finding` is the reason. It never leaves this package."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.reason)
@@ -43,7 +43,7 @@ class UnreadableError(Exception):
 
 
 def old_line_ends(first: str) -> tuple[str, str] | None:
-    """Reason and fix if `first`, read up to its `\\n`, is many lines that end in `\\r` alone; None if not."""
+    """Reason and fix if `first`, read up to its `\\n`, holds many lines that end in `\\r`; None otherwise."""
     if "\r" not in first.rstrip("\r\n"):
         return None
     reason = "its lines end in carriage returns alone, as on old Macs"
@@ -51,26 +51,26 @@ def old_line_ends(first: str) -> tuple[str, str] | None:
 
 
 def no_progress(read_bytes: int) -> None:
-    """For whoever does not count the bytes."""
+    """Ignore the number of bytes."""
 
 
 def text_lines(file: Path, advance: Callable[[int], None] = no_progress, encoding: str = "utf-8") -> Iterator[str]:
-    """Lines of `file` with their ends, cut at `\\n` alone.
+    """Lines of `file` with their line ends, split at `\\n` only.
 
     Args:
         file: of any size; one line and a buffer are held at a time.
-        advance: is told, about every MiB and at the end, how many bytes were read since the last time.
-        encoding: another one than UTF-8 for files that are to be converted.
+        advance: called about every MiB and at the end, with the number of bytes read since the last call.
+        encoding: an encoding other than UTF-8, for files that are converted.
 
     Raises:
-        UnreadableError: for a file that cannot be opened, is empty or packed, and at the first line that is not UTF-8
-            or longer than MAX_LINE_BYTES.
+        UnreadableError: the file cannot be opened, is empty or compressed, or a line is not UTF-8 or longer than
+            MAX_LINE_BYTES.
     """
     try:
         with file.open("rb") as stream:
             read = _decoded if encoding == "utf-8" else partial(_recoded, encoding=encoding)
             yield from read(stream, file, advance)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+    except (OSError, ValueError) as error:  # ValueError: NUL in the path
         why = getattr(error, "strerror", None) or error
         raise _unreadable(file, None, f"it cannot be read: {why}", "check the path and its permissions") from error
 
@@ -128,9 +128,9 @@ def _refuse_packed(start: bytes, file: Path) -> None:
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or (even + odd) * 4 < max(1, len(head)):
         return
     if min(even, odd) * 4 > max(even, odd):
-        reason, fix = "this is no text: a quarter of its first bytes are NUL", "give a .tsv, .csv or .jsonl file"
+        reason, fix = "this is not text: a quarter of its first bytes are NUL", "give a .tsv, .csv or .jsonl file"
         raise _unreadable(file, None, reason, fix)
-    # UTF-16 without a byte order mark decodes as UTF-8 where it is ASCII: every other byte is NUL then.
+    # UTF-16 without a byte order mark also decodes as UTF-8 if it is ASCII: every second byte is NUL.
     wide = "UTF-16LE" if odd > even else "UTF-16BE"
     reason = f"this line is not UTF-8; the file is probably {wide}"
     raise _unreadable(file, 1, reason, f"convert it: iconv -f {wide} -t UTF-8 {file.name} > utf8-{file.name}")
@@ -161,9 +161,9 @@ def _unreadable(file: Path, line: int | None, reason: str, fix: str) -> Unreadab
 
 @dataclass(frozen=True)
 class Form:
-    """`separator` is null for JSON lines, and for CoNLL, which is `tagged`: a token and its tag on each line.
+    """Format of a file. `separator` is None for JSON lines and for CoNLL (`tagged`: a token and its tag on each line).
 
-    `encoding` is one of Python's; a recipe's files are all UTF-8.
+    `encoding` is a codec of Python; files of a recipe are UTF-8.
     """
 
     separator: str | None
@@ -172,7 +172,7 @@ class Form:
 
 
 def form_by_suffix(file: Path) -> Form:
-    """What a file named so is taken for: .jsonl is JSON lines, .conll and .bio CoNLL, .csv has commas, others tabs."""
+    """The format by suffix: .jsonl is JSON lines, .conll and .bio are CoNLL, .csv has commas, other files have tabs."""
     suffix = file.suffix.lower()
     if suffix in TAGGED_SUFFIXES:
         return Form(None, tagged=True)

@@ -1,4 +1,4 @@
-"""All that a recipe's data hold, from files or from a built-in generator, with everything found wrong."""
+"""Loader of a recipe's splits, from files or from a built-in generator, with all findings."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ BAR_FROM_BYTES: Final = 8 * 2**20  # smaller files are read within two seconds, 
 _GENERATORS: Final = {"reviews-zh": reviews_zh.generate}
 _MIB: Final = 2**20
 
-_Kept = list[bool]  # of each row of a file, whether it stays
-State = tuple[int, int]  # of a file: its size in bytes, and when it was changed
+_Kept = list[bool]  # for each row of a file, whether it is kept
+State = tuple[int, int]  # size of a file in bytes, and time of its last change
 
 
 class Rows(Protocol):
-    """The rows of one split: as many as `len` says, and read anew each time they are iterated."""
+    """The rows of one split, of known number; every iteration reads them again."""
 
     def __len__(self) -> int: ...
 
@@ -42,16 +42,16 @@ class Rows(Protocol):
 
 
 class FileRows:
-    """Rows of a file that was found in order before. Nothing of them is held.
+    """Rows of a file that was checked before. None of them is kept in memory.
 
     Args:
-        file: where they are.
-        rows: how many there were.
-        state: size and time of the file then.
-        read: reads them from the beginning.
+        file: the file.
+        rows: number of rows when it was checked.
+        state: size and time of the file when it was checked.
+        read: reads the rows from the beginning.
 
     Raises:
-        StageFailedError: while iterating, when the file is no longer what it was.
+        StageFailedError: while iterating, if the file has changed since.
     """
 
     def __init__(self, file: Path, rows: int, state: State | None, read: Callable[[], Iterator[Row]]) -> None:
@@ -75,7 +75,7 @@ class FileRows:
 
 @dataclass(frozen=True)
 class Splits:
-    """What a recipe's data hold, without the texts themselves, and the warnings about them.
+    """Splits of a recipe, statistics of their rows, and warnings.
 
     `rows` are in file order. `labels` has the number of rows that hold each label, `lengths` the estimated tokens.
     `unlabelled` has the texts of `data.unlabelled` that neither dev nor test holds; null where the recipe names none.
@@ -92,7 +92,7 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
     """Check train, dev, test and the unlabelled texts in one pass over each file, or generate the splits.
 
     Raises:
-        RecipeInvalidError: with every finding, when one of them stops a build.
+        RecipeInvalidError: a finding is an error; has every finding.
     """
     made = _generate(section) if is_builtin(section.train) else {}
     files = {} if made else {name: Path(str(getattr(section, name))) for name in SPLIT_NAMES}
@@ -106,7 +106,7 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
         if not made and not errors(findings):
             kept = _rows_to_keep(facts, section)
             facts |= {name: _facts(name, section, files[name], no_progress, mask) for name, mask in kept.items()}
-            # What is wrong only now, as a label that train lost with the rows left out.
+            # Errors that arise from the dropped rows: train may have lost a label.
             findings += errors(check_splits(facts, section.leaks, section.repeats)) if kept else []
         unlabelled = None
         for file in texts:
@@ -130,7 +130,7 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
 
 
 def _rows_to_keep(facts: Mapping[SplitName, SplitFacts], section: Data) -> dict[SplitName, _Kept]:
-    """For each split that loses rows, whether each of its rows stays."""
+    """For each split that loses rows, whether each of its rows is kept."""
     dropped = rows_to_drop(facts, section.leaks, section.repeats)
     return {name: (~(leaked | repeated)).tolist() for name, (leaked, repeated) in dropped.items()}
 
@@ -142,7 +142,7 @@ def _facts(
 
 
 def _facts_of(name: SplitName, rows: Iterable[Row]) -> SplitFacts:
-    """Of rows that stand in no file."""
+    """Statistics of rows that are not in a file."""
     return gather_facts(SplitFacts(name, Path(name), FindingLog(Path(name))), enumerate(rows, start=1))
 
 
@@ -158,7 +158,7 @@ def _file_rows(facts: SplitFacts, section: Data, state: State | None, kept: _Kep
 
 @contextmanager
 def counted_bytes(label: str, files: list[Path], progress: Progress) -> Iterator[Callable[[int], None]]:
-    """A function to tell of bytes read, behind it a bar in MiB if the files are large enough to take seconds."""
+    """A function that counts bytes; it advances a bar in MiB if the files are large enough to take seconds."""
     total = sum((_state(file) or (0, 0))[0] for file in files)
     if total < BAR_FROM_BYTES:
         yield no_progress
@@ -180,7 +180,7 @@ def _generate(section: Data) -> dict[SplitName, list[Row]]:
 
 
 def _state(file: Path) -> State | None:
-    """Size in bytes and time of the last change; null for a file that is not there, which the reader will say."""
+    """Size in bytes and time of the last change; None for a missing file, which the reader reports."""
     try:
         found = file.stat()
     except (OSError, ValueError):

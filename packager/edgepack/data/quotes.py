@@ -1,6 +1,7 @@
-"""A quote that was never meant as one opens a field, and all rows up to the next such quote become its text.
+"""Detection of stray quotes in CSV files.
 
-The csv module reads that without an error. What gives it away are the lines of the field: they are rows of the table.
+A stray quote opens a field, and all rows up to the next quote become its text, which the csv module reads without an
+error. Such a field is recognised by its lines, which look like rows of the table.
 """
 
 from __future__ import annotations
@@ -12,42 +13,41 @@ from typing import Final
 
 from edgepack.data.finding_log import FindingLog
 
-MOST_LINES: Final = 20  # of a field that needs no word; more is a long document, or a quote too many
-# Lines up to which each row shows what rows of the table are like, and how many each stands for after that: to take
-# note of all would make reading slower by a fourteenth.
+MOST_LINES: Final = 20  # of a field without a warning; a longer field is a long document, or has a stray quote
+# Every row up to this line is sampled, and one of so many after it: to sample all rows makes reading 7 % slower.
 REMEMBERED_FIRST: Final = 50
 REMEMBERED_EVERY: Final = 16
-_REMEMBERED: Final = 200  # rows, the latest
-_FEW: Final = 20  # rows that show little yet: the lines are compared with each other too, then
-_FEWEST_LINES: Final = 3  # of a field that may hold rows: of two, only one is a row for certain
-_MIN_EVIDENCE: Final = 2  # lines that look like rows; a single one may be chance
-_MIN_SUSPECTS: Final = 3  # fields that may hold one row each, from which on they are told
-_RECURRENCE: Final = 2  # how often, on average, a value comes in a column of labels
+_REMEMBERED: Final = 200  # latest rows
+_FEW: Final = 20  # rows; with fewer, the lines of a field are compared with each other too
+_FEWEST_LINES: Final = 3  # of a field that may hold rows; of two lines only one can be a complete row
+_MIN_EVIDENCE: Final = 2  # lines that look like rows; one may be chance
+_MIN_SUSPECTS: Final = 3  # fields that may hold one row each, before they are reported
+_RECURRENCE: Final = 2  # mean repetitions of a value in a column of labels
 _LONGEST: Final = 40  # characters of a value that are compared
 _LOOK: Final = "see whether it is one text; if not, remove the quote that opens it and the one that closes it"
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 
-_Place = tuple[int, str]  # a column from 0, and what stands in it
+_Place = tuple[int, str]  # column from 0, and its value
 
 
 class Quotes:
-    """Watches the rows of one CSV file go by; `separator` stands between their fields."""
+    """Detector of stray quotes in one CSV file with this separator, which sees its rows one by one."""
 
     def __init__(self, separator: str, log: FindingLog) -> None:
         self._separator, self._log = separator, log
         self._rows: deque[list[str]] = deque(maxlen=_REMEMBERED)
         self._width = 0  # of the first row
         self._known: frozenset[_Place] = frozenset()
-        self._use_known = 0  # times before it is made anew
+        self._use_known = 0  # uses before it is computed again
         self._suspects: list[int] = []  # lines of fields that may hold one row
 
     def remember(self, fields: Sequence[str]) -> None:
-        """Take note of a row that stands on a line of its own."""
+        """Record a row on one line."""
         self._width = self._width or len(fields)
         self._rows.append([field[:_LONGEST] for field in fields])
 
     def hold(self, first: int, last: int, fields: Sequence[str]) -> bool:
-        """Whether a field holds rows; that, and a field of many lines, is noted in the log.
+        """Whether a field holds rows. That, and a field of many lines, is logged as a finding.
 
         Args:
             first: line, from 1, on which the row of `fields` starts.
@@ -72,7 +72,7 @@ class Quotes:
         return False
 
     def _suspect(self, first: int) -> None:
-        """Note a field that may hold one row: a text may happen to read so, and some texts do not all happen to."""
+        """Count a field that may hold one row: a single text may look like a row, several hardly do."""
         self._suspects.append(first)
         if len(self._suspects) < _MIN_SUSPECTS:
             return
@@ -81,7 +81,7 @@ class Quotes:
             self._log.add("fields that read like rows", "warning", line, reason, _LOOK)
 
     def _holds_a_row(self, field: str, before: Sequence[str], after: Sequence[str]) -> bool:
-        """Whether the first of two lines completes a row, or the second begins one, with what is known as a label."""
+        """Whether the first of two lines completes a row, or the second begins one, with a known label."""
         start, end = (line.split(self._separator) for line in _LINE_END.split(field, maxsplit=1))
         first = len(start) > 1 and len(before) + len(start) == self._width
         last = len(end) > 1 and len(end) + len(after) == self._width
@@ -90,9 +90,9 @@ class Quotes:
         return bool(places) and not self._labels([]).isdisjoint(places)
 
     def _may_be_rows(self, field: str) -> bool:
-        """A quick no to most texts of several lines: the second line or the last but one is cut into as many fields."""
+        """A quick test that most texts of several lines fail: an inner line has as many fields as a row."""
         start, end = field.find("\n"), field.rfind("\n")
-        if start < 0:  # the lines end in another way
+        if start < 0:  # other line ends
             return True
         wanted = self._width - 1
         if field.count(self._separator, start, field.find("\n", start + 1)) == wanted:
@@ -100,9 +100,9 @@ class Quotes:
         return field.count(self._separator, field.rfind("\n", 0, end), end) == wanted
 
     def _are_rows(self, field: str, before: Sequence[str], after: Sequence[str]) -> bool:
-        """Whether most lines of a field have as many fields as a row, and one of them holds what is known as a label.
+        """Whether most lines of a field have as many fields as a row, and one of them holds a known label.
 
-        What stands `before` and `after` the field in its row is part of its first and last line, and proves nothing.
+        `before` and `after` are the fields around it; they belong to its first and last line, and are not counted.
         """
         width, lines = self._width, _LINE_END.split(field)
         within = [line.count(self._separator) for line in lines]  # one less than the fields of each line
@@ -123,7 +123,7 @@ class Quotes:
         return sum(not known.isdisjoint(row) for row in rows) >= needed
 
     def _labels(self, alike: Sequence[list[str]]) -> frozenset[_Place]:
-        """What recurs in the rows before; where they are few, in them and the lines that are cut like rows."""
+        """Repeated values of the recorded rows; if these are few, also of lines with as many fields as a row."""
         if len(self._rows) < _FEW:
             return _recurring([*self._rows, *alike])
         if not self._use_known:
@@ -133,7 +133,7 @@ class Quotes:
 
 
 def _recurring(rows: Collection[list[str]]) -> frozenset[_Place]:
-    """The values that come again of columns that hold few different ones, as those of labels do."""
+    """Repeated values of columns with few different values, such as labels."""
     found: set[_Place] = set()
     for column in range(max(map(len, rows), default=0)):
         counts = Counter(row[column] for row in rows if len(row) > column)

@@ -1,4 +1,4 @@
-"""What only shows when a recipe and its data lie side by side: texts that are cut, samples too large or too small."""
+"""Checks of a recipe against its data: truncated texts, and samples that are too large or too small."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgepack.util.text import counted
 from edgepack_runtime.stats import metrics
 
 _NO_GATES = (
-    "the recipe sets no gates: bundles are measured and delivered, and nothing decides about them",
+    "the recipe sets no gates: bundles are measured and delivered without a verdict",
     "set `gates.accuracy` and `gates.latency`; `edgepack gate` of such a bundle is inconclusive",
 )
 
@@ -37,12 +37,12 @@ def check_suited(
 
     Args:
         train_rows: rows of the training split, or of the sample of it.
-        labels: the different ones that train has.
+        labels: different labels of train.
         lengths: by split.
-        file: what the findings name, which is the recipe where it is known.
-        read_test: gives the test rows; called only where there is a gate of accuracy.
+        file: the file that findings name: the recipe, if it is known.
+        read_test: reads the test rows; called only for a recipe with an accuracy gate.
     """
-    students = sorted(recipe.students, key=lambda student: student.max_length)  # the first cuts the most texts
+    students = sorted(recipe.students, key=lambda student: student.max_length)  # the first truncates the most texts
     models = {"teacher": recipe.teacher, "student": students[0]}
     limits = {f"{role}.max_length": model.max_length for role, model in models.items() if model is not None}
     problems = _samples(recipe, train_rows, len(labels))
@@ -55,17 +55,17 @@ def check_suited(
 
 
 def check_built(data: DataArtifact, recipe: Recipe) -> list[Finding]:
-    """`check_suited` of the rows that a build laid down, under the recipe's name."""
+    """`check_suited` for the rows of the data stage; findings name the recipe."""
     lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}
     test = partial(data.read, "test")
     return check_suited(recipe, data.rows["train"], data.labels, lengths, Path(recipe.name), test)
 
 
 def require_judged_by(recipe: Recipe, labels: Sequence[str]) -> None:
-    """That the gates name a metric that models of so many labels have, and no class that the data lack.
+    """Check that the gates' metric exists for this number of labels, and that the data have their classes.
 
     Raises:
-        RecipeInvalidError: naming the metric, or each class.
+        RecipeInvalidError: names the metric, or each missing class.
     """
     gate = recipe.gates.accuracy
     if gate is not None and gate.metric is not None:
@@ -85,10 +85,10 @@ def require_judged_by(recipe: Recipe, labels: Sequence[str]) -> None:
 
 
 def read_further_texts(recipe: Recipe, read_held_out: Callable[[], Iterable[Row]]) -> None:
-    """Read the texts that are to decide what stays of a vocabulary, before anything is trained for it.
+    """Read the texts that decide which tokens of the vocabulary are kept, before anything is trained.
 
     Args:
-        read_held_out: gives the dev and test rows; called only where there is such a file.
+        read_held_out: reads the dev and test rows; called only if there is such a file.
 
     Raises:
         RecipeInvalidError: they cannot be read.
@@ -111,7 +111,7 @@ def _samples(recipe: Recipe, rows: int, labels: int) -> list[tuple[str, str]]:
         reason = f"`data.train_rows` leaves {counted(wanted, 'row')} for {labels} labels, too few to learn them from"
         found.append((reason, f"use {MIN_LABEL_ROWS * labels} at least"))
     drawn = min(rows, wanted or rows)
-    # The default is more than a small data set has, and all of it is what is wanted then.
+    # The default may exceed a small data set, which is then used whole.
     if "rows" in calibration.model_fields_set and calibration.rows > drawn:
         reason = f"`data.calibration.rows` asks for {calibration.rows} rows, and {drawn} are trained on: all are used"
         found.append((reason, "lower it, or remove the key"))

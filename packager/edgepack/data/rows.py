@@ -1,6 +1,6 @@
-"""Rows: the values of one record become a row, or findings; tokens with tags become texts with spans.
+"""Conversion of records to rows or findings, and of tagged tokens to texts with spans.
 
-Labels lose the white space around them, texts do not. What is wrong is noted in a log; a row with an error is none.
+White space around labels is removed, around texts it is kept. Findings go to a log; a row with an error is dropped.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from edgepack.recipe.yaml import has_surrogate
 from edgepack.util.text import counted
 from edgepack_runtime.util.spans import Span, spans_of_tags, split_tag
 
-_DOCUMENT: Final = "-DOCSTART-"  # the token of a line that only says where a document begins
+_DOCUMENT: Final = "-DOCSTART-"  # token of a line that starts a document
 
 Sentence = tuple[int, list[str], list[str]]  # line from 1 of the first token, tokens, tags
 
 
 def join(tokens: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """The text of `tokens`, and the characters (start, end exclusive) of each in it.
+    """The text of `tokens`, and the characters (start, end exclusive) of each token in it.
 
-    There is a space between two that end and begin with an ASCII letter or digit, as words of Latin script do, and
-    nothing between any others.
+    A space separates two tokens if the first ends and the second begins with an ASCII letter or digit, as in Latin
+    script.
     """
     text, offsets = "", []
     for token in tokens:
@@ -44,23 +44,23 @@ def _is_latin(character: str) -> bool:
 
 
 def tag_problem(tag: str) -> tuple[str, str] | None:
-    """Reason and fix of a tag that is none of BIO or BIOES; None where it is one."""
+    """Reason and fix of a tag that is neither BIO nor BIOES; None for a valid tag."""
     try:
         split_tag(tag)
     except ValueError:
-        reason = f"`{tag[:40]}` is no tag of BIO or BIOES"
+        reason = f"`{tag[:40]}` is not a tag of BIO or BIOES"
         return reason, "write `O`, `B-x`, `I-x`, and for BIOES `E-x`, `S-x`; what BMES calls `M-x` is `I-x`"
     return None
 
 
 def sentences(lines: Iterable[str], log: FindingLog) -> Iterator[Sentence]:
-    """Tokens and tags of a CoNLL file: a token and its tag on each line, a blank line between two sentences.
+    """Read tokens and tags of a CoNLL file: a token and its tag on each line, a blank line between two sentences.
 
-    They are the first and the last field of a line, between tabs or else between spaces. A sentence with an error is
-    left out.
+    They are the first and the last field of a line, separated by tabs or else by spaces. A sentence with an error is
+    dropped.
 
     Raises:
-        UnreadableError: the lines of the file end in a way that hides where they do.
+        UnreadableError: the lines end in carriage returns.
     """
     start, tokens, tags = 0, list[str](), list[str]()
     complete, known = True, set[str]()
@@ -95,14 +95,14 @@ def sentences(lines: Iterable[str], log: FindingLog) -> Iterator[Sentence]:
         yield start, tokens, tags
 
 
-MAX_LABEL_CHARACTERS: Final = 200  # what is longer is a text in the wrong column
+MAX_LABEL_CHARACTERS: Final = 200  # a longer label is a text in the wrong column
 
-Values = Sequence[object]  # one for each of `Columns.wanted`
-MakeRow = Callable[[int, Values, FindingLog], Row | None]  # of the line from 1 on which the row starts
+Values = Sequence[object]  # in the order of `Columns.wanted`
+MakeRow = Callable[[int, Values, FindingLog], Row | None]  # with the line from 1 on which the row starts
 
 
 def row_maker(columns: Columns, label_separator: str) -> MakeRow:
-    """What makes rows of the values of `columns.wanted`; `label_separator` stands between the labels of a cell."""
+    """The converter from values of `columns.wanted` to rows; `label_separator` separates labels in a cell."""
 
     def labelled_with_many(line: int, values: Values, log: FindingLog) -> Row | None:
         texts = texts_of(line, values[:-1], log)
@@ -117,7 +117,7 @@ def row_maker(columns: Columns, label_separator: str) -> MakeRow:
 
 
 def has_half(*values: object) -> bool:
-    """Whether there is half a character (a lone surrogate) in a string, also in one inside a list or an object."""
+    """Whether a string holds a lone surrogate, also a string inside a list or an object."""
     left = list(values)
     while left:
         value = left.pop()
@@ -131,7 +131,7 @@ def has_half(*values: object) -> bool:
 
 
 def texts_of(line: int, values: Values, log: FindingLog) -> tuple[str, str | None] | None:
-    """A text, or the two of a pair."""
+    """A text, or a pair of texts."""
     if len(values) == 1:
         text = _text(line, values[0], "text", log)
         return None if text is None else (text, None)
@@ -164,7 +164,7 @@ def _tagged(line: int, values: Values, log: FindingLog) -> Row | None:
     lists = [json_list(value) for value in values]
     for what, found in zip(("tokens", "tags"), lists, strict=True):
         if found is None or not all(isinstance(item, str) and item.strip() for item in found):
-            reason = f"the {what} are no JSON list of strings, each with a character at least"
+            reason = f"the {what} are not a JSON list of strings, each with a character at least"
             fix = f"write them as in {_EXAMPLES[what]}; tags by name, not by number"
             log.add(f"{what} of another kind", "error", line, reason, fix)
             return None
@@ -181,7 +181,7 @@ def _tagged(line: int, values: Values, log: FindingLog) -> Row | None:
 
 
 def tagged_row(line: int, tokens: Sequence[str], tags: Sequence[str], log: FindingLog) -> Row | None:
-    """A row of tokens and as many tags of BIO or BIOES."""
+    """A row of tokens with a BIO or BIOES tag each."""
     joined, offsets = join(tokens)
     text = _text(line, joined, "text", log)
     if text is None:
@@ -195,8 +195,8 @@ _EXAMPLES: Final = {"tokens": '["北", "京"]', "tags": '["B-city", "I-city"]'}
 
 def _text(line: int, value: object, what: str, log: FindingLog) -> str | None:
     if not isinstance(value, str):
-        reason = f"the {what} is no JSON string"
-        log.add("texts that are no strings", "error", line, reason, "write the text in quotes")
+        reason = f"the {what} is not a JSON string"
+        log.add("texts that are not strings", "error", line, reason, "write the text in quotes")
         return None
     if is_unseen(value):
         fix = "give it a text, or remove the row"
@@ -245,20 +245,20 @@ def _label(line: int, value: object, log: FindingLog) -> str | None:
 
 
 def json_list(value: object) -> list[Any] | None:
-    """A JSON list, which in a table stands in a cell; None where there is none."""
+    """The JSON list in a value or in a cell of a table; None if it is not a list."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
             return None
-        # The text around it was checked as text, in which an escape is six characters.
+        # The cell was checked as text before, in which an escape is six characters.
         if has_half(value):
             return None
     return value if isinstance(value, list) else None
 
 
 def _labels(line: int, value: object, separator: str, log: FindingLog) -> tuple[str, ...] | None:
-    """Any number of labels, sorted, each once."""
+    """A sorted list of different labels, which may be empty."""
     found = json_list(value)
     if found is None and isinstance(value, str):
         found = [part for part in value.split(separator) if part.strip()]
@@ -271,15 +271,14 @@ def _labels(line: int, value: object, separator: str, log: FindingLog) -> tuple[
 
 
 def _spans(line: int, text: str, value: object, log: FindingLog) -> tuple[Span, ...] | None:
-    """Any number of spans, sorted, each once.
+    """A sorted list of different spans, which may be empty.
 
-    Spans that overlap are kept. A token has one tag, so that no model of ours can find both: it learns the first, and
-    is held to both.
+    Overlapping spans are kept. A token has one tag, so a model learns the first span only, and is scored on both.
     """
     found = json_list(value)
     if found is None:
         fix = 'write a list, empty where there are none: [{"start": 0, "end": 2, "label": "city"}]'
-        log.add("spans of another kind", "error", line, "the spans are no JSON list", fix)
+        log.add("spans of another kind", "error", line, "the spans are not a JSON list", fix)
         return None
     spans = [_span(line, text, item, log) for item in found]
     if None in spans:
@@ -294,7 +293,7 @@ def _spans(line: int, text: str, value: object, log: FindingLog) -> tuple[Span, 
 
 def _span(line: int, text: str, value: object, log: FindingLog) -> Span | None:
     if not isinstance(value, dict) or not all(type(value.get(key)) is int for key in ("start", "end")):
-        reason = "a span is no object with `start`, `end` (whole numbers) and `label`"
+        reason = "a span is not an object with `start`, `end` (whole numbers) and `label`"
         log.add("spans of another kind", "error", line, reason, 'write it as {"start": 0, "end": 2, "label": "city"}')
         return None
     label = _label(line, value.get("label"), log)

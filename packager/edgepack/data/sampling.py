@@ -1,4 +1,4 @@
-"""A seeded sample of a stream whose length is known, in one pass and without holding anything of it."""
+"""Seeded sample of a stream of known length, in one pass and in constant memory."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from random import Random
 
 
 class Draw:
-    """Says of one row after the other whether it belongs to a sample of `size` among `rows`; each sample is as likely.
+    """Selection of `size` of `rows` rows, one after the other; all samples are equally likely.
 
-    Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S. The sample depends on the three arguments alone, not
-    on the machine, the Python or the process. It keeps the order of the rows.
+    Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S. The sample depends on the three arguments only, and
+    keeps the order of the rows.
     """
 
     def __init__(self, size: int, rows: int, seed: str) -> None:

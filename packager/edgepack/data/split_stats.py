@@ -1,6 +1,6 @@
-"""What one pass over a split keeps: 26 bytes a row to compare the rows by, counts of labels and lengths, findings.
+"""Statistics of one pass over a split: 26 bytes a row to compare rows, counts of labels and lengths, findings.
 
-Where a row may have any number of labels or spans, 34 bytes: a digest of them is kept too.
+For rows with any number of labels or spans it is 34 bytes, with a digest of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgepack.data.text_digests import digest, digests
 from edgepack.recipe.findings import errors
 from edgepack.recipe.model import Columns
 
-MAX_LABELS: Final = 10_000  # what has more different values is another column; fits the 16 bits of `label_ids`
+MAX_LABELS: Final = 10_000  # a column with more different values does not hold labels; fits the 16 bits of `label_ids`
 
 SplitName = Literal["train", "dev", "test"]
 HeldOut = Literal["dev", "test"]
@@ -35,11 +35,11 @@ SPLIT_NAMES: Final[tuple[SplitName, ...]] = ("train", *HELD_OUT)
 
 @dataclass
 class SplitFacts:
-    """One split as `check_splits` compares it. No text is kept, only digests of 8 bytes (`datasets.texts`).
+    """Statistics of one split for `check_splits`. Texts are kept as digests of 8 bytes (`text_digests`).
 
-    `label_rows` has the number of rows that hold each name of a label, in the order in which the names came up, and
-    `label_lines` the line on which each did. `most_labels` is how many labels or spans one row holds at most, and
-    `all_labels` how many all of them hold; where each row has one label, neither is counted.
+    `label_rows` has the number of rows of each label, in the order of first occurrence, and `label_lines` the line of
+    the first occurrence. `most_labels` is the maximum number of labels or spans of a row, and `all_labels` their sum;
+    neither is counted if each row has one label.
     """
 
     name: SplitName
@@ -59,7 +59,7 @@ class SplitFacts:
     _ids: dict[str, int] = field(default_factory=dict)
 
     def add(self, line: int, row: Row) -> bool:
-        """Take one row in; false when there is one label too many, and nothing more can be taken."""
+        """Add one row. False if there are too many different labels, after which no row can be added."""
         names = row.names
         for name in names:
             if name in self.label_rows:
@@ -88,17 +88,17 @@ class SplitFacts:
 
     @property
     def complete(self) -> bool:
-        """Whether every row could be read: what a split lacks can only be said of a whole one."""
+        """Whether every row could be read. Missing labels are only reported for complete splits."""
         return not errors(list(self.log.findings()))
 
     @property
     def labels(self) -> list[str]:
-        """The names of labels that its rows hold, in the order in which they came up."""
+        """Names of the labels of its rows, in the order of first occurrence."""
         return list(self.label_rows)
 
     @property
     def exact(self) -> NDArray[np.uint64]:
-        """Digest of each text without the white space around it, shape (rows,)."""
+        """Digest of each text without surrounding white space, shape (rows,)."""
         return np.frombuffer(self._exact, "<u8")
 
     @property
@@ -113,16 +113,16 @@ class SplitFacts:
 
     @property
     def label_ids(self) -> NDArray[np.uint16]:
-        """What rows of the same label share, shape (rows,): of several labels the first by name counts, if any."""
+        """Number of the label of each row, shape (rows,); of several labels the first by name counts."""
         return np.frombuffer(self._label_ids, np.uint16)
 
     @property
     def answers(self) -> NDArray[np.uint64] | NDArray[np.uint16]:
-        """What rows share that say the same of their texts, with all their labels or spans, shape (rows,)."""
+        """Digest of all labels or spans of each row, shape (rows,)."""
         return np.frombuffer(self._answers, "<u8") if self._answers else self.label_ids
 
     def label_of(self, row: int) -> str:
-        """The label of a row, where each has one; else the first of them by name."""
+        """The label of a row; of several labels the first by name."""
         return list(self._ids)[self._label_ids[row]]
 
 
@@ -135,14 +135,14 @@ def read_facts(
     label_separator: str = "|",
     kept: Iterable[bool] | None = None,
 ) -> SplitFacts:
-    """One pass over a split's file, or over the rows of it that are `kept`; the result's `log` has the findings."""
+    """Read a split's file once, or its `kept` rows; the result's `log` has the findings."""
     log = FindingLog(file)
     rows = read_rows(file, columns, log, advance, form, label_separator)
     return gather_facts(SplitFacts(name, file, log, columns), rows if kept is None else compress(rows, kept))
 
 
 def gather_facts(facts: SplitFacts, rows: Iterable[tuple[int, Row]]) -> SplitFacts:
-    """`facts` with all of `rows`, each with its line, taken in."""
+    """Add all `rows`, each with its line, to `facts`."""
     for line, row in rows:
         if not facts.add(line, row):
             break

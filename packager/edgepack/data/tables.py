@@ -1,9 +1,9 @@
-"""One data file -> its records and rows one after the other, and everything that is wrong with them.
+"""Reader of the rows of one data file, with findings.
 
-TSV is split on tabs and nothing else: quotes are characters like others, as in the files that Chinese corpora
-come in. CSV is what the csv module reads. JSONL is one object a line. All are UTF-8, with or without a byte
-order mark; TSV and CSV start with a header, unless `data.columns` counts the columns. Blank lines are skipped. CoNLL
-has a token and its tag on each line, and blank lines between sentences.
+TSV is split at tabs only: quotes are ordinary characters, as in Chinese corpora. CSV is read by the csv module. JSONL
+has one object a line. CoNLL has a token and its tag on each line, and blank lines between sentences. All are UTF-8,
+with or without a byte order mark. TSV and CSV start with a header, unless `data.columns` has numbers. Blank lines are
+skipped.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def read_rows(
     form: Form | None = None,
     label_separator: str = "|",
 ) -> Iterator[tuple[int, Row]]:
-    """Rows of one split with the line (from 1) on which each starts; one row is held at a time.
+    """Rows of one split with the line (from 1) on which each starts; one row is in memory at a time.
 
-    Never raises for what a file holds: whatever is wrong is noted in `log`. Rows that have an error are left out, so
-    that what came is complete only when no finding is an error. `advance` is told of bytes read, as in `text_lines`.
-    `form` is that of the file's suffix unless another is given; `label_separator` is `data.label_separator`.
+    Errors of the content are logged as findings, never raised. Rows with an error are dropped, so the rows are complete
+    only if no finding is an error. `advance` counts bytes, as in `text_lines`. `form` is by default that of the file's
+    suffix; `label_separator` is `data.label_separator`.
     """
     form = form or form_by_suffix(file)
     try:
@@ -91,7 +91,7 @@ def read_records(
     """The values of the `wanted` columns of each row of a table or of JSON lines; arguments as in `read_rows`.
 
     Raises:
-        UnreadableError: where the rest of the file cannot be read.
+        UnreadableError: the rest of the file cannot be read.
     """
     lines = text_lines(file, advance, form.encoding)
     if form.separator is None:
@@ -100,7 +100,7 @@ def read_records(
 
 
 def cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterator[Cells]:
-    """Fields of each row that is not blank; between commas and semicolons they may stand in quotes."""
+    """Fields of each row that is not blank; fields between commas or semicolons may be quoted."""
     return _csv_cells(lines, separator, log) if separator in ",;" else _plain_cells(lines, separator, log)
 
 
@@ -114,11 +114,11 @@ def _plain_cells(lines: Iterator[str], separator: str, log: FindingLog) -> Itera
 
 
 def _csv_cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterator[Cells]:
-    csv.field_size_limit(MAX_LINE_BYTES)  # the module's own limit, 128 KiB, is shorter than some documents
+    csv.field_size_limit(MAX_LINE_BYTES)  # the default limit, 128 KiB, is shorter than some documents
     reader = csv.reader(_at_any_line_end(lines), delimiter=separator, strict=True)
     quotes = Quotes(separator, log)
     while True:
-        line = reader.line_num + 1  # a row may span lines: it is named by its first
+        line = reader.line_num + 1  # a row may span lines; findings name its first line
         try:
             fields = next(reader)
         except StopIteration:
@@ -137,7 +137,7 @@ def _csv_cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterato
 
 
 def _at_any_line_end(lines: Iterator[str]) -> Iterator[str]:
-    """CSV from old Macs ends its lines with `\\r` alone, which the csv module does not cut at by itself."""
+    """CSV from old Macs ends its lines with `\\r` only, at which the csv module does not split."""
     for line in lines:
         if "\r" in line:
             yield from io.StringIO(line, newline="")
@@ -154,7 +154,7 @@ def _is_filled(line: int, fields: list[str], log: FindingLog) -> bool:
 
 
 def _table_records(table: Iterator[Cells], wanted: Wanted, log: FindingLog) -> Iterator[Record]:
-    """The wanted values of each row, once it is known where they stand."""
+    """The wanted values of each row, after the columns were found."""
     first = next(table, None)
     if first is None:
         log.end("empty", None, "the file holds no row", "give a file with rows")
@@ -171,7 +171,7 @@ def _table_records(table: Iterator[Cells], wanted: Wanted, log: FindingLog) -> I
         positions, head = find_columns(first, table, wanted, log), "the header"
         if positions is None:
             return
-    # Of one position alone `itemgetter` makes no tuple.
+    # For a single position `itemgetter` returns no tuple.
     values = itemgetter(*positions) if len(positions) > 1 else itemgetter(slice(positions[0], positions[0] + 1))
     width = len(first[1])
     for number, fields in table:
@@ -205,10 +205,10 @@ def _json_records(lines: Iterator[str], wanted: Wanted, log: FindingLog) -> Iter
             log.add("lines that are not JSON", "error", number, f"this line is not JSON: {why}", fix)
             continue
         if not isinstance(record, dict):
-            log.add("lines that are no JSON object", "error", number, "this line is no JSON object", fix)
+            log.add("lines that are not JSON objects", "error", number, "this line is not a JSON object", fix)
             continue
         values = _values(number, record, wanted, log)
-        # Only an escape makes half a character; to look for it in every text would take longer than to read it.
+        # Only an escape can be a lone surrogate; to search every text would take longer than to read it.
         if values and "\\u" in content and has_half(*values):
             reason = "an escape such as \\ud83d stands alone: half a character"
             log.add("half characters", "error", number, reason, "write the character itself, or remove the row")
@@ -217,7 +217,7 @@ def _json_records(lines: Iterator[str], wanted: Wanted, log: FindingLog) -> Iter
 
 
 def _values(number: int, record: Mapping[str, object], wanted: Wanted, log: FindingLog) -> Values | None:
-    """The wanted values of one JSON object, of which there is one at least."""
+    """The wanted values of one JSON object."""
     try:
         return [record[key] for key in wanted.values()]
     except KeyError:
@@ -230,7 +230,7 @@ def _values(number: int, record: Mapping[str, object], wanted: Wanted, log: Find
 
 
 class _RepeatedKeyError(ValueError):
-    """One of the two values would be lost without a word."""
+    """Refuse duplicate keys, of which json would drop one silently."""
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -1,7 +1,4 @@
-"""What two texts are compared by: digests of 8 bytes, of a text as it is and of what is left of it when normalised.
-
-And how a label is named so that what cannot be seen of it is seen.
-"""
+"""Digests of texts, exact and normalised, by which rows are compared; names of labels with visible escapes."""
 
 from __future__ import annotations
 
@@ -10,39 +7,39 @@ import re
 import unicodedata
 from typing import Final
 
-# Shorter ones coincide by chance: `好的！` and `好的。` are no sign of a leak.
+# Shorter texts are equal by chance: `好的！` and `好的。` are no sign of a leak.
 MIN_NORMALISED: Final = 6
-DIGEST_BYTES: Final = 8  # among 3 million rows the chance that any two texts share a digest by accident is 2.5e-7
+DIGEST_BYTES: Final = 8  # the probability of a collision among 3 million rows is 2.5e-7
 NO_DIGEST: Final = bytes(DIGEST_BYTES)
-_BETWEEN: Final = "\x1f"  # the two texts of a pair
+_BETWEEN: Final = "\x1f"  # between the two texts of a pair
 _NO_WORD: Final = re.compile(r"[\W_]+")
-# White space, what joins, parts and orders characters, and control characters: a text of these alone shows nothing.
+# White space, joiners, separators, bidirectional marks and control characters: a text of these only is not visible.
 _UNSEEN: Final = "".join(
     map(chr, (*range(0x21), *range(0x7F, 0xA1), *range(0x2000, 0x2010), *range(0x2028, 0x2030)))
 ) + "".join(map(chr, (*range(0x205F, 0x2070), 0xAD, 0x61C, 0x1680, 0x180E, 0x3000, 0xFEFF)))
-# The same, but for the space, and what is drawn onto the character before it: marks, variants and parts of syllables.
+# The same without the space, and characters that are drawn onto the one before: marks, variants, parts of syllables.
 _ESCAPED: Final = re.compile(
     rf"[{re.escape(_UNSEEN.replace(' ', ''))}\u0300-\u036f\u1100-\u11ff\u3099\u309a\ufe00-\ufe0f\ue000-\uf8ff]"
 )
 
 
 def normalise(text: str) -> str:
-    """`text` in Unicode's NFKC form and in lower case, without everything that is no letter, digit or ideograph.
+    """`text` in NFKC form and lower case, with letters, digits and ideographs only.
 
-    Full-width forms, case, punctuation, symbols, white space, emoji and combining marks thus make no difference.
+    Full-width forms, case, punctuation, symbols, white space, emoji and combining marks make no difference.
     """
     return _NO_WORD.sub("", unicodedata.normalize("NFKC", text).lower())
 
 
 def digest(text: str) -> bytes:
-    """DIGEST_BYTES of BLAKE2b: the same on every machine, and never those of `hash`, which differ in each process."""
+    """DIGEST_BYTES of BLAKE2b, which unlike `hash` are the same on every machine and in every process."""
     return hashlib.blake2b(text.encode("utf-8"), digest_size=DIGEST_BYTES).digest()
 
 
 def digests(text: str, text_pair: str | None = None) -> tuple[bytes, bytes]:
-    """What a text, or a pair in its order, is compared by: as it is but for white space around it, and normalised.
+    """Digests of a text or pair: without surrounding white space, and normalised.
 
-    The second is NO_DIGEST where less than MIN_NORMALISED characters are left.
+    The second is NO_DIGEST if fewer than MIN_NORMALISED characters are left.
     """
     normalised = normalise(text)
     if text_pair is None:
@@ -55,12 +52,12 @@ def digests(text: str, text_pair: str | None = None) -> tuple[bytes, bytes]:
 
 
 def is_unseen(text: str) -> bool:
-    """Whether there is nothing in `text` but white space and characters that are not drawn, as U+200B and U+FEFF."""
+    """Whether `text` has only white space and invisible characters, such as U+200B and U+FEFF."""
     return not text.strip(_UNSEEN)
 
 
 def without_unseen(text: str) -> str:
-    """`text` without white space and without characters that are not drawn."""
+    """`text` without white space and invisible characters."""
     return text.translate(_DROPPED)
 
 
@@ -68,7 +65,7 @@ _DROPPED: Final = dict.fromkeys(map(ord, _UNSEEN))
 
 
 def visible(text: str) -> str:
-    """`text` with an escape, as `\\u200b`, for each character that is not seen or is told from another by no eye."""
+    """`text` with escapes, such as `\\u200b`, for characters that are invisible or look like another one."""
     text = "".join(c if c.isascii() or unicodedata.is_normalized("NFC", c) else _escape(c) for c in text)
     return _ESCAPED.sub(lambda match: _escape(match.group()), text)
 
@@ -79,6 +76,6 @@ def _escape(character: str) -> str:
 
 
 def shortened(label: str) -> str:
-    """A label as messages name it."""
+    """A label as printed in messages."""
     label = visible(label)
     return label if len(label) <= 40 else label[:37] + "..."

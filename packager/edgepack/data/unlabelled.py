@@ -1,6 +1,6 @@
-"""Texts without labels, which a teacher may label for its student: none that dev or test holds.
+"""Unlabelled texts, which the teacher labels for the student, without the texts of dev and test.
 
-A student that was taught the teacher's answer to a test text has seen that text: its figure would be flattered.
+A student that learns the teacher's answer to a test text would be scored on a text that it was trained on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLAIN_SUFFIX: Final = ".txt"  # one text a line
 
 
 class HeldTexts:
-    """Which texts some rows hold, or hold nearly: equal once they are normalised. 16 bytes a row.
+    """Digests of the texts of some rows, exact and normalised. 16 bytes a row.
 
     Args:
         exact: as `SplitFacts.exact`, in any order.
@@ -43,14 +43,14 @@ class HeldTexts:
 
     @classmethod
     def of_splits(cls, splits: Sequence[SplitFacts]) -> HeldTexts:
-        """Those of every row of `splits`, of which there is one at least."""
+        """Digests of every row of `splits`, of which there is at least one."""
         return cls(
             np.concatenate([split.exact for split in splits]), np.concatenate([split.normalised for split in splits])
         )
 
     @classmethod
     def of_rows(cls, rows: Iterable[Row]) -> HeldTexts:
-        """Those of rows that are read here."""
+        """Digests of `rows`, which are read."""
         exact, normalised = bytearray(), bytearray()
         for row in rows:
             one, other = digests(row.text, row.text_pair)
@@ -70,7 +70,7 @@ def _in(digest: bytes, ordered: array[int]) -> bool:
 
 
 def count(file: Path, columns: Columns, held: HeldTexts, log: FindingLog, advance: Callable[[int], None]) -> int:
-    """How many texts of `file` can be used; whatever is wrong with it, or left out, is noted in `log`."""
+    """Number of usable texts of `file`; errors and dropped texts are logged as findings."""
     used = left_out = 0
     for row in _rows(file, columns, log, advance):
         used, left_out = (used, left_out + 1) if row in held else (used + 1, left_out)
@@ -91,10 +91,10 @@ def free_texts(file: Path, columns: Columns, held: HeldTexts) -> Iterator[Row]:
 
 
 def further_texts(file: Path, columns: Columns, held_out: Iterable[Row]) -> list[Row]:
-    """The texts of a file of which only the words count, without those that the rows `held_out` hold, or nearly.
+    """The texts of a file for the vocabulary, without texts of the rows `held_out` (exact or normalised).
 
     Raises:
-        RecipeInvalidError: with every finding, when the file cannot be read or holds no such text.
+        RecipeInvalidError: the file cannot be read, or has no usable text; has every finding.
     """
     held, log = HeldTexts.of_rows(held_out), FindingLog(file)
     rows = [row for row in _rows(file, columns, log, no_progress) if row not in held]

@@ -1,4 +1,4 @@
-"""Checks across the three splits: leaks, labels that do not match or look alike, repeated rows, rows to leave out."""
+"""Checks across the three splits: leaks, unknown and look-alike labels, repeated rows; the rows to drop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgepack.recipe.findings import Finding, Severity
 from edgepack.recipe.model import Choice
 from edgepack.util.text import counted
 
-# What a difference is called, and what takes it away; the first that does is named.
+# Description of a difference, and the normalisation that removes it; the first that does is named.
 _DIFFERENCES: Final[Sequence[tuple[str, Callable[[str], str]]]] = (
     ("in white space", lambda label: "".join(label.split())),
     ("in characters that are not seen", without_unseen),
@@ -31,7 +31,7 @@ _DIFFERENCES: Final[Sequence[tuple[str, Callable[[str], str]]]] = (
 
 
 def check_variants(splits: Sequence[SplitFacts]) -> None:
-    """Warn, where it first comes up, of each label that looks like one with more rows."""
+    """Warn, at its first occurrence, of each label that looks like a more frequent one."""
     rows: Counter[str] = Counter()
     first: dict[str, SplitFacts] = {}
     alike: dict[str, list[str]] = {}
@@ -65,9 +65,9 @@ def _difference(first: str, second: str) -> str:
 
 
 MIN_ROWS: Final = 2
-MIN_LABEL_ROWS: Final = 10  # fewer training rows of a label than this teach next to nothing about it
-MAX_IMBALANCE: Final = 100  # the most frequent label may have as many times the rows of the rarest
-EXAMPLES: Final = 5  # leaked rows that are named; the count tells the rest
+MIN_LABEL_ROWS: Final = 10  # training rows; a label with fewer is hardly learnt
+MAX_IMBALANCE: Final = 100  # maximum ratio of the rows of the most frequent label to those of the rarest
+EXAMPLES: Final = 5  # named leaked rows; more are counted
 _SHOWN_LABELS: Final = 10
 
 _Indices = NDArray[np.intp]
@@ -77,10 +77,10 @@ _Rows = NDArray[np.bool_]
 def rows_to_drop(
     splits: Mapping[SplitName, SplitFacts], leaks: Choice, repeats: Choice
 ) -> dict[SplitName, tuple[_Rows, _Rows]]:
-    """Which rows of train and dev to leave out: those that leak, and those that repeat an earlier row; shapes (rows,).
+    """Rows of train and dev to drop: leaked rows, and repetitions of an earlier row; shapes (rows,).
 
-    A row of train leaks where dev or test holds its text, exactly or normalised, a row of dev where test does. Test
-    loses no row. Only splits with such a row are returned.
+    A row of train leaks if dev or test has its text, exact or normalised, and a row of dev if test has it. Test loses
+    no row. Only splits that lose a row are returned.
     """
     found: dict[SplitName, tuple[_Rows, _Rows]] = {}
     held: list[SplitFacts] = [splits["test"]]
@@ -105,12 +105,11 @@ def rows_to_drop(
 def check_splits(
     splits: Mapping[SplitName, SplitFacts], leaks: Choice = "drop", repeats: Choice = "drop"
 ) -> list[Finding]:
-    """Everything found while the splits of one data set were read, and what their comparison shows.
+    """Findings of each split and of their comparison.
 
-    Errors: fewer than two rows in a split; one label only in train or test; a label that train does not have; and where
-    the recipe asks for it, exact leaks and repeated rows. Warnings: leaks and repeated rows otherwise, two labels of a
-    text, labels that look alike, labels that test lacks, labels with too few rows. A pair of texts is compared as a
-    whole.
+    Errors: fewer than two rows in a split; only one label in train or test; a label that train does not have; leaks and
+    repeated rows, if the recipe refuses them. Warnings: leaks and repeated rows otherwise, two labels of a text,
+    look-alike labels, labels that test lacks, labels with too few rows. A pair of texts is compared as a whole.
     """
     train, dev, test = splits["train"], splits["dev"], splits["test"]
     ordered = (train, dev, test)
@@ -146,7 +145,7 @@ def _check_size(split: SplitFacts) -> None:
 
 
 def uniform(split: SplitFacts, where: str = "") -> str | None:
-    """What is the same in every row (of what, `where` says) and leaves nothing to learn; None where they differ."""
+    """The finding if all rows of a split, named by `where`, have the same labels; None if they differ."""
     if not split.labels:
         return f"no row{where} has a {'span' if split.columns.answer == 'spans' else 'label'}"
     only = split.labels[0]

@@ -285,7 +285,7 @@ def _chains(
 def _student(
     section: Student, rows: StageCall[DataArtifact], teacher: StageCall[ModelArtifact] | None
 ) -> StageCall[ModelArtifact]:
-    # A teacher that gives neither soft labels nor weights is no input.
+    # A teacher that gives neither soft labels nor weights is not an input.
     source = teacher if section.distill is not None or isinstance(section.model, FromTeacher) else None
 
     def work(results: Results) -> Work[ModelArtifact]:

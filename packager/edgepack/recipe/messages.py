@@ -65,7 +65,7 @@ def explain(document: Document, details: Iterable[ErrorDetails]) -> dict[KeyPath
             continue
         if error["type"] == "too_short" and document.get(*path):  # pydantic counts the items that are right
             continue
-        if path in findings and error["type"] != "too_short":  # that says more than that a list is no number
+        if path in findings and error["type"] != "too_short":  # that says more than that a list is not a number
             continue
         reason, fix = _words(document, path, error)
         findings[path] = document.error(path, reason, fix)

@@ -41,7 +41,7 @@ def is_folder(path: Path) -> bool:
 
 
 def siblings(path: Path) -> list[Path]:
-    """What lies in the folder of `path`, sorted; nothing when it is no folder that can be read."""
+    """What lies in the folder of `path`, sorted; nothing when it is not a folder that can be read."""
     try:
         return sorted(path.parent.iterdir())
     except (OSError, ValueError):

@@ -70,9 +70,9 @@ def config_problems(fields: Mapping[str, Any]) -> list[str]:
     ]
     sizes = {key: fields.get(key, absent) for key, absent in _SIZES.items()}
     wrong = [key for key, size in sizes.items() if type(size) is not int or size < 1]
-    problems += [f"`{key}` is {_shown(sizes[key])}, which is no size" for key in wrong]
+    problems += [f"`{key}` is {_shown(sizes[key])}, which is not a size" for key in wrong]
     if not wrong and sizes["hidden_size"] % sizes["num_attention_heads"]:
-        problems.append(f"`hidden_size` is {sizes['hidden_size']}, which is no multiple of `num_attention_heads`")
+        problems.append(f"`hidden_size` is {sizes['hidden_size']}, which is not a multiple of `num_attention_heads`")
     epsilon = fields.get("layer_norm_eps", _FRACTIONS["layer_norm_eps"])
     if type(epsilon) is float and epsilon > MOST_EPSILON:
         problems.append(f"`layer_norm_eps` is {epsilon}, and Paddle computes with at most {MOST_EPSILON}")
@@ -80,7 +80,7 @@ def config_problems(fields: Mapping[str, Any]) -> list[str]:
     shares["classifier_dropout"] = 0.0 if fields.get("classifier_dropout") is None else fields["classifier_dropout"]
     for key, share in shares.items():
         if type(share) not in (int, float) or not 0 <= share < 1 or (key == "layer_norm_eps" and share == 0):
-            problems.append(f"`{key}` is {_shown(share)}, which is no fraction")
+            problems.append(f"`{key}` is {_shown(share)}, which is not a fraction")
     if type(fields.get("use_task_id", False)) is not bool:
         problems.append(f"`use_task_id` is {_shown(fields['use_task_id'])}, which is neither true nor false")
     return problems
@@ -91,7 +91,7 @@ def tokenizer_problems(folder: Path) -> list[str]:
     try:
         told, added = (_read(folder / name) for name in _TOKENIZER_FILES)
     except (OSError, ValueError, RecursionError) as error:
-        return [f"one of {' and '.join(_TOKENIZER_FILES)} is no JSON object ({error})"]
+        return [f"one of {' and '.join(_TOKENIZER_FILES)} is not a JSON object ({error})"]
     problems = []
     if (kind := told.get("tokenizer_class", _TOKENIZERS[0])) not in _TOKENIZERS:
         problems.append(f"`tokenizer_class` is {_shown(kind)}, and only BERT's and ERNIE's can be converted")
@@ -263,13 +263,13 @@ def of_config(fields: Mapping[str, Any]) -> Shape | None:
 
 
 def kept_heads(fields: Mapping[str, Any], heads: int) -> int | None:
-    """`KEPT_HEADS` of a config.json; None where it is no number of heads of a model that had `heads`."""
+    """`KEPT_HEADS` of a config.json; None where it is not a number of heads of a model that had `heads`."""
     kept = fields[KEPT_HEADS]
     return kept if type(kept) is int and 1 <= kept <= heads else None
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """What the folder's config.json holds; None when that is no JSON object."""
+    """What the folder's config.json holds; None when that is not a JSON object."""
     try:
         fields = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

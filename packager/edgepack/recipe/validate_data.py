@@ -178,6 +178,6 @@ def _check_texts(document: Document, where: KeyPath) -> Iterator[Problem]:
     value = str(document.get(*where))
     suffixes = TABLE_SUFFIXES if document.get("task") == "text-pair-classification" else UNLABELLED_SUFFIXES
     if Path(value).suffix.lower() not in suffixes:
-        yield where, f"`{dotted(where)}` is no file of texts: {value[:200]!r}", f"give a file of {listed(suffixes)}"
+        yield where, f"`{dotted(where)}` is not a file of texts: {value[:200]!r}", f"give a file of {listed(suffixes)}"
         return
     yield from check_there(document, where, value)

@@ -211,7 +211,7 @@ def check_models(document: Document) -> Iterator[Problem]:
             yield where, reason, path_fix(model) or PATH_FIX
         hidden, heads = (document.get(*where, "scratch", key) for key in ("hidden", "heads"))
         if type(hidden) is int and type(heads) is int and heads > 0 and hidden % heads:
-            reason = f"`hidden` is {hidden}, which is no multiple of `heads`, {heads}"
+            reason = f"`hidden` is {hidden}, which is not a multiple of `heads`, {heads}"
             fix = f"use `hidden: {(hidden // heads + 1) * heads}`, or other `heads`"
             yield (*where, "scratch", "hidden"), reason, fix
 
@@ -248,7 +248,7 @@ def _check_folder(document: Document, where: KeyPath, model: str) -> Iterator[Pr
         return
     fields = pretrained_models.read_config(folder)
     if fields is None:
-        reason = f"`{dotted(where)}`: {model[:200]!r} holds a config.json that is no JSON object"
+        reason = f"`{dotted(where)}`: {model[:200]!r} holds a config.json that is not a JSON object"
         yield where, reason, "copy the folder again from where the model was saved"
         return
     if checkpoint:

@@ -49,7 +49,7 @@ def check_sign(document: Document) -> Iterator[Problem]:
     try:
         keys = sshsig.parse_signers(raw)
     except ValueError as error:
-        yield _WHERE, f"`sign.key`: {value[:200]!r} is no SSH key: {error}", _KIND
+        yield _WHERE, f"`sign.key`: {value[:200]!r} is not an SSH key: {error}", _KIND
         return
     if len(keys) != 1:
         yield _WHERE, f"`sign.key`: {value[:200]!r} holds {len(keys)} keys, and one signs", _KIND

@@ -213,7 +213,7 @@ class _Builder:
             return text
         value = self._yaml.constructor.construct_object(ScalarNode(kind, text, node.start_mark, node.end_mark))
         if isinstance(value, float) and not math.isfinite(value):
-            self._add(node, f"`{text[:40]}` is no finite number", "write a number")
+            self._add(node, f"`{text[:40]}` is not a finite number", "write a number")
             return None
         return value
 

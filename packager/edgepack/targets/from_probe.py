@@ -30,9 +30,9 @@ def read_probe(file: Path) -> dict[str, Any]:
             raw = opened.read(_MOST_BYTES + 1)
         facts = json.loads(raw.decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is no probe file", why=str(error), fix=_WHOLE) from error
+        raise UsageError(f"{file} is not a probe file", why=str(error), fix=_WHOLE) from error
     if len(raw) > _MOST_BYTES or not isinstance(facts, dict) or facts.get("edgepack_probe") != probe.FORMAT:
-        raise UsageError(f"{file} is no probe file", why="it does not say so of itself", fix=_WHOLE)
+        raise UsageError(f"{file} is not a probe file", why="it does not say so of itself", fix=_WHOLE)
     return facts
 
 

@@ -80,7 +80,7 @@ def find(python: str, named: Sequence[Path] = ()) -> Interpreter | None:
 
 @cache
 def looked_at(path: Path) -> Interpreter | None:
-    """What `path` says of itself; None where it is no release of CPython with this machine's ABI, or does not run."""
+    """Version of the interpreter `path`; None if it is not a CPython release of this machine's ABI, or does not run."""
     if path == Path(base_python()):
         return Interpreter(path, platform.python_version())
     try:
@@ -159,7 +159,7 @@ def _lacks_gpu(jetpack: str) -> str:
     """What this machine lacks of the GPU that a target computes on; empty where it has one of the kind."""
     board = jetson.facts(info.ROOT)
     if jetpack and (board is None or (board.jetpack or "").split(".")[0] != jetpack):
-        return f"this machine is no Jetson with JetPack {jetpack}"
+        return f"this machine is not a Jetson with JetPack {jetpack}"
     try:
         nvidia.gpu_facts()
     except EnvironmentUnfitError as error:

@@ -76,7 +76,7 @@ def read(file: Path, taken: Collection[str]) -> dict[str, dict[str, Any]]:
     try:
         document = toml.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _invalid(file, [Finding("error", file, None, f"it is no TOML: {error}", "correct it there")]) from error
+        raise _invalid(file, [Finding("error", file, None, f"it is not TOML: {error}", "correct it there")]) from error
     found: dict[str, dict[str, Any]] = {}
     wrong: list[tuple[Place, str, str]] = []
     for name, table in document.items():
@@ -144,7 +144,7 @@ def _contradictions(name: str, table: ProfileTable) -> Iterator[tuple[Place, str
     for word in table.isa or ():
         if word not in VECTOR_FLAGS:
             fix = did_you_mean(word, VECTOR_FLAGS, f"take it out; known are {listed(VECTOR_FLAGS)}")
-            yield (name, "isa"), f"`isa` in `{name}`: {word!r:.60} is no flag that edgepack looks at", fix
+            yield (name, "isa"), f"`isa` in `{name}`: {word!r:.60} is not a flag that edgepack looks at", fix
     if table.by_path and table.cuda is None:
         # The package index has ONNX Runtime for every CPU; without `cuda` nobody would look for code for the GPU.
         fix = f'add a table `[{name}.cuda]` with its `version`, as "12.6", and its architectures, as `sm = ["87"]`'

@@ -40,7 +40,7 @@ def ranked(profile: Profile) -> dict[Tag, int]:
 
 
 def rank(wheel: str, tags: dict[Tag, int]) -> int | None:
-    """How well the wheel of that file name fits (lower is better); None where it does not, or is no wheel."""
+    """How well the wheel of that file name fits (lower is better); None where it does not, or is not a wheel."""
     try:
         fits = parse_wheel_filename(wheel)[3]
     except InvalidWheelFilename:

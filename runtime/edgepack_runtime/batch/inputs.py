@@ -101,7 +101,7 @@ class Source:
             row = json.loads(line)
             fields = [row[column] for column in self._columns]
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-            raise UsageError(f"{where} is no JSON object with {wanted}", why=str(error)) from error
+            raise UsageError(f"{where} is not a JSON object with {wanted}", why=str(error)) from error
         for column, value in zip(self._columns, fields):
             if not isinstance(value, str):
                 raise UsageError(f"`{column}` in {where} is not a text")
@@ -160,7 +160,7 @@ def _table_errors(where: str) -> Iterator[None]:
     try:
         yield
     except csv.Error as error:
-        raise UsageError(f"{where} is no row of a table", why=str(error), fix="check its quotation marks") from error
+        raise UsageError(f"{where} is not a row of a table", why=str(error), fix="check its quotation marks") from error
 
 
 def _require_utf8(text: str, where: str) -> None:
@@ -175,7 +175,7 @@ def _pair_of_line(line: str, where: str) -> Item:
     fields = require_text(line, where).split("\t")
     if len(fields) != 2:
         raise UsageError(
-            f"{where} is no pair of texts",
+            f"{where} is not a pair of texts",
             why=f"it has {len(fields) - 1} tabs, and a pair is two texts with one tab between",
             fix="repair that line",
         )

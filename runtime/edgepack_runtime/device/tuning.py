@@ -90,5 +90,5 @@ def _parse(raw: bytes) -> Tuning:
     if disabled is None:
         return Tuning(threads, spinning)
     if not isinstance(disabled, list) or not all(isinstance(name, str) for name in disabled):
-        raise ValueError("disabled_optimizers is no list of names")
+        raise ValueError("disabled_optimizers is not a list of names")
     return Tuning(threads, spinning, tuple(disabled))

@@ -108,7 +108,7 @@ class Encoding:
         for several labels the highest probability of each; for spans, each token as its window saw it.
 
         Raises:
-            StageFailedError: a logit is no number.
+            StageFailedError: a logit is not a number.
         """
         labels = self._config.labels
         if self._config.task == TOKENS:

@@ -91,7 +91,7 @@ def one_label(labels: Sequence[str], logits: Sequence[float]) -> Prediction:
     """The label of the highest logit; the first of those that are equal.
 
     Raises:
-        StageFailedError: a logit is no number.
+        StageFailedError: a logit is not a number.
     """
     # Plain Python: for the few labels of a classifier, NumPy's calls cost more than the arithmetic.
     highest = max(logits)
@@ -165,7 +165,7 @@ def _sigmoid(value: float) -> float:
 
 
 def _no_number(logits: Sequence[Any]) -> StageFailedError:
-    return StageFailedError("the model gave something that is no number", why=f"its logits are {logits}")
+    return StageFailedError("the model gave something that is not a number", why=f"its logits are {logits}")
 
 
 def _rounded(score: float) -> float:

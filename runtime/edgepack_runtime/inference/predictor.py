@@ -61,7 +61,7 @@ class Predictor:
 
     Raises:
         UsageError: there is no model where `path` points to; or `long_texts` is not known, or not for this model; or
-            `threads` is no whole number from 1 to 256.
+            `threads` is not a whole number from 1 to 256.
         BundleInvalidError: a file is missing or not what it should be.
         EnvironmentUnfitError: the execution provider that the model asks for is not active.
         StageFailedError: the engine cannot load or run the model.
@@ -119,7 +119,7 @@ class Predictor:
 
         Raises:
             UsageError: a pair was given to a model of single texts, or one text to a model of pairs.
-            StageFailedError: the model cannot be run, or gives something that is no number.
+            StageFailedError: the model cannot be run, or gives something that is not a number.
         """
         return self.timed_predict(text, text_pair)[0]
 
@@ -300,7 +300,7 @@ def _pair(text: Item, text_pair: str) -> Item:
 
 def _required(item: Item) -> Item:
     if item is None:
-        raise UsageError("None is no text", fix="leave it out, or give it a text")
+        raise UsageError("None is not a text", fix="leave it out, or give it a text")
     return item
 
 

@@ -236,7 +236,7 @@ def read_state(prefix: Prefix) -> Optional[State]:
         known = {field.name for field in dataclasses.fields(State)}
         state = State(**{key: value for key, value in document.items() if key in known})
         if not isinstance(state.name, str) or not NAME.match(state.name):  # becomes a file name
-            raise ValueError(f"{state.name!r} is no name of a bundle")
+            raise ValueError(f"{state.name!r} is not a name of a bundle")
         for value in (state.current, state.previous, state.pending):
             if value is not None and not RELEASE_ID.match(value):
                 raise ValueError(f"{value!r} is not a release id")

@@ -189,7 +189,7 @@ def find_ssh_keygen() -> str:
         if os.access(path, os.X_OK):
             return path
     raise EnvironmentUnfitError(
-        "signatures cannot be checked: there is no ssh-keygen",
+        "signatures cannot be checked: ssh-keygen is not installed",
         why=f"none of {', '.join(TOOLS)} exists",
         fix=f"{_PACKAGES}, {_OLDEST} or newer",
     )

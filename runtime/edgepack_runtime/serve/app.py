@@ -238,7 +238,7 @@ async def _not_found(request: Request, error: HTTPException) -> Response:
     """Convert starlette's own errors: unknown path or method."""
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
-        message = f"{request.method} is no method of this path"
+        message = f"{request.method} is not a method of this path"
         raise HttpError(405, "no_such_method", message, fix=f"use {allowed}", headers={"Allow": allowed})
     raise HttpError(404, "no_such_path", "there is nothing at this path", fix="GET /openapi.json lists what there is")
 

@@ -60,10 +60,10 @@ def parse(document: Any, facts: ModelInfo, *, max_texts: int, tail: bytes = b"")
         HttpError: 400 where it does not have the protocol's form, 422 where the model cannot take its texts.
     """
     if not isinstance(document, dict):
-        raise http_errors.malformed("the body is no JSON object", _FORM)
+        raise http_errors.malformed("the body is not a JSON object", _FORM)
     identity = document.get("id")
     if identity is not None and not isinstance(identity, str):
-        raise http_errors.malformed("`id` is no text")
+        raise http_errors.malformed("`id` is not a text")
     names = _inputs(facts)
     columns = _columns(document.get("inputs"), names, tail)
     if len({len(column) for column in columns}) != 1:
@@ -111,7 +111,7 @@ def _outputs(facts: ModelInfo) -> List[Tensor]:
 def _columns(inputs: Any, names: Sequence[str], tail: bytes) -> List[List[Any]]:
     """The texts of each input of the model, in the model's order."""
     if not isinstance(inputs, list):
-        raise http_errors.malformed("`inputs` is no list", _FORM)
+        raise http_errors.malformed("`inputs` is not a list", _FORM)
     found: Dict[str, List[Any]] = {}
     for tensor in inputs:
         name = str(tensor.get("name")) if isinstance(tensor, dict) else ""
@@ -205,7 +205,7 @@ def _parameters(entry: Mapping[str, Any], owner: str) -> Mapping[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise http_errors.malformed(f"`parameters` of {owner} is no JSON object")
+        raise http_errors.malformed(f"`parameters` of {owner} is not a JSON object")
     return found
 
 

@@ -12,7 +12,7 @@ Schema = Dict[str, Any]
 _TEXT: Schema = {"type": "string", "minLength": 1}
 _SCORE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _REFUSALS = {
-    400: "The body is no JSON, or not of the protocol's form.",
+    400: "The body is not JSON, or not of the protocol's form.",
     401: "No token, or another one.",
     403: "A browser sent this for a page of another origin.",
     408: "The body did not arrive in time.",

@@ -51,7 +51,7 @@ def parse_json(raw: bytes) -> Any:
     """The JSON document in `raw`; its content type does not matter, since clients of KServe send none.
 
     Raises:
-        HttpError: it is no JSON (400).
+        HttpError: it is not JSON (400).
     """
     try:
         return json.loads(raw.decode("utf-8"))
@@ -64,7 +64,7 @@ def split_json(raw: bytes, length: Optional[str]) -> Tuple[Any, bytes]:
     """The JSON at the start of a body and the bytes after it; `length` is the header that counts the JSON's bytes.
 
     Raises:
-        HttpError: the header does not fit the body, or there is no JSON (400).
+        HttpError: the header does not fit the body, or there is not JSON (400).
     """
     if length is None:
         return parse_json(raw), b""
@@ -111,7 +111,7 @@ def parse(document: Any, *, pairs: bool, max_texts: int) -> PredictRequest:
     """
     form = _PAIR if pairs else _SINGLE
     if not isinstance(document, dict):
-        raise http_errors.unfit("the body is no JSON object", form)
+        raise http_errors.unfit("the body is not a JSON object", form)
     unknown = sorted(set(document) - set(_KEYS))
     if unknown:
         raise http_errors.unfit(f"there is no key {unknown[0][:60]!r}", f"the keys are {', '.join(_KEYS)}")
@@ -150,14 +150,14 @@ def _item(entry: Any, number: int, pairs: bool, form: str) -> Item:
     if not pairs:
         return _text(entry, number, form)
     if not isinstance(entry, list) or len(entry) != 2:
-        raise http_errors.unfit(f"text {number} is no pair of texts", form)
+        raise http_errors.unfit(f"text {number} is not a pair of texts", form)
     found: Tuple[str, str] = (_text(entry[0], number, form), _text(entry[1], number, form))
     return found
 
 
 def _text(value: Any, number: int, form: Optional[str]) -> str:
     if not isinstance(value, str):
-        raise http_errors.unfit(f"text {number} is no text", form or "")
+        raise http_errors.unfit(f"text {number} is not a text", form or "")
     if not value.strip():
         raise http_errors.unfit(f"text {number} is empty", "remove it, or give it a text")
     return value

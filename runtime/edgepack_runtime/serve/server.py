@@ -99,7 +99,7 @@ def listening(where: Where) -> Iterator[socket.socket]:
     """A socket that listens where it is wanted; one in the file system is gone after the block.
 
     Raises:
-        UsageError: the descriptor is no socket.
+        UsageError: the descriptor is not a socket.
         EnvironmentUnfitError: the address cannot be had.
     """
     try:
@@ -112,7 +112,7 @@ def listening(where: Where) -> Iterator[socket.socket]:
     except OSError as error:
         if where.fd is not None:
             raise UsageError(
-                f"--fd {where.fd} is no socket", why=str(error), fix="let systemd hand one over"
+                f"--fd {where.fd} is not a socket", why=str(error), fix="let systemd hand one over"
             ) from error
         place, fix = f"{where.host} port {where.port}", "choose another: --port N"
         if where.uds is not None:

@@ -105,7 +105,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         if name not in fields:
             near = difflib.get_close_matches(name, [*fields, "token_file"], n=1)
             hint = f"did you mean {PREFIX}{near[0].upper()}?" if near else "unset it"
-            raise UsageError(f"{PREFIX}{name.upper()} is no setting", fix=hint)
+            raise UsageError(f"{PREFIX}{name.upper()} is not a setting", fix=hint)
         values[name] = _parsed(name, text)
     return Settings(**values, token=token(Path(token_file) if token_file else None, environment))
 

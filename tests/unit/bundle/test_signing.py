@@ -163,7 +163,7 @@ def test_keys_that_cannot_sign(bundle: Path, tmp_path: Path, monkeypatch: pytest
     before = bundle.read_bytes()
     none = tmp_path / "none"
     none.write_text("no key")
-    with pytest.raises(UsageError, match="is no SSH key"):
+    with pytest.raises(UsageError, match="is not an SSH key"):
         signing.sign(bundle, none, bundle)
     locked = make_key(tmp_path, "locked", passphrase="secret")
     monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
@@ -173,7 +173,7 @@ def test_keys_that_cannot_sign(bundle: Path, tmp_path: Path, monkeypatch: pytest
         signing.sign(bundle, locked, bundle)
     assert signing.require(locked) == public(locked).fingerprint  # no passphrase is needed to know whose it is
     assert bundle.read_bytes() == before
-    with pytest.raises(UsageError, match="is no file of signers"):
+    with pytest.raises(UsageError, match="is not a file of signers"):
         signing.verified(bundle, none)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentUnfitError, match="no ssh-keygen"):
@@ -234,7 +234,7 @@ def test_a_machine_that_cannot_check_says_so(
 ) -> None:
     signing.sign(bundle, keys[0], bundle)
     monkeypatch.setattr(trust, "TOOLS", ())
-    with pytest.raises(EnvironmentUnfitError, match="there is no ssh-keygen"):
+    with pytest.raises(EnvironmentUnfitError, match="ssh-keygen is not installed"):
         signing.verified(bundle, None)
     with pytest.raises(BundleInvalidError, match="is not signed"):
         write_bundle(members_of(FILES), bundle)

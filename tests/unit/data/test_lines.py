@@ -64,7 +64,7 @@ def test_a_line_is_given_before_the_next_is_looked_at(tmp_path: Path) -> None:
             "2: this line is not UTF-8, though lines before it are: the file mixes two encodings",
         ),
         (b"a\n\xff" + b"\n\xff" * 100_000, "2: this line is not UTF-8"),
-        (bytes(8), "None: this is no text: a quarter of its first bytes are NUL"),
+        (bytes(8), "None: this is not text: a quarter of its first bytes are NUL"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, raw: bytes, expected: str) -> None:

@@ -50,7 +50,9 @@ def test_two_equal_texts_are_a_pair_like_others(tmp_path: Path) -> None:
 
 def test_what_a_pair_lacks_is_named(tmp_path: Path) -> None:
     assert record(tmp_path, PAIRS, text="好", text_pair=" ", label=1)[1] == ["1: error: the second text is empty"]
-    assert record(tmp_path, PAIRS, text=3, text_pair="好", label=1)[1] == ["1: error: the first text is no JSON string"]
+    assert record(tmp_path, PAIRS, text=3, text_pair="好", label=1)[1] == [
+        "1: error: the first text is not a JSON string"
+    ]
     assert record(tmp_path, PAIRS, text="好", label=1)[1] == [
         "1: error: this line lacks `text_pair`; it has `text`, `label`"
     ]
@@ -150,18 +152,18 @@ def test_spans_in_the_cells_of_a_table(tmp_path: Path) -> None:
         ),
         (
             [{"start": 0, "end": 1.0, "label": "a"}],
-            "a span is no object with `start`, `end` (whole numbers) and `label`",
+            "a span is not an object with `start`, `end` (whole numbers) and `label`",
         ),
         (
             [{"start": 0, "end": True, "label": "a"}],
-            "a span is no object with `start`, `end` (whole numbers) and `label`",
+            "a span is not an object with `start`, `end` (whole numbers) and `label`",
         ),
-        ([[0, 1, "a"]], "a span is no object with `start`, `end` (whole numbers) and `label`"),
+        ([[0, 1, "a"]], "a span is not an object with `start`, `end` (whole numbers) and `label`"),
         ([{"start": 0, "end": 1}], "the label is empty"),
-        (None, "the spans are no JSON list"),
-        ("0-1", "the spans are no JSON list"),
-        ("[", "the spans are no JSON list"),
-        ('[{"start": 0, "end": 1, "label": "\\ud83d"}]', "the spans are no JSON list"),
+        (None, "the spans are not a JSON list"),
+        ("0-1", "the spans are not a JSON list"),
+        ("[", "the spans are not a JSON list"),
+        ('[{"start": 0, "end": 1, "label": "\\ud83d"}]', "the spans are not a JSON list"),
     ],
 )
 def test_spans_that_do_not_fit_are_errors(tmp_path: Path, spans: object, reason: str) -> None:
@@ -199,10 +201,10 @@ def test_tokens_and_tags_make_text_and_spans(tmp_path: Path) -> None:
     ("tokens", "tags", "reason"),
     [
         (["北", "京"], ["O"], "there are 2 tokens and 1 tags"),
-        (["北"], ["M-x"], "`M-x` is no tag of BIO or BIOES"),
-        (["北"], [0], "the tags are no JSON list of strings, each with a character at least"),
-        (["北", ""], ["O", "O"], "the tokens are no JSON list of strings, each with a character at least"),
-        ("北京", ["O", "O"], "the tokens are no JSON list of strings, each with a character at least"),
+        (["北"], ["M-x"], "`M-x` is not a tag of BIO or BIOES"),
+        (["北"], [0], "the tags are not a JSON list of strings, each with a character at least"),
+        (["北", ""], ["O", "O"], "the tokens are not a JSON list of strings, each with a character at least"),
+        ("北京", ["O", "O"], "the tokens are not a JSON list of strings, each with a character at least"),
         ([], [], "the text is empty"),
     ],
 )

@@ -48,7 +48,7 @@ def test_tags_of_both_schemes_are_known(tag: str) -> None:
 def test_other_tags_are_named(tag: str) -> None:
     problem = tag_problem(tag)
     assert problem is not None
-    assert f"`{tag}` is no tag" in problem[0]
+    assert f"`{tag}` is not a tag" in problem[0]
 
 
 def read(folder: Path, content: str, name: str = "a.conll") -> tuple[list[tuple[int, Row]], list[str]]:
@@ -87,7 +87,7 @@ def test_a_line_that_is_wrong_is_named_and_its_sentence_left_out(tmp_path: Path)
     assert found == [
         "2: error: this line has 1 field, and a token and its tag are wanted",
         "9: error: this line has 1 field, and a token and its tag are wanted",
-        "4: error: `M-x` is no tag of BIO or BIOES",
+        "4: error: `M-x` is not a tag of BIO or BIOES",
     ]
 
 

@@ -181,7 +181,7 @@ def test_a_damaged_file_of_the_tokenizer(tmp_path: Path, content: str) -> None:
     folder = write(tmp_path)
     (folder / "added_tokens.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     [problem] = tokenizer_problems(folder)
-    assert "no JSON object" in problem
+    assert "not a JSON object" in problem
 
 
 def test_tokens_that_were_added_in_the_old_way(tmp_path: Path) -> None:

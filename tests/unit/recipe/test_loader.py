@@ -184,7 +184,7 @@ def test_a_hub_name_stays_a_name(tmp_path: Path) -> None:
 def test_a_damaged_model_config_is_found(tmp_path: Path) -> None:
     model_folder(tmp_path / "nano", config="{")
     found = refused(tmp_path, MINIMAL.replace("ernie-3.0-tiny-nano-v2-zh", "./nano"))
-    assert found == ["5: `student.model`: './nano' holds a config.json that is no JSON object"]
+    assert found == ["5: `student.model`: './nano' holds a config.json that is not a JSON object"]
 
 
 def test_built_in_data_brings_all_splits(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_what_is_wrong_in_an_anchor_is_said_once() -> None:
 
 @pytest.mark.parametrize("value", [".inf", "-.inf", ".nan", "1e999"])
 def test_only_finite_numbers_are_numbers(value: str) -> None:
-    assert finding(f"a: {value}\n".encode()) == f"1: `{value}` is no finite number"
+    assert finding(f"a: {value}\n".encode()) == f"1: `{value}` is not a finite number"
 
 
 @pytest.mark.parametrize("value", ["!t 1", "!!str 1", "!t {b: 1}", "!!python/name:os.system ''"])

@@ -111,7 +111,7 @@ def test_the_probe_of_this_machine_is_read(tmp_path: Path) -> None:
 def test_what_is_no_probe_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "probe.json"
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(UsageError, match="no probe file"):
+    with pytest.raises(UsageError, match="not a probe file"):
         from_probe.read_probe(file)
 
 

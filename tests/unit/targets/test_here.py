@@ -62,7 +62,7 @@ def test_a_gpu_is_asked_for_where_one_has_to_compute(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(local.jetson, "facts", lambda root: None)
     board = local.runner(PROFILE, CUDA, jetpack="6", host=HOST)
     assert isinstance(board, NotRunHere)
-    assert "no Jetson with JetPack 6" in board.why
+    assert "not a Jetson with JetPack 6" in board.why
 
 
 def test_interpreters_are_asked_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

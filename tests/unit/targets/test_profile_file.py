@@ -58,12 +58,12 @@ def test_a_profile_of_ones_own_stands_beside_the_others(tmp_path: Path) -> None:
         (
             'python = "3.11"',
             'python = "3.11"\nisa = ["avx2", "avx512vnni"]',
-            "7: `isa` in `kiosk`: 'avx512vnni' is no flag that edgepack looks at -> did you mean `avx512_vnni`?",
+            "7: `isa` in `kiosk`: 'avx512vnni' is not a flag that edgepack looks at -> did you mean `avx512_vnni`?",
         ),
         (
             'python = "3.11"',
             'python = "3.11"\nisa = ["tsc"]',
-            "7: `isa` in `kiosk`: 'tsc' is no flag that edgepack looks at -> take it out; known are `sse4_2`",
+            "7: `isa` in `kiosk`: 'tsc' is not a flag that edgepack looks at -> take it out; known are `sse4_2`",
         ),
         ('"aarch64"', '"riscv64"', "3: `machine` in `kiosk` cannot be 'riscv64'"),
         ("[kiosk]", "[Kiosk]", "1: `Kiosk` cannot be a target's name"),
@@ -72,7 +72,7 @@ def test_a_profile_of_ones_own_stands_beside_the_others(tmp_path: Path) -> None:
         ("onnxruntime-cp311.txt", "../secret.txt", "7: `lock` in `kiosk` cannot be"),
         ("lock =", "locks =", "7: unknown key `locks` in `kiosk` -> did you mean"),
         ("[kiosk]", "other = 3\n[kiosk]", "1: `other` is a value"),
-        ("[kiosk]", "[kiosk", "None: it is no TOML"),
+        ("[kiosk]", "[kiosk", "None: it is not TOML"),
     ],
 )
 def test_what_is_wrong_is_told_by_key(tmp_path: Path, old: str, new: str, finding: str) -> None:

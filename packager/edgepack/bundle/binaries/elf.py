@@ -1,4 +1,4 @@
-"""Reads what an ELF file is and what it asks of its surroundings: file names and wheel tags are only claims."""
+"""Machine and requirements of an ELF file, by its content: file names and wheel tags are only claims."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from edgepack.errors import StageFailedError
 
 _MAGIC = b"\x7fELF"
 _MOST = 1000  # entries of a table; a damaged count would keep pyelftools reading for hours
-_MOST_ENTRIES = 100_000  # of .dynamic, which ends by itself where it is whole
+_MOST_ENTRIES = 100_000  # of .dynamic, which has an end marker unless it is damaged
 _TEXTREL = 0x4  # DF_TEXTREL of DT_FLAGS
-# Where nvcc and its linker put code for GPUs; the second holds what is linked again on the device side.
+# Sections for GPU code of nvcc and its linker; the second has relocatable device code.
 _GPU_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
 
 @dataclass(frozen=True)
 class Need:
-    """A symbol version, as "GLIBC_2.28", and the library that must have it."""
+    """A symbol version, such as "GLIBC_2.28", and the library that must have it."""
 
     library: str
     version: str
@@ -33,7 +33,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Extent:
-    """Where in its file a section lies, in bytes."""
+    """Offset and size of a section in its file, in bytes."""
 
     offset: int
     size: int
@@ -41,7 +41,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Binary:
-    """One ELF file: what it is, and what it asks of whatever loads it."""
+    """Machine and requirements of one ELF file."""
 
     machine: str
     bits: int
@@ -49,33 +49,33 @@ class Binary:
     libraries: frozenset[str]  # DT_NEEDED
     search_paths: tuple[str, ...] = ()  # the entries of DT_RPATH and DT_RUNPATH
     executable_stack: bool = False  # PT_GNU_STACK asks for one
-    text_relocations: bool = False  # the loader would have to write into its code
+    text_relocations: bool = False  # text relocations
     gpu_code: tuple[Extent, ...] = ()
     little_endian: bool = True  # a big-endian ARM64 is EM_AARCH64 too
-    system: str = "ELFOSABI_SYSV"  # whose loader it is for
+    system: str = "ELFOSABI_SYSV"  # operating system
 
     @property
     def symbols(self) -> frozenset[str]:
-        """The symbol versions, whoever has them."""
+        """The symbol versions of all libraries."""
         return frozenset(need.version for need in self.needs)
 
 
 def is_elf(path: Path) -> bool:
-    """Whether a file begins like an ELF file, whatever it is called."""
+    """Whether a file begins like an ELF file."""
     with path.open("rb") as stream:
         return stream.read(len(_MAGIC)) == _MAGIC
 
 
 def read(path: Path) -> Binary:
-    """What one ELF file is and asks for.
+    """Read one ELF file.
 
     Raises:
-        StageFailedError: the file is damaged, or has no section table to read the needs from.
+        StageFailedError: the file is damaged, or has no section table.
     """
     try:
         with path.open("rb") as stream:
             return _read(ELFFile(stream), path.stat().st_size)
-    except Exception as error:  # on damaged files pyelftools raises whatever its parsing came to
+    except Exception as error:  # pyelftools raises various errors on damaged files
         raise StageFailedError(
             f"{path.name} cannot be read as an ELF file",
             why=str(error),
@@ -116,9 +116,9 @@ def _read(elf: ELFFile, file_bytes: int) -> Binary:
 
 
 def _require_sections(elf: ELFFile, entries: list[Any], needs: set[Need]) -> None:
-    """The loader goes by the dynamic segment, and this module by sections: without them what it needs is not seen."""
+    """Check that the sections exist: the loader reads the dynamic segment, this module the sections."""
     if not entries and any(segment["p_type"] == "PT_DYNAMIC" for segment in elf.iter_segments()):
-        raise ELFError("it is linked dynamically, and has no section that says to what")
+        raise ELFError("it is linked dynamically, and has no section with its libraries")
     if not needs and any(entry.entry.d_tag == "DT_VERNEED" for entry in entries):
         raise ELFError("it needs versions of symbols, and has no section that names them")
 
@@ -141,13 +141,13 @@ def _entries(section: DynamicSection) -> Iterator[Any]:
 
 
 def _texts(entries: list[Any], *kinds: str) -> Iterator[str]:
-    """The texts of dynamic entries, which pyelftools gives as attributes of these names."""
+    """The texts of dynamic entries, which pyelftools stores as attributes of these names."""
     for kind in kinds:
         yield from (str(vars(entry)[kind]) for entry in entries if kind in vars(entry))
 
 
 def _search_paths(entries: list[Any]) -> Iterator[str]:
-    """Of a text that is empty as a whole the loader takes no notice; an empty entry beside others is a folder to it."""
+    """The search paths. The loader ignores an empty text; an empty entry beside others is the current folder."""
     for text in _texts(entries, "rpath", "runpath"):
         yield from text.split(":") if text else ()
 

@@ -22,10 +22,10 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Columns
 
-_LONGEST_LABEL: Final = 40  # characters on average; what is longer is a text
+_LONGEST_LABEL: Final = 40  # characters on average; longer cells are texts
 _SHORTEST_TEXT: Final = 6  # characters on average of the second of two texts; a name has fewer
 _LABEL_SEPARATORS: Final = ("|", ";", ",")
-_RECURRENCE: Final = 1.5  # how often, on average, what stands between separators comes again where it is a label
+_RECURRENCE: Final = 1.5  # mean repetitions of a label between separators
 
 
 def choose_columns(found: Profile) -> Columns:

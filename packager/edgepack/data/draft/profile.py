@@ -45,10 +45,10 @@ class Column:
     characters: int = 0
     prose: int = 0  # cells that hold natural language
     lists: int = 0  # cells that are lists or objects, as JSON has them
-    of_words: int = 0  # those of the lists that hold strings
-    of_tags: int = 0  # those that hold tags of BIO or BIOES
-    of_spans: int = 0  # those that hold objects with a start and an end
-    values: set[str] = field(default_factory=set)  # different ones, also of lists, MAX_VALUES and one at most
+    of_words: int = 0  # lists of strings
+    of_tags: int = 0  # lists of BIO or BIOES tags
+    of_spans: int = 0  # lists of objects with a start and an end
+    values: set[str] = field(default_factory=set)  # different values, list items included; at most MAX_VALUES + 1
 
     def add(self, value: Any) -> None:
         """Count one cell."""
@@ -131,7 +131,7 @@ def likely_encoding(file: Path) -> str:
     try:
         codecs.getincrementaldecoder("utf-8")().decode(start)
     except UnicodeDecodeError as error:
-        # What it is shows where it is not ASCII, which may begin late.
+        # Only characters beyond ASCII show the encoding, and they may begin late.
         line = start.rfind(b"\n", 0, error.start) + 1
         found = guess(start if start.startswith(_MARKS) else start[line:]).certain
         return found.codec if found in (UTF16, GB18030, BIG5) else "utf-8"
@@ -152,7 +152,7 @@ def _form(file: Path, sample: tuple[str, ...], encoding: str) -> Form:
         return Form(None, encoding, tagged=True)
     found = likely_separator(sample)
     if found is None:
-        reason = "this is no table: its lines do not have equally many fields, however they are cut"
+        reason = "this is not a table: no separator gives its lines the same number of fields"
         fix = "separate text and label by a tab, with one row a line and a first line `text<TAB>label`"
         raise UnreadableError(Finding("error", file, 1, reason, fix))
     return Form(found, encoding)
@@ -173,7 +173,7 @@ def _of_records(file: Path, form: Form, records: Iterator[dict[str, Any]], sampl
 
 def _of_cells(file: Path, form: Form, lines: Iterator[str], sample: tuple[str, ...]) -> Profile:
     assert form.separator is not None, "JSON lines have no cells"
-    log = FindingLog(file)  # what is wrong with single rows is said when they are read for good
+    log = FindingLog(file)  # errors in single rows are reported when the rows are read
     below = (fields for _, fields in cells(lines, form.separator, log))
     first = next(below, [])
     next_rows = list(islice(below, SAMPLE_ROWS))

@@ -30,7 +30,7 @@ _OF: Final = {metrics.ENTITY_F1: "F1 of exact spans, with their labels", metrics
 _TRIED_ACCURACY: Final = 0.9
 _PLAIN: Final = re.compile(r"[A-Za-z_\u4e00-\u9fff][\w./-]*\Z")
 _WORDS_OF_YAML: Final = ("true", "false", "null")
-_SPLIT_NAMES: Final = ("train", "dev", "test", "data", "dataset", "all", "labels")  # of files: they name no task
+_SPLIT_NAMES: Final = ("train", "dev", "test", "data", "dataset", "all", "labels")  # file names that name no task
 _P95_MS_AT_128: Final = 15
 _NAME_CHARACTERS: Final = 48
 _WIDTH: Final = 114
@@ -96,7 +96,7 @@ def _accuracy(test: SplitFacts) -> str:
     points = suggested_drop(rows, _CONFIDENCE)
     of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {_OF[metric]}, in the {len(test)} test rows"]
     last = f"confidence: {_CONFIDENCE}"
-    if points is None:  # a gate without a limit is none: all of it is for later
+    if points is None:  # without a limit the whole section is commented out
         gate = ["accuracy:", *(f"  {line}" for line in (*of, "min: 0.85", f"max_drop_points: {DROPS[0]}", last))]
         return "\n".join(f"  # {line}" for line in (*_known(test), _too_few(test), *gate))
     tighter = f"; {rows} test rows show it to about ±{drop_half_width(rows, _CONFIDENCE):.1f}"

@@ -27,7 +27,7 @@ DEV: Final = 1
 TEST: Final = 2
 LEFT_OUT: Final = 3
 HELD_OUT_SHARE: Final = 0.1  # of the rows of each label, for dev and for test each
-_MIN_GROUPS: Final = 3  # a label with fewer different texts cannot be in every split: training needs them most
+_MIN_GROUPS: Final = 3  # a label with fewer different texts cannot be in every split, and stays in train
 
 _Keys = NDArray[np.uint64]
 
@@ -44,7 +44,7 @@ def assign(facts: SplitFacts, held: Iterable[HeldOut], taken: Iterable[SplitFact
         held: splits to fill, besides train.
         taken: existing splits; rows that are similar to their texts are left out.
     """
-    # A group for each text, in the order of their digests, which is as good as random.
+    # A group for each text, in the order of digests, which is as good as random.
     keys, first, group, sizes = np.unique(_keys(facts), return_index=True, return_inverse=True, return_counts=True)
     labels = facts.label_ids[first]
     of_group = np.full(len(keys), TRAIN, np.uint8)
@@ -66,7 +66,7 @@ def _divide(sizes: list[int], codes: list[int]) -> list[int]:
     result = []
     for size in sizes:
         code = max(needed, key=lambda code: needed[code], default=TRAIN)
-        # A text that stands more often than a split has room for would fill it alone.
+        # A text that is repeated more often than a split has rows would fill it alone.
         if size > needed.get(code, 0):
             result.append(TRAIN)
             continue
@@ -130,9 +130,9 @@ def _document(row: Row, columns: Columns) -> dict[str, Any]:
 
 @contextmanager
 def writing(files: Mapping[SplitName, Path], sources: Mapping[SplitName, Path], columns: Columns) -> Iterator[Written]:
-    """Open a file for each split; they take their names when the context ends well, and are gone otherwise.
+    """Open a file for each split. They get their names when the context succeeds, and are removed otherwise.
 
-    What is found wrong with a split is said of its source in `sources`. `columns` are those of `written_columns`.
+    Findings about a split name its file in `sources`. `columns` are those of `written_columns`.
     """
     parts = {name: file.with_name(f".{file.name}.part") for name, file in files.items()}
     try:

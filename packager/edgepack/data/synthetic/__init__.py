@@ -1,1 +1,1 @@
-"""Generated rows, so that a first build needs neither a download nor a licence."""
+"""Generated rows for a first build without a download or a licence."""

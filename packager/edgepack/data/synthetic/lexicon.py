@@ -1,7 +1,7 @@
 """Words, clause forms and sentence templates of `builtin:reviews-zh`.
 
-Everything here was written for this project. The words are few and every split uses all of them: what differs between
-splits is how they are put together.
+Everything here was written for this project. Every split uses all of the few words; the splits differ in their
+templates.
 
 Slots of a clause form: `{a}` aspect, `{x}` predicate, `{ref}` what it is compared with.
 Slots of a template: a clause that agrees with the label (`{m}`, a second one `{s}`), a clause that contradicts it
@@ -26,27 +26,27 @@ class Quality(NamedTuple):
 
 
 class Aspect(NamedTuple):
-    """What is judged, and the qualities that it is judged by."""
+    """An aspect under review, and its qualities."""
 
     name: str
     qualities: tuple[Quality, ...]
 
 
 class Venue(NamedTuple):
-    """A kind of place: how reviewers call it, and its aspects."""
+    """A kind of place: its names in reviews, and its aspects."""
 
     names: tuple[str, ...]
     aspects: tuple[Aspect, ...]
 
 
 class ClauseForm(NamedTuple):
-    """How a clause is put. `keeps`: whether the clause has the predicate's polarity or the opposite one."""
+    """A form of a clause. `keeps`: whether the clause has the predicate's polarity or the opposite one."""
 
     pattern: str
     keeps: bool
     words: Words = "any"
     stands_alone: bool = False
-    weight: int = 1  # how often, among the forms of the same effect
+    weight: int = 1  # weight among the forms of the same effect
 
 
 _CLEAN: Final = Quality("干净", "脏")
@@ -120,7 +120,7 @@ CLAUSE_FORMS: Final = (
     ClauseForm("{a}一点都不{x}", False, weight=3),
     ClauseForm("{a}没有那么{x}", False, weight=3),
     ClauseForm("{a}不够{x}", False, "good", weight=2),
-    # Negated twice, or a negation that turns nothing over.
+    # Negated twice, or a negation without effect.
     ClauseForm("{a}再{x}不过了", True, "good"),
     ClauseForm("不得不说{a}很{x}", True, stands_alone=True),
     ClauseForm("不能说{a}不{x}", True, stands_alone=True),
@@ -213,7 +213,7 @@ FAMILY_WEIGHTS: Final[dict[Family, int]] = {
     "mixed": 4,
 }
 
-# What people type instead; same sound, or a look-alike character.
+# Typing errors: same sound, or a look-alike character.
 MISSPELLINGS: Final = (
     ("干净", "干静"),
     ("服务", "服物"),
@@ -231,5 +231,5 @@ MISSPELLINGS: Final = (
     ("以为", "已为"),
     ("满意", "满义"),
 )
-# A typing slip must not change what is said: it spares every character that negates or contrasts.
+# A typing error must not change the polarity: it never affects a character that negates or contrasts.
 SLIP_CHARACTERS: Final = "很的了也都真家太间房店来我"

@@ -1,17 +1,16 @@
 """`builtin:reviews-zh`: seeded, synthetic Chinese reviews of hotels, restaurants and shops.
 
 Labelling rule, in the order in which it is applied:
- 1. A clause has the polarity of its predicate, turned over once by each negation that governs it: `不脏` praises,
+ 1. A clause has the polarity of its predicate, inverted by each negation that governs it: `不脏` praises,
     `谈不上干净` faults, `不能说不干净` praises. `不得不说`, `不但` and `不过` negate nothing. A comparison has the
-    polarity of its predicate, `没有…`, `不比…` and `不如…` turn it over.
+    polarity of its predicate, `没有…`, `不比…` and `不如…` invert it.
  2. In a contrast (`虽然…但是…`, `…不过…`) the clause after the contrasting word decides; in a concession
-    (`即使…也…`) the main clause does. The deciding clause always comes last here; texts that put it first are not made.
- 3. What was expected, heard or read (`本来以为…`, `朋友说…`) does not count; what was found does.
- 4. Where opinions are mixed and the writer states an overall verdict, the verdict decides.
+    (`即使…也…`) the main clause does. The deciding clause always comes last.
+ 3. Expectations and hearsay (`本来以为…`, `朋友说…`) do not count; the writer's own experience does.
+ 4. If opinions are mixed and the writer states an overall verdict, the verdict decides.
 
-Word order and scope must be read; `benchmarks/bag_of_characters.py` measures how far character counts reach.
-Templates are divided among train, dev and test once and for all, whatever the seed: what is measured is reading, not
-memory of a template.
+The label depends on word order and scope; `benchmarks/bag_of_characters.py` measures how far character counts reach.
+Templates are divided among train, dev and test independently of the seed, so that a memorised template does not help.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ from edgepack.data.synthetic.lexicon import (
 POSITIVE: Final = "正面"
 NEGATIVE: Final = "负面"
 DEFAULT_SIZES: Final[Mapping[Split, int]] = {"train": 8000, "dev": 500, "test": 1000}
-KEEP_RATE: Final = 0.9  # of the clauses say what their predicate says; the others turn it over
+KEEP_RATE: Final = 0.9  # share of clauses with the polarity of their predicate
 TYPO_RATE: Final = 0.04
-_TRAIN_PART, _DEV_PART = 0.75, 0.08  # of the templates of each family; the rest is test
-_SPLIT: Final = 51  # shuffles the templates; chosen so that dev and test hold no character that train lacks
+_TRAIN_PART, _DEV_PART = 0.75, 0.08  # share of the templates of each family; the rest is test
+_SPLIT: Final = 51  # shuffles the templates; chosen so that train has every character of dev and test
 _SLOT: Final = re.compile(r"\{([^}]*)\}")
-# Far more draws than even the largest split needs: a size that the templates cannot fill must end, not hang.
+# Far more draws than the largest split needs; ends the search for a size that the templates cannot fill.
 _DRAWS_PER_ROW: Final = 200
 
 
 def generate(seed: int, split_sizes: Mapping[Split, int] = DEFAULT_SIZES) -> dict[str, list[Row]]:
-    """Rows of every split asked for: the same for the same arguments on any machine and Python.
+    """Rows of the requested splits, the same for the same arguments on any machine and Python.
 
     Raises:
-        ValueError: for a split that does not exist or a size that the templates cannot fill with distinct texts.
+        ValueError: a split does not exist, or the templates have too few different texts for its size.
     """
     drawn = generate_with_templates(seed, split_sizes)
     return {split: [row for row, _ in rows] for split, rows in drawn.items()}
@@ -65,7 +64,7 @@ def generate(seed: int, split_sizes: Mapping[Split, int] = DEFAULT_SIZES) -> dic
 def generate_with_templates(
     seed: int, split_sizes: Mapping[Split, int] = DEFAULT_SIZES
 ) -> dict[str, list[tuple[Row, str]]]:
-    """As `generate`, each row with the id of the template it was made from."""
+    """As `generate`, each row with the id of its template."""
     parts = template_ids()
     unknown = sorted(set(split_sizes) - set(parts))
     if unknown:
@@ -75,7 +74,7 @@ def generate_with_templates(
         raise ValueError(f"negative size for {', '.join(negative)}")
     seen: set[str] = set()
     result: dict[str, list[tuple[Row, str]]] = {}
-    for split in parts:  # not the caller's order, which must not decide what is drawn
+    for split in parts:  # not in the caller's order, which must not change the rows
         if split in split_sizes:
             rng = Random(f"reviews-zh/{seed}/{split}")
             draws = _draw(rng, parts[split], seen, split_sizes[split] * _DRAWS_PER_ROW)
@@ -86,7 +85,7 @@ def generate_with_templates(
 
 
 def template_ids() -> dict[Split, tuple[str, ...]]:
-    """The template ids (`family/pattern`) that each split draws from; no id is in two splits."""
+    """The template ids (`family/pattern`) of each split; no id is in two splits."""
     parts: dict[Split, list[str]] = {"train": [], "dev": [], "test": []}
     for family, patterns in TEMPLATES.items():
         ids = sorted(
@@ -101,7 +100,7 @@ def template_ids() -> dict[Split, tuple[str, ...]]:
 
 
 def _draw(rng: Random, ids: tuple[str, ...], seen: set[str], most: int) -> Iterator[tuple[Row, str]]:
-    """New rows, labels by the toss of a coin; `seen` gains every text given out."""
+    """New rows with random labels; every text is added to `seen`."""
     by_family: dict[str, list[str]] = {}
     for template_id in ids:
         by_family.setdefault(template_id.partition("/")[0], []).append(template_id)
@@ -117,7 +116,7 @@ def _draw(rng: Random, ids: tuple[str, ...], seen: set[str], most: int) -> Itera
 
 
 class _Writer:
-    """Fills one template for one label; keeps the venue and which aspects were already spoken of."""
+    """Fills one template for one label; remembers the venue and the mentioned aspects."""
 
     def __init__(self, rng: Random, positive: bool) -> None:
         self._rng = rng
@@ -143,7 +142,7 @@ class _Writer:
         return self._clause(name, praises=self._positive != (slot[0].lower() == "o"), alone=slot[0].isupper())
 
     def _clause(self, name: str, *, praises: bool, alone: bool) -> str:
-        # First keep or turn: else the odds would hang on how many forms there are of each.
+        # The polarity is drawn first: otherwise it would depend on the number of forms of each.
         keeps = self._rng.random() < KEEP_RATE
         kind = "good" if praises == keeps else "bad"
         forms = [
@@ -157,7 +156,7 @@ class _Writer:
 
 
 def _with_typo(rng: Random, text: str) -> str:
-    """The text with, at `TYPO_RATE`, one slip: a misspelt word, a doubled character or a missing one."""
+    """The text with one typing error at `TYPO_RATE`: a misspelt word, a doubled or a missing character."""
     if rng.random() >= TYPO_RATE:
         return text
     kind = rng.randrange(3)

@@ -105,7 +105,7 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> _Storage:
         what, kind, key, _, length, *view = pid
         if what != "storage" or not isinstance(kind, _Kind) or view not in ([], [None]):
-            raise pickle.UnpicklingError("it refers to something that is no storage")
+            raise pickle.UnpicklingError("it refers to something that is not a storage")
         if type(key) is not str or type(length) is not int or length < 0:
             raise pickle.UnpicklingError("a storage has no name or no size")
         return _Storage(key, kind.kind, length)
@@ -153,7 +153,7 @@ def _sequence(stream: IO[bytes]) -> dict[str, Array]:
     """Read the older format: pickles of magic number, version, byte order, tensors and keys, then the storages."""
     magic, version, system, held, keys = (_Unpickler(stream, encoding=_ENCODING).load() for _ in range(5))
     if magic != _MAGIC or version != _VERSION or not system["little_endian"]:
-        raise ValueError("it is no file of torch.save, or its numbers are big-endian")
+        raise ValueError("it is not a file of torch.save, or its numbers are big-endian")
     tensors = _tensors(held)
     storages = {tensor.storage.key: tensor.storage for tensor in tensors.values()}
     numbers: dict[str, Array] = {}
@@ -172,7 +172,7 @@ def _tensors(held: object) -> dict[str, _Tensor]:
         raise ValueError("it holds no dict of weights")
     for name, value in held.items():
         if type(name) is not str or not isinstance(value, _Tensor):
-            raise ValueError(f"{str(name)[:80]!r} in it is no weight")
+            raise ValueError(f"{str(name)[:80]!r} in it is not a weight")
     return held
 
 

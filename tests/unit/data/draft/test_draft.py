@@ -152,7 +152,7 @@ def test_the_data_are_never_overwritten(tmp_path: Path, name: str) -> None:
         ("text\tlabel\n" + "".join(f"文本{n}\t好\n" for n in range(9)), "every row has the label `好`"),
         ("text\tlabel\n很好\t1\n太吵\t0\n", "the test split has 0 rows"),
         ("", "the file is empty"),
-        ("just\nlines\n", "this is no table"),
+        ("just\nlines\n", "this is not a table"),
         ("text,label\n", "the file has a header (`text`, `label`) and no rows below it"),
         ("sep=;\ntext;label\n很好;1\n太吵;0\n", "only tells Excel"),
         ("text,label\n" + "".join(f"第{n}条文本,{n / 7:.3f}\n" for n in range(60)), "these look like measurements"),

@@ -72,13 +72,13 @@ def test_long_fields_are_read(tmp_path: Path) -> None:
         ("a.tsv", "text\ttext\n1\t2\n", "no column `text`"),
         ("a.tsv", "text\tid\n好\n", "line 2 of a.tsv has 1 fields; the header has 2"),
         ("a.csv", "text,id\n,1\n", "line 2 of a.csv is empty"),
-        ("a.csv", 'text\n"好\n', "line 2 of a.csv is no row of a table"),
+        ("a.csv", 'text\n"好\n', "line 2 of a.csv is not a row of a table"),
         ("a.csv", b"text\n\xff\n", "line 2 of a.csv is not UTF-8"),
         ("a.csv", "", "no column `text`"),
         ("a.csv", "text\n", "a.csv holds no text"),
         ("a.jsonl", '{"text": "好"}\n{"text": 3}\n', "`text` in line 2 of a.jsonl is not a text"),
-        ("a.jsonl", "[1]\n", "line 1 of a.jsonl is no JSON object"),
-        ("a.jsonl", '{"text": "好"}\n{\n', "line 2 of a.jsonl is no JSON object"),
+        ("a.jsonl", "[1]\n", "line 1 of a.jsonl is not a JSON object"),
+        ("a.jsonl", '{"text": "好"}\n{\n', "line 2 of a.jsonl is not a JSON object"),
         ("a.xls", "", "no known ending"),
     ],
 )
@@ -109,8 +109,8 @@ def test_all_forms_give_the_same_pairs(tmp_path: Path, name: str, content: str) 
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
-        ("a.txt", "a\tb\nc\n", "line 2 of a.txt is no pair of texts"),
-        ("a.txt", "a\tb\tc\n", "line 1 of a.txt is no pair of texts"),
+        ("a.txt", "a\tb\nc\n", "line 2 of a.txt is not a pair of texts"),
+        ("a.txt", "a\tb\tc\n", "line 1 of a.txt is not a pair of texts"),
         ("a.txt", "a\tb\n\n", "line 2 of a.txt is empty"),
         ("a.txt", "a\t \n", "text 2 of line 1 of a.txt is empty"),
         ("a.txt", "\tb\n", "text 1 of line 1 of a.txt is empty"),
@@ -118,7 +118,7 @@ def test_all_forms_give_the_same_pairs(tmp_path: Path, name: str, content: str) 
         ("a.tsv", "text_pair\tother\n1\t2\n", "a.tsv has no column `text`"),
         ("a.csv", "text,text_pair\na,\n", "text 2 of line 2 of a.csv is empty"),
         ("a.csv", "text,text_pair\n", "a.csv holds no text"),
-        ("a.jsonl", '{"text": "a"}\n', "no JSON object with a key `text` and a key `text_pair`"),
+        ("a.jsonl", '{"text": "a"}\n', "not a JSON object with a key `text` and a key `text_pair`"),
         ("a.jsonl", '{"text": "a", "text_pair": 1}\n', "`text_pair` in line 1 of a.jsonl is not a text"),
     ],
 )
@@ -140,7 +140,7 @@ def test_the_option_for_a_missing_column_is_told(tmp_path: Path) -> None:
 def test_pairs_on_a_stream_are_answered_line_by_line() -> None:
     lines = lines_of(io.BytesIO("\ufeffa\tb\r\nc d\te\nf\n".encode()), "standard input", "text", "text_pair")
     assert [next(lines), next(lines)] == [("a", "b"), ("c d", "e")]
-    with pytest.raises(UsageError, match="line 3 of standard input is no pair of texts"):
+    with pytest.raises(UsageError, match="line 3 of standard input is not a pair of texts"):
         next(lines)
 
 
@@ -193,16 +193,16 @@ GBK = "好".encode("gbk")
             "a.csv",
             b'text,id\n"a\nb",1\n"x"y,2\n' + GBK + b',3\n\n"c",4,5\nd,6\n"e,7\n',
             [
-                (2, "a\nb"), (4, "no row of a table"), (5, "not UTF-8"), (6, "0 fields"), (7, "3 fields"), (8, "d"),
-                (9, "no row"),
+                (2, "a\nb"), (4, "not a row of a table"), (5, "not UTF-8"), (6, "0 fields"), (7, "3 fields"), (8, "d"),
+                (9, "not a row"),
             ],
         ),
         (
             "a.jsonl",
             b'{"text": "a"}\n{"tex": 1}\nnull\n{"text": "' + GBK + b'"}\n[[\n{"text": "\\ud83d"}\n{"text": " "}\n',
             [
-                (1, "a"), (2, "no JSON object"), (3, "no JSON object"), (4, "not UTF-8"), (5, "no JSON object"),
-                (6, "\ud83d"), (7, "is empty"),
+                (1, "a"), (2, "not a JSON object"), (3, "not a JSON object"), (4, "not UTF-8"),
+                (5, "not a JSON object"), (6, "\ud83d"), (7, "is empty"),
             ],
         ),
     ],

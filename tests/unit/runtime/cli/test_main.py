@@ -390,7 +390,7 @@ def test_predict_for_pairs(tmp_path: Path, capsys: Capture, monkeypatch: pytest.
         (PAIRS, ["好"], "1 text given"),
         (PAIRS, ["好", "差", "店"], "3 texts given"),
         (PAIRS, ["好", ""], "text 2 is empty"),
-        (PAIRS, ["--input", "in.txt"], "line 1 of in.txt is no pair of texts"),
+        (PAIRS, ["--input", "in.txt"], "line 1 of in.txt is not a pair of texts"),
         (PAIRS, ["--input", "in.csv"], "in.csv has no column `text_pair`"),
         (PAIRS, ["--input", "in.csv", "--column", "text_pair"], "both texts of a pair would be `text_pair`"),
         (TOKENS, ["--pair-column", "b", "好"], "omit --pair-column"),

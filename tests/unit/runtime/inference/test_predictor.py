@@ -235,7 +235,7 @@ def test_other_models_want_one_text(predictor: Predictor, tokens: Predictor, ite
                 ask("好", "差")
         with pytest.raises(UsageError, match="this model takes one text at a time"):
             model.predict_batch(["好", ("好", "差")])
-        with pytest.raises(UsageError, match=r"is no text|a text is a str"):
+        with pytest.raises(UsageError, match=r"is not a text|a text is a str"):
             model.predict(item)
 
 

@@ -234,7 +234,7 @@ def test_trust_add_refuses_a_pipe_and_a_folder(tmp_path: Path, make: Callable[[P
 @pytest.mark.parametrize(
     ("script", "what", "why"),
     [
-        (None, "signatures cannot be checked: there is no ssh-keygen", "none of"),
+        (None, "signatures cannot be checked: ssh-keygen is not installed", "none of"),
         ("echo 'unknown option -- Y' >&2; exit 1", "this ssh-keygen is too old", "unknown option -- Y"),
         ("echo \"ssh-keygen: invalid option -- 'Y'\"; exit 1", "this ssh-keygen is too old", "invalid option"),
         ("echo 'No user exists for uid 4711'; exit 255", "no entry in the system", "4711"),

@@ -59,8 +59,8 @@ def test_a_request_of_pairs_is_read() -> None:
 @pytest.mark.parametrize(
     ("document", "status", "words"),
     [
-        ([], 400, "no JSON object"),
-        ({}, 400, "`inputs` is no list"),
+        ([], 400, "not a JSON object"),
+        ({}, 400, "`inputs` is not a list"),
         ({"inputs": []}, 400, "`text` is missing"),
         ({"inputs": ["text"]}, 400, "the inputs of this model are text"),
         ({"inputs": [tensor(["a"], "x")]}, 400, "the inputs of this model are text"),
@@ -81,7 +81,7 @@ def test_a_request_of_pairs_is_read() -> None:
         ({"inputs": [tensor(["a"])], "outputs": [{"name": "x"}]}, 400, "the outputs of this model are label"),
         ({"inputs": [tensor(["a"])], "outputs": "label"}, 400, "the outputs of this model are label"),
         ({"inputs": [tensor(["a", " "])]}, 422, "text 2 is empty"),
-        ({"inputs": [tensor([1])]}, 422, "text 1 is no text"),
+        ({"inputs": [tensor([1])]}, 422, "text 1 is not a text"),
         ({"inputs": [tensor(["a"] * 5)]}, 422, "5 texts are more than 4"),
     ],
 )

@@ -105,7 +105,7 @@ def test_the_environment() -> None:
         ("LOG_LEVEL", "loud", "loud"),
         ("LONG", "drop", "truncate, windows"),
         ("HOSTS", "*", "needs a token"),
-        ("TOKEN", TOKEN, "TOKEN is no setting"),
+        ("TOKEN", TOKEN, "TOKEN is not a setting"),
     ],
 )
 def test_an_environment_that_makes_no_sense(name: str, value: str, named: str) -> None:
