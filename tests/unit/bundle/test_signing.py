@@ -176,7 +176,7 @@ def test_keys_that_cannot_sign(bundle: Path, tmp_path: Path, monkeypatch: pytest
     with pytest.raises(UsageError, match="is not a file of signers"):
         signing.verified(bundle, none)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EnvironmentUnfitError, match="no ssh-keygen"):
+    with pytest.raises(EnvironmentUnfitError, match="ssh-keygen is not installed"):
         signing.require(locked)
 
 
