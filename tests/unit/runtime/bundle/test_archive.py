@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -30,21 +32,16 @@ def test_zips_of_other_tools_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 50, 102, 103, 500, -1])
-def test_a_cut_file_is_named_as_such(small_bundle: Path, tmp_path: Path, kept: int) -> None:
-    cut = tmp_path / "cut.edgepack"
-    cut.write_bytes(small_bundle.read_bytes()[:kept])
+def test_a_cut_file_and_added_bytes_are_refused(small_bundle: Path, tmp_path: Path, kept: int) -> None:
+    raw, cut = small_bundle.read_bytes(), tmp_path / "cut.edgepack"
+    cut.write_bytes(raw[:kept])
     with pytest.raises(BundleInvalidError, match=r"cut\.edgepack is damaged") as caught:
         opened(cut)
     assert "cut short" in str(caught.value) or kept == -1
-
-
-@pytest.mark.parametrize("where", ["before", "after"])
-def test_added_bytes_are_refused(small_bundle: Path, tmp_path: Path, where: str) -> None:
-    raw = small_bundle.read_bytes()
-    path = tmp_path / "x.edgepack"
-    path.write_bytes(b"#!" + raw if where == "before" else raw + b"\n")
-    with pytest.raises(BundleInvalidError):
-        opened(path)
+    for longer in (b"#!" + raw, raw + b"\n"):
+        cut.write_bytes(longer)
+        with pytest.raises(BundleInvalidError):
+            opened(cut)
 
 
 def rebuilt(members: list[form.Member], data: dict[str, bytes], gap: bytes = b"") -> bytes:
@@ -54,8 +51,6 @@ def rebuilt(members: list[form.Member], data: dict[str, bytes], gap: bytes = b""
         out += form.local_header(member) + data[member.path] + gap
     directory = b"".join(form.directory_entry(member) for member in members)
     out += directory + form.end_record(len(members), len(directory), len(out))
-    import hashlib
-
     return out + form.comment(hashlib.sha256(out[:-2]).hexdigest())
 
 
@@ -84,12 +79,14 @@ def test_unsorted_double_and_unsafe_names_are_refused(tmp_path: Path, names: tup
         opened(path)
 
 
-def test_a_member_never_gives_more_than_its_size(tmp_path: Path) -> None:
-    import zlib
-
-    content = bytes(10_000_000)
+def deflated(content: bytes) -> bytes:
     deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
-    packed = deflater.compress(content) + deflater.flush()
+    return deflater.compress(content) + deflater.flush()
+
+
+def test_a_member_never_gives_more_than_its_size(tmp_path: Path) -> None:
+    content = bytes(10_000_000)
+    packed = deflated(content)
     member = form.Member("bomb", form.DEFLATED, 0, len(packed), 10, 0)
     path = tmp_path / "x.edgepack"
     path.write_bytes(rebuilt([member], {"bomb": packed}))
@@ -104,10 +101,7 @@ def test_a_member_never_gives_more_than_its_size(tmp_path: Path) -> None:
 
 
 def test_bytes_after_a_deflate_stream_are_refused(tmp_path: Path) -> None:
-    import zlib
-
-    deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
-    packed = deflater.compress(b"abc") + deflater.flush() + b"hidden"
+    packed = deflated(b"abc") + b"hidden"
     path = tmp_path / "x.edgepack"
     member = form.Member("m", form.DEFLATED, zlib.crc32(b"abc"), len(packed), 3, 0)
     path.write_bytes(rebuilt([member], {"m": packed}))
@@ -115,11 +109,10 @@ def test_bytes_after_a_deflate_stream_are_refused(tmp_path: Path) -> None:
         archive.read("m", 100)
 
 
-def test_missing_and_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="there is no bundle file"):
-        opened(tmp_path / "none.edgepack")
-    with pytest.raises(UsageError, match="there is no bundle file"):
-        opened(tmp_path)
+def test_missing_and_unreadable_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (tmp_path / "none.edgepack", tmp_path):
+        with pytest.raises(UsageError, match="there is no bundle file"):
+            opened(path)
 
     def refuse(self: Path, mode: str) -> None:
         raise PermissionError(13, "Permission denied")
@@ -148,7 +141,7 @@ def test_a_failing_disk_is_damage(small_bundle: Path) -> None:
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_extracts_exactly_the_listed_files(small_bundle: Path, tmp_path: Path, durable: bool) -> None:
+def test_extraction_writes_exactly_the_listed_files(small_bundle: Path, tmp_path: Path, durable: bool) -> None:
     target = tmp_path / "release"
     before = os.umask(0o077)
     try:
@@ -165,14 +158,13 @@ def test_extracts_exactly_the_listed_files(small_bundle: Path, tmp_path: Path, d
 
 
 def test_extraction_never_follows_or_overwrites(small_bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     with Archive(small_bundle) as archive:
         raw = archive.read("manifest.json", 10**6)
-        (tmp_path / "there").mkdir()
-        with pytest.raises(FileExistsError):
-            extract(archive, parse(raw), tmp_path / "there", raw=raw, signature=None, durable=False)
-        (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-        with pytest.raises(FileExistsError):
-            extract(archive, parse(raw), tmp_path / "link", raw=raw, signature=None, durable=False)
+        for name in ("there", "link"):
+            with pytest.raises(FileExistsError):
+                extract(archive, parse(raw), tmp_path / name, raw=raw, signature=None, durable=False)
     assert not (tmp_path / "elsewhere").exists()
 
 

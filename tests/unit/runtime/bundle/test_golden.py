@@ -31,16 +31,29 @@ def texts(folder: Path, config: ModelConfig, *lines: Any) -> list[GoldenText]:
     return golden.read_golden(folder, config)
 
 
-def test_rows_of_one_label(tmp_path: Path) -> None:
-    [row] = rows(tmp_path, ONE, {"text": "好", "label": "good", "float_label": "bad"})
-    assert row == GoldenRow("好", "good", "bad") and row.item == "好"
+BEFORE = {"text": "好", "label": "good", "float_label": "good", "baseline_label": "bad"}  # with an earlier release
 
 
-BEFORE = {"text": "好", "label": "good", "float_label": "good", "baseline_label": "bad"}
-
-
-def test_rows_with_answers_of_an_earlier_release(tmp_path: Path) -> None:
-    assert rows(tmp_path, ONE, BEFORE) == [GoldenRow("好", "good", "good", None, "bad")]
+@pytest.mark.parametrize(
+    ("config", "line", "expected"),
+    [
+        (ONE, {"text": "好", "label": "good", "float_label": "bad"}, GoldenRow("好", "good", "bad")),
+        (ONE, BEFORE, GoldenRow("好", "good", "good", None, "bad")),
+        (
+            PAIRS, {"text": "好", "text_pair": "差", "label": "good", "float_label": "bad"},
+            GoldenRow("好", "good", "bad", "差"),
+        ),
+        (SEVERAL, {"text": "好", "labels": ["good", "bad"], "float_labels": []}, GoldenRow("好", ("bad", "good"), ())),
+        (
+            TOKENS, {"text": "很好店", "spans": [[2, 3, "place"], [0, 2, "name"]], "float_spans": []},
+            GoldenRow("很好店", (Span(0, 2, "name"), Span(2, 3, "place")), ()),
+        ),
+    ],
+)  # fmt: skip
+def test_rows_are_read(tmp_path: Path, config: ModelConfig, line: dict[str, Any], expected: GoldenRow) -> None:
+    [row] = rows(tmp_path, config, line)
+    assert row == expected
+    assert row.item == ((line["text"], "差") if config is PAIRS else line["text"])
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -54,22 +67,6 @@ def test_an_earlier_release_answers_with_the_same_labels(tmp_path: Path) -> None
     with pytest.raises(BundleInvalidError, match="line 1 of") as caught:
         rows(tmp_path, ONE, {**BEFORE, "baseline_label": "ugly"})
     assert caught.value.why == "label, float_label, baseline_label should be one of bad, good"
-
-
-def test_rows_of_pairs(tmp_path: Path) -> None:
-    [row] = rows(tmp_path, PAIRS, {"text": "好", "text_pair": "差", "label": "good", "float_label": "bad"})
-    assert row == GoldenRow("好", "good", "bad", "差") and row.item == ("好", "差")
-
-
-def test_rows_of_several_labels_are_sorted(tmp_path: Path) -> None:
-    [row] = rows(tmp_path, SEVERAL, {"text": "好", "labels": ["good", "bad"], "float_labels": []})
-    assert row == GoldenRow("好", ("bad", "good"), ())
-
-
-def test_rows_of_spans_are_sorted(tmp_path: Path) -> None:
-    spans = [[2, 3, "place"], [0, 2, "name"]]
-    [row] = rows(tmp_path, TOKENS, {"text": "很好店", "spans": spans, "float_spans": []})
-    assert row == GoldenRow("很好店", (Span(0, 2, "name"), Span(2, 3, "place")), ())
 
 
 @pytest.mark.parametrize(
@@ -104,18 +101,18 @@ def test_invalid_rows_are_named(tmp_path: Path, config: ModelConfig, row: dict[s
     assert "should" in caught.value.why
 
 
-def test_logits_of_a_text_are_one_row(tmp_path: Path) -> None:
-    assert texts(tmp_path, ONE, {"text": "好", "logits": [1, 2.5]}) == [GoldenText("好", ((1.0, 2.5),))]
-
-
-def test_logits_of_a_pair(tmp_path: Path) -> None:
-    [text] = texts(tmp_path, PAIRS, {"text": "好", "text_pair": "差", "logits": [1, 2]})
-    assert text == GoldenText("好", ((1.0, 2.0),), "差") and text.item == ("好", "差")
-
-
-def test_logits_of_tokens_are_a_table(tmp_path: Path) -> None:
-    [text] = texts(tmp_path, TOKENS, {"text": "好", "logits": [[0, 1, 2, 3, 4]] * 3})
-    assert len(text.logits) == 3 and text.logits[0] == (0, 1, 2, 3, 4) and text.item == "好"
+@pytest.mark.parametrize(
+    ("config", "line", "expected"),
+    [
+        (ONE, {"text": "好", "logits": [1, 2.5]}, GoldenText("好", ((1.0, 2.5),))),
+        (PAIRS, {"text": "好", "text_pair": "差", "logits": [1, 2]}, GoldenText("好", ((1.0, 2.0),), "差")),
+        (TOKENS, {"text": "好", "logits": [[0, 1, 2, 3, 4]] * 3}, GoldenText("好", ((0, 1, 2, 3, 4),) * 3)),
+    ],
+)
+def test_logits_are_read(tmp_path: Path, config: ModelConfig, line: dict[str, Any], expected: GoldenText) -> None:
+    [text] = texts(tmp_path, config, line)
+    assert text == expected
+    assert text.item == (("好", "差") if config is PAIRS else "好")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from installing import Device
+from installing import Device, silent
 from tests import hostile
 
 from edgepack_runtime.bundle import verify
@@ -32,7 +32,7 @@ def test_each_hostile_bundle_is_refused_and_leaves_nothing(about: str, tmp_path:
     assert caught.value.exit_code == ExitCode.BUNDLE_INVALID
     assert str(caught.value).isprintable() or "\n" in str(caught.value)
     with pytest.raises(BundleInvalidError):
-        install(bundle, prefix, log=lambda text: None)
+        install(bundle, prefix, log=silent)
     assert {path.name for path in tmp_path.iterdir()} == {"case.edgepack"}
 
 
@@ -41,15 +41,12 @@ def test_hostile_bundles_on_the_command_line(about: str, tmp_path: Path, device:
     bundle = tmp_path / "case.edgepack"
     bundle.write_bytes(CASES[about])
     for verb in (["verify", bundle], ["install", bundle, "--prefix", tmp_path / "prefix"], ["doctor", bundle]):
-        done = device(sys.executable, "-m", "edgepack_runtime", *verb, env={"PYTHONPATH": _paths()})
+        paths = ":".join(path for path in sys.path if path)
+        done = device(sys.executable, "-m", "edgepack_runtime", *verb, env={"PYTHONPATH": paths})
         if verb[0] != "doctor" or about == "no manifest":
             assert done.returncode == ExitCode.BUNDLE_INVALID, done.stderr
         assert "Traceback" not in done.stderr
     assert not (tmp_path / "prefix").exists()
-
-
-def _paths() -> str:
-    return ":".join(path for path in sys.path if path)
 
 
 def test_random_changes_are_refused_or_make_another_good_bundle(tmp_path: Path) -> None:
