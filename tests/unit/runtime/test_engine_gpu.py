@@ -43,6 +43,10 @@ def ids(batch: int, length: int) -> Any:
     return RANDOM.integers(1, 10, (batch, length))
 
 
+def zeros(batch: int, length: int) -> Any:
+    return np.zeros((batch, length), dtype=np.int64)
+
+
 @pytest.mark.parametrize("task", [model_config.ONE_TEXT, model_config.PAIR, TOKENS])
 def test_answers_are_those_of_the_cpu_engine_whatever_the_batch(task: str, tmp_path: Path, on_cpu: Any) -> None:
     folder = write_model_folder(tmp_path / "m", task=task)
@@ -58,17 +62,14 @@ def test_answers_are_those_of_the_cpu_engine_whatever_the_batch(task: str, tmp_p
 
 def test_an_answer_does_not_change_when_the_next_comes(tmp_path: Path, on_cpu: Any) -> None:
     engine = on_cpu(write_model_folder(tmp_path / "m"))
-    first = engine.run(ids(1, 4), np.zeros((1, 4), dtype=np.int64))
+    first = engine.run(ids(1, 4), zeros(1, 4))
     kept = first.copy()
-    engine.run(ids(1, 4) + 1, np.zeros((1, 4), dtype=np.int64))
+    engine.run(ids(1, 4) + 1, zeros(1, 4))
     np.testing.assert_array_equal(first, kept)
-
-
-def test_ids_that_are_not_contiguous_are_taken(tmp_path: Path, on_cpu: Any) -> None:
-    engine = on_cpu(write_model_folder(tmp_path / "m"))
-    wide = ids(2, 9)
-    types = np.zeros((2, 4), dtype=np.int64)
+    wide, types = ids(2, 9), zeros(2, 4)  # ids need not be contiguous
     np.testing.assert_array_equal(engine.run(wide[:, :4], types), engine.run(wide[:, :4].copy(), types))
+    with pytest.raises(StageFailedError, match="could not be run"):
+        engine.run(np.full((1, 2), 10**6), zeros(1, 2))
 
 
 def test_every_length_has_a_graph_of_its_own_and_late_ones_have_none(
@@ -85,7 +86,7 @@ def test_every_length_has_a_graph_of_its_own_and_late_ones_have_none(
     monkeypatch.setattr(onnxruntime_gpu, "MOST_GRAPHS", 2)
     engine = on_cpu(write_model_folder(tmp_path / "m"))
     for length in (3, 4, 3, 5, 5):
-        engine.run(ids(1, length), np.zeros((1, length), dtype=np.int64))
+        engine.run(ids(1, length), zeros(1, length))
     assert made == [1, 2]
 
 
@@ -102,7 +103,7 @@ def test_only_the_first_run_of_a_length_and_runs_of_several_texts_capture_nothin
     monkeypatch.setattr(onnxruntime_gpu, "run_options", run_options)
     engine = on_cpu(write_model_folder(tmp_path / "m"))
     for rows, length in ((1, 3), (1, 3), (2, 3), (1, 4)):
-        engine.run(ids(rows, length), np.zeros((rows, length), dtype=np.int64))
+        engine.run(ids(rows, length), zeros(rows, length))
     assert told == [NOT_CAPTURED, 1, NOT_CAPTURED, NOT_CAPTURED, 2]
 
 
@@ -122,7 +123,7 @@ def test_one_thread_opens_and_runs(tmp_path: Path, on_cpu: Any, monkeypatch: pyt
     monkeypatch.setattr(BoundShape, "run", run)
     engine = on_cpu(write_model_folder(tmp_path / "m"))
     for _ in range(3):
-        asking = threading.Thread(target=engine.run, args=(ids(1, 3), np.zeros((1, 3), dtype=np.int64)))
+        asking = threading.Thread(target=engine.run, args=(ids(1, 3), zeros(1, 3)))
         asking.start()
         asking.join()
     assert names == ["gpu_0"] * 4
@@ -136,8 +137,7 @@ def test_threads_take_turns(tmp_path: Path, on_cpu: Any) -> None:
     def ask(number: int) -> None:
         for _ in range(50):
             given = np.full((1, 4), number, dtype=np.int64)
-            types = np.zeros((1, 4), dtype=np.int64)
-            if not np.array_equal(engine.run(given, types), plain.run(given, types)):
+            if not np.array_equal(engine.run(given, zeros(1, 4)), plain.run(given, zeros(1, 4))):
                 wrong.append(number)
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
@@ -148,21 +148,10 @@ def test_threads_take_turns(tmp_path: Path, on_cpu: Any) -> None:
     assert wrong == []
 
 
-def test_what_cannot_be_run_is_an_error_of_ours(tmp_path: Path, on_cpu: Any) -> None:
-    engine = on_cpu(write_model_folder(tmp_path / "m"))
-    with pytest.raises(StageFailedError, match="could not be run"):
-        engine.run(np.full((1, 2), 10**6), np.zeros((1, 2), dtype=np.int64))
-
-
-def test_a_provider_that_is_not_there_is_an_error_and_no_fallback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
-    with pytest.raises(EnvironmentUnfitError, match=f"has no {CUDA}"):
-        open_engine(EngineConfig(provider=CUDA), write_model_folder(tmp_path / "m"), Tuning())
-
-
-def test_cuda_captures_graphs_and_rounds_as_float32_does() -> None:
+def test_cuda_captures_graphs_and_rounds_as_float32_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [(name, options)] = onnxruntime_gpu.providers()
     assert name == CUDA
     assert (options["enable_cuda_graph"], options["use_tf32"]) == ("1", "0")
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    with pytest.raises(EnvironmentUnfitError, match=f"has no {CUDA}"):  # and no fallback
+        open_engine(EngineConfig(provider=CUDA), write_model_folder(tmp_path / "m"), Tuning())

@@ -20,20 +20,14 @@ from edgepack_runtime.errors import (
     to_json,
 )
 
-KINDS = [
-    UsageError,
-    RecipeInvalidError,
-    EnvironmentUnfitError,
-    StageFailedError,
-    GateFailedError,
-    GateInconclusiveError,
-    BundleInvalidError,
-    TargetUnreachableError,
-    RolledBackError,
-]
 
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        UsageError, RecipeInvalidError, EnvironmentUnfitError, StageFailedError, GateFailedError,
+        GateInconclusiveError, BundleInvalidError, TargetUnreachableError, RolledBackError,
+    ],
+)  # fmt: skip
 def test_an_error_arrives_as_it_was_sent(kind: type[EdgepackError]) -> None:
     sent = kind("what\nerror: of two lines", why="a\nb", fix="retry")
     got = from_json(json.loads(json.dumps(to_json(sent))))

@@ -46,18 +46,20 @@ def test_all_forms_give_the_same_texts(tmp_path: Path, name: str, content: str) 
     assert inputs.read_texts(file(tmp_path, name, content)) == ["很好", "  差 "]
 
 
-def test_a_tsv_has_no_quoting(tmp_path: Path) -> None:
-    path = file(tmp_path, "a.tsv", 'text\tid\n"好\t1\n说"好"\t2\n')
-    assert inputs.read_texts(path) == ['"好', '说"好"']
+LONG = "好" * 200_000
 
 
-def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
-    assert inputs.read_texts(file(tmp_path, "a.txt", "a\u2028b\x85c\x0cd\ne")) == ["a\u2028b\x85c\x0cd", "e"]
-
-
-def test_long_fields_are_read(tmp_path: Path) -> None:
-    long = "好" * 200_000
-    assert inputs.read_texts(file(tmp_path, "a.csv", f"text\n{long}\n")) == [long]
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.tsv", 'text\tid\n"好\t1\n说"好"\t2\n', ['"好', '说"好"']),
+        ("a.txt", "a\u2028b\x85c\x0cd\ne", ["a\u2028b\x85c\x0cd", "e"]),
+        ("a.csv", f"text\n{LONG}\n", [LONG]),
+    ],
+    ids=["a TSV has no quoting", "only a newline ends a line", "long field"],
+)
+def test_texts_are_read_as_they_are(tmp_path: Path, name: str, content: str, expected: list[str]) -> None:
+    assert inputs.read_texts(file(tmp_path, name, content)) == expected
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,9 @@ def test_a_bad_pair_is_named(tmp_path: Path, name: str, content: str, named: str
     assert named in caught.value.what
 
 
-def test_the_option_for_a_missing_column_is_told(tmp_path: Path) -> None:
+def test_an_error_names_the_option_for_a_missing_column(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no file"):
+        inputs.read_texts(tmp_path / "a.txt")
     path = file(tmp_path, "a.tsv", "q1\tq2\n1\t2\n")
     for columns, option in ((("text", "q2"), "--column"), (("q1", "text_pair"), "--pair-column")):
         with pytest.raises(UsageError) as caught:
@@ -142,11 +146,6 @@ def test_pairs_on_a_stream_are_answered_line_by_line() -> None:
     assert [next(lines), next(lines)] == [("a", "b"), ("c d", "e")]
     with pytest.raises(UsageError, match="line 3 of standard input is not a pair of texts"):
         next(lines)
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no file"):
-        inputs.read_texts(tmp_path / "a.txt")
 
 
 def test_a_stream_is_answered_line_by_line() -> None:
@@ -231,7 +230,7 @@ LAYOUTS = {".txt": b"\n", ".tsv": b"\n\t", ".csv": b'\n,"\r', ".jsonl": b'\n{}"[
 
 
 @given(st.data(), st.sampled_from(sorted(LAYOUTS)), st.booleans())
-def test_whatever_a_file_holds_it_can_be_read_on_from_every_row(
+def test_a_file_with_any_content_can_be_read_on_from_every_row(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, suffix: str, good: bool
 ) -> None:
     """Random bytes, with what has a meaning in that form among them; rows end where the next begins."""

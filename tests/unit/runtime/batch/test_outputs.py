@@ -33,7 +33,7 @@ def test_tables_of_pairs_have_a_column_for_each_text() -> None:
     assert written(".tsv", [("a", "b")], found) == "text\ttext_pair\tlabel\tscore\na\tb\t1\t0.5\n"
 
 
-def test_what_is_no_text_stands_in_a_table_as_json() -> None:
+def test_labels_and_spans_stand_in_a_table_as_json() -> None:
     found = [{"labels": ["x", "好"], "scores": {"x": 0.9, "好": 0.5}}, {"labels": [], "scores": {}}]
     assert written(".tsv", ["a", "b"], found) == (
         'text\tlabels\tscores\na\t["x", "好"]\t{"x": 0.9, "好": 0.5}\nb\t[]\t{}\n'

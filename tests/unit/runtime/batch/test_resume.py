@@ -81,7 +81,7 @@ def expected(items: list[str]) -> dict[str, str]:
     data=st.data(),
 )
 @settings(max_examples=40)
-def test_stopped_at_every_change_of_the_disk_it_ends_with_the_same_files(
+def test_a_run_stopped_at_any_change_of_the_disk_ends_with_the_same_files(
     tmp_path_factory: pytest.TempPathFactory, items: list[str], every: int, half: bool, data: st.DataObject
 ) -> None:
     fatal = 0
@@ -140,13 +140,18 @@ def test_an_interrupt_keeps_what_was_answered(tmp_path: Path) -> None:
     assert files(tmp_path) == expected([*items, "new"])
 
 
-def test_without_resume_the_answers_of_an_interrupted_run_are_kept(tmp_path: Path) -> None:
+def test_the_answers_of_an_interrupted_run_are_kept_where_it_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, list("abc"), stop_after=2)
     before = files(tmp_path)
     with pytest.raises(UsageError, match="holds answers of a run that was interrupted") as caught:
         run(tmp_path, list("abc"), resume=False)
     assert "--resume" in caught.value.fix
+    with (
+        pytest.raises(UsageError, match="has other columns"),
+        Output(tmp_path / "out.csv", ".csv", "id\n", resume=True),
+    ):
+        pytest.fail("it was opened")
     assert files(tmp_path) == before
     (tmp_path / "out.csv.partial").unlink()
     run(tmp_path, list("xyz"), resume=False)
@@ -157,18 +162,6 @@ def test_an_interrupt_before_the_first_row_leaves_nothing(tmp_path: Path) -> Non
     with pytest.raises(KeyboardInterrupt), Output(tmp_path / "out.csv", ".csv", HEADER, resume=False):
         raise KeyboardInterrupt
     assert files(tmp_path) == {}
-
-
-def test_other_columns_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, list("abc"), stop_after=2)
-    before = files(tmp_path)
-    with (
-        pytest.raises(UsageError, match="has other columns"),
-        Output(tmp_path / "out.csv", ".csv", "id\n", resume=True),
-    ):
-        pytest.fail("it was opened")
-    assert files(tmp_path) == before
 
 
 @pytest.mark.parametrize("line", range(1, 12))

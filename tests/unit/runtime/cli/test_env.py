@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from installing import Device
+from installing import Device, silent
 
 from edgepack_runtime.bundle.verify import verify_folder
 from edgepack_runtime.install.install import install
@@ -23,7 +23,7 @@ print(fakelib.WHO, locate.locate_own_release().release.name)
 @pytest.fixture(scope="module")
 def prefix(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
     prefix = Prefix(tmp_path_factory.mktemp("pre fix") / "it's")
-    install(bundle, prefix.root, log=lambda line: None)
+    install(bundle, prefix.root, log=silent)
     return prefix
 
 
@@ -39,15 +39,12 @@ def test_an_application_finds_the_release_and_leaves_it_as_it_was(
     assert not list(tmp_path.rglob("*.pyc"))
 
 
-def test_as_json(prefix: Prefix, device: Device) -> None:
+def test_env_prints_json_for_an_install_and_refuses_a_bundle(bundle: Path, prefix: Prefix, device: Device) -> None:
     found = json.loads(device(prefix.bin / "sentiment", "env", "--json").stdout)
     release = prefix.releases / str(prefix.current_id())
     assert found["PYTHONPATH"] == f"{release}:{release / 'site'}"
     assert found["PYTHONPYCACHEPREFIX"] == str(prefix.root / "cache" / "pycache")
     assert Path(found["EDGEPACK_PYTHON"]).is_file()
-
-
-def test_a_bundle_that_is_not_installed_has_nothing_to_tell(bundle: Path, device: Device) -> None:
     done = device(sys.executable, bundle, "env")
     assert done.returncode == 2
     assert "is not installed" in done.stderr

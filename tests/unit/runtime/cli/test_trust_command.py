@@ -7,14 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+from installing import silent
 from ssh_keys import needs_ssh_keygen, pin, public, signed
-from tiny_model import TUNED
 
 from edgepack_runtime.cli import main, trust_command
 from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
 from edgepack_runtime.install import prefix as state
-from edgepack_runtime.install import release_process
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix
 
@@ -51,13 +50,9 @@ def test_add_list_and_remove(keys: tuple[Path, Path], prefix: Prefix, capsys: py
     )
     receipts = [json.loads(path.read_text()) for path in sorted(prefix.receipts.iterdir())]
     assert [(one["verb"], one["verdict"]) for one in receipts] == [("trust", "added")] * 2 + [("trust", "removed")]
-
-
-def test_a_key_that_is_pinned_already_changes_nothing(keys: tuple[Path, Path], prefix: Prefix) -> None:
-    trust_command.add(prefix, None, pub(keys[0]))
-    again = trust_command.add(prefix, None, pub(keys[0]))
-    assert (again["changed"], again["notes"]) == ([], [f"{public(keys[0]).fingerprint} is pinned here already"])
-    assert len(list(prefix.receipts.iterdir())) == 1
+    again = trust_command.add(prefix, None, pub(keys[1]))
+    assert (again["changed"], again["notes"]) == ([], [f"{two} is pinned here already"])
+    assert len(list(prefix.receipts.iterdir())) == len(receipts)
 
 
 def test_the_last_key_is_not_removed(
@@ -67,14 +62,11 @@ def test_the_last_key_is_not_removed(
     trust_command.add(prefix, None, pub(keys[0]))
     assert edgert("trust", "remove", fingerprint, "--prefix", prefix.root) == ExitCode.USAGE
     file = prefix.root / "trusted_signers"
-    assert capsys.readouterr().err == (
-        f"error: {fingerprint} is the last key that is pinned in {file}\n"
-        "  why: without it, unsigned bundles could be installed\n"
-        f"  fix: add another key first; to stop pinning keys, delete {file}\n"
-    )
-    with pytest.raises(UsageError, match=re.escape(f"{other} is not pinned")) as caught:
+    shown = capsys.readouterr().err
+    assert f"{fingerprint} is the last key that is pinned in {file}" in shown
+    assert "add another key first" in shown
+    with pytest.raises(UsageError, match=re.escape(f"{other} is not pinned")):
         trust_command.remove(prefix, None, other)
-    assert caught.value.fix == "see `trust list`"
     pin(machine, keys[1])
     with pytest.raises(UsageError, match=r"it is pinned in .*etc/trusted_signers"):
         trust_command.remove(prefix, None, other)
@@ -113,7 +105,7 @@ def test_invalid_keys_are_refused(
     assert not prefix.root.exists()
 
 
-def test_foreign_folders_are_refused(
+def test_trust_refuses_foreign_folders(
     keys: tuple[Path, Path], prefix: Prefix, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
@@ -127,32 +119,26 @@ def test_foreign_folders_are_refused(
     assert edgert("trust") == ExitCode.USAGE
 
 
-def test_pinning_during_an_install_is_an_error(keys: tuple[Path, Path], prefix: Prefix) -> None:
+def test_trust_changes_nothing_during_an_install_or_in_a_damaged_list(keys: tuple[Path, Path], prefix: Prefix) -> None:
     prefix.root.mkdir()
     with state.lock(prefix), pytest.raises(EnvironmentUnfitError, match="another install"):
         trust_command.add(prefix, None, pub(keys[0]))
-
-
-def test_a_damaged_list_is_not_overwritten(keys: tuple[Path, Path], prefix: Prefix) -> None:
-    prefix.root.mkdir()
     (prefix.root / "trusted_signers").write_text("???")
     with pytest.raises(EnvironmentUnfitError, match="nothing can be trusted"):
         trust_command.add(prefix, None, pub(keys[0]))
     assert (prefix.root / "trusted_signers").read_text() == "???"
 
 
-def test_an_untrusted_serving_release_is_noted(
-    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.usefixtures("proven")
+def test_trust_notes_a_serving_release_that_is_not_trusted(
+    small_bundle: Path, keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(
-        release_process, "run_json", lambda *args, **options: (ExitCode.OK, {"verdict": "pass", **TUNED})
-    )
-    install(small_bundle, prefix.root, log=lambda text: None)
+    install(small_bundle, prefix.root, log=silent)
     notes = trust_command.add(prefix, "sentiment", pub(keys[0]))["notes"]
     assert notes[0].startswith(
         f"{prefix.current_id()} still serves, without a trusted signature: {prefix.current_id()} is not signed"
     )
-    install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, log=lambda text: None)
+    install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, log=silent)
     assert trust_command.add(prefix, "sentiment", pub(keys[1]))["notes"] == []
     gone = trust_command.remove(prefix, "sentiment", public(keys[0]).fingerprint)
     assert "is signed by a key that this device does not trust" in gone["notes"][0]
