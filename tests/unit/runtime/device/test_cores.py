@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from fake_device import tree
 
 from edgepack_runtime.device import conditions, cores
 from edgepack_runtime.device.cores import Cores
@@ -24,12 +25,8 @@ DOCKER_V1 = (
 
 def system(root: Path, mounts: str, groups: str, files: dict[str, str]) -> Path:
     """A file system with /proc/self and `files` below /sys/fs/cgroup."""
-    content = {"proc/self/mountinfo": mounts, "proc/self/cgroup": groups}
-    content |= {f"sys/fs/cgroup/{path}": text for path, text in files.items()}
-    for path, text in content.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text, encoding="utf-8")
-    return root
+    below = {f"sys/fs/cgroup/{path}": text for path, text in files.items()}
+    return tree(root, {"proc/self/mountinfo": mounts, "proc/self/cgroup": groups, **below})
 
 
 @pytest.mark.parametrize(

@@ -85,30 +85,41 @@ def test_a_32_bit_python_on_a_64_bit_kernel(manifest: Manifest, monkeypatch: pyt
     assert "32-bit" in next(check.what for check in checks if check.check == "system")
 
 
-def test_a_python_with_parts_left_out(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ctypes", None)
-    assert failed(manifest) == ["stdlib", "library", "library"]
-
-
-def test_a_missing_system_library(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_names_missing_parts_of_python_and_missing_libraries(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ctypes", None)
+        assert failed(manifest) == ["stdlib", "library", "library"]
     monkeypatch.setattr(doctor, "_LIBRARIES", ("libno-such-thing.so.1",))
     assert failed(manifest) == ["library"]
 
 
-def test_disk_space(tmp_path: Path) -> None:
-    assert not doctor.check_space(tmp_path, 2**60).ok
-    assert doctor.check_space(tmp_path, 0).ok
-
-
-def test_noexec_and_inodes(manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = {"f_bavail": 10**9, "f_frsize": 4096, "f_files": 0, "f_favail": 0, "f_flag": os.ST_NOEXEC}
+@pytest.mark.parametrize(
+    ("changes", "check"),
+    [
+        ({"f_flag": os.ST_NOEXEC}, "mount"),
+        ({"f_flag": os.ST_RDONLY}, "write"),
+        ({"f_files": 10**6, "f_favail": 10}, "disk"),
+        ({"f_bavail": 1}, "disk"),
+    ],
+)
+def test_the_doctor_refuses_an_unfit_file_system(
+    manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], check: str
+) -> None:
+    disk = {"f_bavail": 10**9, "f_frsize": 4096, "f_files": 0, "f_favail": 0, "f_flag": 0, **changes}
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**disk))
-    assert failed(manifest, prefix=tmp_path) == ["mount"]
-    disk.update(f_flag=0, f_files=10**6, f_favail=10)
-    assert failed(manifest, prefix=tmp_path) == ["disk"]
+    assert failed(manifest, prefix=tmp_path) == [check]
 
 
-def test_memory(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_refuses_a_folder_that_this_user_may_not_write(
+    manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert failed(manifest, prefix=tmp_path) == ["write"]
+
+
+def test_the_doctor_compares_the_memory_with_the_gate(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     gated = dataclasses.replace(manifest, gates={"memory": {"peak_rss_mib": 250}})
     monkeypatch.setattr(info, "memory_available_bytes", lambda: 200 * 2**20)
     assert failed(manifest) == []
@@ -158,12 +169,3 @@ def test_a_target_with_a_gpu_needs_one(manifest: Manifest, monkeypatch: pytest.M
     told = doctor.render(doctor.check_device(for_cuda))
     assert "Orin, compute capability 8.7, driver for CUDA up to 12.6, 7168 MiB" in told
     assert "JetPack 6.2, Jetson Linux 36.4.3, power mode MAXN (0)" in told
-
-
-def test_a_place_that_cannot_be_written(manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = {"f_bavail": 10**9, "f_frsize": 4096, "f_files": 0, "f_favail": 0, "f_flag": os.ST_RDONLY}
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "statvfs", lambda path: SimpleNamespace(**disk))
-        assert failed(manifest, prefix=tmp_path) == ["write"]
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert failed(manifest, prefix=tmp_path) == ["write"]

@@ -2,19 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fake_device import tree
+
 from edgepack_runtime.device import throttling
 from edgepack_runtime.device.throttling import Throttle
 
 CPU = "sys/devices/system/cpu"
 PI = "sys/devices/platform/soc/soc:firmware/get_throttled"
-
-
-def system(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return root
 
 
 def test_a_device_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
@@ -40,12 +34,12 @@ def test_counters_of_a_pc_and_of_a_jetson_are_read(tmp_path: Path) -> None:
         f"{CPU}/cpu1/cpufreq/cpuinfo_max_freq": "1500000\n",
         PI: "0x50005\n",
     }
-    found = throttling.read_throttle(system(tmp_path, files))
+    found = throttling.read_throttle(tree(tmp_path, files))
     assert found == Throttle(events=12, cooling=2, firmware=0x50005, capped=0.8)
     assert found.as_json() == {"events": 12, "cooling": 2, "firmware": 0x50005, "capped": 0.8}
 
 
-def test_what_happened_meanwhile_is_told_in_words() -> None:
+def test_throttling_is_described_by_what_happened_meanwhile() -> None:
     cool = Throttle(events=7, cooling=0, firmware=0, capped=1.0)
     hot = Throttle(events=9, cooling=3, firmware=0x4, capped=0.5)
     assert throttling.reasons(cool, cool) == []
@@ -57,14 +51,11 @@ def test_what_happened_meanwhile_is_told_in_words() -> None:
         "the clock was capped at 50% of the highest",
     ]
 
-
-def test_bits_that_stayed_from_earlier_are_no_reason() -> None:
-    """The upper bits of the Raspberry Pi tell what happened since it started."""
-    earlier = Throttle(firmware=0x40000)
+    earlier = Throttle(firmware=0x40000)  # the upper bits of a Raspberry Pi say what happened since it started
     assert throttling.reasons(earlier, earlier) == []
     assert throttling.reasons(Throttle(firmware=0), earlier) != []
 
 
-def test_the_worst_of_several_moments() -> None:
+def test_the_worst_of_several_moments_is_kept() -> None:
     moments = [Throttle(1, 0, 0x1, 1.0), Throttle(2, 3, 0x4, 0.7), Throttle(2, 0, 0, None)]
     assert throttling.worst(moments) == Throttle(2, 3, 0x5, 0.7)

@@ -21,8 +21,9 @@ TUNINGS = st.builds(
 
 
 @given(TUNINGS)
-def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, tuning: Tuning) -> None:
+def test_a_tuning_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, tuning: Tuning) -> None:
     file = tmp_path_factory.mktemp("tuning") / "t.json"
+    assert read(file) is None
     file.write_bytes(dump(tuning, {"rounds": 3}))
     assert read(file) == tuning
 
@@ -31,10 +32,6 @@ def test_a_tuning_in_one_line() -> None:
     one, two = Tuning(), Tuning(2, spinning=True, disabled_optimizers=("A", "B"))
     assert describe(dataclasses.asdict(one)) == "1 thread; rewrites of the engine: as the model says"
     assert describe(dataclasses.asdict(two)) == "2 threads, spinning; rewrites of the engine: all but A, B"
-
-
-def test_without_a_file_nothing_was_measured(tmp_path: Path) -> None:
-    assert read(tmp_path / "none.json") is None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +48,7 @@ def test_without_a_file_nothing_was_measured(tmp_path: Path) -> None:
         (b"{", b"["),
     ],
 )
-def test_what_is_damaged_is_an_error_that_names_the_file(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
+def test_a_damaged_tuning_is_an_error_that_names_the_file(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
     raw = dump(Tuning(2, False, ("A",)), {}).replace(b'[\n  "A"\n ]', b'["A"]')
     assert change[0] in raw
     file = tmp_path / "t.json"
@@ -59,8 +56,5 @@ def test_what_is_damaged_is_an_error_that_names_the_file(tmp_path: Path, change:
     with pytest.raises(BundleInvalidError, match=r"t\.json is damaged") as error:
         read(file)
     assert "tune" in error.value.fix
-
-
-def test_what_cannot_be_read_is_an_error_too(tmp_path: Path) -> None:
     with pytest.raises(BundleInvalidError, match="is damaged"):
         read(tmp_path)

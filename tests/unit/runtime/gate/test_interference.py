@@ -5,15 +5,10 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_device import tree
 
 from edgepack_runtime.gate import interference
 from edgepack_runtime.gate.interference import Interference, Reading
-
-
-def system(root: Path, stat: str) -> Path:
-    (root / "proc").mkdir()
-    (root / "proc/stat").write_text(stat, encoding="utf-8")
-    return root
 
 
 def reading(clock_ms: float, own_ms: float, *, idle_ms: float, stolen_ms: float = 0.0, cores: int = 2) -> Reading:
@@ -22,7 +17,7 @@ def reading(clock_ms: float, own_ms: float, *, idle_ms: float, stolen_ms: float 
 
 def test_the_counters_of_a_system_are_read(tmp_path: Path) -> None:
     stat = "cpu  100 10 20 300 5 1 2 7 50 0\ncpu0 50 5 10 150 2 0 1 3 25 0\ncpu1 50 5 10 150 3 1 1 4 25 0\nintr 1 2\n"
-    found = interference.read(system(tmp_path, stat))
+    found = interference.read(tree(tmp_path, {"proc/stat": stat}))
     tick = interference.TICK_MS
     assert (found.cores, found.total_ms, found.idle_ms) == (2, 445 * tick, 305 * tick)  # guests are in the first number
     assert found.stolen_ms == 7 * tick
@@ -30,7 +25,7 @@ def test_the_counters_of_a_system_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stat", ["", "cpu 1 2 3\n", "cpu a b c d e f g h i\n", "intr 1\n"])
 def test_a_system_without_counters_counts_as_disturbed(tmp_path: Path, stat: str) -> None:
-    root = system(tmp_path, stat)
+    root = tree(tmp_path, {"proc/stat": stat})
     found = interference.between(interference.read(root), interference.read(root))
     assert (found.others_ms, found.others_cores, found.stolen_ms) == (None, None, None)
     assert found.disturbed
@@ -55,12 +50,9 @@ def test_a_tenth_of_a_core_and_two_ticks_are_allowed(
     assert Interference(1000.0, 1000.0, 2, others_ms).disturbed is disturbed
 
 
-def test_counters_that_stand_still_are_no_counters() -> None:
+def test_counters_that_stand_still_or_a_core_that_came_or_went_make_it_unknown() -> None:
     before = Reading(0, 0, 2, 0, 0, 0)
     assert interference.between(before, before._replace(clock_ms=1000, own_cpu_ms=900)).others_ms is None
-
-
-def test_a_core_that_came_or_went_makes_it_unknown() -> None:
     found = interference.between(reading(0, 0, idle_ms=0, cores=4), reading(1000, 900, idle_ms=900, cores=2))
     assert found.others_ms is None and found.cores is None
 

@@ -78,9 +78,6 @@ def test_values_are_those_that_mean_something() -> None:
 )
 def test_which_of_two_labels_is_the_positive_one(labels: str, truths: str, positive: str) -> None:
     assert metrics.positive_label(labels.split(), truths.split()) == positive
-
-
-def test_three_labels_have_no_positive_one() -> None:
     with pytest.raises(ValueError, match="3 labels"):
         metrics.positive_label(["0", "1", "2"], ["1"])
 
@@ -110,11 +107,8 @@ def test_worst_classes_come_first() -> None:
     assert metrics.worst(tallies, 3) == ["bad", "odd", "rare"]
 
 
-def test_confusion_of_one_label() -> None:
+def test_confusion_is_of_one_label_or_of_spans_with_the_same_ends() -> None:
     assert metrics.confusion(SINGLE) == {"0": {"0": 2}, "1": {"0": 1, "2": 1}, "2": {"1": 2}}
-
-
-def test_confusion_of_spans_is_about_the_same_ends() -> None:
     truth = (Span(0, 1, "a"), Span(2, 3, "a"), Span(4, 5, "b"))
     found = (Span(0, 1, "a"), Span(2, 3, "b"), Span(4, 6, "b"))
     assert metrics.confusion([(truth, found), ((), ())]) == {"O": {"b": 1}, "a": {"a": 1, "b": 1}, "b": {"O": 1}}

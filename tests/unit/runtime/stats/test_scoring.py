@@ -259,9 +259,6 @@ def test_rows_and_answers_must_be_as_many(metric: str) -> None:
         scoring.interval(metric, ["1", "0"], ["1"], 0.95, "1")
     with pytest.raises(ValueError, match="2 and 1 answers for 2 rows"):
         scoring.drop(metric, ["1", "0"], ["1", "0"], ["1"], 0.95, "1")
-
-
-def test_an_unknown_metric_is_named() -> None:
     with pytest.raises(ValueError, match="unknown metric 'auc'"):
         scoring.interval("auc", ["1"], ["1"], 0.95)
 

@@ -19,9 +19,6 @@ from edgepack_runtime.stats.intervals import Interval
 def test_wilson_gives_the_published_values(successes: int, n: int, low: float, high: float) -> None:
     interval = intervals.wilson(successes, n, 0.95)
     assert interval == pytest.approx((successes / n, low, high), abs=5e-5)
-
-
-def test_wilson_reaches_the_end_exactly() -> None:
     assert intervals.wilson(10, 10, 0.95).high == 1.0
     assert intervals.wilson(0, 10, 0.95).low == 0.0
 
@@ -83,10 +80,7 @@ def test_a_model_at_the_limit_is_passed_and_failed_no_more_often_than_allowed(n:
 def test_paired_drop_gives_the_published_values() -> None:
     # M. W. Fagerland, S. Lydersen, P. Laake, Statistics in Medicine 33 (2014) 2850-2875: 1 and 7 discordant of 21.
     assert intervals.paired_drop(1, 7, 21, 0.95) == pytest.approx((-6 / 21, -0.517, -0.026), abs=5e-4)
-
-
-def test_paired_drop_without_discordant_rows_is_still_uncertain() -> None:
-    interval = intervals.paired_drop(0, 0, 1000, 0.95)
+    interval = intervals.paired_drop(0, 0, 1000, 0.95)  # without discordant rows it is still uncertain
     z2 = 1.959964**2
     assert interval == pytest.approx((0, -z2 / (1000 + z2), z2 / (1000 + z2)), rel=1e-4)  # Tango's closed form
 
@@ -137,12 +131,8 @@ def test_percentiles_need_the_samples_of_mlperf(fraction: float, least: int) -> 
     assert intervals.n_for_percentile(fraction, 0.98) == least
 
 
-def test_the_median_of_a_hundred_lies_between_the_40th_and_the_61st() -> None:
-    interval = intervals.percentile_interval(range(1, 101), 0.5, 0.95)
-    assert interval == (50, 40, 61)
-
-
-def test_too_few_samples_leave_a_percentile_unbounded() -> None:
+def test_a_percentile_of_few_samples_is_unbounded() -> None:
+    assert intervals.percentile_interval(range(1, 101), 0.5, 0.95) == (50, 40, 61)
     assert intervals.percentile_interval([1.0, 2.0, 3.0], 0.95, 0.95).high == math.inf
     assert intervals.percentile_interval([1.0, 2.0, 3.0], 0.05, 0.95).low == 0.0
     with pytest.raises(ValueError):
@@ -168,15 +158,12 @@ def test_a_percentile_lies_in_its_interval(samples: list[float], fraction: float
     assert sum(sample <= interval.value for sample in samples) >= fraction * len(samples) - 1e-6
 
 
-def test_verdicts() -> None:
+def test_verdicts_follow_from_the_interval_and_overall_is_the_worst() -> None:
     at_least = [intervals.verdict_at_least(Interval(0.9, 0.88, 0.92), limit) for limit in (0.87, 0.88, 0.9, 0.92, 0.93)]
     assert at_least == ["pass", "pass", "inconclusive", "inconclusive", "fail"]
     at_most = [intervals.verdict_at_most(Interval(5, 4, 6), limit) for limit in (3, 4, 5, 6, 7)]
     assert at_most == ["fail", "inconclusive", "inconclusive", "pass", "pass"]
     assert intervals.verdict_at_most(Interval(5, 4, math.inf), 1e9) == "inconclusive"
-
-
-def test_overall_is_the_worst() -> None:
     assert intervals.overall([]) == "pass"
     assert intervals.overall(["pass", "inconclusive"]) == "inconclusive"
     assert intervals.overall(["inconclusive", "fail", "pass"]) == "fail"

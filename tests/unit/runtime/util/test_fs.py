@@ -6,7 +6,9 @@ import errno
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -15,14 +17,19 @@ from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.util import fs
 
 
+def failing(code: int) -> Callable[..., NoReturn]:
+    """A system call that fails."""
+
+    def call(*arguments: Any) -> NoReturn:
+        raise OSError(code, os.strerror(code))
+
+    return call
+
+
 def test_an_atomic_write_that_fails_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     fs.write_atomic(path, b"old")
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC))
     with pytest.raises(OSError, match="No space"):
         fs.write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
@@ -41,24 +48,15 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
     assert fs.make_folder(tmp_path / "a") == []
 
 
-@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOSYS])
-def test_a_file_system_without_modes_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    def none(descriptor: int, mode: int) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "fchmod", none)
-    fs.write_atomic(tmp_path / "probe.json", b"{}")
-    assert (tmp_path / "probe.json").read_bytes() == b"{}"
-
-
-def test_other_errors_of_modes_are_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(descriptor: int, mode: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(os, "fchmod", broken)
+def test_only_a_file_system_without_modes_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fchmod", failing(errno.EIO))
     with pytest.raises(OSError, match="Input/output"):
         fs.write_atomic(tmp_path / "probe.json", b"{}")
     assert list(tmp_path.iterdir()) == []
+    for code in (errno.EPERM, errno.ENOSYS):
+        monkeypatch.setattr(os, "fchmod", failing(code))
+        fs.write_atomic(tmp_path / "probe.json", b"%d" % code)
+        assert (tmp_path / "probe.json").read_bytes() == b"%d" % code
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from installing import MakeBundle
+from installing import MakeBundle, silent
 
 from edgepack.gating.local import run_verb
 from edgepack.progress import SILENT
@@ -118,7 +118,7 @@ def test_an_install_waits_and_its_own_gate_does_not_wait_for_it(
 @pytest.fixture(scope="module")
 def installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
     prefix = Prefix(tmp_path_factory.mktemp("installed") / "prefix")
-    install(bundle, prefix.root, log=lambda text: None)
+    install(bundle, prefix.root, log=silent)
     return prefix
 
 
@@ -142,5 +142,5 @@ def test_an_install_that_waited_too_long_changes_nothing(
     serving = installed.current_id()
     monkeypatch.setattr(gate_lock, "WAIT_S", 0.1)
     with pytest.raises(EnvironmentUnfitError, match="another gate held the lock"):
-        install(make_bundle(version="1.3.0", sequence=2), installed.root, log=lambda text: None)
+        install(make_bundle(version="1.3.0", sequence=2), installed.root, log=silent)
     assert installed.current_id() == serving

@@ -4,16 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack_runtime.util.spans import (
-    SCHEMES,
-    Span,
-    spans_of_tags,
-    split_tag,
-    tag_names,
-    tags_of_spans,
-    token_spans,
-    types_of,
-)
+from edgepack_runtime.util import spans as module
+from edgepack_runtime.util.spans import SCHEMES, Span, spans_of_tags, split_tag, tags_of_spans, token_spans
 
 TAGS = st.sampled_from(["O", *(f"{form}-{name}" for form in "BIES" for name in ("PER", "LOC"))])
 
@@ -63,10 +55,7 @@ def test_spans_put_tags_on_their_tokens() -> None:
     assert tags_of_spans([Span(3, 4, "a"), Span(7, 9, "a")], offsets) == ("O",) * 6  # between tokens, behind them
     with pytest.raises(ValueError, match="scheme"):
         tags_of_spans(spans, offsets, "IOB1")
-
-
-def test_a_token_of_two_spans_belongs_to_the_first() -> None:
-    offsets = [(0, 4), (4, 5), (5, 6)]
+    offsets = [(0, 4), (4, 5), (5, 6)]  # a token of two spans belongs to the first
     assert tags_of_spans([Span(0, 2, "a"), Span(2, 5, "b")], offsets) == ("B-a", "B-b", "O")
     assert tags_of_spans([Span(0, 6, "a"), Span(1, 5, "b")], offsets) == ("B-a", "I-a", "I-a")
 
@@ -101,6 +90,6 @@ def test_every_tag_but_o_is_in_one_span(tags: list[str]) -> None:
 
 
 def test_a_model_has_its_tags_in_one_order() -> None:
-    assert tag_names(["b", "a", "b"]) == ("O", "B-a", "I-a", "B-b", "I-b")
-    assert types_of(tag_names(["b", "a"])) == ("a", "b")
-    assert tag_names([]) == ("O",) and types_of(["O"]) == ()
+    assert module.tag_names(["b", "a", "b"]) == ("O", "B-a", "I-a", "B-b", "I-b")
+    assert module.types_of(module.tag_names(["b", "a"])) == ("a", "b")
+    assert module.tag_names([]) == ("O",) and module.types_of(["O"]) == ()
