@@ -24,7 +24,7 @@ def default_cache() -> Path:
 
 
 def default_wheel_cache() -> Path:
-    """The folder that wheels are kept in unless another is named."""
+    """The default folder for wheels."""
     return default_cache() / "wheels"
 
 
@@ -46,11 +46,11 @@ class BuildContext:
     pythons: tuple[Path, ...] = ()
 
     def profile(self, target: str) -> Profile:
-        """The profile of a recipe's target, when this machine can build for it.
+        """The profile of a recipe's target.
 
         Raises:
             RecipeInvalidError: there is none of this name.
-            TargetUnreachableError, EnvironmentUnfitError: it is for this kind of machine, and this one is another.
+            TargetUnreachableError, EnvironmentUnfitError: this machine cannot build for it.
         """
         profile = self.known(target)
         if not profile.glibc:
@@ -69,5 +69,5 @@ class BuildContext:
         raise RecipeInvalidError(
             f"there is no target {target}" + (f"; did you mean {near[0]}?" if near else ""),
             why=f"known are: {', '.join(self.profiles)}",
-            fix="give one of these; `edgepack targets list` tells what each is",
+            fix="give one of these; `edgepack targets list` describes them",
         )

@@ -1,6 +1,6 @@
 """This machine as a target: whether it can run bundles of a target, and with which interpreter.
 
-Bundles that it can run are gated where they are built, the others on their device.
+Bundles that it can run are gated during the build, others on their device.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from edgepack_runtime.errors import EnvironmentUnfitError
 
 
 def host_facts() -> dict[str, str]:
-    """Processor, kernel architecture and Python's minor version: figures of another combination are not these."""
+    """Processor, kernel architecture and Python's minor version, on which measured figures depend."""
     return {
         "cpu": cpu_model(),
         "machine": platform.machine(),
@@ -36,7 +36,7 @@ def host_facts() -> dict[str, str]:
 
 
 def base_python() -> str:
-    """The interpreter that the running virtual environment was made from."""
+    """The base interpreter of the running virtual environment."""
     return str(getattr(sys, "_base_executable", sys.executable))
 
 
@@ -51,9 +51,9 @@ _PROBE: Final = (
 
 @dataclass(frozen=True)
 class Interpreter:
-    """One that runs here: `version` is the whole one, as "3.8.18"; `path` is the binary, whatever started it.
+    """An interpreter of this machine: full version, such as "3.8.18", and path of its binary.
 
-    A name on the PATH may be a script that looks for the interpreter in the environment, which a device's is not.
+    A name on the PATH may be a script that selects an interpreter by environment variables, which a gate removes.
     """
 
     path: Path
@@ -61,15 +61,14 @@ class Interpreter:
 
     @property
     def python(self) -> str:
-        """Its version as profiles tell it, "3.8"."""
+        """Its version as in profiles, "3.8"."""
         return ".".join(self.version.split(".")[:2])
 
 
 def find(python: str, named: Sequence[Path] = ()) -> Interpreter | None:
-    """A CPython of version `python` ("3.8") for this machine's own ABI; None where there is none.
+    """A CPython of version `python` ("3.8") for this machine's ABI; None if there is none.
 
-    The first of these: those that are `named`, those of `$EDGEPACK_PYTHONS`, the one that runs this process,
-    `python3.8` on the PATH.
+    The first of: the `named` ones, those of `$EDGEPACK_PYTHONS`, the one of this process, `python3.8` on the PATH.
     """
     for path in _candidates(python, named):
         found = looked_at(path)
@@ -109,7 +108,7 @@ def _candidates(python: str, named: Sequence[Path]) -> Iterator[Path]:
 
 
 class Wanted(Protocol):
-    """What both a profile and a bundle's manifest say of a target."""
+    """Properties of a target that both a profile and a bundle's manifest have."""
 
     @property
     def system(self) -> str: ...
@@ -130,14 +129,14 @@ def runner(
     pythons: Sequence[Path] = (),
     host: Host | None = None,
 ) -> Interpreter | NotRunHere:
-    """The interpreter that runs bundles of `target` on this machine, or why none does.
+    """The interpreter that runs bundles of `target` on this machine, or the reason why none does.
 
     Args:
-        provider: what has to compute there, in ONNX Runtime's words.
-        libc_min: oldest glibc that the carried binaries load on, where it is known.
-        jetpack: JetPack's major version, of a Jetson.
-        pythons: interpreters to look at first.
-        host: this machine, unless given.
+        provider: ONNX Runtime's execution provider.
+        libc_min: oldest glibc for the bundle's binaries, if known.
+        jetpack: JetPack's major version, for a Jetson.
+        pythons: interpreters to try first.
+        host: this machine by default.
     """
     host = host or this_host()
     wanted = (target.system, target.machine, target.libc)
@@ -156,7 +155,7 @@ def runner(
 
 
 def _lacks_gpu(jetpack: str) -> str:
-    """What this machine lacks of the GPU that a target computes on; empty where it has one of the kind."""
+    """Why this machine lacks the target's GPU; empty if it has one."""
     board = jetson.facts(info.ROOT)
     if jetpack and (board is None or (board.jetpack or "").split(".")[0] != jetpack):
         return f"this machine is not a Jetson with JetPack {jetpack}"

@@ -17,10 +17,10 @@ from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.texts import Item, item_from_fields, require_text
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl")
-MAX_LINE_BYTES = 4 * 1024 * 1024  # a text of a line; a word without an end of that size takes 300 MiB to cut
+MAX_LINE_BYTES = 4 * 1024 * 1024  # of one line; the tokenizer needs 300 MiB for a word of that size
 STDIN = "standard input"
-_CSV_FIELD_LIMIT = 16 * 1024 * 1024  # the csv module's own limit, 128 KiB, is shorter than some documents
-_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # how Python's `surrogateescape` writes bytes that are none
+_CSV_FIELD_LIMIT = 16 * 1024 * 1024  # the csv module's default, 128 KiB, is shorter than some documents
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, in the form of Python's `surrogateescape`
 _BOM = b"\xef\xbb\xbf"
 _OPTIONS = (("--column", "texts"), ("--pair-column", "second texts"))
 
@@ -39,12 +39,12 @@ class Source:
 
     Args:
         stream: bytes.
-        name: what messages call it.
-        suffix: one of `SUFFIXES`; it decides the form.
-        columns: one, or two where pairs are wanted; a .txt has none, and its pairs have a tab between.
+        name: its name in messages.
+        suffix: the format, one of `SUFFIXES`.
+        columns: one column, or two for pairs. A .txt has no columns; a tab separates its pairs.
 
     Raises:
-        UsageError: a table whose first line names no such column.
+        UsageError: the header of a table lacks a column.
     """
 
     def __init__(self, stream: BinaryIO, name: str, suffix: str, columns: Sequence[str]) -> None:
@@ -57,7 +57,7 @@ class Source:
             self._places = [self._header.index(column) for column in columns]
 
     def rows(self, *, go_on: bool = True) -> Iterator[Row]:
-        """The rows that come next; unless they `go_on`, a bad one is the last."""
+        """The next rows; without `go_on` reading ends after an invalid row."""
         self._lines.to_the_end = go_on
         table = csv.reader(self._lines, strict=True) if self._suffix == ".csv" else None
         while True:
@@ -132,7 +132,7 @@ class _Lines:
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream, self._name = stream, name
         self.offset = self.number = 0  # bytes and lines that were read
-        self.to_the_end = True  # of a line that is too long, whose end may never come
+        self.to_the_end = True  # in a line that is too long
 
     def __iter__(self) -> _Lines:
         return self
@@ -150,7 +150,7 @@ class _Lines:
                 self.offset += len(line)
             raise UsageError(
                 f"line {number} of {self._name} is longer than {MAX_LINE_BYTES // 2**20} MiB",
-                fix="give a text file, one text a line",
+                fix="give a text file with one text a line",
             )
         return (line[len(_BOM) :] if number == 1 and line.startswith(_BOM) else line).decode("utf-8", "surrogateescape")
 
@@ -205,17 +205,17 @@ def check_file(path: Path) -> None:
 
 @contextlib.contextmanager
 def opened(path: Path, column: str = "text", pair_column: Optional[str] = None) -> Iterator[Source]:
-    """The rows of a file: .txt one a line; .tsv, .csv (with a header) and .jsonl the values of `column`.
+    """Open a file: .txt has one row a line; .tsv and .csv (with a header) and .jsonl have the values of `column`.
 
-    A .tsv has no quoting: a field is what stands between two tabs, quotation marks included.
+    A .tsv has no quoting: quotation marks are part of a field.
 
     Args:
-        column: of the texts.
-        pair_column: of the second texts; None where single texts are wanted. A .txt of pairs has a tab between.
+        column: column of the texts.
+        pair_column: column of the second texts; None for single texts. In a .txt a tab separates pairs.
 
     Raises:
         UsageError: there is no such file or column.
-        EnvironmentUnfitError: it cannot be read, at any time in the block.
+        EnvironmentUnfitError: it cannot be read, also later in the context.
     """
     check_file(path)
     with os_errors(f"{path} cannot be read"):
@@ -228,10 +228,10 @@ def opened(path: Path, column: str = "text", pair_column: Optional[str] = None) 
 
 
 def items(source: Source) -> Iterator[Item]:
-    """The items of `source`, up to the first bad row.
+    """The items of `source`.
 
     Raises:
-        UsageError: naming the line of that row.
+        UsageError: a row is invalid; names its line.
     """
     for row in source.rows(go_on=False):
         if row.item is None:
@@ -241,14 +241,14 @@ def items(source: Source) -> Iterator[Item]:
 
 
 def require_rows(path: Path, column: str = "text", pair_column: Optional[str] = None) -> None:
-    """See that a file can be read and holds a row, good or bad. Raises as `opened`, and a UsageError if it is empty."""
+    """Check that a file can be read and has a row, valid or not. Raises as `opened`; UsageError if it is empty."""
     with opened(path, column, pair_column) as source, os_errors(f"{path} cannot be read"):
         if next(source.rows(), None) is None:
             raise no_text(path)
 
 
 def read_texts(path: Path, column: str = "text", pair_column: Optional[str] = None) -> List[Item]:
-    """All items of a file, none of which may be bad. Raises as `opened` and `items`, and where there are none."""
+    """All items of a file. Raises as `opened` and `items`; UsageError if it is empty."""
     with opened(path, column, pair_column) as source, os_errors(f"{path} cannot be read"):
         found = list(items(source))
     if not found:
@@ -257,7 +257,7 @@ def read_texts(path: Path, column: str = "text", pair_column: Optional[str] = No
 
 
 def no_text(path: Union[Path, str]) -> UsageError:
-    """There is nothing in the file `path`, or in the stream of that name."""
+    """The error for an empty file or stream."""
     if isinstance(path, Path):
         return UsageError(f"{path.name} holds no text", fix="give a file with at least one text")
     return UsageError(f"{path} holds no text", fix="give at least one line with a text")

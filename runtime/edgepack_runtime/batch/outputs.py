@@ -1,8 +1,8 @@
 """Output formats of file predictions: one line per input row.
 
 .jsonl and .txt get one JSON object a line, as on stdout. .csv and .tsv get a header, the columns `text` (and
-`text_pair`), one column for each key, and one `score_<label>` for each label in place of `scores`. What is neither a
-text nor a number stands there as JSON.
+`text_pair`), one column for each key, and one `score_<label>` for each label instead of `scores`. Other values than
+texts and numbers are written as JSON.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Form:
     """Writer of one output format.
 
     Args:
-        suffix: of the file; see above.
-        keys: of the answers.
-        score_labels: labels that have a column each in a table; none where scores were not asked for.
+        suffix: format of the file.
+        keys: keys of the answers.
+        score_labels: labels with a column in a table; empty without scores.
         pairs: whether items are pairs.
     """
 
@@ -57,10 +57,10 @@ class Form:
         return self._line([*self._texts, *self._keys, *(f"score_{label}" for label in self._labels)])
 
     def answer(self, item: Item, found: Mapping[str, Any]) -> str:
-        """The line of an item that was answered.
+        """The line of an answered item.
 
         Raises:
-            UsageError: a text cannot stand in a .tsv, which has no quoting.
+            UsageError: a .tsv, which has no quoting, cannot hold the text.
         """
         if not self._table:
             return json.dumps(found, ensure_ascii=False) + "\n"
@@ -76,7 +76,7 @@ class Form:
             ) from error
 
     def missing(self) -> str:
-        """The line of a row that has no answer: every key is null, every cell empty. So rows keep their numbers."""
+        """The line of a row without an answer, with null keys or empty cells, so that line numbers match the input."""
         if not self._table:
             return json.dumps(dict.fromkeys(self._all_keys), ensure_ascii=False) + "\n"
         return self._line([""] * (len(self._texts) + len(self._keys) + len(self._labels)))

@@ -27,14 +27,14 @@ def answer(
     predictor: Any,
     log: Log,
 ) -> None:
-    """Answer every row of `options.input`, or what is `given`, or every row of standard input, into `options.output`.
+    """Predict every row of `options.input`, of `given`, or of standard input, into `options.output`.
 
     Args:
-        columns: of the texts, and of the second texts of pairs.
+        columns: columns of the texts, and of the second texts of pairs.
 
     Raises:
-        UsageError: no row is good; or one is bad, and `options.strict`; or an interrupted run
-            left answers, and `options.resume` is not set or does not fit them.
+        UsageError: no row is valid; a row is invalid and `options.strict` is set; or an interrupted run left answers,
+            and `options.resume` is not set or the input differs.
         EnvironmentUnfitError: a file cannot be read or written.
         StageFailedError: the model cannot be run.
     """
@@ -62,7 +62,7 @@ def answer(
 
 
 def _lines(columns: Sequence[str], given: Sequence[Item]) -> Source:
-    """What is `given`, as rows, or else what stands on standard input."""
+    """The rows of `given`, else of standard input."""
     if not given:
         return Source(sys.stdin.buffer, STDIN, ".txt", columns)
     fields = ((item,) if isinstance(item, str) else item for item in given)
@@ -76,24 +76,24 @@ class _Run:
     def __init__(self, options: argparse.Namespace, predictor: Any, form: Form, source: Source, output: Output) -> None:
         self._options, self._predictor, self._form, self._output = options, predictor, form, output
         self._rows = self._read(source)
-        self._first: Optional[UsageError] = None  # what was wrong with the first bad row
+        self._first: Optional[UsageError] = None  # of the first invalid row
 
     def skip(self, log: Log) -> None:
-        """Skip the rows of the input that an interrupted run has answered."""
+        """Skip the rows that an interrupted run has answered."""
         before, last, count = self._output.before, 0, 0
         for row in itertools.islice(self._rows, before):
             last, count = row.line, count + 1
         if count < before:
             raise UsageError(
                 f"the input has {count} rows, and the interrupted run answered {before}",
-                fix="give the same input as then, or remove the .partial file to begin again",
+                fix="give the same input as before, or remove the .partial file to start again",
             )
         self._output.cut_errors(last)
         if before and not self._options.quiet:
             log(f"continuing after row {before}, where an earlier run was interrupted")
 
     def answer(self) -> None:
-        """Write a line for each row that is left."""
+        """Write a line for each remaining row."""
         options, output = self._options, self._output
         tagged = ((row, row.item) for row in self._rows)
         progress = Progress("rows", options.input.stat().st_size if options.input else None, quiet=options.quiet)
@@ -108,7 +108,7 @@ class _Run:
             progress.close()
 
     def finish(self, log: Log) -> None:
-        """Rename what was written, and report the rows without an answer."""
+        """Rename the output, and report the rows without an answer."""
         rows, bad = self._output.rows, self._output.bad
         if not rows:
             raise no_text(self._options.input or STDIN)

@@ -1,4 +1,4 @@
-"""The output file of `predict`: collected beside its place, renamed at the end, resumed by counting its rows.
+"""The output file of `predict`: written to a temporary file, renamed at the end, resumed by counting its rows.
 
 While a run goes on, two files lie beside the output G:
 
@@ -31,8 +31,8 @@ class Output:
     """The files of one run, as a context. After an error or an interrupt, the answers so far are kept for `resume`.
 
     Args:
-        path: G, or a link to G. A link stays, and the partial files lie beside the file that it leads to.
-        suffix: the form of the rows, as in `writing.Form`.
+        path: G, or a link to G. A link is kept, and the partial files are beside the file that it points to.
+        suffix: the format of the rows, as in `outputs`.
         header: the first line of the output; may be empty.
         resume: continue with the partial files of an interrupted run, if there are any.
 
@@ -47,8 +47,8 @@ class Output:
         self.errors_path = self._file.with_name(self._file.name + ".errors.jsonl")
         self._good, self._bad = _Partial(self._file), _Partial(self.errors_path)
         self._since = time.monotonic()
-        self.before = 0  # rows of the interrupted run
-        self.rows = self.bad = 0  # rows in all; those of them without an answer
+        self.before = 0  # rows of an interrupted run
+        self.rows = self.bad = 0  # all rows, and rows without an answer
 
     def __enter__(self) -> Output:
         with os_errors(f"{self.path} cannot be written"):
@@ -82,7 +82,7 @@ class Output:
             self._close()
 
     def cut_errors(self, last_line: int) -> None:
-        """Drop the errors of rows behind `last_line` of the input, which is where the rows end that are kept."""
+        """Drop the errors of rows after `last_line` of the input, the last row that is kept."""
         with os_errors(f"{self.path} cannot be written"), self._bad.path.open("rb") as file:
             size = 0
             for line in file:
@@ -114,10 +114,10 @@ class Output:
         self._since = time.monotonic()
 
     def finish(self) -> None:
-        """All rows were added: G appears, and the partial files disappear. Raises as `commit`."""
+        """After the last row: rename the partial files to G and its errors. Raises as `commit`."""
         self.commit()
         with os_errors(f"{self.path} cannot be written"):
-            if self.bad:  # before G: whoever sees G finds the errors of its rows
+            if self.bad:  # before G, so that G never exists without the errors of its rows
                 self._bad.path.replace(self.errors_path)
             else:
                 _remove(self.errors_path)
@@ -130,7 +130,7 @@ class Output:
         header = self._header.encode("utf-8", "backslashreplace")
         with self._good.path.open("rb") as file:
             found = file.read(len(header))
-            if header.startswith(found) and found != header:  # nothing, or a header that was cut short
+            if header.startswith(found) and found != header:  # empty, or an incomplete header
                 self._good.cut(0)
                 self._good.add(self._header)
                 return
@@ -158,18 +158,18 @@ class Output:
 
 
 def led_to(path: Path) -> Path:
-    """The file that is meant by `path`: where that is a link, what it leads to, be it there or not."""
+    """The file at `path`, with links resolved; it may not exist."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 class _Partial:
-    """A file that grows by whole blocks beside the file that it becomes."""
+    """A file that grows by whole blocks, and is renamed at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.with_name(path.name + ".partial")
         self.waiting = 0  # characters in memory
         self._file = -1
-        self._added: Tuple[List[str], int] = ([], 0)  # lines in memory, and the byte of the file where they belong
+        self._added: Tuple[List[str], int] = ([], 0)  # lines in memory, and their offset in the file
 
     def open(self) -> None:
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
@@ -180,14 +180,14 @@ class _Partial:
             self._file = -1
 
     def lock(self, meant: Path) -> None:
-        """Keep other processes off `meant` until `close`.
+        """Lock `meant` against other processes until `close`.
 
         Raises:
             EnvironmentUnfitError: another process has the lock.
         """
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The process that had it may have renamed the file just before it ended.
+            # The process that held the lock may have renamed the file just before it ended.
             mine = self.path.exists() and os.path.samestat(os.fstat(self._file), self.path.stat())
         except BlockingIOError:
             mine = False
@@ -207,10 +207,10 @@ class _Partial:
     def append(self) -> None:
         """Write the lines that were added, and flush them to the disk.
 
-        After an interrupt the same block is written again, to the same place: `_added` changes in one step.
+        After an interrupt the same block is written again at the same offset: `_added` changes in one step.
         """
         lines, size = self._added
-        # Half a surrogate pair, which JSON may hold, is written as JSON escapes it.
+        # A lone surrogate, which JSON may contain, is written as a JSON escape.
         data = "".join(lines).encode("utf-8", "backslashreplace")
         if data:
             _write(self._file, data, size)

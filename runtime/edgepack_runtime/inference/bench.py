@@ -68,7 +68,7 @@ def take_turns(
 def measure(
     folders: Sequence[Path], texts: Sequence[Item], *, threads: Optional[int], runs: int, progress: Log
 ) -> List[Timed]:
-    """Time the model `folders` on `texts`, `runs` rounds, taking turns. Errors as `Predictor`, which `threads` is for.
+    """Time the model `folders` on `texts` in `runs` rounds, taking turns. Errors and `threads` as for `Predictor`.
 
     Raises:
         UsageError: there is nothing to measure.
@@ -92,7 +92,7 @@ def measure(
 
 
 def summarize(samples: Sequence[Split]) -> Dict[str, Any]:
-    """Percentiles in ms of the total, and medians of its parts; null if the samples are too few for a percentile."""
+    """Percentiles in ms of the total, and medians of its parts; None if the samples are too few for a percentile."""
     totals = sorted(sample.total_ms for sample in samples)
     row: Dict[str, Any] = {"n": len(totals), "p50_ms": _rounded(intervals.percentile(totals, 0.5))}
     for name, fraction in (("p95_ms", 0.95), ("p99_ms", 0.99)):
@@ -146,7 +146,7 @@ def compare(
 
 def _ratio(one: Timed, base: Timed) -> Dict[str, Any]:
     ratios = sorted(_p50_ms(ours) / _p50_ms(theirs) for ours, theirs in zip(one.rounds, base.rounds))
-    spread = len(ratios) >= 20  # fewer have no 5th percentile but their smallest
+    spread = len(ratios) >= 20  # with fewer rounds the 5th percentile would be the minimum
     return {
         "folder": str(one.folder),
         "against": str(base.folder),

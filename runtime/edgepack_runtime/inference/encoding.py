@@ -1,4 +1,4 @@
-"""Items into rows of ids, one row an item or, of a long text, one a window; and the logits of rows into answers."""
+"""Encoding of items to rows of ids (one row an item, or one a window of a long text), and of logits to answers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE, Window, windows
 from edgepack_runtime.util.texts import Item
 
-_SPECIAL = 2  # [CLS] in front of a row, [SEP] behind it
+_SPECIAL = 2  # [CLS] and [SEP]
 _ALL = 2**53  # tokens: no text has more
-_WHOLE = (Window(0, 0, _ALL),)  # of an item that is one row
+_WHOLE = (Window(0, 0, _ALL),)  # for items of one row
 
 
 class Row(NamedTuple):
-    """Ids of one row as the model reads it, not padded; the first `n_first` are of type 0, the others of type 1."""
+    """Ids of one row without padding; the first `n_first` are of type 0, the others of type 1."""
 
     ids: List[int]
     n_first: int
 
 
 class Encoded(NamedTuple):
-    """An item as the model reads it.
+    """The input of the model for one item.
 
-    `rows` is one row for each of `parts`; `offsets` are those of all tokens from [CLS] to [SEP], and empty where no
-    spans are asked for.
+    `rows` has one row for each of `parts`; `offsets` are those of all tokens from [CLS] to [SEP], and empty except for
+    token classification.
     """
 
     item: Item
@@ -41,13 +41,13 @@ class Encoded(NamedTuple):
 
 
 class Encoding:
-    """What one model does with items before and after it is run; safe to share between threads.
+    """Pre-processing and post-processing of one model; safe to share between threads.
 
     Args:
         long_texts: `truncate` or `windows`, see `Predictor`.
 
     Raises:
-        UsageError: `long_texts` is neither, or is `windows` for a model of pairs.
+        UsageError: `long_texts` has another value, or is `windows` for a model of pairs.
     """
 
     def __init__(self, tokenizer: ErnieTokenizer, config: ModelConfig, long_texts: str) -> None:
@@ -56,8 +56,8 @@ class Encoding:
         self.in_windows = long_texts != TRUNCATE
         if self.in_windows and config.task == PAIR:
             raise UsageError(
-                "a model of pairs knows no windows",
-                why="it compares two whole texts; parts of them are other pairs, and no merge of answers is right",
+                "a model of pairs has no windows",
+                why="it compares two whole texts, and answers for parts of them cannot be merged",
                 fix=f"leave long pairs to be cut ({TRUNCATE}), or split them as your texts suggest",
             )
         self._tokenizer, self._config = tokenizer, config
@@ -71,7 +71,7 @@ class Encoding:
         return self._encode(items, _ALL if self.in_windows else self._config.max_length)
 
     def cut(self, items: Sequence[Item]) -> List[Row]:
-        """One row for each of `items`, cut to `max_length` tokens whatever `long_texts` says. Raises as `encode`."""
+        """One row for each of `items`, truncated to `max_length` tokens for any `long_texts`. Raises as `encode`."""
         return [encoded.rows[0] for encoded in self._encode(items, self._config.max_length)]
 
     def _encode(self, items: Sequence[Item], most: int) -> List[Encoded]:
@@ -102,10 +102,10 @@ class Encoding:
         return ids, types
 
     def decide(self, encoded: Encoded, logits: Sequence[NDArray[np.float32]]) -> AnyPrediction:
-        """The answer for an item, from the logits of its rows, in their order.
+        """The answer for an item from the logits of its rows, in their order.
 
-        Of windows it is, for one label, the mean of their probabilities weighted by the tokens that belong to each;
-        for several labels the highest probability of each; for spans, each token as its window saw it.
+        For windows: with one label, the mean of the windows' probabilities weighted by their own tokens; with several
+        labels, the highest probability of each; with spans, the tag of each token in its own window.
 
         Raises:
             StageFailedError: a logit is not a number.
@@ -122,7 +122,7 @@ class Encoding:
 
 
 def _joined(encoded: Encoded, logits: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Logits (T, C) of all tokens of an item, [CLS] and [SEP] among them, each from the window that it belongs to."""
+    """Logits (T, C) of all tokens of an item, with [CLS] and [SEP], each token from its own window."""
     if len(logits) == 1:
         return logits[0]
     found = np.zeros((len(encoded.offsets), logits[0].shape[1]), dtype=np.float32)
@@ -132,10 +132,10 @@ def _joined(encoded: Encoded, logits: Sequence[NDArray[np.float32]]) -> NDArray[
 
 
 def singles(items: Sequence[Item]) -> Sequence[str]:
-    """`items`, all of which are single texts.
+    """Check that all `items` are single texts.
 
     Raises:
-        UsageError: one is a pair, or no text.
+        UsageError: an item is a pair, or not a text.
     """
     for item in items:
         if isinstance(item, tuple):
@@ -146,10 +146,10 @@ def singles(items: Sequence[Item]) -> Sequence[str]:
 
 
 def halves(items: Sequence[Item]) -> Tuple[List[str], List[str]]:
-    """First and second texts of `items`, all of which are pairs.
+    """Check that all `items` are pairs; return first and second texts.
 
     Raises:
-        UsageError: one is not.
+        UsageError: an item is not a pair.
     """
     firsts, seconds = [], []
     for item in items:

@@ -1,7 +1,7 @@
-"""What a model answers: from logits to one label, to several, or to spans of the text.
+"""Predictions: conversion of logits to one label, several labels, or spans of the text.
 
-Each kind of prediction has an `answer`, which is what a labelled row would say and what metrics compare: a label, a
-sorted tuple of labels, or a sorted tuple of `Span`.
+Each kind of prediction has an `answer` in the form of a labelled row, which metrics compare: a label, a sorted tuple of
+labels, or a sorted tuple of `Span`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.util.spans import Span, token_spans
 
-LEAST_SCORE = 0.5  # of a label, to be one of several
+LEAST_SCORE = 0.5  # minimum probability of each of several labels
 _DECIMALS = 6  # of a score in JSON
 
 
 class Prediction(NamedTuple):
-    """`score` is the probability (softmax, 0 to 1) of `label`; `scores` has those of all labels, in model order."""
+    """One label. `score` is its probability (softmax, 0 to 1); `scores` has those of all labels, in model order."""
 
     label: str
     score: float
@@ -31,7 +31,7 @@ class Prediction(NamedTuple):
         return self.label
 
     def as_json(self, *, with_scores: bool) -> Dict[str, Any]:
-        """`label` and `score`; `scores` of all labels where they are asked for."""
+        """`label` and `score`, and on request the `scores` of all labels."""
         found: Dict[str, Any] = {"label": self.label, "score": _rounded(self.score)}
         if with_scores:
             found["scores"] = {label: _rounded(score) for label, score in self.scores.items()}
@@ -39,9 +39,9 @@ class Prediction(NamedTuple):
 
 
 class LabelsPrediction(NamedTuple):
-    """`labels` are those with a probability (sigmoid, 0 to 1) of at least 0.5, in model order, perhaps none.
+    """Several labels: those with a probability (sigmoid, 0 to 1) of at least 0.5, in model order; may be empty.
 
-    `scores` has the probability of each label by itself, in model order.
+    `scores` has the independent probability of each label, in model order.
     """
 
     labels: Tuple[str, ...]
@@ -52,15 +52,15 @@ class LabelsPrediction(NamedTuple):
         return tuple(sorted(self.labels))
 
     def as_json(self, *, with_scores: bool) -> Dict[str, Any]:
-        """`labels`, and the `scores` of those; of all labels where they are asked for."""
+        """`labels` and their `scores`; on request the `scores` of all labels."""
         shown = self.scores if with_scores else self.labels
         return {"labels": list(self.labels), "scores": {label: _rounded(self.scores[label]) for label in shown}}
 
 
 class SpanPrediction(NamedTuple):
-    """Characters `start` to `end` (exclusive; indices of a Python str) are a `label`: they read `text`.
+    """A span of `text` from character `start` to `end` (exclusive; indices of a Python str) with a `label`.
 
-    `score` is the mean over the tokens of the span of the probability (softmax, 0 to 1) of the tag that each got.
+    `score` is the mean probability (softmax, 0 to 1) of the tags of its tokens.
     """
 
     start: int
@@ -71,7 +71,7 @@ class SpanPrediction(NamedTuple):
 
 
 class SpansPrediction(NamedTuple):
-    """`spans` in the order of the text, perhaps none."""
+    """`spans` in the order of the text; may be empty."""
 
     spans: Tuple[SpanPrediction, ...]
 
@@ -80,7 +80,7 @@ class SpansPrediction(NamedTuple):
         return tuple(sorted(Span(span.start, span.end, span.label) for span in self.spans))
 
     def as_json(self, *, with_scores: bool) -> Dict[str, Any]:
-        """`spans`, each with `start`, `end`, `label`, `score` and `text`. There are no other scores to ask for."""
+        """`spans`, each with `start`, `end`, `label`, `score` and `text`. There are no further scores."""
         return {"spans": [{**span._asdict(), "score": _rounded(span.score)} for span in self.spans]}
 
 
@@ -88,12 +88,12 @@ AnyPrediction = Union[Prediction, LabelsPrediction, SpansPrediction]
 
 
 def one_label(labels: Sequence[str], logits: Sequence[float]) -> Prediction:
-    """The label of the highest logit; the first of those that are equal.
+    """The label with the highest logit; the first one of equal logits.
 
     Raises:
         StageFailedError: a logit is not a number.
     """
-    # Plain Python: for the few labels of a classifier, NumPy's calls cost more than the arithmetic.
+    # Plain Python: for the few labels of a classifier it is faster than NumPy.
     highest = max(logits)
     weights = [math.exp(value - highest) for value in logits]
     total = sum(weights)
@@ -113,7 +113,7 @@ def several_labels(labels: Sequence[str], logits: Sequence[float]) -> LabelsPred
 
 
 def one_label_of_parts(predictions: Sequence[Prediction], weights: Sequence[int]) -> Prediction:
-    """The label of the highest mean of the parts' probabilities, each part counted `weights` times."""
+    """The label with the highest mean probability over the parts, weighted by `weights`."""
     total = sum(weights)
     scores: Dict[str, float] = {
         label: sum(part.scores[label] * weight for part, weight in zip(predictions, weights)) / total
@@ -124,7 +124,7 @@ def one_label_of_parts(predictions: Sequence[Prediction], weights: Sequence[int]
 
 
 def several_labels_of_parts(predictions: Sequence[LabelsPrediction]) -> LabelsPrediction:
-    """Every label that a part has, with its highest probability over all parts."""
+    """All labels of the parts, each with its highest probability."""
     scores = {label: max(part.scores[label] for part in predictions) for label in predictions[0].scores}
     return LabelsPrediction(tuple(label for label in scores if scores[label] >= LEAST_SCORE), scores)
 
@@ -132,15 +132,15 @@ def several_labels_of_parts(predictions: Sequence[LabelsPrediction]) -> LabelsPr
 def spans(
     tags: Sequence[str], logits: NDArray[np.float32], offsets: Sequence[Tuple[int, int]], text: str
 ) -> SpansPrediction:
-    """The spans that the most probable tag of each token tells. Raises as `one_label`.
+    """The spans from the most probable tag of each token. Raises as `one_label`.
 
     Args:
-        tags: BIO tags in the order of the logits; broken sequences are read as `spans.token_spans` tells.
-        logits: shape (T, C), those of [CLS] and [SEP] among them; rows beyond `offsets` are padding.
-        offsets: of T tokens, as `ErnieTokenizer.encode_with_offsets` gives them for the text.
-        text: what the tokens are of.
+        tags: BIO tags in the order of the logits; for invalid sequences see `spans.token_spans`.
+        logits: shape (T, C), with [CLS] and [SEP]; rows beyond `offsets` are padding.
+        offsets: of T tokens, from `ErnieTokenizer.encode_with_offsets`.
+        text: the text of the tokens.
     """
-    # Without [CLS] and [SEP]: (tokens of the text, C). In float32, what is far apart could overflow below.
+    # Without [CLS] and [SEP]: (tokens of the text, C). In float32 the exponentials below could overflow.
     wide = logits[1 : len(offsets) - 1].astype(np.float64)
     finite = np.isfinite(wide).all(axis=1)  # (tokens,)
     if not finite.all():
@@ -165,7 +165,7 @@ def _sigmoid(value: float) -> float:
 
 
 def _no_number(logits: Sequence[Any]) -> StageFailedError:
-    return StageFailedError("the model gave something that is not a number", why=f"its logits are {logits}")
+    return StageFailedError("the model returned logits that are not finite", why=f"its logits are {logits}")
 
 
 def _rounded(score: float) -> float:

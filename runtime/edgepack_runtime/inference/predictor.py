@@ -1,4 +1,4 @@
-"""Text in, answer out: the one way a shipped model is run, by the application and by every measurement."""
+"""`Predictor`: text in, answer out. The application and all measurements run a shipped model through it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from edgepack_runtime.util.texts import Item
 __all__ = ["AnyPrediction", "LabelsPrediction", "Prediction", "Predictor", "SpansPrediction", "Split"]
 
 T = TypeVar("T")
-_ROWS = 32  # windows that are run at once
+_ROWS = 32  # windows in one batch
 
 
 class Split(NamedTuple):
-    """Where the milliseconds of one prediction went: text to ids, ids to logits, logits to the answer."""
+    """Times of one prediction: text to ids, ids to logits, logits to the answer."""
 
     tokenize_ms: float
     run_ms: float
@@ -43,27 +43,26 @@ class Split(NamedTuple):
 
 
 class Predictor:
-    """A model, loaded and run once: nothing is left to load at the first prediction.
+    """A loaded model. It was run once, so that the first prediction is not slower.
 
     All methods may be called from several threads at once.
 
     Args:
         path: the prefix of an install, an unpacked release, or a model folder (`model.onnx`, `vocab.txt` and
-            `model.json`); without it, the release that this package is part of.
-        threads: threads that one prediction may use. Without it, as many as `tune` found best on this device for this
-            release; 1 where it never ran.
-        tuned: how to open the session, in place of what `tune` left beside the release.
-        long_texts: what is done with texts of more than `max_length` tokens. `truncate`: they are cut. `windows`: they
-            are read to the end, in windows that overlap by at least a quarter. For one label the probabilities of the
-            windows are averaged, each weighted by the tokens that lie farthest from an edge in it; of several labels
-            each has its highest probability; for spans each token is judged by the window in which it lies farthest
-            from an edge.
+            `model.json`); by default the release that contains this package.
+        threads: maximum threads of one prediction; by default the result of `tune` for this release on this device, or
+            1 without one.
+        tuned: session options instead of the result of `tune`.
+        long_texts: handling of texts with more than `max_length` tokens. `truncate` cuts them. `windows` reads all of
+            them in windows that overlap by at least a quarter; a token belongs to the window in which it is farthest
+            from an edge. For one label the probabilities of the windows are averaged, weighted by their own tokens; for
+            several labels each has its highest probability; for spans each token has the tag of its own window.
 
     Raises:
-        UsageError: there is no model where `path` points to; or `long_texts` is not known, or not for this model; or
-            `threads` is not a whole number from 1 to 256.
-        BundleInvalidError: a file is missing or not what it should be.
-        EnvironmentUnfitError: the execution provider that the model asks for is not active.
+        UsageError: there is no model at `path`; `long_texts` is unknown or not possible for this model; or `threads` is
+            not a whole number from 1 to 256.
+        BundleInvalidError: a file is missing or invalid.
+        EnvironmentUnfitError: the model's execution provider is not active.
         StageFailedError: the engine cannot load or run the model.
     """
 
@@ -95,31 +94,31 @@ class Predictor:
 
     @property
     def providers(self) -> Tuple[str, ...]:
-        """Execution providers that are really active."""
+        """Active execution providers."""
         return self._engine.providers
 
     @property
     def engine(self) -> str:
-        """What runs the model, with its version: `onnxruntime 1.31.1`."""
+        """Name and version of the engine: `onnxruntime 1.31.1`."""
         return f"onnxruntime {self._engine.version}"
 
     def predict(self, text: Item, text_pair: Optional[str] = None) -> AnyPrediction:
         """The answer for one text, or one pair of texts, of any length.
 
-        Without windows it is cut to the model's `max_length` tokens: a pair loses tokens at the end of the longer text,
-        and spans beyond the cut are not found. A text without a token, as an empty one, is answered too: what the
-        model says of nothing. The command line, files and `serve` refuse such texts.
+        Without windows it is truncated to the model's `max_length` tokens: a pair loses tokens at the end of the longer
+        text, and spans beyond the cut are not found. A text without tokens, such as an empty one, is answered too; the
+        command line, files and `serve` refuse such texts.
 
         Args:
-            text: a text; a pair may come as one tuple too.
+            text: a text; a pair may also be one tuple.
             text_pair: the second text, for a model of pairs.
 
         Returns:
-            `Prediction`, `LabelsPrediction` of a multi-label model, `SpansPrediction` of a token classifier.
+            `Prediction`; `LabelsPrediction` from a multi-label model; `SpansPrediction` from a token classifier.
 
         Raises:
             UsageError: a pair was given to a model of single texts, or one text to a model of pairs.
-            StageFailedError: the model cannot be run, or gives something that is not a number.
+            StageFailedError: the model cannot be run, or a logit is not finite.
         """
         return self.timed_predict(text, text_pair)[0]
 
@@ -141,20 +140,20 @@ class Predictor:
         batch_tokens: Optional[int] = None,
         block_items: Optional[int] = None,
     ) -> Iterator[AnyPrediction]:
-        """Answers for any number of items, in their order, while they are read; in bounded memory, on several threads.
+        """Answers for a stream of items, in their order, in bounded memory, on several threads.
 
-        The answers are those of `predict`, up to the rounding of float32. Three blocks of items are held: the first
-        answer comes when that many were read, or all. Closing the iterator leaves no thread behind.
+        The answers equal those of `predict`, up to the rounding of float32. Three blocks of items are in memory: the
+        first answer comes after so many items, or all, were read. Closing the iterator ends its threads.
 
         Args:
             items: texts, or pairs as tuples.
-            workers: threads that run batches, each with as many threads as `threads` says. Without it, as many as
-                fit the usable cores; two on a GPU, which runs one batch at a time.
-            batch_tokens: tokens of a batch, padding included, and 128 rows at most; a longer text is one by itself.
-            block_items: items that are read, sorted by length and cut into batches at once.
+            workers: number of batches at the same time, each on `threads` threads. By default as many as fit the usable
+                cores; two on a GPU, which runs one batch at a time.
+            batch_tokens: tokens of a batch with padding, in at most 128 rows; a longer text is a batch by itself.
+            block_items: items that are read, sorted by length and split into batches together.
 
         Raises:
-            As `predict`, and what `items` raises, where the answer of that item would stand.
+            As `predict`, and any error of `items`, at the position of that item.
         """
         _require_several(items)
         tagged = ((None, _required(item)) for item in items)
@@ -173,9 +172,11 @@ class Predictor:
         batch_tokens: Optional[int] = None,
         block_items: Optional[int] = None,
     ) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
-        """`stream` of items that each come with something of the caller's; for an item of None there is no answer."""
+        """`stream` for items with a value of the caller each; an item of None has no answer."""
         _at_least_one(workers=workers, batch_tokens=batch_tokens, block_items=block_items)
-        from edgepack_runtime.inference import streaming  # what it needs would make every cold start longer
+        from edgepack_runtime.inference import (
+            streaming,
+        )  # slow to import
 
         settings = streaming.Settings(
             workers=workers or self.workers,
@@ -188,19 +189,19 @@ class Predictor:
 
     @property
     def workers(self) -> int:
-        """Threads on which `stream` runs batches unless it is told otherwise."""
-        if self.config.engine.one_at_a_time:  # the second cuts texts into tokens while the first runs
+        """Default number of threads on which `stream` runs batches."""
+        if self.config.engine.one_at_a_time:  # the second tokenizes while the first runs
             return 2
         from edgepack_runtime.device.cores import usable_cores
 
         return max(1, usable_cores() // self.tuning.threads)
 
     def logits(self, texts: Sequence[Item]) -> NDArray[np.float32]:
-        """Logits of `texts`, each cut to `max_length` tokens, as one batch, float32. Raises as `predict`.
+        """Logits of `texts`, each truncated to `max_length` tokens, as one batch, float32. Raises as `predict`.
 
         Returns:
-            Shape (B, n_labels); for token classification (B, T, n_labels), T tokens of which the first is [CLS] and
-            the last of each text, before the padding to the longest, [SEP]. What stands for padding means nothing.
+            Shape (B, n_labels); for token classification (B, T, n_labels), with [CLS] first and [SEP] last in each
+            text, padded to the longest. Logits of padding are undefined.
         """
         _require_several(texts)
         if not texts:
@@ -209,16 +210,16 @@ class Predictor:
         return self._run(*self._encoding.arrays(self._encoding.cut(texts)))
 
     def tokens(self, item: Item) -> int:
-        """How many tokens the model reads of a text or pair, [CLS] and [SEP] among them. Raises as `predict`."""
+        """Number of tokens that the model reads of a text or pair, with [CLS] and [SEP]. Raises as `predict`."""
         return len(self._encoding.cut([item])[0].ids)
 
     def timed_predict(self, text: Item, text_pair: Optional[str] = None) -> Tuple[AnyPrediction, Split]:
-        """`predict`, with the time that each part took. Raises as `predict`."""
+        """`predict` with the time of each part. Raises as `predict`."""
         predictions, split = self.timed_batch((text,) if text_pair is None else (_pair(text, text_pair),))
         return predictions[0], split
 
     def timed_batch(self, items: Sequence[Item]) -> Tuple[List[AnyPrediction], Split]:
-        """Answers for `items`, in their order, with the time that each part took. Raises as `predict`.
+        """Answers for `items`, in their order, with the time of each part. Raises as `predict`.
 
         They are one batch; with windows, batches of 32 rows.
         """
@@ -244,13 +245,13 @@ class Predictor:
         return [list(itertools.islice(found, len(item.rows))) for item in encoded]
 
     def _run_rows(self, rows: Sequence[Row]) -> List[NDArray[np.float32]]:
-        """Logits of each row by itself; those of its padding, if it has any, mean nothing."""
+        """Logits of each row; logits of padding are undefined."""
         return list(self._run(*self._encoding.arrays(rows)))
 
     def _run(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Logits of a batch; where the graph does not hide padding, of the texts of each length by themselves.
+        """Logits of a batch. If the graph has no padding mask, texts of each length are run separately.
 
-        With `run_alone` each text is run by itself: its answer is the same, whatever it stands beside.
+        With `run_alone` each text is run by itself, so that its answer does not depend on the batch.
         """
         if len(ids) == 1 or (self.config.hides_padding and not self.config.run_alone):
             return self._engine.run(ids, types)
@@ -267,7 +268,7 @@ class Predictor:
         return logits
 
     def _check_shape(self, item: Item) -> None:
-        """Run the model once, so that nothing is left to load, on an item of at least one token."""
+        """Run the model once on an item of at least one token, to load everything."""
         ids, types = self._encoding.arrays(self._encoding.cut([item]))
         found, n_labels = self._run(ids, types).shape, len(self.config.labels)
         wanted = (*ids.shape, n_labels) if self._tokens else (1, n_labels)
@@ -280,16 +281,16 @@ class Predictor:
 
 
 def _at_least_one(**given: Optional[int]) -> None:
-    """Refuse numbers that mean nothing: some would be taken for a default, others never end."""
+    """Refuse invalid numbers."""
     for name, number in given.items():
         if number is not None and (not isinstance(number, numbers.Integral) or number < 1):
             raise UsageError(f"{name} is {number!r}", fix="give a whole number of at least 1")
 
 
 def _require_several(items: Iterable[Item]) -> None:
-    """Refuse one text where several are asked for: its characters would be answered one by one."""
+    """Refuse one text instead of a list: its characters would be predicted one by one."""
     if isinstance(items, str):
-        raise UsageError("one text was given where several are asked for", fix="put it into a list, or ask `predict`")
+        raise UsageError("one text was given instead of several", fix="put it into a list, or use `predict`")
 
 
 def _pair(text: Item, text_pair: str) -> Item:
@@ -305,7 +306,7 @@ def _required(item: Item) -> Item:
 
 
 def _groups(lengths: NDArray[np.int64], *, alone: bool) -> List[NDArray[np.intp]]:
-    """Which rows are run together: those of one length, or each `alone`."""
+    """Groups of rows that are run together: rows of the same length, or each row `alone`."""
     if alone:
         return [np.array([row]) for row in range(len(lengths))]
     return [np.flatnonzero(lengths == length) for length in np.unique(lengths)]

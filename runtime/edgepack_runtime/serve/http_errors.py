@@ -1,10 +1,10 @@
 """HTTP errors: a status, a code for programs, a message for people.
 
-400 no JSON, or not the form of the protocol    401 no token, or another     403 sent for a page of another origin
-404, 405 no such path or method                 408 the body came too late   413 the body is too large
-415 the body is compressed                      421 another host is meant    422 the model cannot take these texts
-429 the queue is full                           499 the client is gone       500 the model failed
-503 stopping, or not ready                      504 no answer in time
+400 not JSON, or not of the protocol    401 missing or wrong token     403 request of a page of another origin
+404, 405 unknown path or method         408 the body was too slow      413 the body is too large
+415 the body is compressed              421 unknown host name          422 texts that the model cannot process
+429 the queue is full                   499 the client disconnected    500 the model failed
+503 stopping, or not ready              504 no answer in time
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def overloaded(message: str, retry_after_s: int) -> HttpError:
 
 def gone() -> HttpError:
     """499: the client disconnected. For log and metrics only, with nginx's status."""
-    return HttpError(GONE, "client_gone", "the client went away before its answer")
+    return HttpError(GONE, "client_gone", "the client disconnected before its answer")
 
 
 def draining() -> HttpError:

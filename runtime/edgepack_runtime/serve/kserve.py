@@ -1,15 +1,15 @@
 """The Open Inference Protocol, which KServe calls v2, over HTTP: one model, texts in, answers out.
 
-Texts are `BYTES` tensors named `text`, and `text_pair` for pairs, of shape [n] or [n, 1]. What comes out depends on the
+Texts are `BYTES` tensors named `text`, and `text_pair` for pairs, of shape [n] or [n, 1]. The outputs depend on the
 task; each is a tensor over the n texts:
 
     one label         label BYTES [n], score FP32 [n], scores FP32 [n, labels]
     several labels    labels BYTES [n], each a JSON list; scores FP32 [n, labels]
     spans             spans BYTES [n], each a JSON list
 
-The extension for binary tensors is supported in both directions: `Inference-Header-Content-Length` says how many bytes
-of the body are JSON, and the tensors' bytes follow in the order of their entries. A text is 4 bytes with its length,
-little-endian, and UTF-8. Parameters of the protocol that mean nothing for a stateless model (`priority`, `timeout`,
+The extension for binary tensors is supported in both directions: `Inference-Header-Content-Length` is the size of the
+JSON in bytes, and the tensors' bytes follow in the order of their entries. A text is its length in 4 bytes,
+little-endian, and UTF-8. Parameters of the protocol without a meaning for a stateless model (`priority`, `timeout`,
 `sequence_id`) are accepted and ignored.
 """
 
@@ -33,7 +33,7 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
 class Inference(NamedTuple):
-    """An inference request: its items and id, and the outputs to return, with those of them that go in binary form."""
+    """An inference request: its items, its id, the outputs to return, and which of them are binary."""
 
     items: List[Item]
     id: Optional[str]
@@ -42,7 +42,7 @@ class Inference(NamedTuple):
 
 
 def metadata(facts: ModelInfo) -> Dict[str, Any]:
-    """What `GET /v2/models/{name}` answers. `parameters` has the labels, in the order of `scores`."""
+    """The response of `GET /v2/models/{name}`. `parameters` has the labels, in the order of `scores`."""
     return {
         "name": facts.name,
         "versions": [facts.version],
@@ -54,10 +54,10 @@ def metadata(facts: ModelInfo) -> Dict[str, Any]:
 
 
 def parse(document: Any, facts: ModelInfo, *, max_texts: int, tail: bytes = b"") -> Inference:
-    """Read an inference request; `tail` is what follows the JSON in the body.
+    """Parse an inference request; `tail` is the body after the JSON.
 
     Raises:
-        HttpError: 400 where it does not have the protocol's form, 422 where the model cannot take its texts.
+        HttpError: 400 if it does not follow the protocol, 422 if the model cannot process its texts.
     """
     if not isinstance(document, dict):
         raise http_errors.malformed("the body is not a JSON object", _FORM)
@@ -80,7 +80,7 @@ def parse(document: Any, facts: ModelInfo, *, max_texts: int, tail: bytes = b"")
 def response(
     inference: Inference, predictions: Sequence[AnyPrediction], facts: ModelInfo
 ) -> Tuple[Dict[str, Any], bytes]:
-    """The JSON of the response, and the bytes of its binary tensors (empty where all of them are JSON)."""
+    """The JSON of the response, and the bytes of its binary tensors (empty if all tensors are JSON)."""
     entries = {entry["name"]: entry for entry in _outputs(facts)}
     tensors, tail = [], []
     for name in inference.outputs:
@@ -136,7 +136,7 @@ def _columns(inputs: Any, names: Sequence[str], tail: bytes) -> List[List[Any]]:
 
 
 def _count(shape: Any, name: str) -> Tuple[int, bool]:
-    """How many texts a tensor of `shape` holds, and whether the shape is [n, 1]."""
+    """Number of texts of a tensor of `shape`, and whether the shape is [n, 1]."""
     fits = isinstance(shape, list) and 1 <= len(shape) <= 2 and all(type(size) is int for size in shape)
     if not fits or shape[1:] not in ([], [1]):
         raise http_errors.malformed(f"the shape of `{name}` is [n] or [n, 1]")
@@ -144,7 +144,7 @@ def _count(shape: Any, name: str) -> Tuple[int, bool]:
 
 
 def _from_json(data: Any, count: int, nested: bool, name: str) -> List[Any]:
-    """The texts of `data`, flat or nested as its shape is."""
+    """The texts of `data`, flat or nested according to its shape."""
     if not isinstance(data, list):
         raise http_errors.malformed(f"`{name}` has no list `data` and no `binary_data_size`", _FORM)
     if nested and data and all(isinstance(row, list) and len(row) == 1 for row in data):
@@ -178,13 +178,13 @@ def _as_bytes(datatype: str, data: Sequence[Any]) -> bytes:
     """The values of an output tensor, BYTES or FP32, in binary form."""
     if datatype == "FP32":
         return struct.pack(f"<{len(data)}f", *data)
-    # A lone surrogate, which JSON may hold, goes back as JSON escapes it.
+    # A lone surrogate, which JSON may contain, is returned as a JSON escape.
     texts = [text.encode("utf-8", "backslashreplace") for text in data]
     return b"".join(_LENGTH.pack(len(text)) + text for text in texts)
 
 
 def _requested_outputs(document: Mapping[str, Any], facts: ModelInfo) -> Dict[str, bool]:
-    """The names of the outputs to return, in the order asked for, each with whether it goes in binary form."""
+    """The names of the requested outputs in their order, each with whether it is binary."""
     known = [tensor["name"] for tensor in _outputs(facts)]
     binary = _flag(_parameters(document, "the request"), "binary_data_output", default=False)
     entries = document.get("outputs") or [{"name": name} for name in known]
@@ -226,10 +226,10 @@ def _tensor(entry: Tensor, predictions: Sequence[AnyPrediction], facts: ModelInf
 
 
 def _value(name: str, prediction: AnyPrediction, labels: Sequence[str]) -> Any:
-    """What `prediction` has for the output `name`: a text, a number, or the scores in the order of `labels`."""
+    """The value of the output `name` in `prediction`: a text, a number, or the scores in the order of `labels`."""
     found = prediction.as_json(with_scores=not isinstance(prediction, SpansPrediction))
     if name == "scores":
-        assert isinstance(prediction, (Prediction, LabelsPrediction))  # spans have no such output
+        assert isinstance(prediction, (Prediction, LabelsPrediction))  # spans have no scores
         return [found["scores"][label] for label in labels]
     value = found[name]
     return value if name in ("label", "score") else json.dumps(value, ensure_ascii=False)

@@ -21,7 +21,7 @@ _ExcInfo = Tuple[Optional[Type[BaseException]], Optional[BaseException], Optiona
 
 
 class Formatter(logging.Formatter):
-    """`{"time": ..., "level": ..., "event": ..., ...}`; the fields are what `event` was given."""
+    """`{"time": ..., "level": ..., "event": ..., ...}` with the fields of `event`."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))

@@ -89,14 +89,14 @@ class Middleware:
             await self._refuse(scope, sent, http_errors.broken(error.what))
         except Exception as error:  # noqa: BLE001 - logged and answered with 500
             scope["log_fields"].update(logs.error((type(error), error, error.__traceback__)))
-            await self._refuse(scope, sent, http_errors.broken("an error nobody foresaw"))
+            await self._refuse(scope, sent, http_errors.broken("unexpected error"))
         finally:
             self._close(scope, sent.status, time.perf_counter() - begin)
 
     def _check(self, method: str, path: str, headers: Dict[str, str]) -> None:
         address = headers.get("host", "").lower()
         if self._hosts and re.sub(r":[0-9]*\Z", "", address) not in self._hosts:
-            raise HttpError(421, "wrong_host", "this server does not answer under that name", fix="ask 127.0.0.1")
+            raise HttpError(421, "wrong_host", "this server has another host name", fix="ask 127.0.0.1")
         if self._token is None:
             if method not in ("GET", "HEAD") and _is_cross_origin(address, headers):
                 raise HttpError(403, "cross_origin", "a page of another origin sent this request")
@@ -109,7 +109,7 @@ class Middleware:
             raise HttpError(
                 401,
                 "unauthorized",
-                "this server wants a token",
+                "this server needs a token",
                 fix="send it as `Authorization: Bearer TOKEN`",
                 headers={"WWW-Authenticate": 'Bearer realm="edgepack"'},
             )
@@ -151,7 +151,7 @@ class Middleware:
 
 
 def _is_cross_origin(address: str, headers: Dict[str, str]) -> bool:
-    """Whether a browser sent this for a page of another origin; other clients send neither header.
+    """Whether a browser sent the request for a page of another origin. Other clients send neither header.
 
     `same-site` counts as another origin: all ports of localhost are the same site.
     """

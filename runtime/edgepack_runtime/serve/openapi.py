@@ -12,14 +12,14 @@ Schema = Dict[str, Any]
 _TEXT: Schema = {"type": "string", "minLength": 1}
 _SCORE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _REFUSALS = {
-    400: "The body is not JSON, or not of the protocol's form.",
-    401: "No token, or another one.",
-    403: "A browser sent this for a page of another origin.",
+    400: "The body is not JSON, or does not follow the protocol.",
+    401: "The token is missing or wrong.",
+    403: "A browser sent the request for a page of another origin.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
     415: "The body is compressed.",
-    422: "The model cannot be asked that.",
-    429: "The queue is full; `Retry-After` tells when to try again.",
+    422: "The model cannot process these texts.",
+    429: "The queue is full; retry after the time in `Retry-After`.",
     500: "The model failed.",
     503: "The server is stopping.",
     504: "No answer in time.",
@@ -31,16 +31,16 @@ def document(facts: ModelInfo, settings: Settings) -> Schema:
     model = f"/v2/models/{facts.name}"
     paths = {
         "/predict": {"post": _predict(facts, settings)},
-        "/model": {"get": _read("What is known of the model.")},
+        "/model": {"get": _read("Properties of the model.")},
         "/healthz": {"get": _read("The process answers.", open_to_all=True)},
-        "/readyz": {"get": _read("Requests may be sent here.", open_to_all=True, unready=True)},
+        "/readyz": {"get": _read("The server is ready for requests.", open_to_all=True, unready=True)},
         "/metrics": {"get": _read("Metrics in Prometheus' text format.", media="text/plain")},
         "/openapi.json": {"get": _read("This document.")},
         "/": {"get": _read("A page to try the model.", media="text/html", open_to_all=True)},
         "/v2": {"get": _read("Open Inference Protocol: the server.")},
-        "/v2/health/live": {"get": _read("Open Inference Protocol: the process answers.", open_to_all=True)},
+        "/v2/health/live": {"get": _read("Open Inference Protocol: the server is alive.", open_to_all=True)},
         "/v2/health/ready": {
-            "get": _read("Open Inference Protocol: requests may be sent here.", open_to_all=True, unready=True)
+            "get": _read("Open Inference Protocol: the server is ready for requests.", open_to_all=True, unready=True)
         },
         model: {"get": _read("Open Inference Protocol: inputs and outputs of the model.")},
         f"{model}/ready": {"get": _read("Open Inference Protocol: the model is ready.", unready=True)},
@@ -72,7 +72,7 @@ def _predict(facts: ModelInfo, settings: Settings) -> Schema:
     answer: Schema = {"$ref": "#/components/schemas/Answer"}
     several = {**_object({"predictions": {"type": "array", "items": answer}}), "required": ["predictions"]}
     answered = {"oneOf": [answer, several]}
-    return _ask("Answers for a text, or for several.", asked, answered)
+    return _ask("Predictions for one or several texts.", asked, answered)
 
 
 def _infer(facts: ModelInfo) -> Schema:

@@ -1,4 +1,4 @@
-"""The page at `/`: one file without anything from elsewhere, and the policy that holds a browser to that."""
+"""The page at `/`: one file without external resources, and its Content-Security-Policy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SOURCE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 
 
 def _digest(element: str) -> str:
-    """What the policy calls the one `element` of the page: nothing else of that kind may run or apply."""
+    """The policy's hash of the only `element` of that kind in the page; the browser accepts no other."""
     (inside,) = re.findall(rf"<{element}>(.*?)</{element}>", _SOURCE, re.DOTALL)
     return "'sha256-" + base64.b64encode(hashlib.sha256(inside.encode("utf-8")).digest()).decode("ascii") + "'"
 

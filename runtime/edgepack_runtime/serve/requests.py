@@ -1,4 +1,4 @@
-"""What a request asks: its body read within limits, and JSON turned into texts."""
+"""Parser of requests: reads a body within limits, and returns its texts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from edgepack_runtime.util.texts import Item
 _KEYS = ("text", "text_pair", "texts", "scores")
 _SINGLE = 'send {"text": "..."} or {"texts": ["...", "..."]}'
 _PAIR = 'send {"text": "...", "text_pair": "..."} or {"texts": [["...", "..."], ...]}'
-# What is left of a body that was refused is not read: the connection ends.
+# The rest of a refused body is not read: the connection ends.
 _CLOSE = {"Connection": "close"}
 
 
 class PredictRequest(NamedTuple):
-    """What `/predict` is asked. `several`: a list of answers is wanted, though it may have one."""
+    """A request to `/predict`. `several`: the response is a list, even for one text."""
 
     items: List[Item]
     several: bool
@@ -32,7 +32,7 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     """The body of a request.
 
     Raises:
-        HttpError: it is compressed (415), too large (413) or not there in time (408).
+        HttpError: it is compressed (415), too large (413) or too slow (408).
     """
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding != "identity":
@@ -44,11 +44,11 @@ async def read_body(request: Request, settings: Settings) -> bytes:
         message = f"the body did not arrive within {settings.timeout_s:g} s"
         raise HttpError(408, "body_timeout", message, headers=_CLOSE) from None
     except ClientDisconnect:
-        raise http_errors.malformed("the connection ended before the body did") from None
+        raise http_errors.malformed("the connection ended before the end of the body") from None
 
 
 def parse_json(raw: bytes) -> Any:
-    """The JSON document in `raw`; its content type does not matter, since clients of KServe send none.
+    """The JSON document in `raw`. The content type is ignored, because KServe clients send none.
 
     Raises:
         HttpError: it is not JSON (400).
@@ -61,21 +61,21 @@ def parse_json(raw: bytes) -> Any:
 
 
 def split_json(raw: bytes, length: Optional[str]) -> Tuple[Any, bytes]:
-    """The JSON at the start of a body and the bytes after it; `length` is the header that counts the JSON's bytes.
+    """The JSON at the start of a body, and the bytes after it; `length` is the header with the size of the JSON.
 
     Raises:
-        HttpError: the header does not fit the body, or there is not JSON (400).
+        HttpError: the header does not match the body, or it is not JSON (400).
     """
     if length is None:
         return parse_json(raw), b""
     if not length.isdecimal() or not length.isascii() or len(length) > 10 or int(length) > len(raw):
-        raise http_errors.malformed("`Inference-Header-Content-Length` does not fit the body")
+        raise http_errors.malformed("`Inference-Header-Content-Length` does not match the body")
     size = int(length)
     return parse_json(raw[:size]), raw[size:]
 
 
 def gone(request: Request) -> Callable[[], Coroutine[Any, Any, None]]:
-    """What returns when the client of `request`, whose body was read, is gone."""
+    """A coroutine that returns when the client of `request`, whose body was read, disconnects."""
 
     async def wait() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -85,7 +85,7 @@ def gone(request: Request) -> Callable[[], Coroutine[Any, Any, None]]:
 
 
 async def _read(request: Request, most: int) -> bytes:
-    """The body, given up as soon as it is known to be longer than `most` bytes."""
+    """The body; reading ends as soon as it is known to be longer than `most` bytes."""
     length = request.headers.get("content-length", "0")
     parts: List[bytes] = []
     size = int(length) if length.isdecimal() else 0
@@ -104,10 +104,10 @@ async def _read(request: Request, most: int) -> bytes:
 
 
 def parse(document: Any, *, pairs: bool, max_texts: int) -> PredictRequest:
-    """What the JSON body of `/predict` asks a model of `pairs`, or of single texts.
+    """Parse the JSON body of `/predict` for a model of `pairs` or of single texts.
 
     Raises:
-        HttpError: 422, with what was expected.
+        HttpError: 422, with the expected form.
     """
     form = _PAIR if pairs else _SINGLE
     if not isinstance(document, dict):
@@ -125,15 +125,15 @@ def parse(document: Any, *, pairs: bool, max_texts: int) -> PredictRequest:
         raise http_errors.unfit("`text_pair` belongs to `text`", form)
     entries = document["texts"] if several else [_entry(document, pairs=pairs)]
     if not isinstance(entries, list) or not entries:
-        raise http_errors.unfit("`texts` is a list with something in it", form)
+        raise http_errors.unfit("`texts` is a list with at least one item", form)
     return PredictRequest(checked(entries, pairs=pairs, max_texts=max_texts, form=form), several, scores)
 
 
 def checked(entries: Sequence[Any], *, pairs: bool, max_texts: int, form: str) -> List[Item]:
-    """`entries` as what the model is asked; texts of a pair are lists of two.
+    """Convert `entries` to items of the model; a pair is a list of two texts.
 
     Raises:
-        HttpError: 422; it tells the number of the text and never the text.
+        HttpError: 422; it has the number of the text, and never the text.
     """
     if len(entries) > max_texts:
         raise http_errors.unfit(f"{len(entries)} texts are more than {max_texts}", "send them in several requests")

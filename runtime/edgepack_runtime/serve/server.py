@@ -1,4 +1,4 @@
-"""Runs the application on uvicorn: sockets, signals, draining."""
+"""Server process: runs the application on uvicorn, with sockets, signals and draining."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ VARIABLE = "NOTIFY_SOCKET"
 
 
 def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Send `READY=1`, `STOPPING=1` or the like; return whether anybody listens.
+    """Send `READY=1`, `STOPPING=1` or another state to systemd; return whether systemd listens.
 
     Raises:
-        OSError: there is a socket to tell, and it cannot be.
+        OSError: systemd's socket cannot be written.
     """
     address = environment.get(VARIABLE, "")
     if not address.startswith(("/", "@")):
@@ -47,16 +47,16 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000
 _BACKLOG = 512
 _KEEP_ALIVE_S = 30
-_CONNECTIONS = 1024  # more are answered 503 by uvicorn
-_TO_TAKE_S = 5.0  # for a client to take an answer
-_AFTER_DRAIN_S = 1.0  # for the last answers to leave
-_AFTER_GIVING_UP_S = 0.1  # for what was refused to leave
-_INTERRUPTED = 128 + signal.SIGINT  # as a shell reports it
+_CONNECTIONS = 1024  # uvicorn answers 503 to more
+_TO_TAKE_S = 5.0  # for a client to receive a response
+_AFTER_DRAIN_S = 1.0  # for the last responses to be sent
+_AFTER_GIVING_UP_S = 0.1  # for refused requests to be answered
+_INTERRUPTED = 128 + signal.SIGINT  # as in shells
 _SOCKET_MODE = 0o660
 
 
 class Where(NamedTuple):
-    """What to listen on: a socket that was handed over, one in the file system, or an address."""
+    """Address of the server: an inherited socket, a socket in the file system, or host and port."""
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
@@ -65,11 +65,11 @@ class Where(NamedTuple):
 
 
 def serve(settings: Settings, where: Where) -> int:
-    """Answer until SIGTERM or SIGINT; return the exit code.
+    """Serve until SIGTERM or SIGINT; return the exit code.
 
     Raises:
-        UsageError: the address is not a loopback one, and there is no token.
-        EnvironmentUnfitError: the address cannot be had.
+        UsageError: the address is not a loopback address, and there is no token.
+        EnvironmentUnfitError: the address cannot be used.
         EdgepackError: as `Predictor`.
     """
     logger = logs.configure(settings.log_level)
@@ -77,7 +77,7 @@ def serve(settings: Settings, where: Where) -> int:
         check_bound(sock, settings)
         app = application.application(settings, logger, _loaded(settings))
         server = Server(app, settings, sock, logger, uds=where.uds)
-        # uvicorn puts back what was there before; a signal that comes between it and us must find the same.
+        # uvicorn restores the previous handlers; a signal after that must find the same ones.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, server.handle_exit)
         server.run(sockets=[sock])
@@ -88,7 +88,7 @@ def serve(settings: Settings, where: Where) -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    """End while a batch runs that nobody waits for any more: Python would wait for its thread, which may hang."""
+    """End the process during an abandoned batch: Python would wait for its thread, which may hang."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -96,11 +96,11 @@ def _leave(code: int) -> NoReturn:
 
 @contextlib.contextmanager
 def listening(where: Where) -> Iterator[socket.socket]:
-    """A socket that listens where it is wanted; one in the file system is gone after the block.
+    """A listening socket. One in the file system is removed when the context ends.
 
     Raises:
         UsageError: the descriptor is not a socket.
-        EnvironmentUnfitError: the address cannot be had.
+        EnvironmentUnfitError: the address cannot be used.
     """
     try:
         if where.fd is not None:
@@ -112,7 +112,7 @@ def listening(where: Where) -> Iterator[socket.socket]:
     except OSError as error:
         if where.fd is not None:
             raise UsageError(
-                f"--fd {where.fd} is not a socket", why=str(error), fix="let systemd hand one over"
+                f"--fd {where.fd} is not a socket", why=str(error), fix="pass a socket of systemd"
             ) from error
         place, fix = f"{where.host} port {where.port}", "choose another: --port N"
         if where.uds is not None:
@@ -129,23 +129,23 @@ def listening(where: Where) -> Iterator[socket.socket]:
 
 
 def _remove(uds: Path) -> None:
-    """Remove our socket, as long as it listens: one that does not is replaced by the next server, whose it is then."""
+    """Remove the socket while it still listens: afterwards it may belong to the next server."""
     with contextlib.suppress(FileNotFoundError):
         uds.unlink()
 
 
 def check_bound(sock: socket.socket, settings: Settings) -> None:
-    """Look at where the socket really is: the name it was asked for may mean anything.
+    """Check the real address of the socket, because a host name can resolve to any address.
 
     Raises:
-        UsageError: others than this machine can reach it, and there is no token.
+        UsageError: other machines can reach it, and there is no token.
     """
     if sock.family == socket.AF_UNIX or settings.token is not None:
         return
     address = sock.getsockname()[0]
     if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         raise UsageError(
-            f"{address} can be reached from other machines, and no token is wanted",
+            f"{address} can be reached from other machines, and no token is set",
             why="whoever can send a request could use this server",
             fix=f"put a token into a file (--token-file FILE) or into {TOKEN_VARIABLE}, or leave out --host",
         )
@@ -166,7 +166,7 @@ def _internet(host: str, port: int) -> socket.socket:
 
 
 def _unix(path: Path) -> socket.socket:
-    """A socket at `path`, for its user and group; one that a server left there when it was killed is replaced."""
+    """A socket at `path`, for its user and group. The socket of a killed server is replaced."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(path.lstat().st_mode) and not _answers(path):
             path.unlink()
@@ -192,7 +192,7 @@ def _answers(path: Path) -> bool:
 
 
 def _loaded(settings: Settings) -> application.Model:
-    """The model; SIGTERM ends the process in order while it is being loaded. Raises as `application.load`."""
+    """Load the model; meanwhile SIGTERM ends the process with its exit code. Raises as `application.load`."""
     stopped = False
 
     def stop(number: int, frame: Optional[FrameType]) -> NoReturn:
@@ -204,17 +204,16 @@ def _loaded(settings: Settings) -> application.Model:
     try:
         return application.load(settings)
     except Exception:
-        if stopped:  # a library that was just being loaded makes an error of its own of it
+        if stopped:  # a library that is being imported may convert it to its own error
             raise SystemExit(0) from None
         raise
 
 
 def patient(timeout_s: float) -> Type[H11Protocol]:
-    """uvicorn's HTTP/1.1 for clients who do not make it wait: every connection is a file descriptor, and one of few.
+    """uvicorn's HTTP/1.1 with timeouts for slow clients, because file descriptors are limited.
 
-    The headers of a request, and what is left of a body that nobody reads, have `timeout_s` seconds from the first
-    byte; a whole request has as long for its body, as long for its answer, and a little to take that. uvicorn itself
-    waits for ever.
+    The headers of a request, and the rest of a refused body, have `timeout_s` seconds from the first byte. A request
+    has the same time for its body, the same for its answer, and a little to receive it. uvicorn itself has no limit.
     """
     whole_s = 2 * timeout_s + _TO_TAKE_S
 
@@ -238,7 +237,7 @@ def patient(timeout_s: float) -> Type[H11Protocol]:
                 self._wait(timeout_s)
 
         def on_response_complete(self) -> None:
-            super().on_response_complete()  # which may begin with the next request, where that is there already
+            super().on_response_complete()  # which may start with the next request
             self._wait(whole_s if self._answering() else None)
 
         def _answering(self) -> bool:
@@ -250,7 +249,7 @@ def patient(timeout_s: float) -> Type[H11Protocol]:
             self._due = None if seconds is None else self.loop.call_later(seconds, self._give_up)
 
         def _give_up(self) -> None:
-            if self.transport.get_write_buffer_size():  # nobody takes it: it would never be empty
+            if self.transport.get_write_buffer_size():  # the client reads nothing, so it would never become empty
                 self.transport.abort()
             else:
                 self.transport.close()
@@ -259,7 +258,7 @@ def patient(timeout_s: float) -> Type[H11Protocol]:
 
 
 class Server(uvicorn.Server):
-    """uvicorn that tells the application when it is to stop, and systemd when it serves and stops."""
+    """uvicorn server that stops the application first, and notifies systemd."""
 
     def __init__(
         self, app: Middleware, settings: Settings, sock: socket.socket, logger: logging.Logger, *, uds: Optional[Path]
@@ -285,7 +284,7 @@ class Server(uvicorn.Server):
                 backlog=_BACKLOG,
                 limit_concurrency=_CONNECTIONS,
                 timeout_keep_alive=_KEEP_ALIVE_S,
-                # By then no connection is left: uvicorn would cancel what answers them, and log a traceback of each.
+                # No connection may remain by then: uvicorn would cancel its request, and log a traceback.
                 timeout_graceful_shutdown=int(settings.drain_s + _AFTER_DRAIN_S) + 2,
             )
         )
@@ -308,12 +307,12 @@ class Server(uvicorn.Server):
             notify("STOPPING=1")
             self.should_exit = True
             self._hang_up_in(self._drain_s + _AFTER_DRAIN_S)
-        elif self._loop is not None and not self._loop.is_closed():  # whoever asks twice does not want to wait
+        elif self._loop is not None and not self._loop.is_closed():  # a second signal ends at once
             self._controls.give_up()
             self._hang_up_in(_AFTER_GIVING_UP_S)
 
     def _hang_up_in(self, seconds: float) -> None:
-        """End, in a while, the connections that are left: of clients who do not send or do not read."""
+        """Close the remaining connections after a delay: clients that neither send nor read."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.call_later, seconds, self._hang_up)
 

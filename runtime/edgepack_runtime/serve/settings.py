@@ -46,18 +46,18 @@ class Settings:
     """
 
     model: Optional[Path] = None  # a model folder, a release or a prefix; None: the release this package lies in
-    threads: Optional[int] = None  # of one batch; None: as `tune` found best
+    threads: Optional[int] = None  # of one batch; None: the result of `tune`
     workers: int = 1  # batches that run at the same time
     max_batch: int = 8  # texts
-    max_wait_ms: float = 0.0  # how long texts that came while all workers were busy may wait for more
-    queue: int = 256  # texts that wait
+    max_wait_ms: float = 0.0  # maximum wait of texts for a full batch, while all workers are busy
+    queue: int = 256  # queued texts
     timeout_s: float = 10.0  # for a body to arrive; for an answer
-    max_body_kib: int = 64  # what it takes to cut 64 KiB into tokens is 50 ms at worst
+    max_body_kib: int = 64  # to tokenize 64 KiB takes at most 50 ms
     max_texts: int = 32  # in one request
     token: Optional[str] = dataclasses.field(default=None, repr=False)
-    hosts: Tuple[str, ...] = LOOPBACK_HOSTS  # `Host` headers that are served; none: any, which takes a token
-    long: str = TRUNCATE  # what is done with texts of more tokens than the model reads, one of LONG_TEXTS
-    drain_s: float = 10.0  # for what is queued when the server is told to stop
+    hosts: Tuple[str, ...] = LOOPBACK_HOSTS  # accepted `Host` headers; empty: any, which needs a token
+    long: str = TRUNCATE  # handling of texts with more tokens than the model reads, one of LONG_TEXTS
+    drain_s: float = 10.0  # for queued texts when the server stops
     log_level: str = "info"
 
     def __post_init__(self) -> None:
@@ -78,8 +78,8 @@ class Settings:
             _check_token(self.token)
         elif not self.hosts:
             raise UsageError(
-                "a server that answers under any name needs a token",
-                why="any page that a browser on this machine opens could ask it",
+                "a server that accepts any host name needs a token",
+                why="any page in a browser on this machine could send requests to it",
                 fix=f"put a token into {TOKEN_VARIABLE} or a file, or name the hosts",
             )
 

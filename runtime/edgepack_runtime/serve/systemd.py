@@ -1,6 +1,6 @@
-"""A systemd unit for an installed release, hardened for a server on the loopback (standard library only).
+"""systemd unit of an installed release, hardened for a server on the loopback.
 
-The unit is written into the prefix and enabled by whoever administers the device: nothing is started here.
+The unit is written into the prefix. The administrator enables it; nothing is started here.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.util.fs import fsync_folder, make_folder, os_errors, write_atomic
 
 FOLDER = "systemd"
-_HOMES = ("/home", "/root", "/run/user")  # what ProtectHome= is about
+_HOMES = ("/home", "/root", "/run/user")  # protected by ProtectHome=
 _UNIT = """\
-# {name} over HTTP, on this machine alone. Written by its installer, which writes it anew: put changes into a drop-in
+# {name} over HTTP, on this machine only. The installer rewrites this file: put changes into a drop-in
 # (systemctl edit {name}). After an update of the release: systemctl restart {name}
 [Unit]
 Description={name}: an offline model for texts over HTTP
@@ -34,7 +34,7 @@ NotifyAccess=main
 ExecStart={command} serve
 Restart=on-failure
 RestartSec=2
-# What waits when it is told to stop is answered for up to 10 s (--drain-s).
+# Queued texts are answered for up to 10 s after a stop (--drain-s).
 TimeoutStopSec=30
 TimeoutStartSec=120
 
@@ -47,7 +47,7 @@ TimeoutStartSec=120
 IPAddressDeny=any
 IPAddressAllow=localhost
 
-# Limits that fit the model and the device; `{name} gate` tells its peak memory.
+# Limits for the model and the device; `{name} gate` prints its peak memory.
 #MemoryMax=512M
 #CPUQuota=200%
 LimitNOFILE=4096
@@ -84,7 +84,7 @@ WantedBy=multi-user.target
 """
 
 
-# A GPU is reached through /dev/nvidia*, and on a Jetson through others that belong to these groups.
+# A GPU needs /dev/nvidia*, and a Jetson further devices of these groups.
 _GPU_GROUPS = ("video", "render")
 _NO_DEVICES = "PrivateDevices=yes\nPrivateUsers=yes"
 
@@ -95,7 +95,7 @@ def write(prefix: Prefix, name: str) -> Path:
     Raises:
         EnvironmentUnfitError: it cannot be written.
         BundleInvalidError: the release is damaged.
-        UsageError: the prefix has a path that a unit cannot hold.
+        UsageError: a unit cannot contain the path of the prefix.
     """
     path = prefix.root / FOLDER / f"{name}.service"
     provider = verify.read_manifest(prefix.current)[0].target.provider
@@ -118,12 +118,12 @@ def unit(prefix: Prefix, name: str, *, interpreter: Path, user: str, gpu: bool =
 
     Args:
         interpreter: the Python that the release runs on.
-        user: who installs. The server runs as them where release or Python lie in a home; else as a user of its own,
-            whom systemd makes up.
-        gpu: whether the release computes on a GPU, whose devices it then sees, with the groups that own them here.
+        user: the installing user. The server runs as this user if the release or Python is in a home; else as a dynamic
+            user of systemd.
+        gpu: whether the release runs on a GPU; the unit then allows its devices, with their groups on this machine.
 
     Raises:
-        UsageError: the prefix has a path that a unit cannot hold.
+        UsageError: a unit cannot contain the path of the prefix.
     """
     in_home = any(_is_below(path, home) for path in (prefix.root, interpreter) for home in _HOMES)
     return _UNIT.format(
@@ -136,16 +136,16 @@ def unit(prefix: Prefix, name: str, *, interpreter: Path, user: str, gpu: bool =
 
 
 def _of_gpu() -> Iterator[str]:
-    yield "# The devices of the GPU are needed, and the groups that own them:"
+    yield "# Devices of the GPU, and their groups:"
     yield "PrivateDevices=no"
     yield "PrivateUsers=no"
     groups = [group.gr_name for group in grp.getgrall() if group.gr_name in _GPU_GROUPS]
-    if groups:  # systemd starts nothing with a group that there is not
+    if groups:  # systemd does not start a unit with an unknown group
         yield f"SupplementaryGroups={' '.join(sorted(groups))}"
 
 
 def commands(path: Path) -> List[str]:
-    """What to type to have the unit at `path` run now and at every start of the device."""
+    """The command that starts the unit at `path` now and at every boot."""
     return [f"sudo systemctl link {shlex.quote(str(path))}", f"sudo systemctl enable --now {path.stem}"]
 
 

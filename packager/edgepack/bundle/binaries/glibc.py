@@ -1,4 +1,4 @@
-"""Which releases of glibc and of GCC's libraries binaries need, and whether a target has them.
+"""Releases of glibc and of GCC's libraries that binaries need, compared with a target.
 
 A library with versioned symbols names, in each program that uses it, the newest set of symbols that it took. A device
 whose library is older refuses to load the file.
@@ -37,16 +37,15 @@ def oldest_glibc(binaries: Iterable[Binary]) -> str:
 
 
 def oldest_libstdcxx(binaries: Iterable[Binary], carried: Container[str]) -> str:
-    """The newest GLIBCXX symbols, as "3.4.22", that the binaries need of the device; empty where they need none."""
+    """The newest GLIBCXX symbols, such as "3.4.22", that the binaries need of the device; empty if none."""
     return _newest(binaries, "GLIBCXX", carried)
 
 
 def check_glibc(name: str, binary: Binary, profile: Profile) -> None:
-    """Whether the target's glibc has what one file needs. Without a `profile.glibc` only the device compares.
+    """Check the target's glibc for one file. Without a `profile.glibc` only the device checks it.
 
     Raises:
-        StageFailedError: it needs symbols of a newer release, or of none that we know (GLIBC_PRIVATE changes with
-            every one).
+        StageFailedError: the file needs symbols of a newer or unknown release (GLIBC_PRIVATE changes with each).
     """
     unknown = sorted(s for s in binary.symbols if s.startswith(_GLIBC) and _release(s, "GLIBC") is None)
     if unknown:
@@ -56,7 +55,7 @@ def check_glibc(name: str, binary: Binary, profile: Profile) -> None:
 
 
 def check_gcc_libraries(name: str, binary: Binary, carried: Container[str], profile: Profile) -> None:
-    """Whether the target's libstdc++ and libgcc have what one file needs of them.
+    """Check the target's libstdc++ and libgcc for one file.
 
     What is needed of a library that is `carried` (file names) the device need not have. Without a `profile.glibcxx`
     nobody compares.
@@ -96,7 +95,7 @@ def _newest(binaries: Iterable[Binary], kind: str, carried: Container[str] = ())
 
 
 def _release(symbol: str, kind: str) -> str | None:
-    """The release of `kind` that brought a symbol version; null when it is not of that kind, or unknown."""
+    """The release of `kind` that introduced a symbol version; None for another kind, or an unknown version."""
     match = _RELEASE.match(symbol)
     if match:
         return match.group(2) if match.group(1) == kind else None

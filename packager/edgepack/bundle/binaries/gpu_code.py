@@ -1,4 +1,4 @@
-"""Which GPUs a library holds code for, read from the containers that nvcc put into it ("fatbins").
+"""GPU architectures for which a library has code, read from nvcc's containers ("fatbins").
 
 A section is a row of containers, with zeros between them where one is to be aligned. A container is a header and a row
 of entries; an entry is a header, which says for which architecture its code is, and the code. Code may be compressed;
@@ -41,7 +41,7 @@ _ZEROS: Final = 4096  # bytes read at once where there may be nothing
 
 
 class Damaged(Exception):
-    """A section is not laid out as nvcc does."""
+    """A section does not have nvcc's layout."""
 
 
 @dataclass(frozen=True, order=True)
@@ -72,7 +72,7 @@ class _Header(NamedTuple):
 
 
 def read(stream: BinaryIO, sections: Iterable[Extent]) -> frozenset[Code]:
-    """What the given sections of a file hold code for.
+    """The GPU code in the given sections of a file.
 
     Raises:
         Damaged: naming where.
@@ -156,10 +156,10 @@ _SERVERS: Final = frozenset({"89", "90", "100", "103", "120", "121"})
 
 
 def code_of(path: Path, name: str, binary: Binary) -> frozenset[Code]:
-    """What a library holds code for; nothing where it has none.
+    """The GPU code of a library; empty if it has none.
 
     Raises:
-        StageFailedError: what should hold it is damaged.
+        StageFailedError: a section is damaged.
     """
     if not binary.gpu_code:
         return frozenset()
@@ -187,20 +187,20 @@ def runs(code: Code, sm: str, *, jetson: bool) -> bool:
 
 
 def check(held: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[str]:
-    """Whether each package that has code for GPUs has some for every GPU of the target.
+    """Check that each package with GPU code has code for every GPU of the target.
 
     A package counts as a whole: in some, each library is about other GPUs. NVIDIA's own serve every GPU of their
     release, and keep code in places that nobody else knows (of cuFFT 11 a section holds sm_52 alone): what they seem to
     lack is told, and no error.
 
     Args:
-        held: what each package holds, by its name and version.
+        held: GPU code of each package, by its name and version.
 
     Yields:
-        What is to be told.
+        Warnings.
 
     Raises:
-        StageFailedError: naming the package, the GPUs it does not run on, and what it was built for.
+        StageFailedError: names the package, the GPUs it does not run on, and the GPUs it was built for.
     """
     gpus = profile.cuda.sm if profile.cuda is not None else ()
     for package, codes in held.items():

@@ -1,4 +1,4 @@
-"""Where the device's loader will look for what a binary needs, and what it may refuse: paths, libraries, flags."""
+"""Checks for the device's dynamic loader: search paths, needed libraries, flags that it may refuse."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from edgepack.bundle.binaries.elf import Binary
 from edgepack.errors import StageFailedError
 from edgepack.targets.profiles import Profile
 
-# Libraries that are parts of glibc itself; its version says all about them.
+# Libraries of glibc, which are checked by its version.
 _GLIBC_PARTS: Final = (
     *("ld-linux", "libanl.so", "libc.so", "libdl.so", "libm.so", "libmvec.so", "libpthread.so", "libresolv.so"),
     *("librt.so", "libutil.so"),
 )
-# What every device with a Python of its own has besides: CPython itself, or its modules, are linked against them.
+# Libraries of every device with a Python: CPython or its modules are linked against them.
 _BASE: Final = frozenset({"libstdc++.so.6", "libgcc_s.so.1", "libz.so.1"})
-# Of CUDA, cuDNN and the driver: a device has them from JetPack or CUDA, unless wheels bring them.
+# Libraries of CUDA, cuDNN and the driver, from wheels or from JetPack or CUDA on the device.
 _GPU: Final = re.compile(
     r"lib(cuda|cudart|cublas|cublasLt|cufft|cufftw|curand|cusolver|cusparse|cupti|cudnn\w*"
     r"|nvrtc|nvrtc-builtins|nvJitLink|nvToolsExt|nvidia-ml|nccl|nvcudla|nvdla_compiler)\.so(?:\.([0-9]+))?[.0-9]*\Z"
 )
 # Whose first number is the release of CUDA itself; cuFFT and others count for themselves.
 _OF_CUDA: Final = frozenset({"cudart", "cublas", "cublasLt", "nvJitLink"})
-# ONNX Runtime's builds for GPUs have a part for TensorRT, which no bundle asks for.
+# ONNX Runtime's GPU builds have a TensorRT provider, which bundles do not use.
 _OF_TENSORRT: Final = ("libnvinfer", "libnvonnxparser")
 _ANYBODYS: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run/lock", "/run/shm", "/var/lock")
 _WHEREVER: Final = ("/proc/self", "/proc/thread-self")  # `cwd` is the folder that a program is started in
@@ -81,11 +81,11 @@ def check_needed(binaries: Mapping[str, Binary], carried: Container[str], profil
     for name, binary in sorted(binaries.items()):
         for what, libraries in _untold(name, sorted(absent & binary.libraries), profile).items():
             yield f"{name} needs {', '.join(libraries)}: {what}"
-            absent.difference_update(libraries)  # the first file that needs them is enough to know of
+            absent.difference_update(libraries)  # the first file that needs them is reported
 
 
 def _untold(name: str, libraries: Iterable[str], profile: Profile) -> dict[str, list[str]]:
-    """What is to be told -> libraries of which that is true."""
+    """Warning -> libraries that it concerns."""
     found: dict[str, list[str]] = {}
     for library in libraries:
         gpu = _GPU.match(library)
@@ -104,7 +104,7 @@ def _untold(name: str, libraries: Iterable[str], profile: Profile) -> dict[str, 
 
 
 def check_flags(name: str, binary: Binary) -> Iterator[str]:
-    """What hardened systems refuse to load; yields what is to be told."""
+    """Yield warnings about flags that hardened systems refuse."""
     if binary.executable_stack:
         yield f"{name} asks for an executable stack, which glibc 2.41 and SELinux refuse"
     if binary.text_relocations:

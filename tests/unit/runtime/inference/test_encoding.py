@@ -93,7 +93,7 @@ def test_a_text_far_longer_than_a_window(models: dict[str, Predictor]) -> None:
 
 def test_what_windows_are_not_for(tmp_path: Path) -> None:
     pairs = write_model_folder(tmp_path / "pairs", task="text-pair-classification")
-    with pytest.raises(UsageError, match="knows no windows"):
+    with pytest.raises(UsageError, match="has no windows"):
         Predictor(pairs, long_texts="windows")
     with pytest.raises(UsageError, match="cannot be treated by 'cut'"):
         Predictor(pairs, long_texts="cut")

@@ -291,5 +291,5 @@ def test_several_texts_are_any_iterable_but_a_text(predictor: Predictor) -> None
     assert predictor.timed_batch([]) == ([], (0.0, 0.0, 0.0))
     several = (predictor.predict_batch, predictor.timed_batch, predictor.logits)
     for ask in (*several, lambda text: list(predictor.stream(text))):
-        with pytest.raises(UsageError, match="one text was given where several"):
+        with pytest.raises(UsageError, match="one text was given instead of several"):
             ask("店很好")
