@@ -12,18 +12,17 @@ from pydantic import ValidationError
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe import overrides, search
-from edgepack.recipe.document import Document, KeyPath
-from edgepack.recipe.environment import Expansion
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.messages import explain
 from edgepack.recipe.model import Candidate, Columns, Recipe, TaskName, is_builtin
+from edgepack.recipe.overrides import Expansion
 from edgepack.recipe.paths import beside, is_file, is_folder, is_local
 from edgepack.recipe.pretrained_models import shape_of, spread
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromTeacher, PrunedVocabulary, Qat
 from edgepack.recipe.validation import cross_checks
-from edgepack.recipe.yaml import parse
+from edgepack.recipe.yaml import Document, KeyPath, parse
 from edgepack.util.text import counted
 from edgepack_runtime.stats import metrics
 

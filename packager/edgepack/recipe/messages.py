@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from edgepack.recipe.document import Document, KeyPath
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe
+from edgepack.recipe.yaml import Document, KeyPath
 
 REMOVED: Final[dict[str, str]] = {  # dotted key -> the fix of the finding
     "gates.energy": "remove it; the energy of a text is not measured any more",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from edgepack.recipe.document import Document, KeyPath, Problem
 from edgepack.recipe.messages import did_you_mean, dotted
+from edgepack.recipe.yaml import Document, KeyPath, Problem
 
 
 def beside(document: Document, value: str) -> Path:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.recipe import overrides
-from edgepack.recipe.document import Document, KeyPath, Problem
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import REMOVED, did_you_mean, dotted, recipe_keys
 from edgepack.recipe.model import Recipe, Search, distinct
+from edgepack.recipe.yaml import Document, KeyPath, Problem
 
 # Sections whose keys can be searched over. All other values are the same for all candidates.
 SEARCHED: Final = ("student.", "quantize.", "data.calibration.")

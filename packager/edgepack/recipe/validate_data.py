@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.recipe.document import Document, KeyPath, Problem
 from edgepack.recipe.messages import did_you_mean, dotted, listed
 from edgepack.recipe.model import BUILTIN_PREFIX, Columns, is_builtin
 from edgepack.recipe.paths import beside, check_there, is_file
+from edgepack.recipe.yaml import Document, KeyPath, Problem
 
 TAGGED_SUFFIXES: Final = (".conll", ".bio")  # a token and its tag on each line
 _OF_TASK: Final[Mapping[str, tuple[str, ...]]] = {

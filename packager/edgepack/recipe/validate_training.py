@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from edgepack.recipe import pretrained_models
-from edgepack.recipe.document import Document, KeyPath, Problem
 from edgepack.recipe.messages import did_you_mean, dotted, listed
 from edgepack.recipe.paths import PATH_FIX, beside, is_file, is_folder, is_local, path_fix
 from edgepack.recipe.pretrained_models import PRESETS, SENTENCEPIECE
 from edgepack.recipe.training import Scratch, Training
+from edgepack.recipe.yaml import Document, KeyPath, Problem
 
 _LAYERS: KeyPath = ("student", "model", "layers")
 _TAUGHT_WIDTH: KeyPath = ("student", "model", "width")

@@ -8,16 +8,19 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final
 
-from edgepack.recipe.document import Document, KeyPath, Problem
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.messages import did_you_mean, listed
+from edgepack.recipe.messages import did_you_mean, dotted, listed
 from edgepack.recipe.paths import beside, check_there, is_file, is_folder
-from edgepack.recipe.training import Training
+from edgepack.recipe.training import Student, Training
 from edgepack.recipe.validate_data import check_columns, check_data, check_unlabelled, check_vocabulary
-from edgepack.recipe.validate_gates import check_gates
 from edgepack.recipe.validate_training import check_distillation, check_models
+from edgepack.recipe.yaml import Document, KeyPath, Problem
 from edgepack_runtime.bundle import sshsig
+from edgepack_runtime.gate import limits
+from edgepack_runtime.stats import metrics
 
+_LENGTHS: Final[KeyPath] = ("gates", "latency", "by_length")
+_NO_FIX: Final = "correct the value; docs/reference/recipe.md lists what it may be"
 _WHERE: Final[KeyPath] = ("sign", "key")
 _KIND: Final = "give a private SSH key, or the .pub file of one that an agent or a piece of hardware holds"
 
@@ -196,3 +199,52 @@ def _check_reduced_range(document: Document) -> Iterator[Problem]:
     if document.get(*where) is True and method in _WITHOUT_INT8:
         reason = f"`quantize.reduced_range` is set, and `quantize.method` is {method}: nothing would be INT8"
         yield where, reason, "remove it, or set a `method` that makes INT8, as `ptq`"
+
+
+def check_gates(document: Document) -> Iterator[Problem]:
+    """Path, reason and fix of every error."""
+    gates = document.get("gates")
+    if not isinstance(gates, dict):
+        return
+    gates = {name: section for name, section in gates.items() if name != "golden"}  # bundles add its digest
+    accuracy = gates.get("accuracy")
+    if isinstance(accuracy, dict) and isinstance(baseline := accuracy.get("baseline"), str) and baseline:
+        yield from check_there(document, ("gates", "accuracy", "baseline"), baseline)
+        # A bundle names the release instead of its file.
+        gates["accuracy"] = {**accuracy, "baseline": {"name": baseline, "version": ""}}
+    _, problems = limits.read(gates)
+    for path, reason, fix in problems:
+        yield ("gates", *path), reason, fix or _NO_FIX
+    yield from _check_metric(document)
+    yield from _check_lengths(document)
+
+
+def _check_metric(document: Document) -> Iterator[Problem]:
+    """Errors of the metric. Those that depend on the number of labels are found when the data are read."""
+    where: KeyPath = ("gates", "accuracy", "metric")
+    metric, columns = document.get(*where), document.get("data", "columns")
+    several = isinstance(columns, dict) and columns.get("labels") is not None
+    if isinstance(metric, str) and metric in metrics.METRICS:
+        tokens = document.get("task") == "token-classification"
+        why = metrics.unfit(metric, 2, multi_label=several, tokens=tokens)
+        if why is not None:
+            yield where, f"`gates.accuracy.metric` is {metric}, which these data do not have", why
+
+
+def _check_lengths(document: Document) -> Iterator[Problem]:
+    """Errors of budgets for texts that are longer than the model reads."""
+    budgets, length = document.get(*_LENGTHS), document.get("student", "max_length")
+    length = length if type(length) is int else int(Student.model_fields["max_length"].default)
+    before = 0
+    for index, budget in enumerate(budgets if isinstance(budgets, list) else ()):
+        most = budget.get("max_tokens") if isinstance(budget, dict) else None
+        if type(most) is not int or most <= before:
+            continue
+        here: KeyPath = (*_LENGTHS, index)
+        if before >= length:
+            reason = f"`{dotted(here)}` is for texts of more than {before} tokens, and `student.max_length` is {length}"
+            yield (*here, "max_tokens"), reason, "remove it: longer texts are cut, and count as those of that length"
+        elif most > length:
+            reason = f"`{dotted((*here, 'max_tokens'))}` is {most}, and `student.max_length` is {length}"
+            yield (*here, "max_tokens"), reason, f"write `max_tokens: {length}`: longer texts are cut to that"
+        before = most

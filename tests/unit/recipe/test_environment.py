@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.recipe.environment import MAX_EXPANDED, Expansion
+from edgepack.recipe.overrides import MAX_EXPANDED, Expansion
 from edgepack.recipe.yaml import parse
 
 FILE = Path("recipe.yaml")

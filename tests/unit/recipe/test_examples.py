@@ -12,11 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from edgepack.cli import main
-from edgepack.recipe.document import Document
-from edgepack.recipe.environment import Expansion
 from edgepack.recipe.model import is_builtin
+from edgepack.recipe.overrides import Expansion
 from edgepack.recipe.validate_training import MODEL_FILES
-from edgepack.recipe.yaml import parse
+from edgepack.recipe.yaml import Document, parse
 
 ROOT = Path(__file__).parents[3]
 RECIPES = ROOT / "recipes"

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from edgepack.errors import RecipeInvalidError
-from edgepack.recipe.document import Document
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.overrides import apply
-from edgepack.recipe.yaml import MAX_BYTES, parse
+from edgepack.recipe.yaml import MAX_BYTES, Document, parse
 
 FILE = Path("recipe.yaml")
 TARGETS = {"linux-x86_64-cpu"}

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack.recipe import yaml as parser
-from edgepack.recipe.document import Document, KeyPath
-from edgepack.recipe.yaml import decode, has_surrogate, parse
+from edgepack.recipe.yaml import Document, KeyPath, decode, has_surrogate, parse
 
 FILE = Path("recipe.yaml")
 

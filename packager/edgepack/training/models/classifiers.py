@@ -22,7 +22,6 @@ from paddlenlp.transformers import (
 )
 
 from edgepack.artifacts import Row
-from edgepack.data import vocabulary
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.recipe.model import TaskName
 from edgepack.recipe.pretrained_models import (
@@ -35,7 +34,7 @@ from edgepack.recipe.pretrained_models import (
     spread,
 )
 from edgepack.recipe.training import FromScratch, FromTeacher, Scratch, is_local_folder
-from edgepack.training.models import batches, huggingface, pruning
+from edgepack.training.models import batches, huggingface, pruning, vocabulary
 from edgepack.training.models.batches import Encoded
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer as Tokenizer

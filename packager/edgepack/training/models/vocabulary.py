@@ -1,7 +1,7 @@
-"""Vocabulary pruning: choice of the tokens that keep their row of the word embedding. Imports no Paddle.
+"""Vocabularies: built from texts for an encoder from scratch, or pruned. Imports no Paddle.
 
-WordPiece takes the longest matching piece. Without pieces that never occur in a set of texts, it splits these texts
-into the same tokens as before.
+Pruning chooses the tokens that keep their row of the word embedding. WordPiece takes the longest matching piece.
+Without pieces that never occur in a set of texts, it splits these texts into the same tokens as before.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-from edgepack.data.vocabulary import is_ideograph
 from edgepack.recipe.training import Pruning
 from edgepack_runtime.bundle.model_config import TokenizerConfig
 from edgepack_runtime.inference.tokenizer import MASK_TOKEN, ErnieTokenizer
 
+SPECIAL_TOKENS: Final = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")  # the attention mask needs [PAD] as 0
 _WHOLE: Final = sys.maxsize  # tokens: texts are counted as they are, not as they are cut for the model
 _AT_ONCE: Final = 1000  # texts that are encoded together
 _CONTINUED: Final = "##"
@@ -90,3 +91,37 @@ def _is_ascii_piece(entry: str) -> bool:
     """Whether `entry` is a single letter, digit or sign, into which unknown words and numbers are split."""
     character = entry.removeprefix(_CONTINUED)
     return len(character) == 1 and character.isascii() and character.isprintable() and not character.isspace()
+
+
+def build(texts: Iterable[str], most: int) -> list[str]:
+    """Special tokens, then single characters by falling frequency, at most `most` entries.
+
+    Chinese characters, punctuation and symbols are tokens of their own in ERNIE's tokenizer; letters and digits
+    form words, so each gets an entry for the start of a word (`a`) and one for its continuation (`##a`).
+    """
+    counts: Counter[str] = Counter()
+    for text in texts:
+        previous_is_word = False
+        for character in unicodedata.normalize("NFD", text.lower()):
+            category = unicodedata.category(character)
+            if character.isspace() or category[0] == "C" or category == "Mn":
+                previous_is_word = previous_is_word and category == "Mn"
+                continue
+            in_word = category[0] in "LN" and not is_ideograph(character)
+            counts[f"##{character}" if in_word and previous_is_word else character] += 1
+            previous_is_word = in_word
+    ranked = sorted(counts, key=lambda token: (-counts[token], token))
+    return [*SPECIAL_TOKENS, *ranked[: max(0, most - len(SPECIAL_TOKENS))]]
+
+
+def write(tokens: Sequence[str], file: Path) -> None:
+    """One token a line; the line number from 0 is the id."""
+    file.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+
+
+def is_ideograph(character: str) -> bool:
+    """Whether BERT's tokenizers split around the character: the CJK ideograph blocks, without kana and hangul."""
+    code = ord(character)
+    return (
+        0x3400 <= code <= 0x4DBF or 0x4E00 <= code <= 0x9FFF or 0xF900 <= code <= 0xFAFF or 0x20000 <= code <= 0x2FA1F
+    )
