@@ -109,7 +109,7 @@ def truth(predictor: Predictor, texts: list[Item], patience_s: float) -> dict[st
 
     Of windows that nobody disturbed, all together; where there are none, of the fastest window.
     """
-    windows: list[latency.Window] = []
+    windows: list[latency.TimingWindow] = []
     seconds = []
     for _ in range(QUIET_RUNS):
         until_idle(patience_s)

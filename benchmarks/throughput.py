@@ -107,7 +107,7 @@ def floor_ms(predictor: Predictor, texts: list[str], rounds: int) -> dict[int, f
     found: dict[int, list[float]] = {tokens: [] for tokens in BATCH_TOKENS}
     for _ in range(rounds):
         for tokens in BATCH_TOKENS:
-            planned = streaming.batches(sizes, streaming.Settings(batch_tokens=tokens, alike=alike))
+            planned = streaming.batches(sizes, streaming.StreamSettings(batch_tokens=tokens, alike=alike))
             arrays = [predictor._encoding.arrays([encoded[place].rows[0] for place, _ in batch]) for batch in planned]
             begin = time.process_time()
             for ids, types in arrays:

@@ -25,7 +25,7 @@ from edgepack_runtime.util.spans import Span, tag_names
 
 
 @dataclass(frozen=True)
-class Check:
+class ContentCheck:
     """One content check that a bundle passed: the value found, and the target's limit ("<= 2.35") if there is one.
 
     `package` is set if the check was about one package.
@@ -41,10 +41,10 @@ class Check:
 class Checks:
     """The content checks of a bundle, and notes that are no faults."""
 
-    passed: tuple[Check, ...] = ()
+    passed: tuple[ContentCheck, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def and_also(self, check: Check | None) -> Checks:
+    def and_also(self, check: ContentCheck | None) -> Checks:
         """The checks with another one, unless it is None."""
         return self if check is None else replace(self, passed=(*self.passed, check))
 

@@ -39,7 +39,7 @@ def test_the_doctor_examines_this_machine(tmp_path: Path) -> None:
 
 
 def test_the_program_that_tries_gpus_answers() -> None:
-    build = devices.with_cards(devices.Build("", "", None, ()), [sys.executable, "-m", devices.PROBE])
+    build = devices.with_cards(devices.PaddleBuild("", "", None, ()), [sys.executable, "-m", devices.PROBE])
     assert build.failure == ""
     assert all(card.sm and card.memory_mib > 0 for card in build.cards)
 

@@ -95,7 +95,7 @@ def learn(
     from edgepack import evaluation
     from edgepack.training.distributed import ALONE
     from edgepack.training.losses import Match, task_of
-    from edgepack.training.models.batches import Examples
+    from edgepack.training.models.batches import EncodedRows
     from edgepack.training.models.predict import logits
     from edgepack.training.trainer import TrainingRun, train
 
@@ -118,7 +118,7 @@ def learn(
         label="train",
         network=classifier.network,
         objective=task.objective(targets, balanced=settings.class_weights == "balanced"),
-        examples=Examples([*encoded, *more], targets, soft),
+        examples=EncodedRows([*encoded, *more], targets, soft),
         settings=settings,
         score=on_rows if score is None else lambda: score(classifier),
         distill=distill,

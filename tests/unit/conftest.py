@@ -13,9 +13,9 @@ import pytest
 
 from edgepack.artifacts import (
     BundleArtifact,
-    Check,
     Checks,
     Compared,
+    ContentCheck,
     DataArtifact,
     Example,
     Examples,
@@ -45,9 +45,9 @@ from edgepack.targets.profiles import Profile
 TARGET = "linux-x86_64-cpu"
 CHECKS = Checks(
     (
-        Check("ELF", "18"),
-        Check("glibc", "2.28"),
-        Check("GPU code", "machine code for sm_87, no PTX", "for sm_87", "onnxruntime-gpu 1.23.0"),
+        ContentCheck("ELF", "18"),
+        ContentCheck("glibc", "2.28"),
+        ContentCheck("GPU code", "machine code for sm_87, no PTX", "for sm_87", "onnxruntime-gpu 1.23.0"),
     ),
     ("a.so looks for libraries in /opt/lib, as it was on the machine that built it",),
 )

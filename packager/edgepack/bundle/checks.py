@@ -13,7 +13,7 @@ from typing import Final
 
 from packaging.utils import InvalidWheelFilename
 
-from edgepack.artifacts import Check, Checks
+from edgepack.artifacts import Checks, ContentCheck
 from edgepack.bundle.binaries import elf, gpu_code, loader
 from edgepack.bundle.binaries import glibc as symbols
 from edgepack.bundle.binaries.elf import Binary
@@ -117,12 +117,12 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> Needs:
     told += gpu_code.check(held, profile)
     glibc, libstdcxx = symbols.oldest_glibc(binaries.values()), symbols.oldest_libstdcxx(binaries.values(), carried)
     passed = (
-        Check("wheels", str(len(wheels))),
-        Check("licences", str(sum(len(wheel.licenses) for wheel in wheels))),
-        Check("modules", str(sum(extensions(names)))),
-        Check("ELF", str(len(binaries))),
-        Check("glibc", glibc, profile.glibc and f"<= {profile.glibc}"),
-        Check("libstdc++", libstdcxx or "none", profile.glibcxx and f"<= {profile.glibcxx}"),
+        ContentCheck("wheels", str(len(wheels))),
+        ContentCheck("licences", str(sum(len(wheel.licenses) for wheel in wheels))),
+        ContentCheck("modules", str(sum(extensions(names)))),
+        ContentCheck("ELF", str(len(binaries))),
+        ContentCheck("glibc", glibc, profile.glibc and f"<= {profile.glibc}"),
+        ContentCheck("libstdc++", libstdcxx or "none", profile.glibcxx and f"<= {profile.glibcxx}"),
         *_gpu_checks(held, profile),
     )
     return Needs(glibc, loader.needed(binaries, carried), Checks(passed, tuple(told)), len(binaries))
@@ -181,7 +181,7 @@ def _gpu_code(site: Path, wheels: Iterable[Carried], binaries: Mapping[str, Bina
     return found
 
 
-def _gpu_checks(held: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[Check]:
+def _gpu_checks(held: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[ContentCheck]:
     allowed = "for no GPU" if profile.cuda is None else "for " + ", ".join(f"sm_{sm}" for sm in profile.cuda.sm)
     for package, codes in held.items():
-        yield Check("GPU code", gpu_code.told(codes), allowed, package)
+        yield ContentCheck("GPU code", gpu_code.told(codes), allowed, package)

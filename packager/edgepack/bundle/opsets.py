@@ -10,7 +10,7 @@ from typing import Final
 import onnx
 from packaging.version import Version
 
-from edgepack.artifacts import Check
+from edgepack.artifacts import ContentCheck
 from edgepack.bundle.site_packages import Package
 from edgepack.errors import StageFailedError
 from edgepack.targets import facts
@@ -51,7 +51,7 @@ def of_model(model: Path) -> Limits:
     return Limits(max(opsets, default=0), read.ir_version)
 
 
-def check(model: Path, packages: Iterable[Package]) -> Check | None:
+def check(model: Path, packages: Iterable[Package]) -> ContentCheck | None:
     """Check that the onnxruntime of `packages` reads `model`; None without onnxruntime or for an unknown release.
 
     Raises:
@@ -68,4 +68,4 @@ def check(model: Path, packages: Iterable[Package]) -> Check | None:
             why=f"the model is of {asked}, and that release reads up to {limits}",
             fix="build for a target with a newer onnxruntime",
         )
-    return Check("opset", str(asked.opset), f"<= {limits.opset}")
+    return ContentCheck("opset", str(asked.opset), f"<= {limits.opset}")

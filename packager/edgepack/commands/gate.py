@@ -18,7 +18,7 @@ from edgepack.util import process
 
 if TYPE_CHECKING:
     from edgepack.console.console import Console
-    from edgepack.gating.results import Result
+    from edgepack.gating.results import GateResult
 
 _STDOUT = Path("-")
 _file = click.Path(dir_okay=False, path_type=Path)
@@ -184,7 +184,7 @@ class _Out:
         return json.dumps(found, ensure_ascii=False) + "\n" if self.as_json else markdown.render(found)
 
 
-def _show(results: Sequence[Result], found: Mapping[str, Any], out: _Out, console: Console) -> list[EdgepackError]:
+def _show(results: Sequence[GateResult], found: Mapping[str, Any], out: _Out, console: Console) -> list[EdgepackError]:
     """Print the results to stdout. Return the errors if stdout cannot be written."""
     from edgepack.report import total
 
@@ -207,7 +207,7 @@ def _show(results: Sequence[Result], found: Mapping[str, Any], out: _Out, consol
 
 
 def _show_errors(
-    results: Sequence[Result], unwritten: Sequence[EdgepackError], console: Console, *, verbose: bool
+    results: Sequence[GateResult], unwritten: Sequence[EdgepackError], console: Console, *, verbose: bool
 ) -> None:
     """Print errors after the tables, at the end of a log."""
     for result in results:

@@ -265,21 +265,21 @@ class _Latency(BaseModel):
         return self.stable is False or others is None or others > _QUIET_CORES
 
 
-class _Receipt(BaseModel):
+class _ReportReceipt(BaseModel):
     accuracy: _Score | None = None
     latency: _Latency | None = None
     conditions: Mapping[str, Any] = {}
 
 
-class _Bundle(BaseModel):
+class _ReportBundle(BaseModel):
     bundle_bytes: int
 
 
 class _Target(BaseModel):
     target: str
     verdict: Verdict
-    bundle: _Bundle
-    receipt: _Receipt | None
+    bundle: _ReportBundle
+    receipt: _ReportReceipt | None
 
 
 class _Variation(BaseModel):
@@ -303,7 +303,7 @@ class _Report(BaseModel):
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """Figures of one build on one target; None if not measured.
 
     `disturbed`: other processes may have disturbed its times.
@@ -339,7 +339,7 @@ class Change:
 class Comparison:
     """All builds in order, and the differences of each to the one before."""
 
-    builds: tuple[Row, ...]
+    builds: tuple[TableRow, ...]
     changes: tuple[Change, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -427,12 +427,12 @@ def _names(reports: Sequence[_Report], files: Sequence[Path]) -> list[str]:
     return [f"{name} ({file})" if count[name] > 1 else name for name, file in zip(names, files, strict=True)]
 
 
-def _row(build: str, report: _Report, target: _Target) -> Row:
-    receipt = target.receipt or _Receipt()
+def _row(build: str, report: _Report, target: _Target) -> TableRow:
+    receipt = target.receipt or _ReportReceipt()
     score, latency = receipt.accuracy, receipt.latency
     varies = any(target.target in one.targets for one in report.export.variations)  # it ships another file
     cpu = receipt.conditions.get("cpu_model")
-    return Row(
+    return TableRow(
         build=build,
         target=target.target,
         verdict=target.verdict,
@@ -457,7 +457,7 @@ def _decided(report: _Report) -> dict[str, Any]:
     return {"recipe": recipe, "data": report.data.get("splits"), "ships": report.export.shipped, "tools": report.tools}
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: TableRow) -> list[str]:
     score = f"{quantity(row.score, 'fraction')} {span(row.low, row.high, 'fraction')}"
     return [
         safe(row.build),
@@ -477,7 +477,7 @@ def _time(milliseconds: float | None, disturbed: bool) -> str:
     return quantity(milliseconds, "ms").removesuffix(" ms") + mark
 
 
-def _warnings(rows: Sequence[Row]) -> Iterator[str]:
+def _warnings(rows: Sequence[TableRow]) -> Iterator[str]:
     """Reasons why some figures cannot be compared."""
     if any(row.disturbed for row in rows):
         yield "* other processes may have disturbed these times, or the receipt does not show it"

@@ -15,7 +15,7 @@ from edgepack.util.text import UNGATED, counted, safe, verdict
 from edgepack_runtime.stats.checks import NO_GATES
 
 if TYPE_CHECKING:
-    from edgepack.gating.fleet import Device, Fleet
+    from edgepack.gating.fleet import DeviceSummary, Fleet
     from edgepack.results import NotRunHere
 
 SLOWER: Final = 1.2  # ratio from which a later p95 is worth a remark
@@ -116,7 +116,7 @@ def fleet(found: Fleet, *, live: bool) -> Iterator[Table | Text]:
         yield Text(safe(f"{what} on {counted(devices, 'device')}"), style="bold")
 
 
-def _gated(device: Device) -> Sequence[Text | str]:
+def _gated(device: DeviceSummary) -> Sequence[Text | str]:
     gate = device.gate
     if gate is None:
         return ()

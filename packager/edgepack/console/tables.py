@@ -17,7 +17,7 @@ from edgepack.report import NOTHING
 from edgepack.util.text import UNGATED, metric_name, mib, safe
 
 if TYPE_CHECKING:
-    from edgepack.artifacts import BundleArtifact, Check
+    from edgepack.artifacts import BundleArtifact, ContentCheck
     from edgepack.console.target_tables import Short
     from edgepack.pipeline.plan import Plan
 
@@ -190,5 +190,5 @@ def checks(bundles: Sequence[BundleArtifact], *, live: bool) -> Iterator[Table |
             yield Text(safe(f"{one.target}: {line}"))
 
 
-def _cell(check: Check) -> str:
+def _cell(check: ContentCheck) -> str:
     return f"{check.found} {check.allowed}".rstrip()

@@ -160,7 +160,7 @@ def _unreadable(file: Path, line: int | None, reason: str, fix: str) -> Unreadab
 
 
 @dataclass(frozen=True)
-class Form:
+class FileFormat:
     """Format of a file. `separator` is None for JSON lines and for CoNLL (`tagged`: a token and its tag on each line).
 
     `encoding` is a codec of Python; files of a recipe are UTF-8.
@@ -171,9 +171,9 @@ class Form:
     tagged: bool = False
 
 
-def form_by_suffix(file: Path) -> Form:
+def form_by_suffix(file: Path) -> FileFormat:
     """The format by suffix: .jsonl is JSON lines, .conll and .bio are CoNLL, .csv has commas, other files have tabs."""
     suffix = file.suffix.lower()
     if suffix in TAGGED_SUFFIXES:
-        return Form(None, tagged=True)
-    return {".jsonl": Form(None), ".csv": Form(",")}.get(suffix, Form("\t"))
+        return FileFormat(None, tagged=True)
+    return {".jsonl": FileFormat(None), ".csv": FileFormat(",")}.get(suffix, FileFormat("\t"))

@@ -33,7 +33,7 @@ _Kept = list[bool]  # for each row of a file, whether it is kept
 State = tuple[int, int]  # size of a file in bytes, and time of its last change
 
 
-class Rows(Protocol):
+class RowReader(Protocol):
     """The rows of one split, of known number; every iteration reads them again."""
 
     def __len__(self) -> int: ...
@@ -81,11 +81,11 @@ class Splits:
     `unlabelled` has the texts of `data.unlabelled` that neither dev nor test holds; null where the recipe names none.
     """
 
-    rows: dict[SplitName, Rows]
+    rows: dict[SplitName, RowReader]
     warnings: tuple[Finding, ...]
     labels: dict[SplitName, dict[str, int]]
     lengths: dict[SplitName, Lengths]
-    unlabelled: Rows | None = None
+    unlabelled: RowReader | None = None
 
 
 def load_splits(section: Data, progress: Progress = SILENT) -> Splits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 
-class Draw:
+class Sampler:
     """Selection of `size` of `rows` rows, one after the other; all samples are equally likely.
 
     Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S. The sample depends on the three arguments only, and

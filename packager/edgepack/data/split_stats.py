@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from edgepack.artifacts import Row
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.lengths import Lengths
-from edgepack.data.lines import Form, no_progress
+from edgepack.data.lines import FileFormat, no_progress
 from edgepack.data.tables import read_rows
 from edgepack.data.text_digests import digest, digests
 from edgepack.recipe.findings import errors
@@ -131,7 +131,7 @@ def read_facts(
     file: Path,
     columns: Columns,
     advance: Callable[[int], None] = no_progress,
-    form: Form | None = None,
+    form: FileFormat | None = None,
     label_separator: str = "|",
     kept: Iterable[bool] | None = None,
 ) -> SplitFacts:

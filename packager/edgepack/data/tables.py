@@ -29,7 +29,7 @@ from edgepack.data.header import (
 )
 from edgepack.data.lines import (
     MAX_LINE_BYTES,
-    Form,
+    FileFormat,
     UnreadableError,
     form_by_suffix,
     no_progress,
@@ -59,7 +59,7 @@ def read_rows(
     columns: Columns,
     log: FindingLog,
     advance: Callable[[int], None] = no_progress,
-    form: Form | None = None,
+    form: FileFormat | None = None,
     label_separator: str = "|",
 ) -> Iterator[tuple[int, Row]]:
     """Rows of one split with the line (from 1) on which each starts; one row is in memory at a time.
@@ -86,7 +86,7 @@ def read_rows(
 
 
 def read_records(
-    file: Path, wanted: Wanted, log: FindingLog, advance: Callable[[int], None], form: Form
+    file: Path, wanted: Wanted, log: FindingLog, advance: Callable[[int], None], form: FileFormat
 ) -> Iterator[Record]:
     """The values of the `wanted` columns of each row of a table or of JSON lines; arguments as in `read_rows`.
 

@@ -47,7 +47,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Source:
+class VariantSource:
     """The models of this build from which variants are made.
 
     `encoder` is None if the graph was not recognised. `ranged` has the ranges of the INT8 model `made`, if there is
@@ -87,7 +87,7 @@ def wanted(profiles: Iterable[Profile], section: Quantize) -> dict[Variant, tupl
 def make(
     variant: Variant,
     targets: tuple[str, ...],
-    source: Source,
+    source: VariantSource,
     section: Quantize,
     rows: Sequence[Row],
     float_logits: Sequence[npt.NDArray[np.float32]],
@@ -131,7 +131,7 @@ def make(
 
 
 def _decided(
-    variant: Variant, source: Source, writer: ModelWriter, section: Quantize, out: Path, progress: Progress
+    variant: Variant, source: VariantSource, writer: ModelWriter, section: Quantize, out: Path, progress: Progress
 ) -> tuple[Precision, Encoder | None, str]:
     """The precision of the variant, its encoder, and the reason."""
     if source.encoder is None or variant.precision == "float32":

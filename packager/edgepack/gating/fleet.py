@@ -37,7 +37,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Score(_Part):
+class GateScore(_Part):
     """A metric on `n` labelled rows, from 0 to 1."""
 
     metric: str
@@ -45,7 +45,7 @@ class Score(_Part):
     n: int = Field(ge=1)
 
 
-class Check(_Part):
+class GateCheck(_Part):
     """One measured gate of the recipe."""
 
     gate: str
@@ -62,7 +62,7 @@ class Unmeasured(_Part):
     waived: bool
 
 
-class Latency(_Part):
+class GateLatency(_Part):
     """Latency from text to label."""
 
     p50_ms: FiniteFloat = Field(ge=0, le=_MOST_MS)
@@ -90,11 +90,11 @@ class Gate(_Part):
 
     bundle: Bundle
     verdict: str
-    accuracy: Score | None  # None without golden rows
-    promised: Score | None = None
-    latency: Latency
+    accuracy: GateScore | None  # None without golden rows
+    promised: GateScore | None = None
+    latency: GateLatency
     conditions: Conditions = Conditions()
-    checks: tuple[Check, ...] = ()
+    checks: tuple[GateCheck, ...] = ()
     unmeasured: tuple[Unmeasured, ...] = ()
 
     @property
@@ -136,7 +136,7 @@ class Receipt(_Part):
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceSummary:
     """Summary of the receipts of one device.
 
     Attributes:
@@ -172,7 +172,7 @@ class Device:
 class Fleet:
     """All devices by name, and the number of devices of each release; None: no release."""
 
-    devices: tuple[Device, ...]
+    devices: tuple[DeviceSummary, ...]
     releases: Mapping[tuple[str | None, str | None], int]
 
 
@@ -232,7 +232,7 @@ def _by_device(folder: Path) -> Iterator[tuple[str, list[Path]]]:
         yield name, sorted(path for path in one.iterdir() if RECEIPT.match(path.name))
 
 
-def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> Device:
+def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> DeviceSummary:
     receipts: list[Receipt] = []
     unreadable: list[str] = []
     signers: set[str] = set()
@@ -252,7 +252,7 @@ def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> Device
     # Without a serving release, as on a device that was only gated over SSH: the release gated last.
     about = gates[-1].bundle.release_id if gates and not changes else serving
     gates = [gate for gate in gates if gate.bundle.release_id == about]
-    return Device(
+    return DeviceSummary(
         name=name,
         bundle=next((receipt.bundle.name for receipt in reversed(receipts) if receipt.bundle), None),
         serving=serving,

@@ -36,7 +36,7 @@ Verdict = Literal["pass", "fail", "inconclusive"]
 
 
 @dataclass(frozen=True)
-class Result:
+class GateResult:
     """Result of one bundle on one target: a receipt, or an error.
 
     `unkept` is the reason if the receipt could not be stored. `seconds` include copying and waiting; the receipt has
@@ -106,7 +106,7 @@ def worst(codes: Sequence[int]) -> ExitCode:
     return next((code for code in WORST_FIRST if code in known), ExitCode.UNEXPECTED)
 
 
-def document(results: Sequence[Result]) -> dict[str, Any]:
+def document(results: Sequence[GateResult]) -> dict[str, Any]:
     """All results in JSON types: common verdict and exit code, then each result with its receipt or error."""
     code = worst([result.exit_code for result in results])
     return {

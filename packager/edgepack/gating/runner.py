@@ -21,7 +21,7 @@ from edgepack.gating.address import FORM, LOCAL, Address
 from edgepack.gating.local import gate_here
 from edgepack.gating.receipts import ReceiptStore
 from edgepack.gating.remote import RemotePaths, VerifiedBundle
-from edgepack.gating.results import Result, readable
+from edgepack.gating.results import GateResult, readable
 from edgepack.gating.rows import GoldenRowsOption
 from edgepack.gating.ssh import Client, Connection
 from edgepack.util.hashing import sha256_file
@@ -89,7 +89,7 @@ class _Opened:
     error: EdgepackError | None = None
 
 
-def run(request: GateRequest, log: Log) -> list[Result]:
+def run(request: GateRequest, log: Log) -> list[GateResult]:
     """Gate every bundle on every target; results are in the order of the targets.
 
     Raises:
@@ -109,7 +109,7 @@ def run(request: GateRequest, log: Log) -> list[Result]:
             store = _store(bundle, name, target, request)
             if store is not None:
                 store.require_writable()  # before a gate of minutes whose receipt would be lost
-    results: dict[str, list[Result]] = {
+    results: dict[str, list[GateResult]] = {
         name: [_gate_here(bundle, request, output) for bundle in bundles if bundle]
         for name, target in targets
         if target is None
@@ -117,7 +117,7 @@ def run(request: GateRequest, log: Log) -> list[Result]:
     devices = [(name, target) for name, target in targets if target is not None]
     connections = _Connections(request)
 
-    def gate_device(name: str, target: Address) -> list[Result]:
+    def gate_device(name: str, target: Address) -> list[GateResult]:
         return [_gate_device(bundle, name, target, request, connections, output) for bundle in bundles or [None]]
 
     if devices:
@@ -139,10 +139,10 @@ def _open(path: Path) -> _Opened:
         return _Opened(path, error=error)
 
 
-def _gate_here(bundle: _Opened, request: GateRequest, output: _Output) -> Result:
-    def measure() -> Result:
+def _gate_here(bundle: _Opened, request: GateRequest, output: _Output) -> GateResult:
+    def measure() -> GateResult:
         code, receipt = gate_here(bundle.path, output.of(LOCAL), request.pythons, request.rows)
-        result = Result(LOCAL, bundle.path.name, bundle.manifest, code, readable(receipt))
+        result = GateResult(LOCAL, bundle.path.name, bundle.manifest, code, readable(receipt))
         return _stored(result, _store(bundle, LOCAL, None, request))
 
     return _result_of(measure, bundle, LOCAL, output)
@@ -155,8 +155,8 @@ def _gate_device(
     request: GateRequest,
     connections: _Connections,
     output: _Output,
-) -> Result:
-    def measure() -> Result:
+) -> GateResult:
+    def measure() -> GateResult:
         paths = RemotePaths(target.prefix, request.remote_dir, request.remote_python)
         verified = None if bundle is None else _verify_again(bundle)
         log = output.of(name)
@@ -166,7 +166,9 @@ def _gate_device(
             else:
                 found = remote.gate(verified, connection, paths, request.rows, log)
         receipt = readable(found.receipt)
-        result = Result(name, *_described(bundle), found.exit_code, receipt, device=found.device, copied=found.copied)
+        result = GateResult(
+            name, *_described(bundle), found.exit_code, receipt, device=found.device, copied=found.copied
+        )
         result = _stored(result, _store(bundle, name, target, request))
         if result.kept is not None:
             log(f"receipt {result.kept}")
@@ -183,7 +185,7 @@ def _store(bundle: _Opened | None, name: str, target: Address | None, request: G
     return None if target is None else ReceiptStore.of_target(beside / RECEIPTS, name)
 
 
-def _stored(result: Result, store: ReceiptStore | None) -> Result:
+def _stored(result: GateResult, store: ReceiptStore | None) -> GateResult:
     """`result` with the path of its receipt, or with the reason why the receipt could not be written."""
     if store is None or result.receipt is None:
         return result
@@ -193,7 +195,7 @@ def _stored(result: Result, store: ReceiptStore | None) -> Result:
         return replace(result, unkept=error)
 
 
-def _result_of(measure: Callable[[], Result], bundle: _Opened | None, name: str, output: _Output) -> Result:
+def _result_of(measure: Callable[[], GateResult], bundle: _Opened | None, name: str, output: _Output) -> GateResult:
     """The result of `measure`, or a result with its error, so that one target cannot hide the results of others."""
     begin = time.monotonic()
     try:
@@ -209,10 +211,10 @@ def _result_of(measure: Callable[[], Result], bundle: _Opened | None, name: str,
     return replace(result, seconds=round(time.monotonic() - begin, 3))
 
 
-def _failure(error: EdgepackError, bundle: _Opened | None, name: str, output: _Output) -> Result:
+def _failure(error: EdgepackError, bundle: _Opened | None, name: str, output: _Output) -> GateResult:
     if output.several:  # others may run for minutes; the full error follows with the results
         output.of(name)(f"not measured: {error.what}")
-    return Result(name, *_described(bundle), int(error.exit_code), error=error)
+    return GateResult(name, *_described(bundle), int(error.exit_code), error=error)
 
 
 def _described(bundle: _Opened | None) -> tuple[str | None, Manifest | None]:

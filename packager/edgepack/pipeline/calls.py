@@ -29,7 +29,7 @@ from edgepack.export import target_variants
 from edgepack.pipeline import keys
 from edgepack.pipeline.options import CANDIDATE_STAGES
 from edgepack.pipeline.stages import bundle, data, export, gate, narrow, prune, quantize, select, train
-from edgepack.pipeline.workspace import Key, Result
+from edgepack.pipeline.workspace import Key, StageResult
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Calibration, Candidate, Columns, Data, Quantize, Recipe, Search, distinct
@@ -79,12 +79,12 @@ class Results:
 
     def __init__(self) -> None:
         self.untried: list[str] = []
-        self._found: dict[StageCall[Any], Result[Any]] = {}
+        self._found: dict[StageCall[Any], StageResult[Any]] = {}
 
-    def __getitem__(self, call: StageCall[A]) -> Result[A]:
+    def __getitem__(self, call: StageCall[A]) -> StageResult[A]:
         return self._found[call]
 
-    def __setitem__(self, call: StageCall[A], result: Result[A]) -> None:
+    def __setitem__(self, call: StageCall[A], result: StageResult[A]) -> None:
         self._found[call] = result
 
     def __contains__(self, call: StageCall[Any]) -> bool:

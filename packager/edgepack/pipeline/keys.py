@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.artifacts import ARTIFACT_FILE, LABELLED, SPLITS, DataArtifact, ModelArtifact, Split
-from edgepack.pipeline.workspace import Key, Result
+from edgepack.pipeline.workspace import Key, StageResult
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Data, is_builtin
 from edgepack.recipe.section import Section
@@ -105,21 +105,21 @@ def data_digests(section: Data) -> list[str]:
     return [sha256_file(Path(file)) for file in files if file is not None and not is_builtin(file)]
 
 
-def labelled(rows: Result[DataArtifact], splits: Sequence[Split] = LABELLED) -> list[str]:
+def labelled(rows: StageResult[DataArtifact], splits: Sequence[Split] = LABELLED) -> list[str]:
     """Digests of task, labels and labelled rows."""
     data = rows.artifact
     about = json.dumps([data.task, data.multi_label, data.labels], ensure_ascii=False)
     return [about, *(rows.files[f"{split}.jsonl"] for split in splits)]
 
 
-def model(trained: Result[ModelArtifact]) -> list[str]:
+def model(trained: StageResult[ModelArtifact]) -> list[str]:
     """Digests of a trained model: length, labels and files, without the artifact that holds training times."""
     model = trained.artifact
     about = json.dumps([model.max_length, model.labels], ensure_ascii=False)
     return [about, *(digest for name, digest in sorted(trained.files.items()) if name != ARTIFACT_FILE)]
 
 
-def unlabelled(rows: Result[DataArtifact]) -> list[str]:
+def unlabelled(rows: StageResult[DataArtifact]) -> list[str]:
     """Digest of the unlabelled texts, if there are any."""
     return [digest for name, digest in rows.files.items() if name == "unlabelled.jsonl"]
 

@@ -14,7 +14,7 @@ from edgepack.data.loader import load_splits
 from edgepack.pipeline import preflight
 from edgepack.pipeline.calls import Results, StageCall, StageCalls, gate_interpreter
 from edgepack.pipeline.options import BuildOptions
-from edgepack.pipeline.workspace import Result, Workspace
+from edgepack.pipeline.workspace import StageResult, Workspace
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.pretrained_models import cut, parameters, shape_of
 from edgepack.recipe.section import Section
@@ -89,7 +89,9 @@ def make(
     return Plan(recipe, tuple(_values(recipe, "", tuple(recipe.search.over) if recipe.search else ())), stages)
 
 
-def _find(call: StageCall[Any], results: Results, workspace: Workspace, options: BuildOptions) -> Result[Any] | None:
+def _find(
+    call: StageCall[Any], results: Results, workspace: Workspace, options: BuildOptions
+) -> StageResult[Any] | None:
     """The cached result of `call`; None if an input is not cached either."""
     if call.stage in options.again or not results.has_all((*call.needs, *call.alternatives)):
         return None

@@ -10,7 +10,7 @@ from edgepack.errors import EdgepackError
 from edgepack.pipeline import preflight
 from edgepack.pipeline.calls import Results, StageCall, StageCalls, Work
 from edgepack.pipeline.options import CANDIDATE_STAGES, BuildOptions
-from edgepack.pipeline.workspace import Key, Result, Workspace
+from edgepack.pipeline.workspace import Key, StageResult, Workspace
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.results import Build, Delivery, Failure, Made, NotRunHere, Part, with_candidate
@@ -109,7 +109,7 @@ class _Run:
         if isinstance(found.artifact, GateArtifact) and found.artifact.verdict != "pass":
             self._workspace.unseal(found.artifact.folder)  # the next build measures again
 
-    def _make(self, call: StageCall[A], work: Work[A], *, again: bool) -> Result[A]:
+    def _make(self, call: StageCall[A], work: Work[A], *, again: bool) -> StageResult[A]:
         if not again and self._workspace.is_damaged(work.key):
             self._listener.line("cached result is damaged; rebuilding")
         started = monotonic()

@@ -49,7 +49,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Result(Generic[A_co]):
+class StageResult(Generic[A_co]):
     """An artifact in the workspace. `digest` is that of its content, an input of later keys.
 
     `files` maps the name of each file to its sha256, for stages that read some files only.
@@ -79,7 +79,7 @@ class Workspace:
         """The folder of the result of `key`, which need not exist."""
         return self.root / key.stage / key.digest
 
-    def load(self, kind: type[A], key: Key) -> Result[A] | None:
+    def load(self, kind: type[A], key: Key) -> StageResult[A] | None:
         """The sealed result of `key`; None if there is none, it differs from its seal, or it is not a `kind`."""
         folder = self.folder(key)
         try:
@@ -89,7 +89,7 @@ class Workspace:
         if seal != _seal(folder):
             return None
         try:
-            return Result(artifacts.load(kind, folder), _digest(seal), _contents(seal))
+            return StageResult(artifacts.load(kind, folder), _digest(seal), _contents(seal))
         except StageFailedError:
             return None
 
@@ -151,7 +151,7 @@ class Workspace:
         finally:
             os.close(descriptor)
 
-    def build(self, key: Key, run: Callable[[Path], A]) -> Result[A]:
+    def build(self, key: Key, run: Callable[[Path], A]) -> StageResult[A]:
         """Run a stage in a new folder and move its result into place. Call it inside `locked`.
 
         Raises:
@@ -176,7 +176,7 @@ class Workspace:
             raise _unwritable(self.root, error) from error
         finally:
             self._tidy(partial)
-        return Result(artifacts.moved(artifact, folder), _digest(seal), _contents(seal))
+        return StageResult(artifacts.moved(artifact, folder), _digest(seal), _contents(seal))
 
     def _run(self, key: Key, run: Callable[[Path], A], out: Path) -> A:
         """Run a stage. A full disk and errors about files in the workspace are left to the caller."""

@@ -37,7 +37,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Build:
+class PaddleBuild:
     """The installed Paddle and the GPUs that it sees."""
 
     version: str
@@ -75,20 +75,20 @@ def sm_names(archs: Sequence[int]) -> str:
 
 
 @functools.cache
-def look() -> Build:
+def look() -> PaddleBuild:
     """The installed Paddle and its GPUs. Each is tested once per process, in a child process."""
     import paddle
 
     build = from_version(paddle.version)
     if not paddle.is_compiled_with_cuda():
-        return Build(build.version, None, None, ())
+        return PaddleBuild(build.version, None, None, ())
     return with_cards(build, [sys.executable, "-m", PROBE])
 
 
-def from_version(version: Any) -> Build:
+def from_version(version: Any) -> PaddleBuild:
     """The facts of the module `paddle.version`; Paddle 2.6 does not have all of them."""
     archs: Sequence[int] = getattr(version, "cuda_archs", tuple)()
-    return Build(
+    return PaddleBuild(
         version.full_version,
         _version_or_none(version.cuda()),
         _version_or_none(version.cudnn()),
@@ -96,7 +96,7 @@ def from_version(version: Any) -> Build:
     )
 
 
-def with_cards(build: Build, command: Sequence[str], timeout_seconds: float = TIMEOUT_SECONDS) -> Build:
+def with_cards(build: PaddleBuild, command: Sequence[str], timeout_seconds: float = TIMEOUT_SECONDS) -> PaddleBuild:
     """`build` with the cards that `command` (`gpu_probe.py`) prints.
 
     The program runs in a child process, because mismatched CUDA libraries may end their process.
@@ -123,7 +123,7 @@ def with_cards(build: Build, command: Sequence[str], timeout_seconds: float = TI
         cards = None
     if cards is None:
         return _failed(build, f"a first computation failed (exit {done.returncode}){_last(done.stderr)}")
-    return Build(build.version, build.cuda, build.cudnn, build.kernels, tuple(cards))
+    return PaddleBuild(build.version, build.cuda, build.cudnn, build.kernels, tuple(cards))
 
 
 def gist(text: str) -> str:
@@ -132,8 +132,8 @@ def gist(text: str) -> str:
     return _SOURCE.sub("", lines[-1]) if lines else ""
 
 
-def _failed(build: Build, why: str) -> Build:
-    return Build(build.version, build.cuda, build.cudnn, build.kernels, (), why)
+def _failed(build: PaddleBuild, why: str) -> PaddleBuild:
+    return PaddleBuild(build.version, build.cuda, build.cudnn, build.kernels, (), why)
 
 
 def _last(text: str) -> str:
@@ -203,7 +203,7 @@ def require(wanted: str, key: str) -> None:
 
 
 def decide(
-    wanted: str, build: Build, driver: Nvidia, variables: Mapping[str, str] | None = None, key: str = "device"
+    wanted: str, build: PaddleBuild, driver: Nvidia, variables: Mapping[str, str] | None = None, key: str = "device"
 ) -> Device:
     """The device that `choose` selects, from facts about Paddle and the driver only.
 
@@ -230,7 +230,7 @@ def decide(
     return _cpu(obstacle.why, build)
 
 
-def no_gpu(build: Build, driver: Nvidia, variables: Mapping[str, str]) -> Obstacle | None:
+def no_gpu(build: PaddleBuild, driver: Nvidia, variables: Mapping[str, str]) -> Obstacle | None:
     """Why no GPU can be used; None if one can."""
     if any(not card.failure for card in build.cards):
         return None
@@ -255,7 +255,7 @@ def no_gpu(build: Build, driver: Nvidia, variables: Mapping[str, str]) -> Obstac
     )
 
 
-def why_unusable(card: Card, build: Build, driver: Nvidia) -> Obstacle:
+def why_unusable(card: Card, build: PaddleBuild, driver: Nvidia) -> Obstacle:
     """Why a first computation failed on `card`, as far as is known."""
     reported = f"gpu:{card.index} reported: {card.failure}"
     if build.lacks_kernels(card):
@@ -267,7 +267,7 @@ def why_unusable(card: Card, build: Build, driver: Nvidia) -> Obstacle:
     )
 
 
-def _named(wanted: str, build: Build, driver: Nvidia, variables: Mapping[str, str], key: str) -> list[Card]:
+def _named(wanted: str, build: PaddleBuild, driver: Nvidia, variables: Mapping[str, str], key: str) -> list[Card]:
     """The cards that `gpu:N` or `gpu:N,M` names. Raises EnvironmentUnfitError unless all of them work."""
     found = []
     for index in map(int, wanted.removeprefix("gpu:").split(",")):
@@ -282,7 +282,7 @@ def _named(wanted: str, build: Build, driver: Nvidia, variables: Mapping[str, st
     return found
 
 
-def _too_old(build: Build, driver: Nvidia) -> Obstacle | None:
+def _too_old(build: PaddleBuild, driver: Nvidia) -> Obstacle | None:
     """The obstacle if the driver supports only older versions of CUDA than Paddle is built with."""
     if not build.cuda or not driver.cuda or _numbers(driver.cuda) >= _numbers(build.cuda):
         return None
@@ -291,13 +291,13 @@ def _too_old(build: Build, driver: Nvidia) -> Obstacle | None:
     return Obstacle(why, fix)
 
 
-def _cpu(why: str, build: Build) -> Device:
+def _cpu(why: str, build: PaddleBuild) -> Device:
     here = machine.look()
     threads = environment.threads(environment.settings())
     return Device(CPU, why, f"{here.cpu_model}, {here.cores}, {counted(threads, 'thread')}", build.about)
 
 
-def _gpu(cards: Sequence[Card], why: str, build: Build, driver: Nvidia) -> Device:
+def _gpu(cards: Sequence[Card], why: str, build: PaddleBuild, driver: Nvidia) -> Device:
     known = f"driver {driver.driver}, " if driver.driver else ""
     each = [f"{card.name}, {sm_name(card.sm)}, {card.memory_mib} MiB" for card in cards]
     alike = {text: each.count(text) for text in each}

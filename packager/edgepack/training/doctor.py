@@ -20,7 +20,7 @@ from edgepack.util.text import counted, mib
 from edgepack_runtime.device.doctor import existing_parent
 
 if TYPE_CHECKING:
-    from edgepack.training.devices import Build
+    from edgepack.training.devices import PaddleBuild
 
 LEAST_FREE_BYTES: Final = 5 * 2**30  # ERNIE-base: weights, the two moments of AdamW and the best weights take 2 GiB
 
@@ -40,7 +40,7 @@ class Report:
     """State of this machine and installation."""
 
     packages: Mapping[str, str | None]  # versions of the Paddle stack; None: missing
-    paddle: Build | None  # None: it cannot be imported
+    paddle: PaddleBuild | None  # None: it cannot be imported
     driver: Nvidia
     machine: Machine
     settings: tuple[Setting, ...]  # environment variables of a training
@@ -94,7 +94,7 @@ def examine(workspace: Path) -> Report:
     return Report(packages, build, driver, here, settings, workspace, free_bytes, device, tuple(problems))
 
 
-def _test_devices(driver: Nvidia) -> tuple[Build, str, list[Problem]]:
+def _test_devices(driver: Nvidia) -> tuple[PaddleBuild, str, list[Problem]]:
     """The installed Paddle, the device of `device: auto`, and the problems of GPUs."""
     from edgepack.training import devices
 
@@ -102,7 +102,7 @@ def _test_devices(driver: Nvidia) -> tuple[Build, str, list[Problem]]:
     return build, str(devices.decide("auto", build, driver)), list(gpu_problems(build, driver, os.environ))
 
 
-def gpu_problems(build: Build, driver: Nvidia, variables: Mapping[str, str]) -> Iterator[Problem]:
+def gpu_problems(build: PaddleBuild, driver: Nvidia, variables: Mapping[str, str]) -> Iterator[Problem]:
     """Problems of GPUs. A machine without GPUs and a Paddle without CUDA have none."""
     from edgepack.training import devices
 

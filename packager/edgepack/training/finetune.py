@@ -10,7 +10,7 @@ import numpy as np
 
 from edgepack import evaluation
 from edgepack.artifacts import Answer, DataArtifact, ModelArtifact, Row, Score
-from edgepack.data.sampling import Draw
+from edgepack.data.sampling import Sampler
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.pretrained_models import WEIGHTS_FILE
@@ -18,9 +18,9 @@ from edgepack.recipe.training import Distill, FromScratch, FromTeacher, Training
 from edgepack.training import importance
 from edgepack.training.checkpoint import Checkpoint
 from edgepack.training.distributed import Ranks
-from edgepack.training.losses import Match, Task, task_of
+from edgepack.training.losses import LabelTask, Match, task_of
 from edgepack.training.models import classifiers, pruning
-from edgepack.training.models.batches import Array, Encoded, Examples
+from edgepack.training.models.batches import Array, Encoded, EncodedRows
 from edgepack.training.models.classifiers import Classifier
 from edgepack.training.models.predict import logits
 from edgepack.training.trainer import Trained, TrainingRun, train
@@ -187,7 +187,7 @@ def _kept(
     job: TrainingJob, whole: ModelArtifact, width: float, data: DataArtifact, rows: Sequence[Row], progress: Progress
 ) -> list[pruning.Kept]:
     """The most important heads and neurons of each layer, measured on a seeded sample of the labelled rows."""
-    draw = Draw(importance.SAMPLE_ROWS, len(rows), f"width/{job.training.seed}")
+    draw = Sampler(importance.SAMPLE_ROWS, len(rows), f"width/{job.training.seed}")
     sample = [row for row in rows if draw()]
     balanced = job.training.class_weights == "balanced"
     found = importance.measure(reopen(whole, data), task_of(data), sample, balanced=balanced, progress=progress)
@@ -199,24 +199,24 @@ def _kept(
 
 
 def examples(
-    task: Task,
+    task: LabelTask,
     classifier: Classifier,
     rows: Sequence[Row],
     teacher: Classifier | None,
     data: DataArtifact,
     progress: Progress,
     ranks: Ranks,
-) -> Examples:
+) -> EncodedRows:
     """The labelled rows; with a teacher, its soft labels, and the unlabelled rows after them."""
     encoded = classifier.encode(rows)
     targets = [task.target(row, tokens) for row, tokens in zip(rows, encoded, strict=True)]
     if teacher is None:
-        return Examples(encoded, targets)
+        return EncodedRows(encoded, targets)
     unlabelled = data.read("unlabelled") if "unlabelled" in data.rows else []
     more = classifier.encode(unlabelled)
     targets += [task.unlabelled(tokens) for tokens in more]
     soft = _soft_labels(teacher, [*rows, *unlabelled], [*encoded, *more], progress, ranks)
-    return Examples([*encoded, *more], targets, soft)
+    return EncodedRows([*encoded, *more], targets, soft)
 
 
 def _soft_labels(
@@ -265,7 +265,7 @@ def _other_tokens(purpose: str) -> StageFailedError:
 
 
 def answers(
-    task: Task,
+    task: LabelTask,
     classifier: Classifier,
     rows: Sequence[Row],
     encoded: Sequence[Encoded],

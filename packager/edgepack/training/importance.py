@@ -17,8 +17,8 @@ import paddle
 
 from edgepack.artifacts import Row
 from edgepack.progress import Progress
-from edgepack.training.losses import Task
-from edgepack.training.models.batches import Examples, loader
+from edgepack.training.losses import LabelTask
+from edgepack.training.models.batches import EncodedRows, loader
 from edgepack.training.models.classifiers import Classifier, attentions
 from edgepack.training.models.pruning import Importance
 
@@ -28,7 +28,7 @@ _BATCH_ROWS: Final = 8  # gradients need more memory than predictions
 
 
 def measure(
-    classifier: Classifier, task: Task, rows: Sequence[Row], *, balanced: bool, progress: Progress
+    classifier: Classifier, task: LabelTask, rows: Sequence[Row], *, balanced: bool, progress: Progress
 ) -> list[Importance]:
     """The importance of the parts of each layer, without dropout.
 
@@ -44,7 +44,9 @@ def measure(
     batches = [order[start : start + _BATCH_ROWS] for start in range(0, len(order), _BATCH_ROWS)]
     watch = _Watch(classifier.network)
     with progress.task("importance of heads and neurons", len(rows)) as shown:
-        for members, batch in zip(batches, loader(Examples(encoded, targets), batches, objective.collate), strict=True):
+        for members, batch in zip(
+            batches, loader(EncodedRows(encoded, targets), batches, objective.collate), strict=True
+        ):
             assert batch is not None, "every batch has rows"
             scores = classifier.network(batch.ids, batch.types).astype("float32")
             _, labelled = objective.units(batch.targets)  # (U,)

@@ -265,7 +265,7 @@ class Match:
 _NO_OFFSET: Final = (0, 0)  # of [CLS] and [SEP]
 
 
-class Task(Protocol):
+class LabelTask(Protocol):
     """A classification task. `labels` are the meanings of the logits, in order."""
 
     labels: tuple[str, ...]
@@ -343,7 +343,7 @@ class _TagsOfTokens:
         return predictions.spans(self.labels, logits, encoded.offsets, row.text).answer  # logits (T, C)
 
 
-def task_of(data: DataArtifact) -> Task:
+def task_of(data: DataArtifact) -> LabelTask:
     """The task of the rows."""
     if data.task == "token-classification":
         return _TagsOfTokens(data.model_labels)

@@ -21,7 +21,7 @@ from edgepack.training import optimizer as optimizers
 from edgepack.training.checkpoint import Arrays, Checkpoint, Position, State, optimizer_arrays, parse, restore_optimizer
 from edgepack.training.distributed import ALONE, GradientSum, Ranks
 from edgepack.training.losses import Match, Objective
-from edgepack.training.models.batches import Batch, Examples, epoch_order, loader
+from edgepack.training.models.batches import Batch, EncodedRows, epoch_order, loader
 from edgepack.training.optimizer import Precision
 from edgepack.training.schedule import rate_scale
 from edgepack.training.usage import Meter
@@ -158,7 +158,7 @@ class TrainingRun:
     label: str
     network: Any
     objective: Objective
-    examples: Examples
+    examples: EncodedRows
     settings: Training
     score: Callable[[], float]
     distill: Distill | None = None

@@ -88,7 +88,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Answer:
+class DriverAnswer:
     """Output of one call of nvidia-smi (both streams) and its exit status; None if it is not installed."""
 
     status: int | None
@@ -100,7 +100,7 @@ def sm_name(sm: str) -> str:
     return f"sm_{sm.replace('.', '')}"
 
 
-def look(ask: Callable[[Sequence[str]], Answer] | None = None) -> Nvidia:
+def look(ask: Callable[[Sequence[str]], DriverAnswer] | None = None) -> Nvidia:
     """The driver and GPUs of this machine, queried once per process.
 
     `ask` calls nvidia-smi with arguments; by default the installed one.
@@ -108,7 +108,7 @@ def look(ask: Callable[[Sequence[str]], Answer] | None = None) -> Nvidia:
     return _installed() if ask is None else _look(ask)
 
 
-def load(gpu: str, ask: Callable[[Sequence[str]], Answer] | None = None) -> Load:
+def load(gpu: str, ask: Callable[[Sequence[str]], DriverAnswer] | None = None) -> Load:
     """The present load of a GPU; unknown if MIG is on.
 
     Args:
@@ -132,7 +132,7 @@ def _installed() -> Nvidia:
     return _look(call)
 
 
-def call(arguments: Sequence[str]) -> Answer:
+def call(arguments: Sequence[str]) -> DriverAnswer:
     """Call the installed `nvidia-smi`."""
     try:
         done = subprocess.run(
@@ -147,15 +147,15 @@ def call(arguments: Sequence[str]) -> Answer:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Answer(-1, f"it did not answer within {TIMEOUT_SECONDS} s")
+        return DriverAnswer(-1, f"it did not answer within {TIMEOUT_SECONDS} s")
     except FileNotFoundError:
-        return Answer(None, "it is not installed, or not on PATH")
+        return DriverAnswer(None, "it is not installed, or not on PATH")
     except OSError as error:
-        return Answer(None, error.strerror or str(error))
-    return Answer(done.returncode, done.stdout)
+        return DriverAnswer(None, error.strerror or str(error))
+    return DriverAnswer(done.returncode, done.stdout)
 
 
-def _look(ask: Callable[[Sequence[str]], Answer]) -> Nvidia:
+def _look(ask: Callable[[Sequence[str]], DriverAnswer]) -> Nvidia:
     answer, fields = _query(ask)
     if answer.status is None:
         return Nvidia(None, None, (), f"{TOOL} cannot be run: {answer.text}", "install NVIDIA's driver for the GPU")
@@ -170,7 +170,7 @@ def _look(ask: Callable[[Sequence[str]], Answer]) -> Nvidia:
     return Nvidia(driver, found[1] if found else None, tuple(gpus), why, fix)
 
 
-def _query(ask: Callable[[Sequence[str]], Answer]) -> tuple[Answer, list[str]]:
+def _query(ask: Callable[[Sequence[str]], DriverAnswer]) -> tuple[DriverAnswer, list[str]]:
     """The answer to a query for the known ones of `_FIELDS`, and their names."""
     fields = list(_FIELDS)
     while True:
@@ -215,7 +215,7 @@ def _instances(text: str) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def _failure(answer: Answer, found_some: bool) -> tuple[str, str]:
+def _failure(answer: DriverAnswer, found_some: bool) -> tuple[str, str]:
     """Reason and fix of a fault; two empty texts without one."""
     for said, why, fix in _FAILURES:
         # With rows, the missing permission concerns a single value, such as memory.

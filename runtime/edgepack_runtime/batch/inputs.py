@@ -25,7 +25,7 @@ _BOM = b"\xef\xbb\xbf"
 _OPTIONS = (("--column", "texts"), ("--pair-column", "second texts"))
 
 
-class Row(NamedTuple):
+class InputRow(NamedTuple):
     """A row whose first line is `line`, from 1: either an item or an error. It ends at byte `end` of the source."""
 
     line: int
@@ -56,7 +56,7 @@ class Source:
             self._header = self._read_header()
             self._places = [self._header.index(column) for column in columns]
 
-    def rows(self, *, go_on: bool = True) -> Iterator[Row]:
+    def rows(self, *, go_on: bool = True) -> Iterator[InputRow]:
         """The next rows; without `go_on` reading ends after an invalid row."""
         self._lines.to_the_end = go_on
         table = csv.reader(self._lines, strict=True) if self._suffix == ".csv" else None
@@ -68,9 +68,9 @@ class Source:
             except StopIteration:
                 return
             except UsageError as error:
-                yield Row(number, None, error, self._lines.offset)
+                yield InputRow(number, None, error, self._lines.offset)
                 continue
-            yield Row(number, item, None, self._lines.offset)
+            yield InputRow(number, item, None, self._lines.offset)
 
     def _next(self, table: Any, where: str) -> Item:
         if table is not None:

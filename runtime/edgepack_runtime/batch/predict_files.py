@@ -10,7 +10,7 @@ import json
 import sys
 from typing import Any, Iterator, Optional, Sequence, Tuple
 
-from edgepack_runtime.batch.inputs import STDIN, Row, Source, no_text, opened
+from edgepack_runtime.batch.inputs import STDIN, InputRow, Source, no_text, opened
 from edgepack_runtime.batch.outputs import Form, answer_keys
 from edgepack_runtime.batch.resume import Output
 from edgepack_runtime.bundle.model_config import TOKENS
@@ -125,11 +125,11 @@ class _Run:
         if bad:
             log(f"{told}: {self._output.errors_path} tells why")
 
-    def _read(self, source: Source) -> Iterator[Row]:
+    def _read(self, source: Source) -> Iterator[InputRow]:
         with os_errors(f"{self._options.input or STDIN} cannot be read"):
             yield from source.rows()
 
-    def _write(self, row: Row, prediction: Any) -> None:
+    def _write(self, row: InputRow, prediction: Any) -> None:
         error = row.error
         line = ""
         if row.item is not None:

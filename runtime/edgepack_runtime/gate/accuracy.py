@@ -11,7 +11,7 @@ from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate.limits import Floors, Limits
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import intervals, metrics, scoring
-from edgepack_runtime.stats.checks import PER_CLASS, Check, sampled, shown, would_decide
+from edgepack_runtime.stats.checks import PER_CLASS, GateCheck, sampled, shown, would_decide
 from edgepack_runtime.stats.metrics import Answer, Pair, Tally
 from edgepack_runtime.stats.scoring import Counts
 from edgepack_runtime.util.progress import Log
@@ -163,7 +163,7 @@ def repeats(n: int, distinct: int) -> str:
     return "" if distinct >= _MOSTLY_DISTINCT * n else f"distinct texts: {distinct} for {n} rows"
 
 
-def checks(measured: Measured, limits: Limits) -> List[Check]:
+def checks(measured: Measured, limits: Limits) -> List[GateCheck]:
     """The receipt rows of `limits` on accuracy, classes included."""
     found = []
     if limits.accuracy_min is not None:
@@ -187,7 +187,7 @@ def checks(measured: Measured, limits: Limits) -> List[Check]:
     return found + class_checks(tallies, limits.per_class, measured.classes, limits.confidence)
 
 
-def _min_check(measured: Measured, limit: float, confidence: float) -> Check:
+def _min_check(measured: Measured, limit: float, confidence: float) -> GateCheck:
     interval, counts = measured.interval, measured.counts
     verdict = intervals.verdict_at_least(interval, limit)
     notes = [f"{counts.right} of {counted(counts.n, 'row')} right", *_row_notes(measured)]
@@ -208,7 +208,7 @@ def _min_check(measured: Measured, limit: float, confidence: float) -> Check:
 
 def _drop_check(
     gate: str, measured: Measured, reference: Sequence[Answer], name: str, limit_points: float, limits: Limits
-) -> Check:
+) -> GateCheck:
     """Paired drop against the answers `reference` of the model `name`, so only rows count on which the two differ."""
     truths, confidence = [row.answer for row in measured.rows], limits.confidence
     counts = scoring.count(truths, reference, measured.answers)
@@ -289,7 +289,7 @@ def model_classes(config: ModelConfig, floors: Mapping[str, Floors]) -> Sequence
 
 def class_checks(
     tallies: Mapping[str, TallyCounts], floors: Mapping[str, Floors], classes: Sequence[str], confidence: float
-) -> List[Check]:
+) -> List[GateCheck]:
     """One check for each of recall, precision and F1 that has floors.
 
     Args:
@@ -329,7 +329,7 @@ def class_interval(figure: str, share: Share, confidence: float, to_fail: float)
 
 def _class_check(
     figure: str, tallies: Mapping[str, TallyCounts], floors: Floors, classes: Sequence[str], confidence: float
-) -> Check:
+) -> GateCheck:
     asked = {label: floor for label in classes for floor in [floors.of(label)] if floor is not None}
     to_fail = 1 - (1 - confidence) / len(asked)
     results = []

@@ -23,7 +23,7 @@ from edgepack_runtime.gate.limits import P95, LengthBudget, Limits, Percentiles
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor, Split
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import Check, sampled
+from edgepack_runtime.stats.checks import GateCheck, sampled
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
 
@@ -52,7 +52,7 @@ class TimedText(NamedTuple):
     kind: Kind
 
 
-class Window(NamedTuple):
+class TimingWindow(NamedTuple):
     """Timings of texts, the kind of each, and the interference during the window."""
 
     samples: List[Split]
@@ -73,7 +73,7 @@ class Window(NamedTuple):
         return self._asdict()
 
     @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> Window:
+    def from_json(cls, row: Mapping[str, Any]) -> TimingWindow:
         """Restore a window from `as_json`."""
         samples = [Split(*sample) for sample in row["samples"]]
         return cls(samples, [Kind(*kind) for kind in row["kinds"]], Interference(*row["interference"]))
@@ -82,7 +82,7 @@ class Window(NamedTuple):
 class Timing(NamedTuple):
     """Two windows, and the number of processes that were measured until these."""
 
-    windows: List[Window]
+    windows: List[TimingWindow]
     processes: int = 1
 
     @property
@@ -143,7 +143,7 @@ def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progres
         before = interference.read()
         samples = [predictor.timed_predict(text.item)[1] for text in ordered]
         beside = interference.between(before, interference.read())
-        timing.windows.append(Window(samples, [text.kind for text in ordered], beside))
+        timing.windows.append(TimingWindow(samples, [text.kind for text in ordered], beside))
         progress(f"latency: window {number + 1} of {WINDOWS}: {timing.medians_ms[-1]:.3f} ms")
     return timing
 
@@ -245,7 +245,7 @@ def distribution(totals_ms: Sequence[float]) -> Dict[str, float]:
     return {"min_ms": round(ordered[0], 4), **figures, "max_ms": round(ordered[-1], 4)}
 
 
-def checks(timing: Timing, limits: Limits, emulated_why: Optional[str]) -> List[Check]:
+def checks(timing: Timing, limits: Limits, emulated_why: Optional[str]) -> List[GateCheck]:
     """One check per limit on latency."""
     return [_check(timing, asked, emulated_why) for asked in _asked(limits)]
 
@@ -258,13 +258,13 @@ def _asked(limits: Limits) -> List[Asked]:
     return found
 
 
-def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> Check:
+def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> GateCheck:
     totals_ms, lengths = timing.totals_ms(asked), ""
     if asked.budget:
         lengths = f"{asked.budget.above_tokens + 1} to {asked.budget.max_tokens} tokens"
     if not totals_ms:
         detail = f"no golden row has {lengths or 'a text'}: give `data.test` such texts"
-        return Check(asked.gate, intervals.INCONCLUSIVE, None, None, None, asked.limit_ms, "ms", 0, None, detail)
+        return GateCheck(asked.gate, intervals.INCONCLUSIVE, None, None, None, asked.limit_ms, "ms", 0, None, detail)
     interval, verdict, why = _judge(timing, asked)
     detail = "; ".join(filter(None, ["text in to label out, batch 1" + (f", {lengths}" if lengths else ""), why]))
     verdict, detail = refuse_if_emulated(verdict, detail, emulated_why)

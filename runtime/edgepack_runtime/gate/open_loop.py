@@ -19,7 +19,7 @@ from edgepack_runtime.gate.limits import P95, OpenLoop, Percentiles
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import Check, sampled
+from edgepack_runtime.stats.checks import GateCheck, sampled
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item, counted
 
@@ -139,12 +139,12 @@ def render(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def checks(run: OpenLoopRun, asked: OpenLoop) -> List[Check]:
+def checks(run: OpenLoopRun, asked: OpenLoop) -> List[GateCheck]:
     """One check per limit. If the rate is not reached none passes; if other programs interfered none fails."""
     return [_check(run, f"{GATE}.{key}", part, limit_ms) for key, part, limit_ms in asked.limits.asked()]
 
 
-def _check(run: OpenLoopRun, gate: str, fraction: float, limit_ms: float) -> Check:
+def _check(run: OpenLoopRun, gate: str, fraction: float, limit_ms: float) -> GateCheck:
     interval = intervals.percentile_interval(run.latencies_ms, fraction, bench.CONFIDENCE)
     verdict, why = latency.undisturbed(intervals.verdict_at_most(interval, limit_ms), run.interference)
     detail = f"{counted(run.rate_per_s, 'text')} a second on average, busy {run.utilisation:.0%} of the time"

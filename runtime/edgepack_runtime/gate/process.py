@@ -17,13 +17,13 @@ from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.gate import interference
 from edgepack_runtime.gate import latency as gate_latency
 from edgepack_runtime.gate.interference import Interference
-from edgepack_runtime.gate.latency import Timing, Window
+from edgepack_runtime.gate.latency import Timing, TimingWindow
 from edgepack_runtime.gate.limits import parse
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import release_process
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import Check, read_once, sampled
+from edgepack_runtime.stats.checks import GateCheck, read_once, sampled
 from edgepack_runtime.util import texts as wording
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
@@ -79,7 +79,7 @@ def latency(release: Path, threads: int, gates: Mapping[str, Any]) -> Timing:
     """`gate_latency.measure` in a fresh process, for the manifest's `gates`. Raises as `peak_rss_mib`."""
     job = {"kind": "latency", "release": str(release), "threads": threads, "gates": gates}
     windows = _ask(job, timeout_s=_TIMING_TIMEOUT_S)["windows"]
-    return Timing([Window.from_json(window) for window in windows])
+    return Timing([TimingWindow.from_json(window) for window in windows])
 
 
 def cold_starts(release: Path, texts: Sequence[Item], progress: Log) -> List[Interference]:
@@ -103,7 +103,7 @@ def cold_starts(release: Path, texts: Sequence[Item], progress: Log) -> List[Int
     return runs[1:]
 
 
-def memory_check(peaks_mib: Sequence[float], limit_mib: float, n_texts: int, emulated_why: Optional[str]) -> Check:
+def memory_check(peaks_mib: Sequence[float], limit_mib: float, n_texts: int, emulated_why: Optional[str]) -> GateCheck:
     """Check of the result of `peaks_mib`: several peaks by the interval of their median, a single one by its value."""
     gate, texts = "memory.peak_rss_mib", wording.counted(n_texts, "golden text")
     if len(peaks_mib) == 1:
@@ -120,7 +120,7 @@ def memory_check(peaks_mib: Sequence[float], limit_mib: float, n_texts: int, emu
     return found
 
 
-def cold_start_check(runs: Sequence[Interference], limit_ms: float, emulated_why: Optional[str]) -> Check:
+def cold_start_check(runs: Sequence[Interference], limit_ms: float, emulated_why: Optional[str]) -> GateCheck:
     """Check of the median of the runs, with minimum and maximum as its interval."""
     interval = intervals.percentile_interval([run.wall_ms for run in runs], 0.5, bench.CONFIDENCE)
     found = _by_median("cold_start.ms", interval, limit_ms, "ms", len(runs), "median, process start to end")
@@ -130,7 +130,7 @@ def cold_start_check(runs: Sequence[Interference], limit_ms: float, emulated_why
     return found._replace(verdict=verdict, detail=detail)
 
 
-def _by_median(gate: str, interval: intervals.Interval, limit: float, unit: str, n: int, detail: str) -> Check:
+def _by_median(gate: str, interval: intervals.Interval, limit: float, unit: str, n: int, detail: str) -> GateCheck:
     """Check of the median of `n` processes."""
     verdict = intervals.verdict_at_most(interval, limit)
     return sampled(gate, verdict, interval, limit=limit, unit=unit, n=n, confidence=bench.CONFIDENCE, detail=detail)

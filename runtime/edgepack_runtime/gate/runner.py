@@ -25,7 +25,7 @@ from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import locate, receipts
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import NO_GATES, Check, at_least, figure, interval, read_once, shown
+from edgepack_runtime.stats.checks import NO_GATES, GateCheck, at_least, figure, interval, read_once, shown
 from edgepack_runtime.util import texts as wording
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
@@ -193,7 +193,7 @@ def _load_checks(
     long_run: Optional[sustained.SustainedRun],
     limits: Limits,
     emulated_why: Optional[str],
-) -> List[Check]:
+) -> List[GateCheck]:
     asked, found = limits.latency, []
     refused = f"emulated ({emulated_why}): measure on the device itself"
     if asked.open_loop is not None and at_rate is not None:
@@ -208,13 +208,13 @@ def _load_checks(
     return found
 
 
-def _unmeasured(gate: str, limit: float, unit: str, why: str) -> Check:
-    return Check(gate, intervals.INCONCLUSIVE, None, None, None, limit, unit, 0, None, why)
+def _unmeasured(gate: str, limit: float, unit: str, why: str) -> GateCheck:
+    return GateCheck(gate, intervals.INCONCLUSIVE, None, None, None, limit, unit, 0, None, why)
 
 
 def _process_checks(
     release: Path, limits: Limits, threads: int, predictor: Predictor, emulated_why: Optional[str], progress: Log
-) -> List[Check]:
+) -> List[GateCheck]:
     checks = []
     texts = [item.item for item in golden.read_golden(release, predictor.config)]
     if limits.peak_rss_mib is not None:
@@ -226,7 +226,7 @@ def _process_checks(
     return checks
 
 
-def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> List[Check]:
+def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> List[GateCheck]:
     model_bytes = (release / golden.MODEL_FOLDER / MODEL_NAME).stat().st_size
     asked = (
         ("size.model_mib", model_bytes, limits.model_mib, MODEL_NAME),

@@ -14,7 +14,7 @@ from edgepack_runtime.gate.limits import Sustained
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import Check, sampled
+from edgepack_runtime.stats.checks import GateCheck, sampled
 from edgepack_runtime.util.texts import Item
 
 GATE = "latency.sustained.max_slowdown_percent"
@@ -84,7 +84,7 @@ def summary(run: SustainedRun) -> Dict[str, Any]:
     }
 
 
-def check(run: SustainedRun, asked: Sustained) -> Check:
+def check(run: SustainedRun, asked: Sustained) -> GateCheck:
     """Check of the slowdown; its detail names what throttled the device."""
     interval = run.slowdown_percent
     # Interference may slow down either third, so a disturbed run can neither pass nor fail.

@@ -20,7 +20,7 @@ _ALL = 2**53  # tokens: no text has more
 _WHOLE = (Window(0, 0, _ALL),)  # for items of one row
 
 
-class Row(NamedTuple):
+class EncodedRow(NamedTuple):
     """Ids of one row without padding; the first `n_first` are of type 0, the others of type 1."""
 
     ids: List[int]
@@ -35,7 +35,7 @@ class Encoded(NamedTuple):
     """
 
     item: Item
-    rows: Sequence[Row]
+    rows: Sequence[EncodedRow]
     parts: Sequence[Window]
     offsets: Sequence[Tuple[int, int]]
 
@@ -70,14 +70,14 @@ class Encoding:
         """
         return self._encode(items, _ALL if self.in_windows else self._config.max_length)
 
-    def cut(self, items: Sequence[Item]) -> List[Row]:
+    def cut(self, items: Sequence[Item]) -> List[EncodedRow]:
         """One row for each of `items`, truncated to `max_length` tokens for any `long_texts`. Raises as `encode`."""
         return [encoded.rows[0] for encoded in self._encode(items, self._config.max_length)]
 
     def _encode(self, items: Sequence[Item], most: int) -> List[Encoded]:
         if self._config.task == PAIR:
             pairs = zip(*self._tokenizer.encode_pairs(*halves(items), self._config.max_length))
-            return [Encoded(item, (Row(*row),), _WHOLE, ()) for item, row in zip(items, pairs)]
+            return [Encoded(item, (EncodedRow(*row),), _WHOLE, ()) for item, row in zip(items, pairs)]
         texts = singles(items)
         if self._config.task == TOKENS:
             rows, offsets = self._tokenizer.encode_with_offsets(texts, most)
@@ -87,12 +87,12 @@ class Encoding:
     def _in_rows(self, text: str, ids: List[int], offsets: Sequence[Tuple[int, int]]) -> Encoded:
         length, n = self._config.max_length - _SPECIAL, len(ids) - _SPECIAL
         if n <= length:
-            return Encoded(text, (Row(ids, len(ids)),), _WHOLE, offsets)
+            return Encoded(text, (EncodedRow(ids, len(ids)),), _WHOLE, offsets)
         parts = windows(n, length)
         rows = [[ids[0], *ids[part.start + 1 : part.start + 1 + length], ids[-1]] for part in parts]
-        return Encoded(text, [Row(row, len(row)) for row in rows], parts, offsets)
+        return Encoded(text, [EncodedRow(row, len(row)) for row in rows], parts, offsets)
 
-    def arrays(self, rows: Sequence[Row]) -> Tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def arrays(self, rows: Sequence[EncodedRow]) -> Tuple[NDArray[np.int64], NDArray[np.int64]]:
         """input_ids and token_type_ids of `rows` as one batch, both int64 (B, T), padded to the longest."""
         ids = self._tokenizer.padded([row.ids for row in rows])
         types = np.zeros(ids.shape, dtype=np.int64)

@@ -18,7 +18,7 @@ from edgepack_runtime.device.tuning import MAX_THREADS, Tuning
 from edgepack_runtime.engine import open_engine
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.inference import windows
-from edgepack_runtime.inference.encoding import Encoded, Encoding, Row
+from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding
 from edgepack_runtime.inference.predictions import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 from edgepack_runtime.install import locate
@@ -178,14 +178,14 @@ class Predictor:
             streaming,
         )  # slow to import
 
-        settings = streaming.Settings(
+        settings = streaming.StreamSettings(
             workers=workers or self.workers,
             batch_tokens=batch_tokens or streaming.BATCH_TOKENS,
             block_items=block_items or streaming.BLOCK_ITEMS,
             alone=self.config.run_alone,
             alike=not self.config.hides_padding,
         )
-        return streaming.in_order(items, streaming.Model(self._encoding, self._run_rows), settings)
+        return streaming.in_order(items, streaming.StreamModel(self._encoding, self._run_rows), settings)
 
     @property
     def workers(self) -> int:
@@ -244,7 +244,7 @@ class Predictor:
         found = iter([logits for start in starts for logits in self._run_rows(rows[start : start + _ROWS])])
         return [list(itertools.islice(found, len(item.rows))) for item in encoded]
 
-    def _run_rows(self, rows: Sequence[Row]) -> List[NDArray[np.float32]]:
+    def _run_rows(self, rows: Sequence[EncodedRow]) -> List[NDArray[np.float32]]:
         """Logits of each row; logits of padding are undefined."""
         return list(self._run(*self._encoding.arrays(rows)))
 

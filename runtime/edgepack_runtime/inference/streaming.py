@@ -27,7 +27,7 @@ from typing import (
     Union,
 )
 
-from edgepack_runtime.inference.encoding import Encoded, Encoding, Row
+from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding
 from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.util.texts import Item
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 _Place = Tuple[int, int]  # item of a block, row of that item
 
 
-class Settings(NamedTuple):
+class StreamSettings(NamedTuple):
     """How a stream is run: threads, tokens of a batch with its padding, items of a block.
 
     `alone`: every row by itself. `alike`: only rows of one length in a batch.
@@ -55,11 +55,11 @@ class Settings(NamedTuple):
     alike: bool = False
 
 
-class Model(NamedTuple):
+class StreamModel(NamedTuple):
     """What a stream needs of a model; both may be called from several threads. `run` gives logits for each row."""
 
     encoding: Encoding
-    run: Callable[[Sequence[Row]], Sequence[Any]]
+    run: Callable[[Sequence[EncodedRow]], Sequence[Any]]
 
 
 class _Failed(NamedTuple):
@@ -69,7 +69,7 @@ class _Failed(NamedTuple):
 
 
 def in_order(
-    given: Iterable[Tuple[T, Optional[Item]]], model: Model, settings: Settings
+    given: Iterable[Tuple[T, Optional[Item]]], model: StreamModel, settings: StreamSettings
 ) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
     """Answers for `given` in its order, each with what its item came with; an item of None gets None.
 
@@ -103,7 +103,7 @@ class _Block(Generic[T]):
         self.items: List[Optional[Item]] = []
         self.error: Optional[Exception] = None
 
-    def start(self, pool: Executor, stop: threading.Event, model: Model) -> None:
+    def start(self, pool: Executor, stop: threading.Event, model: StreamModel) -> None:
         """Have the items cut into tokens."""
         self._pool, self._stop, self._model = pool, stop, model
         places = [place for place, item in enumerate(self.items) if item is not None]
@@ -113,7 +113,7 @@ class _Block(Generic[T]):
         chunks = (places[start : start + _ENCODED_AT_ONCE] for start in range(0, len(places), _ENCODED_AT_ONCE))
         self._jobs: List[Future[None]] = [pool.submit(self._encode, chunk) for chunk in chunks]
 
-    def run(self, settings: Settings) -> None:
+    def run(self, settings: StreamSettings) -> None:
         """Have the rows run, as soon as all are known."""
         self._wait()
         sizes = []
@@ -185,7 +185,7 @@ class _Block(Generic[T]):
 _TAKING = threading.Lock()
 
 
-def batches(sizes: Sequence[Tuple[int, _Place]], settings: Settings) -> List[List[_Place]]:
+def batches(sizes: Sequence[Tuple[int, _Place]], settings: StreamSettings) -> List[List[_Place]]:
     """Rows, given by (tokens, place), cut into batches, the longest first: short ones fill the end evenly."""
     found: List[List[_Place]] = []
     widest = 0

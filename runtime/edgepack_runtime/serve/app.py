@@ -33,7 +33,7 @@ from edgepack_runtime.serve.settings import Settings, from_environment
 _READ = ["GET"]  # starlette adds HEAD
 
 
-class Model(NamedTuple):
+class LoadedModel(NamedTuple):
     """A loaded model and its properties."""
 
     predictor: Predictor
@@ -51,7 +51,7 @@ def create() -> Middleware:
     return application(settings, logs.configure(settings.log_level))
 
 
-def load(settings: Settings) -> Model:
+def load(settings: Settings) -> LoadedModel:
     """Load the model of `settings`.
 
     Raises:
@@ -60,10 +60,10 @@ def load(settings: Settings) -> Model:
     found = locate.locate_own_release() if settings.model is None else locate.locate(settings.model)
     name, version = model_info.name_and_version(found)
     predictor = Predictor(found.model, threads=settings.threads, long_texts=settings.long)
-    return Model(predictor, model_info.from_predictor(predictor, name, version))
+    return LoadedModel(predictor, model_info.from_predictor(predictor, name, version))
 
 
-def application(settings: Settings, logger: logging.Logger, model: Optional[Model] = None) -> Middleware:
+def application(settings: Settings, logger: logging.Logger, model: Optional[LoadedModel] = None) -> Middleware:
     """The ASGI application; at startup it loads the model of `settings`, unless `model` is given."""
     metrics = Metrics()
     routes = Routes(metrics)

@@ -191,7 +191,7 @@ def _answers(path: Path) -> bool:
     return True
 
 
-def _loaded(settings: Settings) -> application.Model:
+def _loaded(settings: Settings) -> application.LoadedModel:
     """Load the model; meanwhile SIGTERM ends the process with its exit code. Raises as `application.load`."""
     stopped = False
 

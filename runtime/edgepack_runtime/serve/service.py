@@ -18,7 +18,7 @@ from edgepack_runtime.serve.settings import Settings
 from edgepack_runtime.util.texts import Item
 
 
-class Timing(NamedTuple):
+class RequestTiming(NamedTuple):
     """Time of one request in the queue and in its batches, and the size of the largest batch.
 
     The times of a batch are those of the whole batch, which may include texts of other requests.
@@ -117,11 +117,11 @@ class Service:
         return self._drained
 
 
-def timing(found: Sequence[Answered]) -> Timing:
+def timing(found: Sequence[Answered]) -> RequestTiming:
     """Timing of a request, from the answers to its texts."""
     batches: Dict[int, Batch] = {id(one.batch): one.batch for one in found}
     splits = [batch.split for batch in batches.values()]
-    return Timing(
+    return RequestTiming(
         queue_ms=max(one.queue_ms for one in found),
         tokenize_ms=sum(split.tokenize_ms for split in splits),
         run_ms=sum(split.run_ms for split in splits),

@@ -13,7 +13,7 @@ _SIGNS = {"percent": " %", "fraction": " %"}  # other units are printed by their
 _DECIMALS = 4
 
 
-class Check(NamedTuple):
+class GateCheck(NamedTuple):
     """One row of the receipt. `low`, `high` and `confidence` are null for a value read once (a size).
 
     `high` alone is null if the samples are too few to bound the value from above. `detail` holds what was measured
@@ -38,10 +38,10 @@ class Check(NamedTuple):
 
 def sampled(
     gate: str, verdict: str, interval: Interval, *, limit: float, unit: str, n: int, confidence: float, detail: str
-) -> Check:
+) -> GateCheck:
     """Check of a value that is estimated from `n` samples."""
     value, low, high = (round(number, 6) if math.isfinite(number) else None for number in interval)
-    return Check(gate, verdict, value, low, high, limit, unit, n, confidence, detail)
+    return GateCheck(gate, verdict, value, low, high, limit, unit, n, confidence, detail)
 
 
 def figure(value: Optional[float], unit: str = "") -> str:
@@ -92,7 +92,7 @@ def would_decide(n: Optional[int], of_what: str) -> str:
     return f"about {n} {of_what} would decide"
 
 
-def read_once(gate: str, value: float, *, limit: float, unit: str, detail: str) -> Check:
+def read_once(gate: str, value: float, *, limit: float, unit: str, detail: str) -> GateCheck:
     """Check of a value that is read once, without an interval, and may be at most `limit`."""
     verdict = FAIL if value > limit else PASS
-    return Check(gate, verdict, round(value, 6), None, None, limit, unit, 1, None, detail)
+    return GateCheck(gate, verdict, round(value, 6), None, None, limit, unit, 1, None, detail)

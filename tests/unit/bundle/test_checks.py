@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.artifacts import Check
+from edgepack.artifacts import ContentCheck
 from edgepack.bundle import checks
 from edgepack.bundle.binaries import elf
 from edgepack.bundle.checks import Carried, Needs
@@ -51,13 +51,13 @@ def test_what_was_found_and_what_the_target_has(
     needs = check(files, jetson)
     assert (needs.glibc, needs.libraries, needs.binaries) == ("2.28", ("libcudart.so.12",), 3)
     assert needs.checks.passed == (
-        Check("wheels", "1"),
-        Check("licences", "1"),
-        Check("modules", "2"),
-        Check("ELF", "3"),
-        Check("glibc", "2.28", "<= 2.35"),
-        Check("libstdc++", "3.4.22", "<= 3.4.30"),
-        Check("GPU code", "machine code for sm_87, no PTX", "for sm_87", "fakelib 1.0"),
+        ContentCheck("wheels", "1"),
+        ContentCheck("licences", "1"),
+        ContentCheck("modules", "2"),
+        ContentCheck("ELF", "3"),
+        ContentCheck("glibc", "2.28", "<= 2.35"),
+        ContentCheck("libstdc++", "3.4.22", "<= 3.4.30"),
+        ContentCheck("GPU code", "machine code for sm_87, no PTX", "for sm_87", "fakelib 1.0"),
     )
     assert needs.checks.notes == ()
 
@@ -68,7 +68,7 @@ def test_what_is_not_wrong_is_told(check: Callable[..., Needs], make_elf: MakeEl
     assert {"/opt/lib", "stack", "libgomp.so.1"} == {
         word for word in ("/opt/lib", "stack", "libgomp.so.1") if any(word in line for line in needs.checks.notes)
     }
-    assert needs.checks.passed[-1] == Check("libstdc++", "none")
+    assert needs.checks.passed[-1] == ContentCheck("libstdc++", "none")
 
 
 def test_another_machine_or_word_size_is_refused(tmp_path: Path, make_elf: MakeElf, profile: Profile) -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from edgepack import cli
 from edgepack.training import doctor as examination
-from edgepack.training.devices import Build, Card
+from edgepack.training.devices import Card, PaddleBuild
 from edgepack.training.doctor import Problem, Report
 from edgepack.training.environment import Setting
 from edgepack.util.hardware import Cores, Machine, Memory
@@ -25,7 +25,7 @@ DOUBTS = (
 )
 MADE = Report(
     packages=STACK,
-    paddle=Build(
+    paddle=PaddleBuild(
         "3.3.1",
         "12.6",
         "9.5.1",

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from edgepack.artifacts import BundleArtifact, Check, Checks
+from edgepack.artifacts import BundleArtifact, Checks, ContentCheck
 from edgepack.console.console import Console
 from edgepack.results import Build
 
@@ -25,7 +25,7 @@ def test_each_bundle_has_a_row_and_what_takes_room_stands_below(bundle: BundleAr
     jetson = replace(
         bundle,
         target="jetpack6",
-        checks=Checks((Check("glibc", "2.34", "<= 2.35"), Check("opset", "17", "<= 23"))),
+        checks=Checks((ContentCheck("glibc", "2.34", "<= 2.35"), ContentCheck("opset", "17", "<= 23"))),
     )
     assert shown(bundle, jetson) == [
         "checked for       ELF  glibc         opset",

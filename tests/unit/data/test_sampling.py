@@ -7,17 +7,17 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.data.sampling import Draw
+from edgepack.data.sampling import Sampler
 
 
 def drawn(size: int, rows: int, seed: str) -> list[int]:
-    draw = Draw(size, rows, seed)
+    draw = Sampler(size, rows, seed)
     return [row for row in range(rows) if draw()]
 
 
 @given(st.integers(0, 60), st.integers(0, 50), st.text(max_size=5))
 def test_a_sample_has_the_size_that_was_asked_for(size: int, rows: int, seed: str) -> None:
-    assert len(drawn(size, rows, seed)) == min(size, rows) == Draw(size, rows, seed).size
+    assert len(drawn(size, rows, seed)) == min(size, rows) == Sampler(size, rows, seed).size
 
 
 def test_the_seed_decides_alone() -> None:
@@ -31,5 +31,5 @@ def test_every_row_is_drawn_as_often() -> None:
 
 
 def test_nothing_is_drawn_beyond_the_rows() -> None:
-    draw = Draw(2, 2, "x")
+    draw = Sampler(2, 2, "x")
     assert [draw() for _ in range(4)] == [True, True, False, False]

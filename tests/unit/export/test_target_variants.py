@@ -28,7 +28,7 @@ from edgepack.artifacts import (
 )
 from edgepack.export import target_variants
 from edgepack.export.model_folder import ModelWriter
-from edgepack.export.target_variants import Source, Variant
+from edgepack.export.target_variants import Variant, VariantSource
 from edgepack.onnx_graph.graph_writer import compose
 from edgepack.onnx_graph.quantize import with_ranges
 from edgepack.progress import SILENT
@@ -109,16 +109,16 @@ def writer(tmp_path: Path) -> ModelWriter:
 
 
 @pytest.fixture
-def source(tmp_path: Path, writer: ModelWriter) -> Source:
+def source(tmp_path: Path, writer: ModelWriter) -> VariantSource:
     encoder = random_encoder()
     ranged = with_ranges(encoder, scales_of(encoder), embeddings=True)
     graph = compose(encoder, writer.layout)
     writer.write(tmp_path / "onnx-float", graph, "float32")
     made = Int8Choice((Tried("ptq", 0.0, 0.0),), "ptq", (), (), 0.0, 0.5, 12)
-    return Source(writer, tmp_path / "onnx-float", graph, encoder, ranged, made, "int8")
+    return VariantSource(writer, tmp_path / "onnx-float", graph, encoder, ranged, made, "int8")
 
 
-def made_of(variant: Variant, source: Source, section: Quantize = PTQ) -> Variation | None:
+def made_of(variant: Variant, source: VariantSource, section: Quantize = PTQ) -> Variation | None:
     out, rows = source.float_folder.parent, source.writer.data.read("dev")
     float_logits = evaluation.logits(evaluation.opened(source.float_folder), rows)
     return target_variants.make(variant, ("t",), source, section, rows, float_logits, out, SILENT)
@@ -137,7 +137,7 @@ def stored(folder: Path) -> set[int]:
 ANYTHING = Quantize(max_drop_points=None)
 
 
-def test_for_cuda_it_is_float16(source: Source) -> None:
+def test_for_cuda_it_is_float16(source: VariantSource) -> None:
     found = made_of(variant(target(gpu=True)), source, ANYTHING)
     assert found is not None
     folder = source.float_folder.parent / found.model.folder
@@ -152,7 +152,7 @@ def test_for_cuda_it_is_float16(source: Source) -> None:
     assert "scored on this machine's CPU" in found.model.ledger.note
 
 
-def test_without_vnni_weights_have_seven_bits(source: Source) -> None:
+def test_without_vnni_weights_have_seven_bits(source: VariantSource) -> None:
     found = made_of(variant(target(isa=())), source, ANYTHING)
     assert found is not None
     model = onnx.load(str(source.float_folder.parent / found.model.folder / "model.onnx"))
@@ -162,17 +162,17 @@ def test_without_vnni_weights_have_seven_bits(source: Source) -> None:
     assert "weights of 7 bits" in found.reason
 
 
-def test_where_float_ships_there_is_nothing_to_reduce(source: Source) -> None:
+def test_where_float_ships_there_is_nothing_to_reduce(source: VariantSource) -> None:
     assert made_of(variant(target(isa=())), replace(source, shipped="float32")) is None
 
 
-def test_what_cannot_be_quantized_or_understood_is_float32(source: Source) -> None:
+def test_what_cannot_be_quantized_or_understood_is_float32(source: VariantSource) -> None:
     unquantized = made_of(variant(target(isa=())), replace(source, made=None, ranged=None))
     assert unquantized is not None
     assert unquantized.model.precision == "float32"
 
 
-def test_a_graph_that_was_not_understood_goes_as_it_is(source: Source) -> None:
+def test_a_graph_that_was_not_understood_goes_as_it_is(source: VariantSource) -> None:
     found = made_of(variant(target(gpu=True)), replace(source, encoder=None, ranged=None, made=None))
     assert found is not None
     folder = source.float_folder.parent / found.model.folder

@@ -19,7 +19,7 @@ from tests.unit.far import GATE, Far, Heard, far, far_bundle
 from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack.gating import address, fleet, local, receipts, remote, runner
 from edgepack.gating import results as gates
-from edgepack.gating.results import Result
+from edgepack.gating.results import GateResult
 from edgepack.gating.rows import GoldenRowsOption
 from edgepack.gating.runner import GateRequest
 from edgepack.gating.ssh import Connection
@@ -38,8 +38,8 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def ask(far: Far, tmp_path: Path) -> Callable[..., list[Result]]:
-    def run(files: list[Path], *targets: str, progress: Heard | None = None, **more: Any) -> list[Result]:
+def ask(far: Far, tmp_path: Path) -> Callable[..., list[GateResult]]:
+    def run(files: list[Path], *targets: str, progress: Heard | None = None, **more: Any) -> list[GateResult]:
         more = {"receipts": tmp_path / "receipts", "remote_python": far.python, **more}
         asked = GateRequest(tuple(files), tuple(map(address.parse, targets)), **more)
         return runner.run(asked, (progress or Heard()).line)
@@ -47,7 +47,7 @@ def ask(far: Far, tmp_path: Path) -> Callable[..., list[Result]]:
     return run
 
 
-Ask = Callable[..., "list[Result]"]
+Ask = Callable[..., "list[GateResult]"]
 
 
 def test_an_unreachable_target_does_not_stop_the_others(ask: Ask, bundles: dict[str, Path], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from edgepack.artifacts import ModelArtifact
 from edgepack.pipeline.calls import Results, StageCall, StageCalls, Work
-from edgepack.pipeline.workspace import Result, Workspace
+from edgepack.pipeline.workspace import StageResult, Workspace
 from edgepack.progress import SILENT
 from edgepack.recipe.loader import load_recipe
 from edgepack.targets.context import BuildContext
@@ -46,7 +46,7 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-Note = Callable[[StageCall[Any], Result[Any]], Result[Any]]
+Note = Callable[[StageCall[Any], StageResult[Any]], StageResult[Any]]
 
 
 def keys(folder: Path, *settings: str, note: Note = lambda call, result: result) -> dict[str, str]:
@@ -65,7 +65,7 @@ def keys(folder: Path, *settings: str, note: Note = lambda call, result: result)
         for name in calls.candidates_of(call) or ("",):
             found[f"{call.stage} {name}".rstrip()] = work.key.digest
         named: Any = SimpleNamespace(max_length=64, labels=("0", "1"), train_seconds=1.0)
-        result: Result[Any] = Result(named, work.key.digest, {"model_state.pdparams": work.key.digest})
+        result: StageResult[Any] = StageResult(named, work.key.digest, {"model_state.pdparams": work.key.digest})
         if call is calls.data:
             result = workspace.build(work.key, functools.partial(run, work))
         results[call] = note(call, result)
@@ -103,12 +103,12 @@ def test_the_same_rows_in_another_file_are_read_anew_and_train_nothing(project: 
 def test_what_a_clock_said_of_a_training_decides_nothing_after_it(project: Path) -> None:
     clock = itertools.count()
 
-    def clocked(call: StageCall[Any], result: Result[Any]) -> Result[Any]:
+    def clocked(call: StageCall[Any], result: StageResult[Any]) -> StageResult[Any]:
         """As trained again: the files of the model are the same, and what `artifact.json` has is not."""
         if not issubclass(call.kind, ModelArtifact):
             return result
         now = str(next(clock))
-        return Result(result.artifact, now, {**result.files, "artifact.json": now})
+        return StageResult(result.artifact, now, {**result.files, "artifact.json": now})
 
     assert changed(keys(project, note=clocked), keys(project, note=clocked)) == []
 

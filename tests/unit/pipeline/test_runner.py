@@ -312,9 +312,9 @@ def train(tmp_path: Path, built: Build, monkeypatch: pytest.MonkeyPatch) -> Trai
     monkeypatch.setattr(environment, "start", lambda: None)
 
     def run(devices: dict[str, str], *cards: Card, until: Any = "student", width: float = 1.0) -> list[str]:
-        def look() -> gpus.Build:
+        def look() -> gpus.PaddleBuild:
             assert any(device.startswith("gpu") for device in devices.values()), "Paddle is imported for nothing"
-            return gpus.Build("3.3.1", "12.6", None, (), cards)
+            return gpus.PaddleBuild("3.3.1", "12.6", None, (), cards)
 
         monkeypatch.setattr(gpus, "look", look)
         trained.clear()
@@ -871,7 +871,7 @@ def test_every_candidate_is_looked_at_before_the_teacher_is_trained(
     assert probed == [2, 3]
     gpu = [f"search={{over: {over.replace('[cpu]', '[cpu, gpu]')}}}", "teacher.epochs=1"]
     found = load_recipe(tmp_path / "r.yaml", TARGETS, gpu)
-    monkeypatch.setattr(gpus, "look", lambda: gpus.Build("3.3.1", None, None, (), ()))
+    monkeypatch.setattr(gpus, "look", lambda: gpus.PaddleBuild("3.3.1", None, None, (), ()))
     with pytest.raises(EnvironmentUnfitError, match=r"student\.device: gpu was asked for"):
         runner.build(found, Workspace(tmp_path / "w"), Console(quiet=True), BuildOptions("student"))
 

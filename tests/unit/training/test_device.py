@@ -8,13 +8,13 @@ import pytest
 
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.training import devices, environment
-from edgepack.training.devices import Build, Card
+from edgepack.training.devices import Card, PaddleBuild
 from edgepack.util.nvidia import Gpu, Nvidia
 
 H200 = Card(0, "NVIDIA H200", "9.0", 143771)
 T4 = Card(1, "NVIDIA T4", "7.5", 15109)
-WITH_CUDA = Build("3.3.1", "12.6", "9.5.1", (80, 90), (H200,))
-WITHOUT_CUDA = Build("3.3.1", None, None, ())
+WITH_CUDA = PaddleBuild("3.3.1", "12.6", "9.5.1", (80, 90), (H200,))
+WITHOUT_CUDA = PaddleBuild("3.3.1", None, None, ())
 DRIVER = Nvidia("580.159.03", "13.0", (Gpu(0, "NVIDIA H200", "9.0", 143771),))
 OLD_DRIVER = replace(DRIVER, driver="470.223.02", cuda="11.4")
 NO_DRIVER = Nvidia(None, None, (), "nvidia-smi cannot be run: it is not installed", "install NVIDIA's driver")
@@ -104,7 +104,7 @@ UNUSABLE = {
 
 @pytest.mark.parametrize(("build", "driver", "variables", "why", "fix"), UNUSABLE.values(), ids=UNUSABLE)
 def test_what_keeps_a_gpu_from_being_used_is_told(
-    build: Build, driver: Nvidia, variables: dict[str, str], why: str, fix: str
+    build: PaddleBuild, driver: Nvidia, variables: dict[str, str], why: str, fix: str
 ) -> None:
     for wanted in ("gpu", "gpu:0"):
         with pytest.raises(EnvironmentUnfitError) as caught:

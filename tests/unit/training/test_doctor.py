@@ -11,7 +11,7 @@ import pytest
 
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.training import devices, doctor, environment
-from edgepack.training.devices import Build, Card
+from edgepack.training.devices import Card, PaddleBuild
 from edgepack.training.doctor import Report
 from edgepack.util import hardware, nvidia
 from edgepack.util.hardware import Cores, Machine, Memory
@@ -21,8 +21,8 @@ STACK = {"paddlepaddle": "3.3.1", "paddlenlp": "3.0.0b4", "paddleslim": "2.6.0",
 HERE = Machine("AMD EPYC 7B13", Cores(8, 4, 2.0), Memory(2**34, 2**33, 2**32))
 NO_DRIVER = Nvidia(None, None, (), "nvidia-smi cannot be run: it is not installed", "install NVIDIA's driver")
 DRIVER = Nvidia("580.159.03", "13.0", (Gpu(0, "NVIDIA H200", "9.0", 143771),))
-WITHOUT_CUDA = Build("3.3.1", None, None, ())
-WITH_CUDA = Build("3.3.1", "12.6", "9.5.1", (80, 90), (Card(0, "NVIDIA H200", "9.0", 143771),))
+WITHOUT_CUDA = PaddleBuild("3.3.1", None, None, ())
+WITH_CUDA = PaddleBuild("3.3.1", "12.6", "9.5.1", (80, 90), (Card(0, "NVIDIA H200", "9.0", 143771),))
 Examine = Callable[..., Report]
 
 
@@ -37,7 +37,7 @@ def examine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Examine:
     monkeypatch.setenv(environment.THREADS_VARIABLE, "2")
 
     def run(
-        build: Build = WITHOUT_CUDA, driver: Nvidia = NO_DRIVER, packages: dict[str, str | None] | None = None
+        build: PaddleBuild = WITHOUT_CUDA, driver: Nvidia = NO_DRIVER, packages: dict[str, str | None] | None = None
     ) -> Report:
         monkeypatch.setattr(devices, "look", lambda: build)
         monkeypatch.setattr(nvidia, "look", lambda: driver)
@@ -107,7 +107,7 @@ def test_two_builds_of_paddle_are_a_warning(examine: Examine, monkeypatch: pytes
     ],
 )
 def test_gpus_that_cannot_be_used_are_warnings(
-    examine: Examine, build: Build, driver: Nvidia, what: str, why: str
+    examine: Examine, build: PaddleBuild, driver: Nvidia, what: str, why: str
 ) -> None:
     report = examine(build, driver)
     assert report.can_train

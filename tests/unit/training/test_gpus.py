@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from edgepack.training import devices
-from edgepack.training.devices import Build, Card
+from edgepack.training.devices import Card, PaddleBuild
 
-BUILD = Build("3.3.1", "12.6", "9.5.1", (80, 86, 90))
+BUILD = PaddleBuild("3.3.1", "12.6", "9.5.1", (80, 86, 90))
 CARD = Card(0, "NVIDIA H200", "9.0", 143771)
 NO_KERNEL = """\
 --------------------------------------
@@ -33,12 +33,12 @@ Error Message Summary:
     ("said", "build"),
     [
         (("3.3.1", "12.6", "9.5.1", [90, 80, 86]), BUILD),
-        (("3.3.1", "False", "False", []), Build("3.3.1", None, None, ())),
-        (("2.6.2", False, False, None), Build("2.6.2", None, None, ())),
-        (("3.3.1", "None", "0", [120]), Build("3.3.1", None, None, (120,))),
+        (("3.3.1", "False", "False", []), PaddleBuild("3.3.1", None, None, ())),
+        (("2.6.2", False, False, None), PaddleBuild("2.6.2", None, None, ())),
+        (("3.3.1", "None", "0", [120]), PaddleBuild("3.3.1", None, None, (120,))),
     ],
 )
-def test_a_build_is_described(said: tuple[str, object, object, list[int] | None], build: Build) -> None:
+def test_a_build_is_described(said: tuple[str, object, object, list[int] | None], build: PaddleBuild) -> None:
     version, cuda, cudnn, archs = said
     module = SimpleNamespace(full_version=version, cuda=lambda: cuda, cudnn=lambda: cudnn)
     if archs is not None:  # Paddle 2.6 has no such function
@@ -50,11 +50,11 @@ def test_a_build_is_described(said: tuple[str, object, object, list[int] | None]
     ("build", "words"),
     [
         (BUILD, "Paddle 3.3.1 for CUDA 12.6 and cuDNN 9.5.1, kernels for sm_80, sm_86, sm_90"),
-        (Build("2.6.2", "11.8", None, ()), "Paddle 2.6.2 for CUDA 11.8"),
-        (Build("3.3.1", None, None, ()), "Paddle 3.3.1, built without CUDA"),
+        (PaddleBuild("2.6.2", "11.8", None, ()), "Paddle 2.6.2 for CUDA 11.8"),
+        (PaddleBuild("3.3.1", None, None, ()), "Paddle 3.3.1, built without CUDA"),
     ],
 )
-def test_a_build_in_words(build: Build, words: str) -> None:
+def test_a_build_in_words(build: PaddleBuild, words: str) -> None:
     assert build.about == words
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from edgepack.training.usage import GpuLoad, driver_name, load_query
 from edgepack.util import nvidia
-from edgepack.util.nvidia import Answer, Gpu, Load, Nvidia
+from edgepack.util.nvidia import DriverAnswer, Gpu, Load, Nvidia
 
 ALIKE = Nvidia("580", "13.0", tuple(Gpu(index, "NVIDIA H200", "9.0", 1) for index in range(4)))
 UNLIKE = Nvidia("590", "13.1", (Gpu(0, "GT 1030", "6.1", 1), Gpu(1, "RTX PRO 6000", "12.0", 1)))
@@ -148,9 +148,9 @@ def test_one_question_reaches_the_driver(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_the_driver_says_is_read(status: int | None, text: str, load: Load) -> None:
     calls: list[str] = []
 
-    def ask(arguments: Sequence[str]) -> Answer:
+    def ask(arguments: Sequence[str]) -> DriverAnswer:
         calls.append(" ".join(arguments))
-        return Answer(status, text)
+        return DriverAnswer(status, text)
 
     assert nvidia.load("1", ask) == load
     assert calls == ["--id=1 --query-gpu=utilization.gpu --format=csv,noheader,nounits"]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack.util import nvidia
-from edgepack.util.nvidia import Answer, Gpu, Nvidia
+from edgepack.util.nvidia import DriverAnswer, Gpu, Nvidia
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "nvidia"
-Ask = Callable[[Sequence[str]], Answer]
+Ask = Callable[[Sequence[str]], DriverAnswer]
 
 FOUND = {
     "h200-580": Nvidia("580.159.03", "13.0", (Gpu(0, "NVIDIA H200", "9.0", 143771),)),
@@ -63,7 +63,7 @@ def recorded(name: str) -> Ask:
     for part in (GOLDEN / f"{name}.txt").read_text(encoding="utf-8").removeprefix("$ ").split("\n$ "):
         head, _, text = part.partition("\n")
         call, _, status = head.rpartition(" -> ")
-        answers[call] = Answer(int(status), text)
+        answers[call] = DriverAnswer(int(status), text)
     return lambda arguments: answers[" ".join(["nvidia-smi", *arguments])]
 
 
@@ -110,8 +110,8 @@ def test_the_installed_tool_is_called(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert sorted(answer.text.splitlines()) == ["C -L", "trouble"]
     tool.chmod(0o644)
     assert nvidia.call(["-L"]) in (
-        Answer(None, "Permission denied"),
-        Answer(None, "it is not installed, or not on PATH"),
+        DriverAnswer(None, "Permission denied"),
+        DriverAnswer(None, "it is not installed, or not on PATH"),
     )
 
 
@@ -127,7 +127,7 @@ def test_a_driver_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @given(st.text(), st.integers(-1, 255))
 def test_whatever_it_prints_is_read_or_told(text: str, status: int) -> None:
-    found = nvidia.look(lambda arguments: Answer(status, text))
+    found = nvidia.look(lambda arguments: DriverAnswer(status, text))
     assert bool(found.gpus) or (found.why and found.fix)
 
 
@@ -140,7 +140,7 @@ def test_whatever_it_prints_is_read_or_told(text: str, status: int) -> None:
     st.integers(0, 1),
 )
 def test_odd_values_are_none_and_no_error(values: list[str], status: int) -> None:
-    for gpu in nvidia.look(lambda arguments: Answer(status, ", ".join(values))).gpus:
+    for gpu in nvidia.look(lambda arguments: DriverAnswer(status, ", ".join(values))).gpus:
         assert gpu.name
         assert gpu.memory_mib is None or gpu.memory_mib >= 0
 

@@ -15,7 +15,7 @@ from edgepack.data.detect import (
     TOKEN_NAMES,
     are_measurements,
 )
-from edgepack.data.draft.profile import MAX_VALUES, Column, Profile
+from edgepack.data.draft.profile import MAX_VALUES, Column, FileProfile
 from edgepack.data.text_digests import visible
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
@@ -28,7 +28,7 @@ _LABEL_SEPARATORS: Final = ("|", ";", ",")
 _RECURRENCE: Final = 1.5  # mean repetitions of a label between separators
 
 
-def choose_columns(found: Profile) -> Columns:
+def choose_columns(found: FileProfile) -> Columns:
     """The columns of texts and labels, by known names, else by their cells.
 
     Raises:
@@ -79,7 +79,7 @@ def measurements(column: str, values: Collection[str]) -> tuple[str, str]:
     return reason, "put them into bins (`low`, `high`) and name that column `label`, or another that holds labels"
 
 
-def _tokens(found: Profile) -> Columns | None:
+def _tokens(found: FileProfile) -> Columns | None:
     """The columns of spans, or of tokens and tags; None if there are neither."""
     if found.form.tagged:
         return Columns(spans="spans")
@@ -103,13 +103,13 @@ def _tokens(found: Profile) -> Columns | None:
     return None
 
 
-def _lists_of_labels(found: Profile) -> Column | None:
+def _lists_of_labels(found: FileProfile) -> Column | None:
     lists = [column for column in found.columns if column.of_words and 1 < len(column.values) <= MAX_VALUES]
     by_name = [column for column in lists if column.name.lower() in (*LABEL_NAMES, *TAG_NAMES)]
     return next(iter(by_name or lists), None)
 
 
-def _label(found: Profile) -> Column | None:
+def _label(found: FileProfile) -> Column | None:
     by_name = found.column(LABEL_NAMES)
     if (
         by_name is not None
@@ -127,7 +127,7 @@ def _label(found: Profile) -> Column | None:
     return min(likely, key=lambda column: len(column.values), default=None)
 
 
-def _text(found: Profile, label: Column | None) -> Column | None:
+def _text(found: FileProfile, label: Column | None) -> Column | None:
     others = [
         column for column in found.columns if column is not label and column.name and column.filled and not column.lists
     ]
@@ -135,7 +135,7 @@ def _text(found: Profile, label: Column | None) -> Column | None:
     return max(by_name or others, key=lambda column: column.mean_length, default=None)
 
 
-def _ordered(found: Profile, text: Column, label: Column) -> tuple[Column, Column | None]:
+def _ordered(found: FileProfile, text: Column, label: Column) -> tuple[Column, Column | None]:
     """The columns of first and second texts; None for the second of single texts."""
     others = [column for column in found.columns if column is not text and column is not label]
     by_name = found.column(PAIR_NAMES)
@@ -160,6 +160,6 @@ def _described(column: Column) -> str:
     return f"`{visible(column.name[:40])}` with {values} values of {column.mean_length:.0f} characters"
 
 
-def _refusal(found: Profile, reason: str, fix: str) -> RecipeInvalidError:
+def _refusal(found: FileProfile, reason: str, fix: str) -> RecipeInvalidError:
     findings: Sequence[Finding] = [Finding("error", found.file, None, reason, fix)]
     return RecipeInvalidError(f"no recipe was drafted for {found.file}", findings=findings)

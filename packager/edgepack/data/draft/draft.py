@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from edgepack.data.draft.recipe_text import Draft, describe, recipe_text, too_few_to_gate
-from edgepack.data.draft.source import Source, look_at
+from edgepack.data.draft.source import DraftSource, look_at
 from edgepack.data.draft.split import (
     DEV,
     HELD_OUT_SHARE,
@@ -77,7 +77,7 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
     return Drafted((recipe, *files.values()), tuple(findings), (*lines, *said))
 
 
-def _usable_as_they_are(sources: Mapping[SplitName, Source]) -> bool:
+def _usable_as_they_are(sources: Mapping[SplitName, DraftSource]) -> bool:
     plain = all(source.plain for source in sources.values())
     ways = {(source.columns, source.label_separator) for source in sources.values()}
     return plain and len(sources) == len(SPLIT_NAMES) and len(ways) == 1
@@ -89,7 +89,7 @@ def _refuse_one_label(facts: SplitFacts) -> None:
         raise RecipeInvalidError(f"no recipe was drafted for {facts.file}", findings=findings)
 
 
-def _refuse_other_tasks(sources: Mapping[SplitName, Source]) -> None:
+def _refuse_other_tasks(sources: Mapping[SplitName, DraftSource]) -> None:
     kinds = {name: f"{source.columns.task} by `{source.columns.answer}`" for name, source in sources.items()}
     for name, kind in kinds.items():
         if kind != kinds["train"]:
@@ -99,7 +99,7 @@ def _refuse_other_tasks(sources: Mapping[SplitName, Source]) -> None:
 
 
 def _convert(
-    sources: Mapping[SplitName, Source], files: Mapping[SplitName, Path], recipe: Path, progress: Progress
+    sources: Mapping[SplitName, DraftSource], files: Mapping[SplitName, Path], recipe: Path, progress: Progress
 ) -> tuple[list[Finding], list[str]]:
     """Write `files` and `recipe`; return warnings and a description."""
     held = [name for name in HELD_OUT if name not in sources]

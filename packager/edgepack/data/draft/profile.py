@@ -20,7 +20,7 @@ from edgepack.data.detect import (
 )
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.header import names_separator, not_json_lines
-from edgepack.data.lines import Form, UnreadableError, no_progress, old_line_ends, text_lines
+from edgepack.data.lines import FileFormat, UnreadableError, no_progress, old_line_ends, text_lines
 from edgepack.data.rows import json_list, tag_problem
 from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
@@ -82,11 +82,11 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Profile:
+class FileProfile:
     """Form and columns of a data file. Without a header, columns are named by number from 1."""
 
     file: Path
-    form: Form
+    form: FileFormat
     header: bool
     rows: int
     columns: tuple[Column, ...]
@@ -98,7 +98,7 @@ class Profile:
         return next((by_name[name] for name in names if name in by_name), None)
 
 
-def profile(file: Path, advance: Callable[[int], None] = no_progress) -> Profile:
+def profile(file: Path, advance: Callable[[int], None] = no_progress) -> FileProfile:
     """Read all of `file`, in any encoding and with any separator. `advance` gets the number of bytes read.
 
     Raises:
@@ -110,7 +110,7 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> Profile
         form = _form(file, sample, encoding)
         lines = text_lines(file, advance, encoding)
         if form.tagged:
-            return Profile(file, form, False, sum(1 for line in lines if not line.strip()), (), sample)
+            return FileProfile(file, form, False, sum(1 for line in lines if not line.strip()), (), sample)
         if form.separator is None:
             return _of_records(file, form, (json_object(line) or {} for line in lines), sample)
         return _of_cells(file, form, lines, sample)
@@ -138,27 +138,29 @@ def likely_encoding(file: Path) -> str:
     return "utf-8"
 
 
-def _form(file: Path, sample: tuple[str, ...], encoding: str) -> Form:
+def _form(file: Path, sample: tuple[str, ...], encoding: str) -> FileFormat:
     first = next((line for line in sample if line.strip()), "")
     if first.startswith("[") and (instead := not_json_lines(first, file)) is not None:
         raise UnreadableError(Finding("error", file, 1, *instead))
     if is_json_object(first):
-        return Form(None, encoding)
+        return FileFormat(None, encoding)
     if first.startswith("{") and (instead := old_line_ends(first)) is not None:
         raise UnreadableError(Finding("error", file, None, *instead))
     if (instead := names_separator([first], file)) is not None:
         raise UnreadableError(Finding("error", file, 1, *instead))
     if looks_tagged(sample):
-        return Form(None, encoding, tagged=True)
+        return FileFormat(None, encoding, tagged=True)
     found = likely_separator(sample)
     if found is None:
         reason = "this is not a table: no separator gives its lines the same number of fields"
         fix = "separate text and label by a tab, with one row a line and a first line `text<TAB>label`"
         raise UnreadableError(Finding("error", file, 1, reason, fix))
-    return Form(found, encoding)
+    return FileFormat(found, encoding)
 
 
-def _of_records(file: Path, form: Form, records: Iterator[dict[str, Any]], sample: tuple[str, ...]) -> Profile:
+def _of_records(
+    file: Path, form: FileFormat, records: Iterator[dict[str, Any]], sample: tuple[str, ...]
+) -> FileProfile:
     columns: dict[str, Column] = {}
     rows = 0
     for record in records:
@@ -168,10 +170,10 @@ def _of_records(file: Path, form: Form, records: Iterator[dict[str, Any]], sampl
                 columns[name] = Column(name)
             if name in columns:
                 columns[name].add(value)
-    return Profile(file, form, True, rows, tuple(columns.values()), sample)
+    return FileProfile(file, form, True, rows, tuple(columns.values()), sample)
 
 
-def _of_cells(file: Path, form: Form, lines: Iterator[str], sample: tuple[str, ...]) -> Profile:
+def _of_cells(file: Path, form: FileFormat, lines: Iterator[str], sample: tuple[str, ...]) -> FileProfile:
     assert form.separator is not None, "JSON lines have no cells"
     log = FindingLog(file)  # errors in single rows are reported when the rows are read
     below = (fields for _, fields in cells(lines, form.separator, log))
@@ -188,4 +190,4 @@ def _of_cells(file: Path, form: Form, lines: Iterator[str], sample: tuple[str, .
     if not rows:
         reason = f"the file has a header ({listed(name[:40] for name in names[:10])}) and no rows below it"
         raise UnreadableError(Finding("error", file, None, reason, "give a file with rows"))
-    return Profile(file, form, header, rows, columns, sample)
+    return FileProfile(file, form, header, rows, columns, sample)

@@ -11,7 +11,7 @@ from edgepack.artifacts import Row
 from edgepack.data.draft.columns import choose_columns, separator_between_labels
 from edgepack.data.draft.profile import profile
 from edgepack.data.finding_log import FindingLog
-from edgepack.data.lines import Form, form_by_suffix
+from edgepack.data.lines import FileFormat, form_by_suffix
 from edgepack.data.loader import counted_bytes
 from edgepack.data.split_stats import SplitFacts, SplitName, read_facts
 from edgepack.data.tables import read_rows
@@ -40,14 +40,14 @@ _CALLED: Final = {
 
 
 @dataclass(frozen=True)
-class Source:
+class DraftSource:
     """A data file. `columns` are names, or numbers without a header; `facts` are statistics of usable rows.
 
     `label_separator` separates labels in a cell, if there may be several.
     """
 
     file: Path
-    form: Form
+    form: FileFormat
     header: bool
     columns: Columns
     facts: SplitFacts
@@ -83,7 +83,7 @@ class Source:
         return f"{encoding}, {form}{head}; {columns}{task}"
 
 
-def look_at(name: SplitName, file: Path, progress: Progress) -> Source:
+def look_at(name: SplitName, file: Path, progress: Progress) -> DraftSource:
     """Profile `file` in one pass, and read its rows in a second one.
 
     Raises:
@@ -98,4 +98,4 @@ def look_at(name: SplitName, file: Path, progress: Progress) -> Source:
         facts = read_facts(name, file, columns, advance, found.form, separator)
     if facts.log.ended or not len(facts):
         raise RecipeInvalidError(f"no recipe was drafted for {file}", findings=facts.log.findings())
-    return Source(file, found.form, found.header, columns, facts, separator)
+    return DraftSource(file, found.form, found.header, columns, facts, separator)

@@ -11,7 +11,7 @@ from typing import Final
 
 from edgepack.artifacts import SPLITS, DataArtifact, Row, Split
 from edgepack.data.loader import Splits, load_splits
-from edgepack.data.sampling import Draw
+from edgepack.data.sampling import Sampler
 from edgepack.data.split_stats import HELD_OUT
 from edgepack.data.unlabelled import HeldTexts
 from edgepack.progress import SILENT, Progress, Task
@@ -60,7 +60,7 @@ def run(section: Data, out: Path, progress: Progress) -> DataArtifact:
 def _write_train(section: Data, splits: Splits, out: Path, task: Task) -> dict[Split, int]:
     """Write the rows to train on, all or a sample, in file order."""
     rows = len(splits.rows["train"])
-    training = Draw(section.train_rows or rows, rows, f"train/{section.seed}")
+    training = Sampler(section.train_rows or rows, rows, f"train/{section.seed}")
     drawn = (row for row in _counted(splits.rows["train"], task) if training())
     return {"train": _write(out / "train.jsonl", drawn, section.columns.answer)}
 

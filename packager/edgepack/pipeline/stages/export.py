@@ -35,7 +35,7 @@ from edgepack.export import int8_search, selection, target_variants
 from edgepack.export.int8_search import Trials
 from edgepack.export.model_folder import ModelWriter
 from edgepack.export.selection import SHORT, Doubts, Exported
-from edgepack.export.target_variants import Source, Variant
+from edgepack.export.target_variants import Variant, VariantSource
 from edgepack.onnx_graph import parity
 from edgepack.onnx_graph.encoder import Encoder
 from edgepack.onnx_graph.graph_writer import OUTPUT, Layout
@@ -100,7 +100,7 @@ def run(
         about = f"{off.max_abs:.3f} from float at most; {counted(off.flips, 'label')} flipped"
         progress.line(f"{small_file.name} is {about}")
     chosen = selection.of_files(float_file, small_file, small.doubts if small else Doubts(), data, progress)
-    source = Source(
+    source = VariantSource(
         writer=writer,
         float_folder=float_folder,
         graph=graph,

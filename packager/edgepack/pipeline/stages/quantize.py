@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 from edgepack.artifacts import DataArtifact, ModelArtifact, Quantization, Row, ScalesArtifact
-from edgepack.data.sampling import Draw
+from edgepack.data.sampling import Sampler
 from edgepack.progress import Progress
 from edgepack.recipe.model import Calibration, Observer, Quantize
 from edgepack.recipe.training import Student
@@ -58,5 +58,5 @@ def run(
 
 def calibration_rows(data: DataArtifact, sample: Calibration, seed: int) -> list[Row]:
     """A seeded sample of the training rows, in their order."""
-    draw = Draw(sample.rows, data.rows["train"], f"calibration/{seed}")
+    draw = Sampler(sample.rows, data.rows["train"], f"calibration/{seed}")
     return [row for row in data.read("train") if draw()]

@@ -39,7 +39,7 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Examples:
+class EncodedRows:
     """Training examples, one entry per row in every list.
 
     `targets` are those of the task. `soft` are the teacher's logits, with distillation.
@@ -93,7 +93,7 @@ def pad(rows: Sequence[Sequence[int]], filler: int = 0) -> Int64:
 
 
 def loader(
-    examples: Examples, order: list[list[int]], collate: Callable[[list[Array], int], Array]
+    examples: EncodedRows, order: list[list[int]], collate: Callable[[list[Array], int], Array]
 ) -> Iterator[Batch | None]:
     """The batches of `order`, made by a thread while the network computes; None for a batch without rows.
 

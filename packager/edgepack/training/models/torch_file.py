@@ -59,7 +59,7 @@ class _Tensor(NamedTuple):
     stride: tuple[int, ...]
 
 
-class _Kind(NamedTuple):
+class _DataType(NamedTuple):
     """A storage class, which is only named."""
 
     kind: str
@@ -99,12 +99,12 @@ class _Unpickler(pickle.Unpickler):
         if (module, name) in _KNOWN:
             return _KNOWN[module, name]
         if module == "torch" and name in _STORAGES:
-            return _Kind(_STORAGES[name])
+            return _DataType(_STORAGES[name])
         raise pickle.UnpicklingError(f"it asks for `{module}.{name}`, which no weights need")
 
     def persistent_load(self, pid: Any) -> _Storage:
         what, kind, key, _, length, *view = pid
-        if what != "storage" or not isinstance(kind, _Kind) or view not in ([], [None]):
+        if what != "storage" or not isinstance(kind, _DataType) or view not in ([], [None]):
             raise pickle.UnpicklingError("it refers to something that is not a storage")
         if type(key) is not str or type(length) is not int or length < 0:
             raise pickle.UnpicklingError("a storage has no name or no size")

@@ -20,7 +20,7 @@ from edgepack.training.checkpoint import Checkpoint
 from edgepack.training.distributed import ALONE
 from edgepack.training.finetune import answers, examples, reopen, summary
 from edgepack.training.losses import task_of
-from edgepack.training.models.batches import Examples
+from edgepack.training.models.batches import EncodedRows
 from edgepack.training.models.classifiers import Classifier
 from edgepack.training.quantization.observers import column_magnitudes, observe
 from edgepack.training.quantization.quanters import prepare, quantized
@@ -72,7 +72,7 @@ def relearn(
 
 
 def _training_run(
-    classifier: Classifier, learnt: Examples, settings: Training, distill: Distill, data: DataArtifact
+    classifier: Classifier, learnt: EncodedRows, settings: Training, distill: Distill, data: DataArtifact
 ) -> TrainingRun:
     task, metric, dev = task_of(data), evaluation.metric_of(data), data.read("dev")
     held_out = classifier.encode(dev)

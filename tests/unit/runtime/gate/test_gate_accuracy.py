@@ -19,7 +19,7 @@ from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate import accuracy, runner
 from edgepack_runtime.gate.accuracy import Counts, Measured
 from edgepack_runtime.gate.limits import Limits
-from edgepack_runtime.stats.checks import Check
+from edgepack_runtime.stats.checks import GateCheck
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.util.spans import Span
 
@@ -61,7 +61,7 @@ def test_a_drop_is_judged_by_the_rows_that_differ(counts: Counts, limit: float, 
 
 
 def test_a_regression_is_judged_against_the_release_before() -> None:
-    def against(theirs: str, **asked: Any) -> Check:
+    def against(theirs: str, **asked: Any) -> GateCheck:
         rows = [GoldenRow("x", "1", "1", None, answer) for answer in theirs]
         given = accuracy.measure(rows, "1" * 950 + "0" * 50, "accuracy", 0.95, ["0", "1"])
         [row] = accuracy.checks(given, limits(max_regression_points=1.0, **asked))
@@ -82,7 +82,7 @@ def test_at_the_limit_itself_no_number_of_rows_decides() -> None:
     assert row.verdict == "inconclusive" and "not even 10 million rows would decide" in row.detail
 
 
-def judged(truths: str, theirs: str, ours: str, metric: str, **asked: float) -> Check:
+def judged(truths: str, theirs: str, ours: str, metric: str, **asked: float) -> GateCheck:
     [row] = accuracy.checks(measured(truths, theirs, ours, metric), limits(metric=metric, **asked))
     return row
 

@@ -17,7 +17,7 @@ from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate import accuracy
 from edgepack_runtime.gate.limits import Floors
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import Check
+from edgepack_runtime.stats.checks import GateCheck
 from edgepack_runtime.stats.metrics import Tally
 
 CLASSES = ("负面", "正面", "中性")
@@ -25,11 +25,11 @@ CLASSES = ("负面", "正面", "中性")
 
 def check(
     figure: str, every: float | None, tallies: Mapping[str, Tally], named: Mapping[str, float] | None = None
-) -> Check:
+) -> GateCheck:
     return checked(tallies, {figure: Floors(every, named or {})}, CLASSES)
 
 
-def checked(tallies: Mapping[str, Tally], floors: Mapping[str, Floors], classes: Sequence[str]) -> Check:
+def checked(tallies: Mapping[str, Tally], floors: Mapping[str, Floors], classes: Sequence[str]) -> GateCheck:
     """Of rows that have no class twice."""
     (found,) = accuracy.class_checks({name: one_each(tally) for name, tally in tallies.items()}, floors, classes, 0.95)
     return found

@@ -18,7 +18,7 @@ from edgepack_runtime.gate import interference, open_loop, runner, sustained
 from edgepack_runtime.gate.interference import Interference, Reading
 from edgepack_runtime.gate.limits import Limits, OpenLoop, Percentiles, Sustained, parse
 from edgepack_runtime.inference.predictor import Split
-from edgepack_runtime.stats.checks import Check
+from edgepack_runtime.stats.checks import GateCheck
 
 BUSY = Interference(1000.0, 600.0, 2, 900.0)
 
@@ -194,7 +194,7 @@ ALL = {
 NAMES = ["latency.open_loop.p95_ms", "latency.open_loop.p99_ms", "latency.sustained.max_slowdown_percent"]
 
 
-def load_rows(machine: Machine, limits: Limits, emulated_why: str | None = None) -> list[Check]:
+def load_rows(machine: Machine, limits: Limits, emulated_why: str | None = None) -> list[GateCheck]:
     found = runner._measure_loads(model(machine, 5.0), ["a", "bb"], limits, emulated_why, silent)
     return runner._load_checks(*found, limits, emulated_why)
 

@@ -19,7 +19,7 @@ from edgepack_runtime.errors import BundleInvalidError, ExitCode
 from edgepack_runtime.gate import latency, process, runner
 from edgepack_runtime.gate import limits as gate_limits
 from edgepack_runtime.gate.interference import Interference
-from edgepack_runtime.gate.latency import Kind, Timing, Window
+from edgepack_runtime.gate.latency import Kind, Timing, TimingWindow
 from edgepack_runtime.gate.limits import Floors, LatencyLimits, LengthBudget, Limits, OpenLoop, Percentiles, Sustained
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Split
@@ -36,13 +36,13 @@ GATES: dict[str, Any] = {
 ROWS = [("很好", "good", "good")] * 190 + [("很差", "good", "bad")] * 10  # the model is wrong on the last ten
 
 
-def window(ms: float, n: int = 200, spread: float = 0.02, others_ms: float | None = 0.0) -> Window:
+def window(ms: float, n: int = 200, spread: float = 0.02, others_ms: float | None = 0.0) -> TimingWindow:
     """`n` samples around `ms`, evenly within `spread` to either side; how long others ran meanwhile."""
     samples = [Split(0.1 * ms, ms * (0.8 + 2 * spread * (i / (n - 1) - 0.5)), 0.1 * ms) for i in range(n)]
-    return Window(samples, [Kind(0, True)] * n, Interference(ms * n, ms * n, 2, others_ms))
+    return TimingWindow(samples, [Kind(0, True)] * n, Interference(ms * n, ms * n, 2, others_ms))
 
 
-def timing(*windows: Window, processes: int = 1) -> Timing:
+def timing(*windows: TimingWindow, processes: int = 1) -> Timing:
     return Timing(list(windows), processes)
 
 
@@ -350,11 +350,13 @@ def test_the_second_timing_runs_in_its_own_process(tmp_path: Path) -> None:
     assert isinstance(first.interference, Interference) and first.interference.own_cpu_ms > 0
 
 
-def of_lengths(*tokens: int) -> Window:
+def of_lengths(*tokens: int) -> TimingWindow:
     """A window in which a text takes 1 ms for each of its tokens."""
     wall_ms = float(sum(tokens))
     kinds = [Kind(count, True) for count in tokens]
-    return Window([Split(0.0, float(count), 0.0) for count in tokens], kinds, Interference(wall_ms, wall_ms, 2, 0.0))
+    return TimingWindow(
+        [Split(0.0, float(count), 0.0) for count in tokens], kinds, Interference(wall_ms, wall_ms, 2, 0.0)
+    )
 
 
 def test_each_length_has_its_own_budget() -> None:

@@ -15,7 +15,7 @@ from tiny_model import write_model_folder
 from edgepack_runtime.errors import StageFailedError, UsageError
 from edgepack_runtime.inference import streaming
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.inference.streaming import Settings, batches
+from edgepack_runtime.inference.streaming import StreamSettings, batches
 
 PAIRS, TOKENS = "text-pair-classification", "token-classification"
 TEXTS = st.text("好差店很ok ，\ud83d", max_size=40)
@@ -163,20 +163,20 @@ def sizes(*lengths: int) -> list[tuple[int, tuple[int, int]]]:
     return [(length, (place, 0)) for place, length in enumerate(lengths)]
 
 
-def shown(settings: Settings, *lengths: int) -> list[list[int]]:
+def shown(settings: StreamSettings, *lengths: int) -> list[list[int]]:
     return [[lengths[place] for place, _ in batch] for batch in batches(sizes(*lengths), settings)]
 
 
 def test_batches_are_of_like_length_and_within_the_budget() -> None:
-    assert shown(Settings(batch_tokens=40), 8, 20, 9, 50, 20, 8) == [[50], [20, 20], [9, 8, 8]]
-    assert shown(Settings(batch_tokens=40, alike=True), 8, 20, 9, 50, 20, 8) == [[50], [20, 20], [9], [8, 8]]
-    assert shown(Settings(alone=True), 8, 8, 9) == [[9], [8], [8]]
-    assert shown(Settings(), *()) == []
+    assert shown(StreamSettings(batch_tokens=40), 8, 20, 9, 50, 20, 8) == [[50], [20, 20], [9, 8, 8]]
+    assert shown(StreamSettings(batch_tokens=40, alike=True), 8, 20, 9, 50, 20, 8) == [[50], [20, 20], [9], [8, 8]]
+    assert shown(StreamSettings(alone=True), 8, 8, 9) == [[9], [8], [8]]
+    assert shown(StreamSettings(), *()) == []
 
 
 @given(st.lists(st.integers(3, 128), max_size=300), st.integers(1, 3000), st.booleans())
 def test_every_row_is_in_one_batch(lengths: list[int], batch_tokens: int, alike: bool) -> None:
-    found = batches(sizes(*lengths), Settings(batch_tokens=batch_tokens, alike=alike))
+    found = batches(sizes(*lengths), StreamSettings(batch_tokens=batch_tokens, alike=alike))
     assert sorted(place for batch in found for place, _ in batch) == list(range(len(lengths)))
     assert all(len(batch) <= 128 for batch in found)
     for batch in found:
