@@ -24,10 +24,10 @@ NAMES = [name for name, profile in profiles.load_profiles().items() if profile.g
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_locked_for_a_target_fits_it(name: str, tmp_path: Path) -> None:
-    supply = BuildContext()
-    profile = supply.profile(name)
+    context = BuildContext()
+    profile = context.profile(name)
     try:
-        fetched = wheels.fetch(profile, supply, SILENT, serve=True)
+        fetched = wheels.fetch(profile, context, SILENT, serve=True)
     except EnvironmentUnfitError as error:
         pytest.skip(str(error))
     site = assemble(fetched, tmp_path, profile)

@@ -18,7 +18,7 @@ from tests.unit.far import far_bundle
 
 from edgepack import cli
 from edgepack.artifacts import ModelArtifact, ScalesArtifact
-from edgepack.commands import options as supplies
+from edgepack.commands import options
 from edgepack.errors import StageFailedError
 from edgepack.evaluation import Latency
 from edgepack.recipe.training import Student
@@ -112,7 +112,7 @@ def test_an_unexpected_error_is_one_line_and_exit_1(folder: Path, monkeypatch: p
     def break_down(recipe: Path, settings: tuple[str, ...], profiles: Path | None) -> None:
         raise ZeroDivisionError("for once")
 
-    monkeypatch.setattr(supplies, "load_recipe", break_down)
+    monkeypatch.setattr(options, "load_recipe", break_down)
     result = run("check", "r.yaml")
     assert result.exit_code == ExitCode.UNEXPECTED
     assert "unexpected ZeroDivisionError: for once" in result.output

@@ -291,13 +291,18 @@ def _failed(wheel: Path, why: str, fix: str) -> StageFailedError:
     return StageFailedError(f"wheel {wheel.name} cannot be unpacked for the target", why=why, fix=fix)
 
 
-def require_fitting(target: str, supply: BuildContext, progress: Progress) -> None:
+def require_fitting(target: str, context: BuildContext, progress: Progress) -> None:
     """Look into the wheels of a bundle for `target` as its own stage will.
 
     Raises:
         EnvironmentUnfitError, StageFailedError: as for the bundle itself.
     """
     progress.line(f"looking into the wheels that were given for {target}")
-    profile = supply.profile(target)
+    profile = context.profile(target)
     with TemporaryDirectory() as scratch:
-        assemble(wheels.fetch(profile, supply, progress), Path(scratch), profile, given=supply.given.get(target, ()))
+        assemble(
+            wheels.fetch(profile, context, progress),
+            Path(scratch),
+            profile,
+            given=context.given.get(target, ()),
+        )

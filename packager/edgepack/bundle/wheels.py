@@ -135,7 +135,7 @@ class Locked:
 
 def fetch(
     profile: Profile,
-    supply: BuildContext,
+    context: BuildContext,
     progress: Progress,
     *,
     serve: bool = False,
@@ -144,11 +144,11 @@ def fetch(
 ) -> list[Path]:
     """The wheels of the profile, sorted by package name, each with a hash that the lock names.
 
-    Wheels that `supply` has by path for this target are taken instead of those of the lock.
+    Wheels that `context` has by path for this target are taken instead of those of the lock.
 
     Args:
         profile: the target; its Python, machine and C library decide which wheels fit, whatever runs here.
-        supply: where wheels are kept and come from.
+        context: where wheels are kept and come from.
         progress: gets one step a package.
         serve: those that the verb `serve` needs as well.
         without_given: leave out what has to be given by path and is not, to fill a cache.
@@ -158,24 +158,24 @@ def fetch(
     Raises:
         EnvironmentUnfitError: as `wanted`, or a wheel is neither in the cache nor to be had.
     """
-    locked, found = wanted(profile, supply, serve=serve, without_given=without_given)
+    locked, found = wanted(profile, context, serve=serve, without_given=without_given)
     fitting = tags.ranked(profile)
     with progress.task(f"wheels for {profile.name}", len(locked) + len(found)) as task:
         for name in found:
             task.advance(1, f"{name}, given by path")
         missing: list[Locked] = []
         for package in locked:
-            wheel_or_none = _cached(package, supply, fitting, progress)
+            wheel_or_none = _cached(package, context, fitting, progress)
             if wheel_or_none is None:
                 missing.append(package)
                 continue
             found[package.name] = wheel_or_none
             task.advance(1, wheel_or_none.name)
-        if missing and supply.offline:
-            raise _not_to_be_had(missing, supply, profile, "--offline: nothing is fetched")
+        if missing and context.offline:
+            raise _not_to_be_had(missing, context, profile, "--offline: nothing is fetched")
         if missing:
-            with download_folder(supply.wheel_cache) as scratch:
-                _download_all(missing, found, scratch, supply, profile, download or pip_download, task)
+            with download_folder(context.wheel_cache) as scratch:
+                _download_all(missing, found, scratch, context, profile, download or pip_download, task)
     return [found[name] for name in sorted(found)]
 
 
@@ -213,7 +213,7 @@ def lock_text(profile: Profile, name: str) -> str:
 
 
 def wanted(
-    profile: Profile, supply: BuildContext, *, serve: bool = False, without_given: bool = False
+    profile: Profile, context: BuildContext, *, serve: bool = False, without_given: bool = False
 ) -> tuple[list[Locked], dict[str, Path]]:
     """What of the locks is to be had, and the wheels that are there by path instead. Nothing is fetched.
 
@@ -225,7 +225,7 @@ def wanted(
     found: dict[str, Path] = {}
     without_onnxruntime = without_given and profile.by_path
     if not without_onnxruntime:
-        mine = supply.given.get(profile.name, ())
+        mine = context.given.get(profile.name, ())
         found = local_wheels.checked(mine, profile, {package.name for package in locked})
     replaced = local_wheels.replaced(found, profile)
     left = [package for package in locked if package.name not in replaced]
@@ -310,18 +310,18 @@ def _locked(line: str, environment: dict[str, str]) -> Locked | None:
     return Locked(canonicalize_name(requirement.name), pins[0].version, digests)
 
 
-def _cached(package: Locked, supply: BuildContext, fitting: dict[Tag, int], progress: Progress) -> Path | None:
+def _cached(package: Locked, context: BuildContext, fitting: dict[Tag, int], progress: Progress) -> Path | None:
     """The best fitting undamaged wheel of `package` in the store; one that is damaged counts as missing."""
     ranked: list[tuple[int, Path]] = []
     for digest in sorted(package.sha256):
-        for wheel in sorted((supply.wheel_cache / digest).glob("*.whl")):
+        for wheel in sorted((context.wheel_cache / digest).glob("*.whl")):
             rank = tags.rank(wheel.name, fitting)
             if rank is None:
                 continue
             if sha256_file(wheel) == digest:
                 ranked.append((rank, wheel))
             else:
-                then = "" if supply.offline else " and will be fetched anew"
+                then = "" if context.offline else " and will be fetched anew"
                 progress.line(f"cached wheel {wheel.name} is damaged{then}")
     return min(ranked)[1] if ranked else None
 
@@ -330,7 +330,7 @@ def _download_all(
     missing: Sequence[Locked],
     found: dict[str, Path],
     scratch: Path,
-    supply: BuildContext,
+    context: BuildContext,
     profile: Profile,
     download: Download,
     task: Task,
@@ -339,9 +339,9 @@ def _download_all(
     for number, package in enumerate(missing):
         task.advance(0, f"fetching {package.name}=={package.version}")
         try:
-            found[package.name] = _download(package, scratch / package.name, supply.wheel_cache, profile, download)
+            found[package.name] = _download(package, scratch / package.name, context.wheel_cache, profile, download)
         except EnvironmentUnfitError as error:
-            raise _not_to_be_had(missing[number:], supply, profile, error.why or error.what) from error
+            raise _not_to_be_had(missing[number:], context, profile, error.why or error.what) from error
         task.advance(1, f"{found[package.name].name}, fetched")
 
 
@@ -375,12 +375,12 @@ def _damaged(line: str, why: str) -> EnvironmentUnfitError:
 
 
 def _not_to_be_had(
-    missing: Sequence[Locked], supply: BuildContext, profile: Profile, why: str
+    missing: Sequence[Locked], context: BuildContext, profile: Profile, why: str
 ) -> EnvironmentUnfitError:
     names = ", ".join(f"{package.name}=={package.version}" for package in missing)
-    connect = "without --offline, " if supply.offline else ""
+    connect = "without --offline, " if context.offline else ""
     return EnvironmentUnfitError(
-        f"wheels of target {profile.name} are neither in the cache {supply.wheel_cache} nor to be had: {names}",
+        f"wheels of target {profile.name} are neither in the cache {context.wheel_cache} nor to be had: {names}",
         why=why,
         fix=(
             f"on a machine with a package index, type `edgepack fetch --target {profile.name} --wheel-cache wheels`, "

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgepack.commands import options as common
-from edgepack.commands import options as part
-from edgepack.commands import options as supplies
+from edgepack.commands import options
 from edgepack.errors import EdgepackError, GateFailedError, GateInconclusiveError
 from edgepack.pipeline.options import STAGES
 
@@ -22,10 +20,10 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@common.speaking
-@common.recipe_argument
-@common.settings_option
-@common.workspace_option
+@options.speaking
+@options.recipe_argument
+@options.settings_option
+@options.workspace_option
 @click.option(
     "--dist",
     type=click.Path(file_okay=False, path_type=Path),
@@ -33,8 +31,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="Folder for bundles that passed, and for reports.",
 )
-@supplies.options
-@part.part_options
+@options.options
+@options.part_options
 @click.option("--keep-going", is_flag=True, help="Continue with other candidates or targets if one fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
 @click.pass_context
@@ -44,7 +42,7 @@ def command(
     settings: tuple[str, ...],
     workspace: Path,
     dist: Path,
-    drawn: supplies.Drawn,
+    drawn: options.Drawn,
     until: str | None,
     start: str | None,
     force: bool,
@@ -58,21 +56,21 @@ def command(
     verdict: install gates it on the device. To continue an interrupted build, even after kill -9, run the same command
     again.
     """
-    loaded, supply = supplies.load(recipe, settings, drawn)
+    loaded, build_context = options.load(recipe, settings, drawn)
     from edgepack.pipeline import delivery, runner
     from edgepack.pipeline.workspace import Workspace
     from edgepack.report import document
     from edgepack.results import Part
 
-    console = common.console(context)
-    options = part.build_options(until, start, force, keep_going=keep_going)
+    console = options.console(context)
+    build_options = options.build_options(until, start, force, keep_going=keep_going)
     if until in (None, STAGES[-1]):
         delivery.require_writable(dist)
         if loaded.sign is not None:
             from edgepack.bundle import signing
 
             console.line(f"bundles will be signed by {signing.require(Path(loaded.sign.key))}")
-    built = runner.build(loaded, Workspace(workspace), console, options, supply)
+    built = runner.build(loaded, Workspace(workspace), console, build_options, build_context)
     if isinstance(built, Part):
         _show_part(built, console, as_json)
         for failure in built.failures:

@@ -26,15 +26,17 @@ def check(recipe: Recipe, known: Mapping[str, Profile], file: Path) -> Iterator[
     Raises:
         UsageError, EnvironmentUnfitError: a wheel of the recipe does not fit its target.
     """
-    supply = BuildContext(known, given={target: tuple(map(Path, files)) for target, files in recipe.wheels.items()})
+    build_context = BuildContext(
+        known, given={target: tuple(map(Path, files)) for target, files in recipe.wheels.items()}
+    )
     for target in recipe.targets:
-        mine = {local_wheels.package_of(wheel) for wheel in supply.given.get(target, ())}
+        mine = {local_wheels.package_of(wheel) for wheel in build_context.given.get(target, ())}
         profile = known[target]
         if profile.by_path and profile.package not in mine:
             lacking = local_wheels.not_given(profile)
             yield Finding("warning", file, None, f"{lacking.what}, and the recipe names none", lacking.fix)
         elif mine:
-            wheels.wanted(profile, supply, serve=recipe.serve)
+            wheels.wanted(profile, build_context, serve=recipe.serve)
 
 
 @click.command()

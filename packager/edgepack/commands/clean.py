@@ -36,7 +36,7 @@ def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: 
     place = Workspace(workspace)
     kept: set[Path] | None = None
     if keep:
-        plans = [plan.make(loaded, place, supply=supply) for loaded, supply in map(options.load, keep)]
+        plans = [plan.make(loaded, place, context=found) for loaded, found in map(options.load, keep)]
         kept = {stage.folder for made in plans for stage in made.stages if stage.folder is not None}
     if not workspace.is_dir():
         click.echo(f"there is no {workspace} here: nothing to remove")

@@ -52,17 +52,17 @@ def command(
         known = options.known_profiles(profiles, Path.cwd())
         wanted, serve = targets, True
         given = {}
-    supply = BuildContext(known, (wheel_cache or default_wheel_cache()).absolute(), given=given)
+    build_context = BuildContext(known, (wheel_cache or default_wheel_cache()).absolute(), given=given)
     fetched: set[Path] = set()
     for target in wanted:
-        profile = supply.profile(target)
+        profile = build_context.profile(target)
         if recipe is None and profile.by_path:
             console.line(f"{target}: the wheel of {profile.package} is on no index: a build gets it by path")
         fetched.update(
             wheels.fetch(
-                profile, supply, console, serve=serve and bool(profile.serve_lock),
+                profile, build_context, console, serve=serve and bool(profile.serve_lock),
                 without_given=recipe is None,
             )
         )  # fmt: skip
     size = sum(wheel.stat().st_size for wheel in fetched)
-    click.echo(f"{supply.wheel_cache}: {counted(len(fetched), 'wheel')} for these targets, {mib(size)}")
+    click.echo(f"{build_context.wheel_cache}: {counted(len(fetched), 'wheel')} for these targets, {mib(size)}")

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgepack.commands import options as common
-from edgepack.commands import options as files
-from edgepack.commands import options as supplies
+from edgepack.commands import options
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack.util import process
 
@@ -25,8 +23,8 @@ _file = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
-@common.speaking
-@click.argument("bundles", type=common.existing_file, nargs=-1, metavar="FILE...")
+@options.speaking
+@click.argument("bundles", type=options.existing_file, nargs=-1, metavar="FILE...")
 @click.option(
     "--target",
     "targets",
@@ -36,11 +34,11 @@ _file = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--installed", is_flag=True, help="Gate the installed release of the devices, of FILE if one is given.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Number of devices to gate at once.  [default: all]")
-@click.option("--identity", type=common.existing_file, metavar="FILE", help="Key for ssh, as in `ssh -i`.")
+@click.option("--identity", type=options.existing_file, metavar="FILE", help="Key for ssh, as in `ssh -i`.")
 @click.option(
     "-o",
     "--ssh-option",
-    "options",
+    "ssh_options",
     metavar="NAME=VALUE",
     multiple=True,
     help="Option for ssh, as in `ssh -o`. Repeatable.",
@@ -68,12 +66,12 @@ _file = click.Path(dir_okay=False, path_type=Path)
 @click.option("--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Write a summary; `-` is stdout.")
 @click.option(
     "--rows",
-    type=common.existing_file,
+    type=options.existing_file,
     metavar="FILE",
     help="Golden rows of a bundle that does not carry them, as written by its build. The device does not keep them.",
 )
 @click.option("--without-rows", is_flag=True, help="Gate a bundle without its golden rows: everything but accuracy.")
-@supplies.pythons_option
+@options.pythons_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document with every receipt.")
 @click.pass_context
 def command(
@@ -83,7 +81,7 @@ def command(
     installed: bool,
     jobs: int | None,
     identity: Path | None,
-    options: tuple[str, ...],
+    ssh_options: tuple[str, ...],
     remote_python: str | None,
     remote_dir: str | None,
     timeout_minutes: int,
@@ -110,12 +108,12 @@ def command(
     if rows is not None and without_rows:
         raise UsageError("--rows and --without-rows exclude each other", fix="name one of them")
     out = _Out(junit, markdown, as_json)
-    files.require_apart(out.written, [*bundles, *(file for file in (rows, identity) if file is not None)])
-    console = common.console(context)
+    options.require_apart(out.written, [*bundles, *(file for file in (rows, identity) if file is not None)])
+    console = options.console(context)
     request = runner.GateRequest(
         bundles,
         tuple(address.parse(target) for target in targets or (address.LOCAL,)),
-        ssh.Client(options, identity),
+        ssh.Client(ssh_options, identity),
         installed,
         jobs or 0,
         receipts,
@@ -130,7 +128,7 @@ def command(
     found = gates.document(results)
     unwritten = out.write(found)  # before the tables, whose reader may close the pipe
     unwritten += _show(results, found, out, console)
-    _show_errors(results, unwritten, console, verbose=common.is_verbose(context))
+    _show_errors(results, unwritten, console, verbose=options.is_verbose(context))
     _show_total(found, out, console)
     context.exit(found["exit_code"] or (unwritten[0].exit_code if unwritten else 0))
 
@@ -149,7 +147,7 @@ class _Out:
         if self.junit is not None and self.markdown is not None and self.junit.resolve() == self.markdown.resolve():
             raise UsageError(f"--junit and --markdown are both to be written to {self.junit}", fix="name two files")
         for file in self.written:
-            files.try_file(file)
+            options.try_file(file)
 
     @property
     def written(self) -> list[Path]:
@@ -158,7 +156,7 @@ class _Out:
     def clear(self) -> None:
         """Remove the files of an earlier gate, so that an interrupted gate leaves none."""
         for file in self.written:
-            files.clear(file)
+            options.clear(file)
 
     @property
     def to_stdout(self) -> bool:
@@ -172,7 +170,7 @@ class _Out:
         for file, render in ((self.junit, junit.render_gates), (self.markdown, markdown.render)):
             if file is not None and file != _STDOUT:
                 try:
-                    files.write(file, render(found))
+                    options.write(file, render(found))
                 except EnvironmentUnfitError as error:
                     errors.append(error)
         return errors
@@ -190,7 +188,7 @@ def _show(results: Sequence[GateResult], found: Mapping[str, Any], out: _Out, co
 
     try:
         if out.to_stdout:
-            click.echo(files.encoded(out.text(found)), nl=False)
+            click.echo(options.encoded(out.text(found)), nl=False)
             return []
         for result in results:
             if result.receipt is not None:

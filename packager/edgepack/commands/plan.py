@@ -35,12 +35,12 @@ def command(
 
     Defaults are dimmed, or marked without colours. It reads the data, trains nothing and writes nothing.
     """
-    loaded, supply = options.load(recipe, settings, drawn)
+    loaded, build_context = options.load(recipe, settings, drawn)
     from edgepack.console import tables
     from edgepack.pipeline import plan
     from edgepack.pipeline.workspace import Workspace
 
-    made = plan.make(loaded, Workspace(workspace), options.build_options(until, start, force), supply)
+    made = plan.make(loaded, Workspace(workspace), options.build_options(until, start, force), build_context)
     if as_json:
         stages = [dataclasses.asdict(stage) for stage in made.stages]
         values = [dataclasses.asdict(value) for value in made.values]

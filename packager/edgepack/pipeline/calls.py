@@ -133,14 +133,14 @@ class StageCalls:
     Candidates follow one another. A call that several of them share comes with the first of them.
     """
 
-    def __init__(self, recipe: Recipe, supply: BuildContext) -> None:
+    def __init__(self, recipe: Recipe, context: BuildContext) -> None:
         self.recipe = recipe
-        self.supply = supply
+        self.context = context
         self.data = _data(recipe.data)
         self.teacher = None if recipe.teacher is None else _teacher(recipe.teacher, self.data)
         # By name of the candidate; "" without a search.
         recipes = {candidate.name: candidate.recipe for candidate in recipe.candidates} or {"": recipe}
-        new_chain = _chains(self.data, self.teacher, supply)
+        new_chain = _chains(self.data, self.teacher, context)
         self.chains = {name: new_chain(candidate) for name, candidate in recipes.items()}
         self.select = None if recipe.search is None else _select(recipe.search, recipe.gates, self.data, self.chains)
         self.bundles = {target: _bundle(self, target) for target in recipe.targets}
@@ -255,7 +255,7 @@ def _teacher(section: Teacher, rows: StageCall[DataArtifact]) -> StageCall[Model
 
 
 def _chains(
-    rows: StageCall[DataArtifact], teacher: StageCall[ModelArtifact] | None, supply: BuildContext
+    rows: StageCall[DataArtifact], teacher: StageCall[ModelArtifact] | None, context: BuildContext
 ) -> Callable[[Recipe], Chain]:
     """A function that returns the chain of a candidate's recipe.
 
@@ -263,7 +263,7 @@ def _chains(
     """
     new_student, new_narrow = functools.cache(_student), functools.cache(_narrow)
     new_prune, new_quantize = functools.cache(_prune), functools.cache(_quantize)
-    new_export = functools.cache(functools.partial(_export, supply=supply))
+    new_export = functools.cache(functools.partial(_export, context=context))
 
     def chain(recipe: Recipe) -> Chain:
         section = recipe.student
@@ -376,10 +376,10 @@ def _export(
     rows: StageCall[DataArtifact],
     student: StageCall[ModelArtifact],
     scales: StageCall[ScalesArtifact],
-    supply: BuildContext,
+    context: BuildContext,
 ) -> StageCall[ExportArtifact]:
     def work(results: Results) -> Work[ExportArtifact]:
-        differing = target_variants.wanted(map(supply.profile, targets), section)
+        differing = target_variants.wanted(map(context.profile, targets), section)
         decides = {
             "quantize": keys.dump(section),
             "differing": {one.name: names for one, names in differing.items()},
@@ -431,7 +431,7 @@ def _select(
 
 
 def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
-    supply = calls.supply
+    context = calls.context
 
     def work(results: Results) -> Work[BundleArtifact]:
         chain = calls.chosen(results)
@@ -444,13 +444,13 @@ def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
             "tools": tool_versions(),  # the manifest lists them
         }
         inputs = [results[calls.data].digest, results[chain.export].digest, *keys.runtime()]
-        inputs += bundle.inputs(supply.profile(target), supply, serve=recipe.serve)
+        inputs += bundle.inputs(context.profile(target), context, serve=recipe.serve)
         inputs += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
         key = keys.make("bundle", bundle.VERSION, decides, inputs)
         read = results[calls.data].artifact
         return Work(
             key,
-            lambda out, checkpoint, progress: bundle.run(recipe, target, model, read, ledger, supply, out, progress),
+            lambda out, checkpoint, progress: bundle.run(recipe, target, model, read, ledger, context, out, progress),
         )
 
     ships = calls.select or calls.chains[""].export
@@ -461,7 +461,7 @@ def _gate(calls: StageCalls, target: str, packed: StageCall[BundleArtifact]) -> 
     def work(results: Results) -> Work[GateArtifact] | NotRunHere:
         made = results[packed]
         model = results[calls.chosen(results).export].artifact.for_target(target)
-        found = gate_interpreter(target, calls.supply, made.artifact.libc_min)
+        found = gate_interpreter(target, calls.context, made.artifact.libc_min)
         if isinstance(found, NotRunHere):
             return replace(found, command=f"python3 {made.artifact.file_name} gate")
         facts = host_facts() | {"python": minor_version(found.version)}
@@ -474,11 +474,11 @@ def _gate(calls: StageCalls, target: str, packed: StageCall[BundleArtifact]) -> 
     return StageCall("gate", GateArtifact, (packed,), work, target)
 
 
-def gate_interpreter(target: str, supply: BuildContext, libc_min: str = "") -> Interpreter | NotRunHere:
+def gate_interpreter(target: str, context: BuildContext, libc_min: str = "") -> Interpreter | NotRunHere:
     """The interpreter that gates bundles of `target` on this machine, or the reason why they cannot be gated here.
 
     Args:
         libc_min: the oldest glibc that loads the bundle's binaries; "" if unknown.
     """
-    profile = supply.profile(target)
-    return local.runner(profile, profile.provider, libc_min=libc_min, jetpack=profile.jetpack, pythons=supply.pythons)
+    profile = context.profile(target)
+    return local.runner(profile, profile.provider, libc_min=libc_min, jetpack=profile.jetpack, pythons=context.pythons)

@@ -61,7 +61,7 @@ def make(
     recipe: Recipe,
     workspace: Workspace,
     options: BuildOptions = BuildOptions(),  # noqa: B008 (frozen)
-    supply: BuildContext | None = None,
+    context: BuildContext | None = None,
 ) -> Plan:
     """Plan a build of `recipe` from the results in `workspace`. Nothing is written.
 
@@ -73,12 +73,12 @@ def make(
         UsageError: `options` name a stage that this recipe does not have.
         EnvironmentUnfitError: an environment variable is invalid, or a bundle cannot get its wheels.
     """
-    calls = StageCalls(recipe, supply or BuildContext())
+    calls = StageCalls(recipe, context or BuildContext())
     preflight.check_options(calls, options)
     checkpoint.interval_seconds()
     if not options.ends_before("teacher"):  # a build checks its wheels before it trains
         for target in recipe.targets:
-            wheels.wanted(calls.supply.profile(target), calls.supply, serve=recipe.serve)
+            wheels.wanted(calls.context.profile(target), calls.context, serve=recipe.serve)
     results = Results()
     for call in calls:
         found = _find(call, results, workspace, options)
@@ -107,7 +107,7 @@ def _planned(
     recipe = next((chain.recipe for chain in calls.chains.values() if call in chain.calls), calls.recipe)
     about = _about(call.stage, recipe, rows)
     if call.stage == "gate" and call.target is not None:
-        found = gate_interpreter(call.target, calls.supply)
+        found = gate_interpreter(call.target, calls.context)
         if isinstance(found, NotRunHere):
             state, about = "not run here", found.why
         else:

@@ -38,7 +38,7 @@ def check_data(calls: StageCalls, rows: DataArtifact, progress: Progress) -> Non
         RecipeInvalidError: gates, baseline or further texts do not fit the rows.
         EnvironmentUnfitError: a package or a wheel is missing.
     """
-    recipe, supply = calls.recipe, calls.supply
+    recipe, context = calls.recipe, calls.context
     require_judged_by(recipe, rows.labels)
     if recipe.gates.baseline is not None:
         baseline.require_comparable(recipe.gates.baseline, rows.task, rows.labels)
@@ -47,7 +47,7 @@ def check_data(calls: StageCalls, rows: DataArtifact, progress: Progress) -> Non
     read_further_texts(recipe, lambda: rows.read("dev") + rows.read("test"))
     environment.versions()
     for target in recipe.targets:
-        wheels.fetch(supply.profile(target), supply, progress, serve=recipe.serve)
+        wheels.fetch(context.profile(target), context, progress, serve=recipe.serve)
 
 
 def check_training(stage: str, calls: StageCalls, options: BuildOptions, progress: Progress) -> None:
@@ -57,11 +57,11 @@ def check_training(stage: str, calls: StageCalls, options: BuildOptions, progres
         EnvironmentUnfitError: a GPU that the recipe names cannot be used.
         StageFailedError: a binary of a local wheel does not run on its target, or a student cannot be loaded.
     """
-    recipe, supply = calls.recipe, calls.supply
+    recipe, context = calls.recipe, calls.context
     _check_devices(recipe, stage, options)
-    for target, given in supply.given.items():
+    for target, given in context.given.items():
         if given and target in recipe.targets:
-            site_packages.require_fitting(target, supply, progress)
+            site_packages.require_fitting(target, context, progress)
     if stage == "teacher":
         _check_students(recipe, keep_going=options.keep_going)
 

@@ -35,7 +35,7 @@ def build(
     workspace: Workspace,
     listener: Listener,
     options: BuildOptions = BuildOptions(),  # noqa: B008 (frozen)
-    supply: BuildContext | None = None,
+    context: BuildContext | None = None,
 ) -> Build | Part:
     """Build `recipe`, reusing results of the workspace.
 
@@ -46,7 +46,7 @@ def build(
         EdgepackError: a stage failed; the message names it.
         UsageError: `options` name a stage that this recipe does not have.
     """
-    calls = StageCalls(recipe, supply or BuildContext())
+    calls = StageCalls(recipe, context or BuildContext())
     preflight.check_options(calls, options)
     checkpoint.interval_seconds()
     with workspace.in_use():

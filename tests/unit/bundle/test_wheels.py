@@ -15,7 +15,7 @@ from edgepack.bundle import wheels
 from edgepack.bundle import wheels as complete
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
-from edgepack.targets import context as supply
+from edgepack.targets import context as context
 from edgepack.targets import facts
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
@@ -270,12 +270,12 @@ def test_pip_is_asked_for_hashed_wheels_only(
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("EDGEPACK_CACHE", str(tmp_path / "mine"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert supply.default_cache() == tmp_path / "mine"
+    assert context.default_cache() == tmp_path / "mine"
     monkeypatch.setenv("EDGEPACK_CACHE", "")
-    assert supply.default_cache() == tmp_path / "xdg/edgepack"
+    assert context.default_cache() == tmp_path / "xdg/edgepack"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert supply.default_cache() == tmp_path / ".cache/edgepack"
+    assert context.default_cache() == tmp_path / ".cache/edgepack"
 
 
 def test_offline_never_asks_pip(
@@ -325,9 +325,9 @@ def test_a_wheel_by_path_is_taken_instead_of_the_locked_one(
     locked, other = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
     use_lock(lock_of(locked, other))
     mine = make_wheel({"a.py": "mine"}, name="aaa", version="2.0")
-    supply = BuildContext({}, tmp_path / "cache", given={profile.name: (mine,)})
+    context = BuildContext({}, tmp_path / "cache", given={profile.name: (mine,)})
     index = Index(locked, other)
-    found = wheels.fetch(profile, supply, SILENT, download=index)
+    found = wheels.fetch(profile, context, SILENT, download=index)
     assert found[0] == mine
     assert found[1].name == other.name
     assert len(index.calls) == 1

@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgepack.cli import main
-from edgepack.commands import options as supplies
 from edgepack.errors import StageFailedError
 from edgepack.pipeline import delivery, runner
 
@@ -30,7 +29,7 @@ def build(built: Any, verdict: str, code: int, monkeypatch: pytest.MonkeyPatch, 
     receipt = {**item.gate.receipt, "verdict": verdict}
     gate = replace(item.gate, verdict=verdict, exit_code=code, receipt=receipt)
     done = replace(built, deliveries=(replace(item, gate=gate),))
-    monkeypatch.setattr(supplies, "load", lambda *given: (built.recipe, None))
+    monkeypatch.setattr(options, "load", lambda *given: (built.recipe, None))
     monkeypatch.setattr(runner, "build", lambda *given: done)
     return CliRunner().invoke(main, ["build", "r.yaml", *options])
 

@@ -97,8 +97,8 @@ def test_a_target_whose_wheels_are_not_locked_says_so(folder: Path) -> None:
 def test_fetch_fills_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, bool, Path, bool]] = []
 
-    def fetch(profile: profiles.Profile, supply: BuildContext, progress: Any, **options: bool) -> list[Path]:
-        asked.append((profile.name, options["serve"], supply.wheel_cache, options["without_given"]))
+    def fetch(profile: profiles.Profile, context: BuildContext, progress: Any, **options: bool) -> list[Path]:
+        asked.append((profile.name, options["serve"], context.wheel_cache, options["without_given"]))
         return [folder / "probe.json"]
 
     monkeypatch.setattr(wheels, "fetch", fetch)

@@ -98,8 +98,8 @@ class Stages:
     def build(self, recipe: Recipe, options: BuildOptions = BuildOptions()) -> Any:  # noqa: B008 (frozen)
         self.called.clear()
         profile = load_profiles()["linux-x86_64-cpu"]
-        supply = BuildContext(profiles=dict.fromkeys(recipe.targets, profile))
-        return runner.build(recipe, Workspace(self._folder / "w"), Console(), options, supply)
+        context = BuildContext(profiles=dict.fromkeys(recipe.targets, profile))
+        return runner.build(recipe, Workspace(self._folder / "w"), Console(), options, context)
 
     def _stand_in(self, stage: str, make: Callable[..., Artifact]) -> Callable[..., Artifact]:
         def run(*inputs: Any, **options: Any) -> Artifact:
@@ -909,7 +909,7 @@ def test_a_wheel_by_path_is_looked_into_before_the_first_training_and_once(
 ) -> None:
     looked: list[str] = []
 
-    def look(target: str, supply: BuildContext, progress: Any) -> None:
+    def look(target: str, context: BuildContext, progress: Any) -> None:
         looked.append(target)
         if len(looked) == 1:
             raise StageFailedError("it holds no code for this GPU")

@@ -43,12 +43,12 @@ Members = dict[str, Path | bytes]
 _README = Path(__file__).parent / "device_readme.txt"
 
 
-def inputs(profile: Profile, supply: BuildContext, *, serve: bool) -> list[str]:
+def inputs(profile: Profile, context: BuildContext, *, serve: bool) -> list[str]:
     """Digests that decide a bundle besides recipe, data, model and runtime: of profile, wheels and README."""
     locks = [profile.lock, *([profile.serve_lock] if serve and profile.serve_lock else [])]
     texts = [wheels.lock_text(profile, lock) for lock in locks] if profile.locks is not None else []
     about = repr(replace(profile, locks=None))  # without the path of its file
-    given = [sha256_file(wheel) for wheel in supply.given.get(profile.name, ())]
+    given = [sha256_file(wheel) for wheel in context.given.get(profile.name, ())]
     return [facts.digest(), about, *texts, *given, hashlib.sha256(_README.read_bytes()).hexdigest()]
 
 
@@ -58,7 +58,7 @@ def run(
     export: ExportArtifact,
     data: DataArtifact,
     ledger: tuple[LedgerRow, ...],
-    supply: BuildContext,
+    context: BuildContext,
     out: Path,
     progress: Progress,
 ) -> BundleArtifact:
@@ -69,8 +69,8 @@ def run(
         EnvironmentUnfitError: a wheel is missing and cannot be fetched.
         StageFailedError: a wheel or a model folder is invalid.
     """
-    profile = supply.profile(target)
-    fetched = wheels.fetch(profile, supply, progress, serve=recipe.serve)
+    profile = context.profile(target)
+    fetched = wheels.fetch(profile, context, progress, serve=recipe.serve)
     expected = _golden(recipe, export, data, progress)
     carried = recipe.gates.golden.carry
     file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
@@ -79,7 +79,7 @@ def run(
         rows_file.touch(mode=0o600)
         rows_file.write_bytes(expected.rows_jsonl)
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
-        site = assemble(fetched, Path(scratch), profile, given=supply.given.get(target, ()))
+        site = assemble(fetched, Path(scratch), profile, given=context.given.get(target, ()))
         model_file = export.folder / export.shipped_model.folder / MODEL_NAME
         checks = site.checks.and_also(opsets.check(model_file, site.packages))
         _report(site, checks, progress)
