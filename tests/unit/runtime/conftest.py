@@ -215,17 +215,9 @@ def runnable_members(
 def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> MakeBundle:
     """A factory of bundles that run: `make_bundle(version=, selftest=, tune=, gate=, extra=, **manifest fields)`."""
 
-    def make(
-        *,
-        selftest: str = "pass",
-        tune: str = "2 threads",
-        gate: str = "pass",
-        extra: str = "",
-        fakelib: str = "",
-        **changes: Any,
-    ) -> Path:
-        task = changes.get("task", "text-classification")
-        members = runnable_members(selftest=selftest, tune=tune, gate=gate, extra=extra, task=task, fakelib=fakelib)
+    def make(**changes: Any) -> Path:
+        code = {name: changes.pop(name) for name in ("selftest", "tune", "gate", "extra", "fakelib") if name in changes}
+        members = runnable_members(**code, task=changes.get("task", "text-classification"))
         manifest = make_manifest(members, **changes)
         path = tmp_path_factory.mktemp("bundle") / f"{manifest.name}-{manifest.version}-test.edgepack"
         write_bundle({**members, "manifest.json": dump(manifest)}, path)

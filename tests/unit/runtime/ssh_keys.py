@@ -21,7 +21,9 @@ needs_ssh_keygen = pytest.mark.skipif(not HAS_SSH_KEYGEN, reason="there is no ss
 
 
 def make_key(folder: Path, name: str, *, kind: str = "ed25519", passphrase: str = "") -> Path:
-    """A new private key `folder/name`, with `name.pub` beside it."""
+    """A new private key `folder/name`, with `name.pub` beside it; without ssh-keygen the test is skipped."""
+    if not HAS_SSH_KEYGEN:
+        pytest.skip("there is no ssh-keygen here")
     key = folder / name
     line = ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", name, "-f", str(key)]
     subprocess.run(line, check=True, stdin=subprocess.DEVNULL)

@@ -43,19 +43,25 @@ def test_every_class_has_to_show_that_it_is_good_enough() -> None:
     assert found.value == 0.95 and found.low == round(intervals.proportion(95, 100, 0.95).low, 6)
 
 
-def test_one_class_that_is_clearly_worse_fails_it() -> None:
-    found = check("recall", 0.85, {"负面": Tally(60, 4, 40), "正面": Tally(198, 2, 2), "中性": Tally(95, 5, 5)})
-    assert found.verdict == "fail" and found.value == 0.6
-    assert found.detail.startswith("负面: 60 right of 100 in the golden rows")
-
-
-def test_precision_is_of_what_was_answered_and_f1_of_both() -> None:
-    tallies = {"负面": Tally(90, 30, 10), "正面": Tally(900, 10, 10), "中性": Tally(900, 10, 10)}
-    precision, f1 = check("precision", 0.9, tallies), check("f1", 0.9, tallies)
-    assert (precision.verdict, precision.value, precision.n) == ("fail", 0.75, 120)
-    assert "90 right of 120 answers" in precision.detail
-    assert (f1.verdict, f1.n) == ("fail", 130) and f1.value == pytest.approx(2 * 90 / (2 * 90 + 40), abs=1e-6)
-    assert "90 right of 130 in the golden rows or the answers" in f1.detail
+@pytest.mark.parametrize(
+    ("figure", "floor", "worst", "verdict", "n", "value", "detail"),
+    [
+        ("recall", 0.85, Tally(60, 4, 40), "fail", 100, 0.6, "负面: 60 right of 100 in the golden rows"),
+        ("precision", 0.9, Tally(90, 30, 10), "fail", 120, 0.75, "90 right of 120 answers"),
+        ("f1", 0.9, Tally(90, 30, 10), "fail", 130, 0.818182, "90 right of 130 in the golden rows or the answers"),
+        ("recall", 0.5, Tally(0, 0, 0), "inconclusive", 0, 0, "0 right of 0 in the golden rows; no golden row has "),
+        ("precision", 0.5, Tally(0, 0, 49), "inconclusive", 0, 0, "0 right of 0 answers; no answer has this class; "),
+    ],
+)
+def test_the_worst_class_decides(
+    figure: str, floor: float, worst: Tally, verdict: str, n: int, value: float, detail: str
+) -> None:
+    known = {"正面": Tally(900, 10, 10), "中性": Tally(900, 10, 10)}
+    found = check(figure, floor, {**known, "负面": worst} if any(worst) else known)
+    assert (found.verdict, found.n, found.value) == (verdict, n, value)
+    assert detail in found.detail
+    if n == 0:  # nothing is known of it
+        assert (found.low, found.high) == (0.0, 1.0)
 
 
 def test_too_few_rows_say_how_many_would_do() -> None:
@@ -102,12 +108,6 @@ def test_the_number_of_rows_that_would_decide_an_f1_is_counted_as_its_share() ->
     assert found.verdict == "inconclusive" and f"about {wanted} rows of 负面" in found.detail
     share = 0.9 * wanted
     assert 2 / (1 + 1 / intervals.proportion(share, wanted, 0.95).low) >= 0.9
-
-
-def test_nothing_is_known_of_a_class_that_no_row_has() -> None:
-    found = check("recall", 0.5, {"负面": Tally(90, 0, 0), "正面": Tally(90, 0, 0)})
-    assert (found.verdict, found.n, found.low, found.high) == ("inconclusive", 0, 0.0, 1.0)
-    assert "中性: 0 right of 0 in the golden rows; no golden row has this class; " in found.detail
 
 
 def test_a_named_class_has_a_floor_of_its_own() -> None:
@@ -174,8 +174,3 @@ def test_spans_that_come_together_count_for_fewer() -> None:
         {"负面": one_each(Tally(180, 0, 20))}, {"recall": Floors(0.8, {})}, ("负面",), 0.95
     )
     assert alone.verdict == "pass"
-
-
-def test_a_class_that_no_answer_gives_has_no_precision() -> None:
-    found = check("precision", 0.5, {"负面": Tally(0, 0, 49), "正面": Tally(90, 0, 0), "中性": Tally(90, 0, 0)})
-    assert found.verdict == "inconclusive" and "负面: 0 right of 0 answers; no answer has this class; " in found.detail

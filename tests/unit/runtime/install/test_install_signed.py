@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from installing import Device, MakeBundle, id_of, last_receipt, silent, state_of
-from ssh_keys import needs_ssh_keygen, pin, public, signed
+from ssh_keys import pin, public, signed
 from tiny_model import TUNED
 
 from edgepack.bundle.archive import write_bundle
@@ -50,7 +50,6 @@ def good(small_bundle: Path, keys: tuple[Path, Path], tmp_path: Path) -> Path:
     return signed(small_bundle, keys[0], tmp_path / "x.edgepack")
 
 
-@needs_ssh_keygen
 def test_a_device_installs_only_updates_that_a_pinned_key_signed(
     make_bundle: MakeBundle, bundle: Path, keys: tuple[Path, Path], prefix: Prefix, device: Device, tmp_path: Path
 ) -> None:
@@ -101,7 +100,6 @@ def test_a_device_installs_only_updates_that_a_pinned_key_signed(
     assert prefix.current_id() == id_of(second)
 
 
-@needs_ssh_keygen
 @pytest.mark.usefixtures("proven")
 def test_the_machines_keys_apply_to_a_new_prefix(
     small_bundle: Path, good: Path, keys: tuple[Path, Path], prefix: Prefix, machine: Path
@@ -113,7 +111,6 @@ def test_the_machines_keys_apply_to_a_new_prefix(
     assert install(good, prefix.root, log=silent)["signature"]["pinned_in"] == str(machine / "trusted_signers")
 
 
-@needs_ssh_keygen
 def test_edgert_checks_the_signature_of_a_bundle_it_runs(
     bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path
 ) -> None:
@@ -130,7 +127,6 @@ def test_edgert_checks_the_signature_of_a_bundle_it_runs(
         assert (release / SIGNATURE_NAME).is_file()
 
 
-@needs_ssh_keygen
 def test_edgert_checks_the_signature_of_a_folder_it_runs(
     bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,7 +143,6 @@ def test_edgert_checks_the_signature_of_a_folder_it_runs(
         assert "is not signed" in capsys.readouterr().err
 
 
-@needs_ssh_keygen
 def test_edgert_runs_no_bytecode_beside_a_folder(
     bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,7 +179,6 @@ def test_install_without_pins_notes_that_the_origin_is_not_verified(small_bundle
     assert "  signed   no" in status.render(found)
 
 
-@needs_ssh_keygen
 def test_keys_pinned_after_an_install_ask_for_a_signed_one(
     small_bundle: Path, good: Path, keys: tuple[Path, Path], installed: Prefix
 ) -> None:
@@ -202,7 +196,6 @@ def test_keys_pinned_after_an_install_ask_for_a_signed_one(
     assert status.status(installed)["signature"]["proven"]
 
 
-@needs_ssh_keygen
 @pytest.mark.usefixtures("proven")
 def test_an_unsigned_copy_does_not_remove_the_signature(small_bundle: Path, good: Path, prefix: Prefix) -> None:
     install(good, prefix.root, log=silent)
@@ -218,7 +211,6 @@ def test_an_unsigned_copy_does_not_remove_the_signature(small_bundle: Path, good
     verify_folder(prefix.current)
 
 
-@needs_ssh_keygen
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_install_refuses_a_signed_bundle_with_any_bit_flipped(
@@ -236,7 +228,6 @@ def test_install_refuses_a_signed_bundle_with_any_bit_flipped(
     assert sorted(prefix.root.iterdir()) == before
 
 
-@needs_ssh_keygen
 @pytest.mark.usefixtures("proven")
 def test_install_refuses_files_that_change_after_the_check(
     good: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from installing import Device, MakeBundle, id_of, silent, state_of
-from ssh_keys import make_key, needs_ssh_keygen, pin
+from ssh_keys import make_key, pin
 
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.install import prefix as state
@@ -196,7 +196,6 @@ def test_an_uninstall_does_not_lower_the_floor(
         install(bundle, prefix.root, log=silent)
 
 
-@needs_ssh_keygen
 def test_a_release_whose_state_is_lost_knows_its_prefix_and_its_keys(
     bundle: Path, prefix: Prefix, device: Device, tmp_path: Path
 ) -> None:

@@ -105,7 +105,6 @@ def key(machine: Path) -> Path:
     return machine / receipts.KEY_NAME
 
 
-@needs_ssh_keygen
 def test_receipts_are_signed_where_the_machine_has_a_key(key: Path, tmp_path: Path) -> None:
     said: list[str] = []
     unsigned = write_receipt(Prefix(tmp_path / "other"), "install", {"n": 1}, said.append)
@@ -150,7 +149,6 @@ def test_a_receipt_that_cannot_be_signed_is_written_and_the_cause_noted(
     assert why in line.lower()
 
 
-@needs_ssh_keygen
 def test_a_fleet_leaves_out_receipts_that_no_listed_device_signed(key: Path, tmp_path: Path) -> None:
     stick, signers = tmp_path / "stick", tmp_path / "signers"
     lines = []

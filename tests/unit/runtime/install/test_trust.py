@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ssh_keys import make_key, needs_ssh_keygen, pin, public, sign
+from ssh_keys import make_key, pin, public, sign
 
 from edgepack_runtime.bundle import sshsig
 from edgepack_runtime.cli import trust_command
@@ -44,14 +44,12 @@ def test_without_pins_an_unsigned_bundle_is_accepted_with_a_note(tmp_path: Path)
     )
 
 
-@needs_ssh_keygen
 def test_without_pins_a_signature_is_not_verified(tmp_path: Path, keys: tuple[Path, Path], signature: bytes) -> None:
     proof = require(read_pins(tmp_path), "s.edgepack", RAW, signature)
     assert (proof.signed, proof.proven, proof.fingerprint) == (True, False, public(keys[0]).fingerprint)
     assert f"signed by {public(keys[0]).fingerprint}" in (proof.note or "")
 
 
-@needs_ssh_keygen
 @pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
 def test_a_signature_by_a_pinned_key_is_proven(tmp_path: Path, kind: str) -> None:
     key = make_key(tmp_path, "ann@example.com", kind=kind)
@@ -68,7 +66,6 @@ def changed_bit(data: st.DataObject, raw: bytes) -> bytes:
     return bytes(flipped)
 
 
-@needs_ssh_keygen
 @pytest.mark.parametrize("options", ["", 'namespaces="edge*" ', 'namespaces="file,edgepack" '])
 def test_the_machines_keys_apply_to_every_prefix(
     tmp_path: Path, machine: Path, keys: tuple[Path, Path], signature: bytes, options: str
@@ -81,7 +78,6 @@ def test_the_machines_keys_apply_to_every_prefix(
     assert require(read_pins(tmp_path / "prefix"), "s.edgepack", RAW, signature).proven
 
 
-@needs_ssh_keygen
 def test_refusals_name_cause_and_fix(tmp_path: Path, keys: tuple[Path, Path], signature: bytes) -> None:
     file = pin(tmp_path, keys[0])
     known, unknown = (public(key).fingerprint for key in keys)
@@ -100,7 +96,6 @@ def test_refusals_name_cause_and_fix(tmp_path: Path, keys: tuple[Path, Path], si
         assert fix in error.fix
 
 
-@needs_ssh_keygen
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_signature_or_a_manifest_with_a_flipped_bit_is_refused(
@@ -111,7 +106,6 @@ def test_a_signature_or_a_manifest_with_a_flipped_bit_is_refused(
     assert isinstance(refused(tmp_path, changed_bit(data, RAW), signature), BundleInvalidError)
 
 
-@needs_ssh_keygen
 @pytest.mark.parametrize(
     "change",
     [
@@ -133,7 +127,6 @@ def test_a_malformed_signature_is_refused(
     assert error.what == "s.edgepack is damaged: manifest.json.sig is not an SSH signature"
 
 
-@needs_ssh_keygen
 def test_a_key_trusted_for_other_namespaces_is_refused(
     tmp_path: Path, keys: tuple[Path, Path], signature: bytes
 ) -> None:
@@ -144,7 +137,6 @@ def test_a_key_trusted_for_other_namespaces_is_refused(
         assert f'namespaces="{namespaces}"' in error.why
 
 
-@needs_ssh_keygen
 @pytest.mark.parametrize("place", ["prefix", "machine"])
 @pytest.mark.parametrize("form", ["list", "signers", "KRL"])
 def test_a_revoked_key_is_refused(
@@ -180,7 +172,6 @@ def test_a_list_of_revoked_keys_that_is_too_long_is_an_error(tmp_path: Path, for
     assert "1048576 bytes" in caught.value.why
 
 
-@needs_ssh_keygen
 def test_a_key_in_several_lines_and_among_many(tmp_path: Path, keys: tuple[Path, Path], signature: bytes) -> None:
     file = pin(tmp_path, keys[1], keys[0], keys[0])
     file.write_text(file.read_text().replace('namespaces="edgepack"', 'namespaces="file"', 2))
@@ -230,7 +221,6 @@ def test_trust_add_refuses_a_pipe_and_a_folder(tmp_path: Path, make: Callable[[P
         trust_command.add(Prefix(tmp_path / "prefix"), None, tmp_path / "keys.pub")
 
 
-@needs_ssh_keygen
 @pytest.mark.parametrize(
     ("script", "what", "why"),
     [
@@ -264,7 +254,6 @@ def test_a_device_that_cannot_verify_is_not_fit(
     assert isinstance(refused(tmp_path, RAW, None), BundleInvalidError)  # it takes no tool to see that there is none
 
 
-@needs_ssh_keygen
 def test_ssh_keygen_does_not_see_the_callers_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: tuple[Path, Path], signature: bytes
 ) -> None:
@@ -280,7 +269,6 @@ def test_ssh_keygen_does_not_see_the_callers_environment(
     assert require(read_pins(tmp_path), "s.edgepack", RAW, signature).proven
 
 
-@needs_ssh_keygen
 def test_a_full_disk_is_not_a_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: tuple[Path, Path], signature: bytes
 ) -> None:
@@ -291,7 +279,6 @@ def test_a_full_disk_is_not_a_pass(
     assert error.what == "signatures cannot be checked"
 
 
-@needs_ssh_keygen
 def test_a_signature_can_be_checked_without_pins(keys: tuple[Path, Path], signature: bytes) -> None:
     assert trust.check_signature("s.edgepack", RAW, signature).key == public(keys[0])
     for raw, other in ((b"x", signature), (RAW, sign(keys[0], RAW, "file")), (RAW, b"")):
