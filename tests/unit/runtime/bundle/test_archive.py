@@ -1,10 +1,8 @@
-"""The strict reader: structure, bounds, extraction."""
+"""The strict reader: structure, bounds, extraction. `test_hostile.py` has the names, sizes and forms it refuses."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import zipfile
 import zlib
 from pathlib import Path
 
@@ -23,25 +21,13 @@ def opened(path: Path) -> None:
         pass
 
 
-def test_zips_of_other_tools_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("manifest.json", "{}")
-    with pytest.raises(BundleInvalidError, match="end record"):
-        opened(path)
-
-
 @pytest.mark.parametrize("kept", [0, 1, 50, 102, 103, 500, -1])
-def test_a_cut_file_and_added_bytes_are_refused(small_bundle: Path, tmp_path: Path, kept: int) -> None:
-    raw, cut = small_bundle.read_bytes(), tmp_path / "cut.edgepack"
-    cut.write_bytes(raw[:kept])
+def test_a_cut_file_is_named_as_such(small_bundle: Path, tmp_path: Path, kept: int) -> None:
+    cut = tmp_path / "cut.edgepack"
+    cut.write_bytes(small_bundle.read_bytes()[:kept])
     with pytest.raises(BundleInvalidError, match=r"cut\.edgepack is damaged") as caught:
         opened(cut)
     assert "cut short" in str(caught.value) or kept == -1
-    for longer in (b"#!" + raw, raw + b"\n"):
-        cut.write_bytes(longer)
-        with pytest.raises(BundleInvalidError):
-            opened(cut)
 
 
 def rebuilt(members: list[form.Member], data: dict[str, bytes], gap: bytes = b"") -> bytes:
@@ -68,25 +54,10 @@ def test_gaps_between_members_are_refused(tmp_path: Path) -> None:
         opened(path)
 
 
-@pytest.mark.parametrize("names", [("b", "a"), ("a", "a"), ("../a",), ("/a",), ("a\\b",)])
-def test_unsorted_double_and_unsafe_names_are_refused(tmp_path: Path, names: tuple[str, ...]) -> None:
-    members: list[form.Member] = []
-    for name in names:
-        members.append(form.Member(name, form.STORED, 0, 0, 0, members[-1].end if members else 0))
-    path = tmp_path / "x.edgepack"
-    path.write_bytes(rebuilt(members, dict.fromkeys(names, b"")))
-    with pytest.raises(BundleInvalidError, match="directory entry"):
-        opened(path)
-
-
-def deflated(content: bytes) -> bytes:
-    deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
-    return deflater.compress(content) + deflater.flush()
-
-
 def test_a_member_never_gives_more_than_its_size(tmp_path: Path) -> None:
     content = bytes(10_000_000)
-    packed = deflated(content)
+    deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
+    packed = deflater.compress(content) + deflater.flush()
     member = form.Member("bomb", form.DEFLATED, 0, len(packed), 10, 0)
     path = tmp_path / "x.edgepack"
     path.write_bytes(rebuilt([member], {"bomb": packed}))
@@ -98,15 +69,6 @@ def test_a_member_never_gives_more_than_its_size(tmp_path: Path) -> None:
         with pytest.raises(BundleInvalidError, match="at most 100 are read"):
             archive.read("bomb", 100)
         assert archive.read("bomb", 10_000_000) == content
-
-
-def test_bytes_after_a_deflate_stream_are_refused(tmp_path: Path) -> None:
-    packed = deflated(b"abc") + b"hidden"
-    path = tmp_path / "x.edgepack"
-    member = form.Member("m", form.DEFLATED, zlib.crc32(b"abc"), len(packed), 3, 0)
-    path.write_bytes(rebuilt([member], {"m": packed}))
-    with Archive(path) as archive, pytest.raises(BundleInvalidError, match="bytes follow the end"):
-        archive.read("m", 100)
 
 
 def test_missing_and_unreadable_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,14 +105,10 @@ def test_a_failing_disk_is_damage(small_bundle: Path) -> None:
 @pytest.mark.parametrize("durable", [False, True])
 def test_extraction_writes_exactly_the_listed_files(small_bundle: Path, tmp_path: Path, durable: bool) -> None:
     target = tmp_path / "release"
-    before = os.umask(0o077)
-    try:
-        with Archive(small_bundle) as archive:
-            raw = archive.read("manifest.json", 10**6)
-            extract(archive, parse(raw), target, raw=raw, signature=None, durable=durable)
-            contents = {path: archive.read(path, 10**6) for path in archive.members}
-    finally:
-        os.umask(before)
+    with Archive(small_bundle) as archive:
+        raw = archive.read("manifest.json", 10**6)
+        extract(archive, parse(raw), target, raw=raw, signature=None, durable=durable)
+        contents = {path: archive.read(path, 10**6) for path in archive.members}
     found = {path.relative_to(target).as_posix(): path for path in target.rglob("*") if path.is_file()}
     assert {name: path.read_bytes() for name, path in found.items()} == contents
     assert {path.stat().st_mode & 0o777 for path in found.values()} == {0o644}

@@ -118,6 +118,13 @@ def test_logits_are_read(tmp_path: Path, config: ModelConfig, line: dict[str, An
 @pytest.mark.parametrize(
     ("config", "row"),
     [
+        (ONE, ["好", [1, 2]]),
+        (ONE, {"text": "好"}),
+        (ONE, {"text": 1, "logits": [1, 2]}),
+        (ONE, {"text": "好", "logits": [1]}),
+        (ONE, {"text": "好", "logits": [1, "2"]}),
+        (ONE, {"text": "好", "logits": [1, float("nan")]}),
+        (ONE, {"text": "好", "logits": [1, 2], "more": 1}),
         (ONE, {"text": "好", "logits": [[1, 2]]}),
         (ONE, {"text": "好", "logits": 1}),
         (ONE, {"text": "好", "text_pair": "好", "logits": [1, 2]}),
@@ -129,6 +136,6 @@ def test_logits_are_read(tmp_path: Path, config: ModelConfig, line: dict[str, An
         (TOKENS, {"text": "好", "logits": [[0, 1, 2, 3, float("nan")]]}),
     ],
 )
-def test_invalid_logits_are_named(tmp_path: Path, config: ModelConfig, row: dict[str, Any]) -> None:
+def test_invalid_logits_are_named(tmp_path: Path, config: ModelConfig, row: Any) -> None:
     with pytest.raises(BundleInvalidError, match=r"line 1 of golden/golden\.jsonl"):
         texts(tmp_path, config, row)

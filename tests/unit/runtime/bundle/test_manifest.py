@@ -116,22 +116,7 @@ def test_errors_name_the_field(change: dict[str, Any], named: str) -> None:
     assert named in str(caught.value)
 
 
-def test_huge_numbers_and_duplicate_keys_are_refused() -> None:
-    with pytest.raises(BundleInvalidError, match="a number has 4000000 digits"):
-        parse(b'{"edgepack_bundle": ' + b"9" * 4_000_000 + b"}")
-    raw = dump(MANIFEST).replace(b'"sequence": 1', b'"sequence": 1, "sequence": 2')
-    with pytest.raises(BundleInvalidError, match="twice"):
-        parse(raw)
-
-
 @pytest.mark.parametrize("path", ["a", "a/b.c", "词/x", ".hidden/x", "a b"])
 def test_plain_paths_are_safe(path: str) -> None:
+    """`test_hostile.py` has those that are not."""
     assert safe_path(path)
-
-
-UNSAFE = ["", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\\b", "c:a", "a\n", "a\u202e", "e\u0301", "a.", " a"]
-
-
-@pytest.mark.parametrize("path", [*UNSAFE, "\ud800", "x" * 241])
-def test_ambiguous_paths_are_unsafe(path: str) -> None:
-    assert not safe_path(path)

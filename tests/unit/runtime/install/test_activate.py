@@ -45,13 +45,10 @@ def test_the_launcher_runs_from_any_folder_through_any_link(installed: Prefix, d
         assert (done.returncode, json.loads(done.stdout or "null")) == (0, {"label": "差", "score": 0.75}), command
 
 
-@pytest.mark.parametrize("env", [{"CDPATH": "/tmp"}, {"PATH": ""}, {"IFS": "/"}, {"PATH": "/nonexistent"}])
-def test_the_launcher_runs_in_any_environment(installed: Prefix, device: Device, env: dict[str, str]) -> None:
-    assert device(installed.bin / "sentiment", "status", env=env, cwd="/").returncode == 0
-
-
-def test_the_launcher_runs_in_an_empty_environment(installed: Prefix) -> None:
-    done = subprocess.run([installed.bin / "sentiment", "predict", "很好"], env={}, capture_output=True, check=True)
+@pytest.mark.parametrize("env", [{}, {"CDPATH": "/tmp"}, {"PATH": ""}, {"IFS": "/"}, {"PATH": "/nonexistent"}])
+def test_the_launcher_runs_in_any_environment(installed: Prefix, env: dict[str, str]) -> None:
+    line = [installed.bin / "sentiment", "predict", "很好"]
+    done = subprocess.run(line, env=env, cwd="/", capture_output=True, check=True)
     assert "差" in done.stdout.decode("utf-8")
 
 

@@ -229,15 +229,7 @@ def test_a_receipt_names_a_bundle_whose_file_name_is_not_utf8(
     assert last_receipt(installed, "install")["error"].startswith("stick-??.edgepack is older")
 
 
-def test_install_writes_nothing_from_a_damaged_bundle_or_on_an_unfit_device(
-    small_bundle: Path, make_bundle: MakeBundle, prefix: Prefix, tmp_path: Path
-) -> None:
-    bad = tmp_path / "bad.edgepack"
-    raw = bytearray(small_bundle.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    bad.write_bytes(raw)
-    with pytest.raises(BundleInvalidError):
-        install(bad, prefix.root, log=silent)
+def test_install_writes_nothing_on_an_unfit_device(make_bundle: MakeBundle, prefix: Prefix) -> None:
     with pytest.raises(UsageError):
         install(Path("/none.edgepack"), prefix.root, log=silent)
     facts = TargetFacts("other", "Linux", "riscv64", "glibc", "2.5", "3.11", "CPUExecutionProvider")

@@ -106,25 +106,13 @@ def test_a_signature_or_a_manifest_with_a_flipped_bit_is_refused(
     assert isinstance(refused(tmp_path, changed_bit(data, RAW), signature), BundleInvalidError)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda signature: signature[: len(signature) // 2],
-        lambda signature: signature.replace(b"\n", b"\r\n"),
-        lambda signature: signature * 2,
-        lambda signature: b"\n" + signature,
-        lambda signature: b"",
-        lambda signature: signature.replace(b"\n", b"\n" + b"A" * 70_000 + b"\n", 1),
-    ],
-    ids=["cut", "CRLF", "twice", "blank line", "empty", "huge"],
-)
-def test_a_malformed_signature_is_refused(
-    tmp_path: Path, keys: tuple[Path, Path], signature: bytes, change: Callable[[bytes], bytes]
-) -> None:
+def test_a_malformed_signature_is_refused(tmp_path: Path, keys: tuple[Path, Path], signature: bytes) -> None:
     pin(tmp_path, keys[0])
-    error = refused(tmp_path, RAW, change(signature))
-    assert isinstance(error, BundleInvalidError)
-    assert error.what == "s.edgepack is damaged: manifest.json.sig is not an SSH signature"
+    huge = signature.replace(b"\n", b"\n" + b"A" * 70_000 + b"\n", 1)
+    for malformed in (b"", signature[: len(signature) // 2], signature * 2, huge):
+        error = refused(tmp_path, RAW, malformed)
+        assert isinstance(error, BundleInvalidError)
+        assert error.what == "s.edgepack is damaged: manifest.json.sig is not an SSH signature"
 
 
 def test_a_key_trusted_for_other_namespaces_is_refused(

@@ -36,18 +36,6 @@ def test_an_atomic_write_that_fails_keeps_the_old_file(tmp_path: Path, monkeypat
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o077)
-    try:
-        made = fs.make_folder(tmp_path / "a" / "b")
-        fs.write_atomic(tmp_path / "a" / "file", b"", mode=0o755)
-    finally:
-        os.umask(before)
-    assert {path.stat().st_mode & 0o777 for path in made} == {0o755}
-    assert (tmp_path / "a" / "file").stat().st_mode & 0o777 == 0o755
-    assert fs.make_folder(tmp_path / "a") == []
-
-
 def test_only_a_file_system_without_modes_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fchmod", failing(errno.EIO))
     with pytest.raises(OSError, match="Input/output"):
