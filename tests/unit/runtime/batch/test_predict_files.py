@@ -102,7 +102,6 @@ def test_a_file_without_a_good_row_is_an_error_until_it_is_mended(here: Path, ca
     ("name", "content", "more", "named"),
     [
         ("in.csv", "id\n1\n", [], "no column `text`"),
-        ("in.csv", "text\n", [], "in.csv holds no text"),
         ("in.txt", "", [], "in.txt holds no text"),
         ("in.doc", "好", [], "in.doc has no known ending"),
         ("in.txt", "好\n", ["--output", "out.doc"], "out.doc has no known ending"),
@@ -161,7 +160,13 @@ def test_arguments_can_be_answered_into_a_file(here: Path) -> None:
     assert labels(here / "out.jsonl") == ["bad"]
 
 
-def test_an_interrupted_run_is_resumed(here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(KeyboardInterrupt(), 130), (StageFailedError("the model could not be run"), ExitCode.STAGE_FAILED)],
+)
+def test_a_run_that_an_interrupt_or_an_error_ended_is_resumed(
+    here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
     (here / "in.txt").write_text("好\n差\n" * 300, encoding="utf-8")
     assert predict(output="whole.jsonl") == 0
     stream = Predictor.stream_tagged
@@ -169,13 +174,13 @@ def test_an_interrupted_run_is_resumed(here: Path, capsys: Capture, monkeypatch:
     def stopping(self: Predictor, items: Any, **options: Any) -> Any:
         for number, found in enumerate(stream(self, items, **options)):
             if number == 101:
-                raise KeyboardInterrupt
+                raise error
             yield found
 
     with monkeypatch.context() as patch:
         patch.setattr(Predictor, "stream_tagged", stopping)
-        assert predict() == 130
-    assert "the same command with --resume continues it" in capsys.readouterr().err
+        assert predict() == code
+    assert ("the same command with --resume continues it" in capsys.readouterr().err) == (code == 130)
     assert predict() == ExitCode.USAGE
     assert "continue that run with --resume" in capsys.readouterr().err
     assert predict("--resume", "--threads", "3") == 0
@@ -199,24 +204,6 @@ def test_standard_input_is_resumed(here: Path, monkeypatch: pytest.MonkeyPatch) 
         line = ["predict", "--model", "model", "--output", "out.jsonl", *options]
         assert main.run(line, OUTSIDE) == exit_code
     assert labels(here / "out.jsonl") == ["good", "bad", None, "good"]
-
-
-def test_an_error_of_the_model_keeps_what_was_answered(
-    here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (here / "in.txt").write_text("好\n差\n好\n", encoding="utf-8")
-    stream = Predictor.stream_tagged
-
-    def failing(self: Predictor, items: Any, **options: Any) -> Any:
-        yield next(iter(stream(self, items, **options)))
-        raise StageFailedError("the model could not be run")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Predictor, "stream_tagged", failing)
-        assert predict() == ExitCode.STAGE_FAILED
-    assert predict("--resume") == 0
-    assert "continuing after row 1," in capsys.readouterr().err
-    assert labels(here / "out.jsonl") == ["good", "bad", "good"]
 
 
 KILLED = """\
