@@ -28,13 +28,10 @@ RUNTIME = Path(edgepack_runtime.__path__[0])
 _WALL_CLOCK = {"time", "time_ns", "ctime", "localtime", "gmtime", "asctime", "strftime"}
 
 
-def new_run(root: Path, log: receipts.Log) -> receipts.Journal:
-    return receipts.Journal(Prefix(root), "hotel", log, receipts.new_receipt("rollback", "rolled back"))
-
-
-def test_steps_and_notes_are_logged_and_kept(tmp_path: Path) -> None:
+def test_a_run_logs_and_keeps_its_steps_its_notes_and_its_failure(tmp_path: Path) -> None:
     lines: list[str] = []
-    run = new_run(tmp_path, lines.append)
+    receipt = receipts.new_receipt("rollback", "rolled back")
+    run = receipts.Journal(Prefix(tmp_path), "hotel", lines.append, receipt)
     with run.step("good"):
         run.note("odd")
     with pytest.raises(ZeroDivisionError), run.step("bad"):
@@ -43,14 +40,9 @@ def test_steps_and_notes_are_logged_and_kept(tmp_path: Path) -> None:
     assert run.receipt["notes"] == ["odd"]
     assert lines[0] == "  note  odd"
     assert [line.split()[:2] for line in lines[1:]] == [["ok", "good"], ["FAIL", "bad"]]
-
-
-def test_a_failure_is_recorded(tmp_path: Path) -> None:
-    lines: list[str] = []
-    run = new_run(tmp_path, lines.append)
     with pytest.raises(StageFailedError), run.recorded("not rolled back"):
         raise StageFailedError("it broke", why="so")
-    assert lines == [f"  receipt {run.prefix.receipts}/000001-rollback.json"]
+    assert lines[3:] == [f"  receipt {run.prefix.receipts}/000001-rollback.json"]
     found = last_receipt(run.prefix, "rollback")
     assert (found["verdict"], found["exit_code"], found["error"]) == ("not rolled back", 5, "it broke\n  why: so")
 

@@ -86,10 +86,11 @@ async def refusal(asked: Awaitable[Any]) -> HttpError:
     return caught.value
 
 
-async def test_a_lone_text_runs_at_once_and_alone(model: Model, make: Make) -> None:
+async def test_a_lone_text_and_all_texts_without_batching_run_at_once_and_alone(model: Model, make: Make) -> None:
     batcher = make(max_wait_ms=1e6)  # which it would wait for, if it waited
     assert await ask(batcher, "a") == ["a!"]
-    assert model.batches == [["a"]]
+    assert await ask(make(max_batch=1), "b", "c", "d") == ["b!", "c!", "d!"]
+    assert model.batches == [["a"], ["b"], ["c"], ["d"]]
 
 
 async def test_texts_that_come_while_the_worker_is_busy_share_a_batch(model: Model, make: Make) -> None:
@@ -104,12 +105,6 @@ async def test_texts_that_come_while_the_worker_is_busy_share_a_batch(model: Mod
     assert await asyncio.gather(*tasks) == [[f"{text}!"] for text in "abcdefg"]
     assert model.batches == [["a"], ["b", "c", "d", "e"], ["f", "g"]]
     assert [batch.size for batch in seen] == [1, 4, 2]
-
-
-async def test_without_batching_each_text_runs_alone(model: Model, make: Make) -> None:
-    batcher = make(max_batch=1)
-    assert await ask(batcher, "a", "b", "c") == ["a!", "b!", "c!"]
-    assert model.batches == [["a"], ["b"], ["c"]]
 
 
 async def test_a_batch_that_is_not_full_may_wait_for_company(model: Model, make: Make) -> None:
