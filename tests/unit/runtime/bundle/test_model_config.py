@@ -53,10 +53,7 @@ def test_the_keys_of_the_document() -> None:
             "sep_token": "[SEP]",
             "pad_token": "[PAD]",
         },
-        "engine": {
-            "provider": "CPUExecutionProvider",
-            "disabled_optimizers": ["SkipLayerNormFusion"],
-        },
+        "engine": {"provider": "CPUExecutionProvider", "disabled_optimizers": ["SkipLayerNormFusion"]},
         "multi_label": False,
         "hides_padding": True,
         "run_alone": False,

@@ -103,19 +103,15 @@ def loads(library: Library | None, only: str) -> Callable[[str], Any]:
 
 
 @pytest.mark.parametrize(("number", "version"), [(90300, "9.3.0"), (91002, "9.10.2"), (8600, "8.6.0")])
-def test_the_version_of_cudnn(number: int, version: str) -> None:
+def test_cudnn_has_a_version_or_is_missing(number: int, version: str) -> None:
     assert nvidia.cudnn_version(loads(Library("cudnnGetVersion", number), "libcudnn.so.8")) == version
+    assert nvidia.cudnn_version(loads(None, "")) is None
 
 
 @pytest.mark.parametrize(("number", "version"), [(12060, "12.6"), (11040, "11.4"), (13000, "13.0")])
-def test_the_version_of_cuda(number: int, version: str) -> None:
+def test_cuda_has_a_version_or_is_missing(number: int, version: str) -> None:
     library = Library("cudaRuntimeGetVersion", number, code=0)
     assert nvidia.cuda_runtime_version(loads(library, "libcudart.so.1")) == version
     failing = Library("cudaRuntimeGetVersion", number, code=35)
     assert nvidia.cuda_runtime_version(loads(failing, "libcudart.so.1")) is None
-
-
-def test_missing_libraries_have_no_version() -> None:
-    load = loads(None, "")
-    assert nvidia.cudnn_version(load) is None
-    assert nvidia.cuda_runtime_version(load) is None
+    assert nvidia.cuda_runtime_version(loads(None, "")) is None

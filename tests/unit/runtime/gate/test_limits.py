@@ -48,7 +48,7 @@ def test_every_limit_on_time_is_read() -> None:
             (LengthBudget(0, 32, Percentiles(p95_ms=3.0)), LengthBudget(32, 128, Percentiles(p99_ms=9.0))),
             OpenLoop(20.0, Percentiles(p95_ms=25.0)),
             Sustained(60.0, 15.0),
-        ),
+        )
     )
 
 

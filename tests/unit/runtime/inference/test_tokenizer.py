@@ -162,11 +162,7 @@ def test_offsets_are_indices_of_the_text(tokenizer: ErnieTokenizer, text: str, e
 def test_offsets_are_cut_with_their_tokens(tokenizer: ErnieTokenizer) -> None:
     rows, offsets = tokenizer.encode_with_offsets(["好差店很", "", "很 好"], 5)
     assert [len(row) for row in rows] == [5, 2, 4]
-    assert offsets == [
-        [(0, 0), (0, 1), (1, 2), (2, 3), (0, 0)],
-        [(0, 0), (0, 0)],
-        [(0, 0), (0, 1), (2, 3), (0, 0)],
-    ]
+    assert offsets == [[(0, 0), (0, 1), (1, 2), (2, 3), (0, 0)], [(0, 0), (0, 0)], [(0, 0), (0, 1), (2, 3), (0, 0)]]
     assert tokenizer.encode_with_offsets([], 5) == ([], [])
 
 

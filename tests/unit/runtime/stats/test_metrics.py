@@ -14,10 +14,7 @@ def pairs(truths: str, answers: str) -> list[Pair]:
 # scikit-learn 1.5, f1_score(average="macro"): 0.26667 for these (its own documentation's example)
 SINGLE = pairs("0 1 2 0 1 2", "0 2 1 0 0 1")
 # seqeval's own example: F1 0.5 micro and macro; precision, recall, F1, support: MISC 0 0 0 1, PER 1 1 1 1
-TAGS = [
-    ("O O O B-MISC I-MISC I-MISC O", "O O B-MISC I-MISC I-MISC I-MISC O"),
-    ("B-PER I-PER O", "B-PER I-PER O"),
-]
+TAGS = [("O O O B-MISC I-MISC I-MISC O", "O O B-MISC I-MISC I-MISC I-MISC O"), ("B-PER I-PER O", "B-PER I-PER O")]
 SPANS: list[Pair] = [(token_spans(truth.split()), token_spans(found.split())) for truth, found in TAGS]
 LABELS: list[Pair] = [(("a", "b"), ("b", "a")), (("a",), ()), ((), ("c",)), ((), ())]
 
