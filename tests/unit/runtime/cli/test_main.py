@@ -72,6 +72,7 @@ def test_every_verb_has_a_help_text(capsys: pytest.CaptureFixture[str], context:
         (["bench", "m", "--rate", "0"], "'0' is not a number above 0"),
         (["status"], "--prefix"),
         (["verify", "/none.edgepack"], "there is no bundle file /none.edgepack"),
+        (["install", "/none.edgepack"], "there is no bundle file /none.edgepack"),
         (["gate", "/none.edgepack"], "there is no bundle file /none.edgepack"),
     ],
 )

@@ -20,6 +20,7 @@ def change(prefix: Prefix, **changes: Any) -> None:
 def test_status_where_nothing_is_installed(tmp_path: Path) -> None:
     found = status.status(Prefix(tmp_path / "none"))
     assert (found["ok"], found["current"], found["notes"]) == (False, None, [])
+    assert status.render(found) == f"nothing is installed in {tmp_path}/none"
     state.write_state(Prefix(tmp_path), State("sentiment"))
     assert not status.status(Prefix(tmp_path))["ok"]
 
