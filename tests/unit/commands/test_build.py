@@ -23,7 +23,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "deliver", full)
 
 
-def build(built: Any, verdict: str, code: int, monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
+def build(built: Any, verdict: str, code: int, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
     """Run the command, with a pipeline that ends with `built`, and `verdict` for its one target."""
     (item,) = built.deliveries
     receipt = {**item.gate.receipt, "verdict": verdict}
@@ -31,7 +31,7 @@ def build(built: Any, verdict: str, code: int, monkeypatch: pytest.MonkeyPatch, 
     done = replace(built, deliveries=(replace(item, gate=gate),))
     monkeypatch.setattr(options, "load", lambda *given: (built.recipe, None))
     monkeypatch.setattr(runner, "build", lambda *given: done)
-    return CliRunner().invoke(main, ["build", "r.yaml", *options])
+    return CliRunner().invoke(main, ["build", "r.yaml", *arguments])
 
 
 @pytest.mark.parametrize(("verdict", "code"), [("pass", 5), ("fail", 6), ("inconclusive", 7)])
