@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgepack.cli import main
+from edgepack.commands import options
 from edgepack.errors import StageFailedError
 from edgepack.pipeline import delivery, runner
 
