@@ -343,7 +343,6 @@ class Usage:
         tokens_per_second: tokens without padding per second of training steps.
         padding_share: share (0 to 1) of padding among all computed tokens.
         peak_memory_mib: memory of the GPU; of the process on a CPU.
-        gpu_utilisation_percent: mean over samples during steps; None on a CPU, or if the driver does not report it.
     """
 
     device: str
@@ -352,7 +351,6 @@ class Usage:
     padding_share: float
     peak_memory_mib: float
     gradient_accumulation: int  # parts of a step at the end; increased if memory ran out
-    gpu_utilisation_percent: float | None = None
 
 
 @dataclass(frozen=True)

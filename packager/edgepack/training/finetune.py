@@ -122,8 +122,7 @@ def summary(trained: Trained) -> str:
     usage = trained.usage
     speed = f"{usage.tokens_per_second:,.0f} tokens/s ({usage.precision}, {usage.padding_share:.0%} padding)"
     best = f"best epoch {trained.best_epoch} of {trained.epochs}"
-    busy = "" if usage.gpu_utilisation_percent is None else f", GPU {usage.gpu_utilisation_percent:.0f} % busy"
-    return f"{speed}{busy}, peak memory {usage.peak_memory_mib:,.0f} MiB, {best}"
+    return f"{speed}, peak memory {usage.peak_memory_mib:,.0f} MiB, {best}"
 
 
 def _artifact(job: TrainingJob, classifier: Classifier, evaluated: _Evaluated, out: Path) -> ModelArtifact:

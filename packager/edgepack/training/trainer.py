@@ -241,7 +241,7 @@ class _Loop:
         self.step, self.epoch, self._done = 0, 1, 0
         self._best_score, self._best_epoch = -1.0, 0
         self._best: Arrays = {}
-        self._meter = Meter(str(paddle.get_device()), report)
+        self._meter = Meter(str(paddle.get_device()))
         self._started = time.monotonic()
 
     @property

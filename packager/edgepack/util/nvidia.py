@@ -80,14 +80,6 @@ class Nvidia:
 
 
 @dataclass(frozen=True)
-class Load:
-    """Load of a GPU in percent, averaged over a second or less; None with the reason if unknown."""
-
-    percent: int | None
-    why: str = ""
-
-
-@dataclass(frozen=True)
 class DriverAnswer:
     """Output of one call of nvidia-smi (both streams) and its exit status; None if it is not installed."""
 
@@ -106,25 +98,6 @@ def look(ask: Callable[[Sequence[str]], DriverAnswer] | None = None) -> Nvidia:
     `ask` calls nvidia-smi with arguments; by default the installed one.
     """
     return _installed() if ask is None else _look(ask)
-
-
-def load(gpu: str, ask: Callable[[Sequence[str]], DriverAnswer] | None = None) -> Load:
-    """The present load of a GPU; unknown if MIG is on.
-
-    Args:
-        gpu: its number or UUID in nvidia-smi.
-        ask: as for `look`.
-    """
-    answer = (ask or call)([f"--id={gpu}", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"])
-    if answer.status is None:
-        return Load(None, f"{TOOL} cannot be run: {answer.text}")
-    lines = answer.text.strip().splitlines()
-    if answer.status == 0 and len(lines) == 1:
-        if lines[0].strip().isdecimal():
-            return Load(int(lines[0]))
-        if _told(lines[0].strip()) is None:
-            return Load(None, f"{TOOL} says {lines[0].strip()}")
-    return Load(None, _failure(answer, False)[0])
 
 
 @functools.cache
@@ -166,7 +139,7 @@ def _look(ask: Callable[[Sequence[str]], DriverAnswer]) -> Nvidia:
         gpus = [gpu if gpu.mig is None else replace(gpu, mig=instances.get(gpu.index, ())) for gpu in gpus]
     why, fix = _failure(answer, bool(gpus))
     found = _CUDA.search(ask([]).text) if gpus else None
-    driver = next((_told(row.get("driver_version", "")) for row in rows), None)
+    driver = next((_value(row.get("driver_version", "")) for row in rows), None)
     return Nvidia(driver, found[1] if found else None, tuple(gpus), why, fix)
 
 
@@ -188,17 +161,17 @@ def _row(line: str, fields: Sequence[str]) -> dict[str, str] | None:
 
 
 def _gpu(row: dict[str, str]) -> Gpu:
-    memory = _told(row.get("memory.total", ""))
+    memory = _value(row.get("memory.total", ""))
     return Gpu(
         int(row["index"]),
-        _told(row.get("name", "")) or "a GPU without a name",
-        _told(row.get("compute_cap", "")),
+        _value(row.get("name", "")) or "a GPU without a name",
+        _value(row.get("compute_cap", "")),
         int(memory) if memory is not None and memory.isdecimal() else None,
         () if row.get("mig.mode.current") == "Enabled" else None,
     )
 
 
-def _told(value: str) -> str | None:
+def _value(value: str) -> str | None:
     """A value; None for `[N/A]`, `[Not Supported]` and `ERR!`."""
     return None if not value or value.startswith("[") or value in ("N/A", "ERR!") else value
 
@@ -217,9 +190,9 @@ def _instances(text: str) -> dict[int, tuple[str, ...]]:
 
 def _failure(answer: DriverAnswer, found_some: bool) -> tuple[str, str]:
     """Reason and fix of a fault; two empty texts without one."""
-    for said, why, fix in _FAILURES:
+    for message, why, fix in _FAILURES:
         # With rows, the missing permission concerns a single value, such as memory.
-        if said in answer.text and not (found_some and answer.status == 0):
+        if message in answer.text and not (found_some and answer.status == 0):
             return why, fix
     if answer.status == 0 and found_some:
         return "", ""

@@ -607,17 +607,6 @@ def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any)
     Page(render(make(replace(bare, deliveries=()))))
 
 
-@pytest.mark.parametrize(("percent", "shown"), [(None, "-"), (87.4, "87 %"), (0.0, "0 %")])
-def test_how_busy_a_gpu_was_is_told_where_there_was_one(
-    report: dict[str, Any], percent: float | None, shown: str
-) -> None:
-    for model in report["models"]:
-        model["usage"]["gpu_utilisation_percent"] = percent
-    text = render(report)
-    assert "GPU busy" in text
-    assert text.count(f'<td class="n">2 %</td><td class="n">{shown}</td>') == len(report["models"])  # beside padding
-
-
 def test_a_smaller_width_is_told_with_what_it_cost(built: Any) -> None:
     assert "heads and" not in Page(render(make(built))).words
     words = Page(render(make(replace(built, narrowed=narrowed_of(built))))).words
