@@ -1,26 +1,26 @@
-"""Starts a bundle or an unpacked release: what the `__main__.py` that both carry is made of.
+"""Launcher of a bundle or an unpacked release, from which their `__main__.py` is made.
 
     python3 FILE.edgepack VERB ...           from the zip; the standard library is all there is
     python3 -I -S RELEASE/__main__.py ...    unpacked; RELEASE/site holds the libraries
 
-It runs from bytes that nobody has checked yet, so it is small, and before it imports the rest of the
-runtime it compares that, and itself, with the manifest. It imports nothing of edgepack before.
+It runs from unverified bytes, so it is small, and compares the runtime and itself with the manifest before it imports
+anything of the runtime.
 """
 
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # typing itself is not imported: nothing is that was not checked, or need not be
+TYPE_CHECKING = False  # typing is not imported, to keep the start small
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Callable, List, NoReturn
 
-UNFIT, INVALID = 4, 8  # as in errors.py, which cannot be imported before it was checked
+UNFIT, INVALID = 4, 8  # as in errors.py, which cannot be imported before it is verified
 
 
 class DamagedError(Exception):
-    """A file of the runtime is not as the manifest lists it."""
+    """A file of the runtime differs from the manifest."""
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
             _restart()
         import os
 
-        own = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - pathlib is not to come from the bundle
+        own = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - pathlib must not be imported from the bundle
         sys.path[:] = [entry for entry in sys.path if entry and os.path.realpath(entry) != own]
         from pathlib import Path
 
@@ -50,10 +50,10 @@ def main() -> int:
 
 
 def _restart() -> None:
-    """Start once more without PYTHON* variables, user and system packages: none of them is to be seen in here."""
+    """Restart Python isolated: without PYTHON* variables, user packages and system packages."""
     import os
 
-    # sys.executable is empty when Python was started without a PATH to find itself in.
+    # sys.executable is empty if Python was started without a PATH.
     python = sys.executable or os.path.realpath("/proc/self/exe")
     os.execv(python, [python, "-I", "-S", *sys.argv])
 
@@ -74,14 +74,14 @@ def _check(where: Path) -> str:
                 raise DamagedError(f"{where.name} is damaged: {_changed(where, name)} is not as it was built")
     except DamagedError:
         raise
-    except Exception as error:  # whatever breaks while reading damaged bytes: they are damaged
+    except Exception as error:  # any error while reading means damaged bytes
         why = f"{type(error).__name__}: {error}"
         raise DamagedError(f"{where.name} is damaged: {_changed(where, name)} cannot be read ({why})") from error
     return bundle
 
 
 def _changed(where: Path, name: str) -> str:
-    """Which one changed when the file `name` and the manifest disagree: the zip holds a checksum of the manifest."""
+    """Which of file `name` and manifest has changed, by the manifest's checksum in the zip."""
     if where.is_dir():
         return name
     import zipfile
@@ -89,7 +89,7 @@ def _changed(where: Path, name: str) -> str:
     try:
         with zipfile.ZipFile(where) as archive:
             archive.read("manifest.json")
-    except Exception:  # noqa: BLE001 - not the checksum, or nothing that can be read at all
+    except Exception:  # noqa: BLE001 - a wrong checksum, or unreadable
         return "manifest.json"
     return name
 
@@ -105,11 +105,11 @@ def _files(where: Path) -> List[str]:
 
 
 def _reader(where: Path) -> Callable[[str], bytes]:
-    """What reads a file of the zip or folder `where`; a zip is read exactly as the imports that follow read it."""
+    """Reader of files in the zip or folder `where`; it reads a zip exactly as the later imports do."""
     if where.is_dir():
         return lambda name: (where / name).read_bytes()
     import zipimport
-    import zlib  # noqa: F401 - where it is missing, zipimport would report damage
+    import zlib  # noqa: F401 - without it, zipimport would report damage
 
     try:
         return zipimport.zipimporter(str(where)).get_data

@@ -1,4 +1,4 @@
-"""Pre-trained models before they are loaded: PaddleNLP's names, shapes of ERNIE, checkpoints of Hugging Face."""
+"""Facts about pre-trained models, before they are loaded: names, shapes, Hugging Face checkpoints."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, Final
 from edgepack.recipe.paths import is_file
 from edgepack.recipe.training import FromScratch, Scratch, is_local_folder
 
-WEIGHTS_FILES: Final = ("model.safetensors", "pytorch_model.bin")  # the first that is there counts, as in transformers
+WEIGHTS_FILES: Final = ("model.safetensors", "pytorch_model.bin")  # the first existing file is used, as in transformers
 MOST_EPSILON: Final = 1e-3
 KINDS: Final = ("bert", "ernie")
-UNFIT: Final = "use a checkpoint of a BERT or an ERNIE as docs/reference/recipe-file.md describes it"
+UNFIT: Final = "use a BERT or ERNIE checkpoint; docs/reference/recipe-file.md lists the conditions"
 
 _TOKENIZER_FILES: Final = ("tokenizer_config.json", "added_tokens.json")
-# What a checkpoint has where its config.json is silent: the defaults of transformers' BertConfig and ErnieConfig.
+# Defaults of keys that a checkpoint's config.json lacks, from transformers' BertConfig and ErnieConfig.
 _SIZES: Final[Mapping[str, int]] = {
     "vocab_size": 30522,
     "hidden_size": 768,
@@ -34,7 +34,7 @@ _FRACTIONS: Final[Mapping[str, float]] = {
     "initializer_range": 0.02,
     "layer_norm_eps": 1e-12,
 }
-# What has one value that PaddleNLP's ERNIE computes; the value also stands for a key that is not there.
+# Keys with only one value that PaddleNLP's ERNIE supports, which is also the default of a missing key.
 _FIXED: Final[Mapping[str, Any]] = {
     "hidden_act": "gelu",
     "position_embedding_type": "absolute",
@@ -53,12 +53,12 @@ _TOKENIZERS: Final = ("BertTokenizer", "BertTokenizerFast", "ErnieTokenizer", "E
 
 
 def weights_of(folder: Path) -> Path | None:
-    """The weights of a checkpoint in `folder`; None when there are none."""
+    """The weights of a checkpoint in `folder`; None if there are none."""
     return next((folder / name for name in WEIGHTS_FILES if is_file(folder / name)), None)
 
 
 def config_problems(fields: Mapping[str, Any]) -> list[str]:
-    """What stands against a conversion in a checkpoint's config.json; each names its key. Empty when all fits."""
+    """Reasons why a checkpoint's config.json cannot be converted, each with its key; empty if it can."""
     kind = fields.get("model_type")
     if kind not in KINDS:
         known = " and ".join(f"`{name}`" for name in KINDS)
@@ -87,7 +87,7 @@ def config_problems(fields: Mapping[str, Any]) -> list[str]:
 
 
 def tokenizer_problems(folder: Path) -> list[str]:
-    """What keeps PaddleNLP's ErnieTokenizer from cutting texts as the checkpoint's own; each names its key."""
+    """Reasons why PaddleNLP's ErnieTokenizer would tokenize differently, each with its key; else empty."""
     try:
         told, added = (_read(folder / name) for name in _TOKENIZER_FILES)
     except (OSError, ValueError, RecursionError) as error:
@@ -108,17 +108,17 @@ def tokenizer_problems(folder: Path) -> list[str]:
     decoder = told.get("added_tokens_decoder")
     more = [*added, *(map(_content, decoder.values()) if isinstance(decoder, dict) else ())]
     if unknown := [token for token in more if token not in _SPECIAL_TOKENS.values()]:
-        problems.append(f"`added_tokens` has {_shown(unknown[0])}, and only the usual five are kept whole in texts")
+        problems.append(f"`added_tokens` has {_shown(unknown[0])}, and only the five usual tokens are supported")
     return problems
 
 
 def lower_case(folder: Path) -> bool:
-    """Whether the checkpoint's tokenizer lower-cases; to be asked after `tokenizer_problems`. True unless it tells."""
+    """Whether the checkpoint's tokenizer lower-cases, by default true. Call `tokenizer_problems` first."""
     return bool(_read(folder / _TOKENIZER_FILES[0]).get("do_lower_case", True))
 
 
 def paddlenlp_config(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The same network in the words of PaddleNLP's ErnieConfig; to be asked after `config_problems`."""
+    """The same network as PaddleNLP's ErnieConfig. Call `config_problems` first."""
     config: dict[str, Any] = {key: fields.get(key, absent) for key, absent in {**_SIZES, **_FRACTIONS}.items()}
     config["use_task_id"] = fields["model_type"] == "ernie" and fields.get("use_task_id", False)
     config |= {"hidden_act": _FIXED["hidden_act"], "pad_token_id": _FIXED["pad_token_id"]}
@@ -128,7 +128,7 @@ def paddlenlp_config(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """What a file that may be missing holds."""
+    """The JSON object in a file; empty if the file is missing."""
     if not is_file(file):
         return {}
     fields = json.loads(file.read_text(encoding="utf-8"))
@@ -138,7 +138,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _content(token: Any) -> Any:
-    """A token is written down as it is, or as an object that also tells how it is looked for."""
+    """The text of a token, which is stored as text or as an object with matching options."""
     return token.get("content") if isinstance(token, dict) else token
 
 
@@ -146,11 +146,11 @@ def _shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)[:80] if value is not None else "not given"
 
 
-CONFIG_FILE: Final = "config.json"  # as PaddleNLP's save_pretrained names what it writes
+CONFIG_FILE: Final = "config.json"  # names of PaddleNLP's save_pretrained
 WEIGHTS_FILE: Final = "model_state.pdparams"
-# Key of config.json, ours: attention heads of each layer of a model that was pruned in width.
+# Our key in config.json: attention heads of each layer of a model that was pruned in width.
 KEPT_HEADS: Final = "kept_attention_heads"
-# What PaddleNLP's ErnieConfig takes for a number that config.json does not hold.
+# Defaults of PaddleNLP's ErnieConfig for missing numbers.
 _ABSENT: Final[Mapping[str, int]] = {
     "num_hidden_layers": 12,
     "hidden_size": 768,
@@ -161,7 +161,7 @@ _ABSENT: Final[Mapping[str, int]] = {
     "type_vocab_size": 16,
     "task_type_vocab_size": 3,
 }
-# What a model from scratch gets.
+# Values of a model from scratch.
 SCRATCH_TOKEN_TYPES: Final = 2
 SCRATCH_TASK_TYPES: Final = 3
 
@@ -175,14 +175,14 @@ class Shape:
     heads: int
     feed_forward: int
     vocabulary: int  # rows of the word embedding; may exceed the lines of vocab.txt
-    positions: int  # most tokens of a text, [CLS] and [SEP] included
+    positions: int  # maximum tokens of a text with [CLS] and [SEP]
     token_types: int
-    task_types: int  # 0 where the model has no task embedding
-    head_size: int | None = None  # of a model that was pruned in width; None is `hidden` / `heads`
+    task_types: int  # 0: no task embedding
+    head_size: int | None = None  # for a model that was pruned in width; None: `hidden` / `heads`
 
     @property
     def attention(self) -> int:
-        """Width of what the heads of a layer put out together."""
+        """Total output width of the heads of a layer."""
         return self.hidden if self.head_size is None else self.heads * self.head_size
 
 
@@ -199,17 +199,17 @@ def parameters(shape: Shape, labels: int) -> int:
 
 
 def spread(count: int, layers: int) -> list[int]:
-    """`count` of `layers` layers, from 1, evenly spread, the top one among them. `count` is at most `layers`."""
+    """Numbers (from 1) of `count` evenly spread layers of `layers`, with the top one. `count` is at most `layers`."""
     return [round((index + 1) * layers / count) for index in range(count)]
 
 
 def part_of(count: int, width: float) -> int:
-    """How many of `count` heads or neurons a layer keeps that is pruned to `width`: rounded, and at least one."""
+    """Number of heads or neurons, of `count`, that a layer keeps when pruned to `width`: rounded, at least one."""
     return max(1, int(count * width + 0.5))
 
 
 def cut(shape: Shape, layers: int, width: float) -> Shape:
-    """The shape of a student that starts as `layers` layers of a model, pruned to `width` (above 0, at most 1)."""
+    """The shape of a student that starts from `layers` layers of a model, pruned to `width` (above 0, at most 1)."""
     if width == 1:
         return replace(shape, layers=layers)
     heads, feed_forward = part_of(shape.heads, width), part_of(shape.feed_forward, width)
@@ -218,7 +218,7 @@ def cut(shape: Shape, layers: int, width: float) -> Shape:
 
 
 def of_scratch(scratch: Scratch, max_length: int) -> Shape:
-    """The shape of a model from random weights, with the largest vocabulary that it may get from its texts."""
+    """The shape of a model from scratch, with the maximum vocabulary."""
     return Shape(
         scratch.layers,
         scratch.hidden,
@@ -232,7 +232,7 @@ def of_scratch(scratch: Scratch, max_length: int) -> Shape:
 
 
 def of_folder(folder: Path) -> Shape | None:
-    """The shape of a model in a local folder; None when its config.json does not tell."""
+    """The shape of a model in a local folder; None if its config.json lacks it."""
     fields = read_config(folder)
     if fields is None:
         return None
@@ -242,12 +242,12 @@ def of_folder(folder: Path) -> Shape | None:
 
 
 def checkpoint_weights(folder: Path) -> Path | None:
-    """The weights of a Hugging Face checkpoint; None in a folder with PaddleNLP's own, which count first."""
+    """The weights of a Hugging Face checkpoint; None in a folder with PaddleNLP's weights, which are preferred."""
     return None if is_file(folder / WEIGHTS_FILE) else weights_of(folder)
 
 
 def of_config(fields: Mapping[str, Any]) -> Shape | None:
-    """The shape that a PaddleNLP config.json describes; None when it is of an older kind or holds no sizes."""
+    """The shape in a PaddleNLP config.json; None for an older format, or without sizes."""
     if "init_args" in fields:  # PaddleNLP before 2.5 nested the sizes below it
         return None
     sizes = [fields.get(name, absent) for name, absent in _ABSENT.items()]
@@ -263,13 +263,13 @@ def of_config(fields: Mapping[str, Any]) -> Shape | None:
 
 
 def kept_heads(fields: Mapping[str, Any], heads: int) -> int | None:
-    """`KEPT_HEADS` of a config.json; None where it is not a number of heads of a model that had `heads`."""
+    """`KEPT_HEADS` of a config.json; None if it is not a valid number of heads of a model with `heads`."""
     kept = fields[KEPT_HEADS]
     return kept if type(kept) is int and 1 <= kept <= heads else None
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """What the folder's config.json holds; None when that is not a JSON object."""
+    """The JSON object in the folder's config.json; None if it is missing or invalid."""
     try:
         fields = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -277,7 +277,7 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) else None
 
 
-# PaddleNLP has it, but its vocabulary belongs to SentencePiece; edgepack tokenizes with WordPiece alone.
+# PaddleNLP has this model, but with a SentencePiece vocabulary, and edgepack supports WordPiece only.
 SENTENCEPIECE: Final = "ernie-tiny"
 
 # layers, hidden, heads, feed-forward, vocabulary, positions, token types, task types
@@ -347,15 +347,15 @@ PRESETS: Final[Mapping[str, Shape]] = {name: shape for shape, names in _NAMED fo
 
 
 def shape_of(model: str | FromScratch, max_length: int) -> Shape | None:
-    """The shape of a resolved recipe's model, from what lies on this machine alone.
+    """The shape of a resolved recipe's model, from local files only.
 
     Args:
         model: `teacher.model` or `student.model` as `load_recipe` resolves it: local folders are absolute.
-        max_length: of the same section; a model from scratch gets as many positions.
+        max_length: of the same section; the positions of a model from scratch.
 
     Returns:
-        The shape (of a model from scratch: with the largest vocabulary it may get), or None where only the hub
-        knows it (`owner/name`), or a folder's config.json does not tell.
+        The shape (for a model from scratch with the maximum vocabulary); None for a model of the hub (`owner/name`),
+        or if a folder's config.json lacks it.
     """
     if isinstance(model, FromScratch):
         return of_scratch(model.scratch, max_length)

@@ -1,7 +1,6 @@
-"""Checks of the models that a recipe trains: missing files, layers that do not exist, widths that leave nothing, and
-teachers whose tokens differ from the student's.
+"""Checks of a recipe's models: missing files, unknown layers, widths without heads, teachers with other tokens.
 
-All of it can be known before anything is trained, for models whose sizes lie on this machine.
+They run before anything is trained, for models with known sizes.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _ONCE = "name each layer once, the lowest first"
 
 @dataclass(frozen=True)
 class _Words:
-    """What stands for a vocabulary: its file's content, or how many entries it has or may get."""
+    """Identity of a vocabulary: the content of its file, or its number of entries."""
 
     kind: Literal["built", "of the hub", "file"]
     known: int | bytes
@@ -37,7 +36,7 @@ class _Words:
 
 @dataclass(frozen=True)
 class _Side:
-    """One of the two models. What is not known from here is None."""
+    """Teacher or student. Unknown values are None."""
 
     layers: int | None
     heads: int | None
@@ -47,7 +46,7 @@ class _Side:
 
 
 def check_distillation(document: Document) -> Iterator[Problem]:
-    """Every such problem, with the path that it stands at."""
+    """Path, reason and fix of every error."""
     student, taught = document.get("student"), document.get("teacher") is not None
     if not isinstance(student, dict):
         return
@@ -59,12 +58,16 @@ def check_distillation(document: Document) -> Iterator[Problem]:
         yield ("student", "model"), "`student.model` starts from a teacher, but there is none", "add a `teacher`"
     alone = not taught or ("distill" in student and distill is None)
     if alone and isinstance(document.get("data", "unlabelled"), str):
-        reason = "`data.unlabelled` is set, but without distillation nobody tells what those texts are"
+        reason = "`data.unlabelled` is set, but without distillation nothing labels those texts"
         yield ("data", "unlabelled"), reason, "add a `teacher` to distil from, or remove the key"
     settings = distill if isinstance(distill, dict) else {}
     inside = bool(settings.get("hidden") or settings.get("relations"))
     if settings.get("layers") is not None and not inside:
-        yield _MAP, "`student.distill.layers` maps layers that nothing matches", "set `hidden: true`, or remove it"
+        yield (
+            _MAP,
+            "`student.distill.layers` maps layers, but `hidden` does not match them",
+            "set `hidden: true`, or remove it",
+        )
     teacher = _side(document, "teacher", None) if taught else None
     student = _side(document, "student", teacher)
     yield from _check_width(document, student)
@@ -73,7 +76,7 @@ def check_distillation(document: Document) -> Iterator[Problem]:
 
 
 def _check_width(document: Document, student: _Side) -> Iterator[Problem]:
-    """How much of a student stays when it is trained."""
+    """Errors of `student.width`."""
     width, of_teacher = document.get(*_WIDTH), document.get(*_TAUGHT_WIDTH)
     if _is_part(width) and _is_part(of_teacher):
         reason = f"`student.width` is {width:g} and `student.model.width` {of_teacher:g}: it would be narrowed twice"
@@ -84,7 +87,7 @@ def _check_width(document: Document, student: _Side) -> Iterator[Problem]:
 
 
 def _check_heads(where: KeyPath, width: object, heads: int | None, whose: str) -> Iterator[Problem]:
-    """Whether a width leaves a head of so many; where their number is not known, nothing is said."""
+    """Check that a width leaves at least one head, if their number is known."""
     if type(width) is float and heads is not None and 0 < width * heads < 0.5:
         reason = f"`{dotted(where)}` is {width:g}, which leaves none of the {heads} heads of {whose}"
         yield where, reason, f"use at least {math.ceil(100 / heads) / 100:g}, which leaves one"
@@ -107,7 +110,7 @@ def _check_pair(
 
 
 def _check_cut(document: Document, teacher: _Side, student: _Side) -> Iterator[Problem]:
-    """Which layers of its teacher a student starts from, and how much of each."""
+    """Errors of a student that starts from layers of its teacher."""
     model = document.get("student", "model")
     if not isinstance(model, dict) or "from" not in model:
         return
@@ -127,12 +130,12 @@ def _check_cut(document: Document, teacher: _Side, student: _Side) -> Iterator[P
 
 
 def _check_map(layers: object, teacher: _Side, student: _Side) -> Iterator[Problem]:
-    """Which layer of the teacher each of the student's is held against."""
+    """Errors of the mapping between layers of student and teacher."""
     if not isinstance(layers, list) or not all(type(layer) is int for layer in layers):
         return
     if student.layers is not None and len(layers) != student.layers:
         reason = f"`student.distill.layers` names {len(layers)}, and the student has {student.layers} layers"
-        yield _MAP, reason, "name one layer of the teacher for each of the student's, or remove it"
+        yield _MAP, reason, "name one layer of the teacher for each layer of the student, or remove it"
     elif teacher.layers is not None and any(layer > teacher.layers for layer in layers):
         reason = f"`student.distill.layers` is {layers}, and the teacher has {teacher.layers} layers"
         yield _MAP, reason, f"name layers from 1 to {teacher.layers}"
@@ -149,7 +152,7 @@ def _check_tokens(what: str, teacher: _Side, student: _Side) -> Iterator[Problem
 
 
 def _differ(one: _Words | None, other: _Words | None) -> bool:
-    """Whether two vocabularies are surely not the same. One of the hub may well lie in a local folder."""
+    """Whether two vocabularies certainly differ. A local folder may hold a model of the hub."""
     if one is None or other is None:
         return False
     kinds = {one.kind, other.kind}
@@ -184,7 +187,7 @@ def _side(document: Document, role: str, teacher: _Side | None) -> _Side:
 
 
 def _words(folder: Path) -> _Words | None:
-    """The vocabulary of a local folder; None where there is none."""
+    """The vocabulary of a local folder; None if there is none."""
     try:
         return _Words("file", (folder / "vocab.txt").read_bytes())
     except (OSError, ValueError):
@@ -192,11 +195,11 @@ def _words(folder: Path) -> _Words | None:
 
 
 MODEL_FILES: Final = (pretrained_models.CONFIG_FILE, pretrained_models.WEIGHTS_FILE, "vocab.txt")
-_OWNED: Final = re.compile(r"[\w.-]+/[\w.-]+")  # whether the hub has it, only the hub knows
+_OWNED: Final = re.compile(r"[\w.-]+/[\w.-]+")  # a model of the hub is checked when it is loaded
 
 
 def check_models(document: Document) -> Iterator[Problem]:
-    """Of the names, folders and shapes of both models."""
+    """Errors of names, folders and shapes of both models."""
     for role in ("teacher", "student"):
         where: KeyPath = (role, "model")
         model = document.get(*where)
@@ -239,11 +242,11 @@ def _check_folder(document: Document, where: KeyPath, model: str) -> Iterator[Pr
     missing = [name for name in files if not is_file(folder / name)]
     if missing:
         reason = f"`{dotted(where)}`: the folder {model[:200]!r} lacks {listed(missing)}"
-        fix = "give a folder as PaddleNLP's `save_pretrained` writes it"
+        fix = "give a folder that PaddleNLP's `save_pretrained` wrote"
         yield (
             where,
             reason,
-            "docs/reference/recipe-file.md tells what a Hugging Face checkpoint has to hold" if checkpoint else fix,
+            "docs/reference/recipe-file.md lists the conditions for a Hugging Face checkpoint" if checkpoint else fix,
         )
         return
     fields = pretrained_models.read_config(folder)

@@ -1,7 +1,7 @@
-"""Target profiles: the facts of `profiles.toml`, and of files of the same form that users have.
+"""Target profiles, from `profiles.toml` and from a user's file in the same form.
 
-A profile with a C library of its own (`glibc`) is built on any machine. One without is the builder's own kind of
-machine, and can be built on such a machine alone: `check_host`.
+A profile with `glibc` can be built on any machine. A profile without it has the C library of the building machine, and
+can only be built on a machine of that kind: `check_host`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOST_PYTHON = "host"
 
 @dataclass(frozen=True)
 class Cuda:
-    """An NVIDIA GPU's software on a target: the release of CUDA, architectures of its GPUs as "87"."""
+    """CUDA on a target: its release, and the architectures of the GPUs, such as "87"."""
 
     version: str
     sm: tuple[str, ...]
@@ -31,9 +31,9 @@ class Cuda:
 
 @dataclass(frozen=True)
 class Profile:
-    """One target. `system` and `machine` are `platform`'s words; `python` is the CPython ABI as "3.11".
+    """One target. `system` and `machine` are values of `platform`; `python` is the CPython ABI, such as "3.11".
 
-    Its model runs on the CPU, or where there is `cuda` on the GPU.
+    Its model runs on the CPU; with `cuda` on the GPU.
     """
 
     name: str
@@ -42,18 +42,18 @@ class Profile:
     machine: str
     libc: str
     python: str
-    pythons: tuple[str, ...]  # versions that the lock holds wheels for
-    elf_machine: str  # e_machine of every carried binary, by its name in the ELF standard
+    pythons: tuple[str, ...]  # Python versions with wheels in the lock
+    elf_machine: str  # e_machine of every binary in the bundle, by its name in the ELF standard
     elf_bits: int
     lock: str  # file in `locks/`: the wheels of every bundle
-    by_path: bool = False  # the wheel of ONNX Runtime is on no index, and is given by path
-    serve_lock: str = ""  # file in `locks/` with what `serve` needs besides; empty where it cannot be had
-    glibc: str = ""  # release of the target's C library; empty where it is the builder's own: only the device compares
-    glibcxx: str = ""  # newest GLIBCXX symbol version of its libstdc++; empty likewise
+    by_path: bool = False  # ONNX Runtime's wheel is not on the package index, and is given by path
+    serve_lock: str = ""  # file in `locks/` with the wheels of `serve`; empty if there are none
+    glibc: str = ""  # release of the target's glibc; empty: that of the building machine, checked on the device only
+    glibcxx: str = ""  # newest GLIBCXX symbol version of its libstdc++; empty as for `glibc`
     cuda: Cuda | None = None
     jetpack: str = ""  # JetPack's major version on a Jetson
-    isa: tuple[str, ...] | None = None  # what each of its CPUs has, in words of /proc/cpuinfo; None: nobody says
-    locks: Path | None = None  # folder with locks of its own; else all are those of this package
+    isa: tuple[str, ...] | None = None  # flags of all its CPUs, as in /proc/cpuinfo; None: unknown
+    locks: Path | None = None  # folder with locks; None: those of this package
 
     @property
     def provider(self) -> str:
@@ -68,7 +68,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Host:
-    """What this machine is, in the words of a profile."""
+    """This machine in the terms of a profile."""
 
     system: str
     machine: str
@@ -95,7 +95,7 @@ def load_profiles(file: Path | None = None) -> dict[str, Profile]:
     """The profiles of this version and those of the user's `file`, by name, sorted; `python = "host"` is resolved.
 
     Raises:
-        RecipeInvalidError: the user's file cannot be read, or says what no profile does.
+        RecipeInvalidError: the user's file cannot be read, or is invalid.
     """
     own = {name: _profile(name, table) for name, table in facts.tables("profiles.toml").items()}
     if file is not None:
@@ -106,7 +106,7 @@ def load_profiles(file: Path | None = None) -> dict[str, Profile]:
 
 
 def check_host(profile: Profile, host: Host | None = None) -> None:
-    """Whether `host` (this machine, unless given) is of the kind that a profile without a glibc of its own is for.
+    """Check that `host` (by default this machine) is of the kind of a profile without `glibc`.
 
     Raises:
         TargetUnreachableError: the host is not of the target's system, machine or C library.

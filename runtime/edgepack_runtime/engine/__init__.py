@@ -18,7 +18,7 @@ class Engine(Protocol):
 
     @property
     def providers(self) -> Tuple[str, ...]:
-        """Execution providers that are really active, first choice first."""
+        """Active execution providers, first choice first."""
 
     @property
     def version(self) -> str:

@@ -14,24 +14,23 @@ from edgepack_runtime.inference.predictor import Predictor
 
 
 class _Compared(NamedTuple):
-    worst: float  # the largest difference of a logit
-    decided: int  # labels (of texts, or of their tokens) that were clear enough to be compared
+    worst: float  # maximum difference of a logit
+    decided: int  # compared labels (of texts, or of tokens), whose lead exceeds the tolerance
 
 
 def run(release: Path) -> Dict[str, Any]:
     """Predict the golden texts of an unpacked release and compare the logits with the expected ones.
 
-    Every logit may differ by at most the manifest's `model.golden_tolerance`. The label, of the text or of each of its
-    tokens, must be the expected one wherever the expected lead of the first over the second exceeds that tolerance.
-    Where a text may have several labels, those whose logit is farther from 0 than that must be there or not, as
-    expected.
+    Every logit may differ by at most the manifest's `model.golden_tolerance`. The label of the text, or of each of its
+    tokens, must be the expected one if the expected lead of the first over the second exceeds that tolerance.
+    For several labels, those with a logit farther from 0 than the tolerance must agree with the expected ones.
 
     Returns:
         `{"selftest": 1, "verdict": "pass", "texts", "labels_checked", "max_difference", "tolerance", "load_ms",
         "providers"}`.
 
     Raises:
-        StageFailedError: naming the text and the difference.
+        StageFailedError: a logit or label differs; names the text and the difference.
         BundleInvalidError: the release lacks something, or its manifest has no tolerance.
         EnvironmentUnfitError: the model's execution provider is not active.
     """
@@ -71,7 +70,7 @@ def _compare(expected: golden.GoldenText, predictor: Predictor, tolerance: float
         of_what = f" of token {number}" if predictor.config.task == TOKENS else ""
         worst = max(worst, _compare_logits(expected, of_what, ours, wanted, tolerance, predictor.labels))
         if predictor.config.multi_label:
-            # No logit is off by more than the tolerance, so that none of these can have changed its sign.
+            # No logit differs by more than the tolerance, so none of these has changed its sign.
             decided += sum(abs(value) > tolerance for value in wanted)
         elif _lead(wanted) > tolerance:
             decided += 1
@@ -89,7 +88,7 @@ def _compare_logits(
 ) -> float:
     """The largest difference of a logit, which is at most `tolerance`."""
     differences = [abs(a - b) for a, b in zip(wanted, ours)]
-    # Not `max(differences) > tolerance`: a NaN would slip through that.
+    # Not `max(differences) > tolerance`, which is false for NaN.
     worst = next((i for i, value in enumerate(differences) if not value <= tolerance), None)
     if worst is not None:
         values = f"{ours[worst]:.6g} and should be {wanted[worst]:.6g}"
@@ -120,7 +119,7 @@ def _lead(logits: Sequence[float]) -> float:
 def _tolerance(value: Any) -> float:
     if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
         raise BundleInvalidError(
-            "manifest.json has no usable tolerance for the self-test",
+            "manifest.json has no valid tolerance for the self-test",
             why=f"model.golden_tolerance is {value!r}",
             fix="build the bundle again",
         )

@@ -1,9 +1,9 @@
-"""Answers for any number of items, in their order, in bounded memory: batches of like length on several threads.
+"""Predictions for a stream of items, in their order, in bounded memory: batches of similar length on several threads.
 
-Items are read a block at a time. A block is cut into tokens, its rows are sorted by length and cut into batches of
-about as many tokens as keep an engine busy and its intermediate results in the cache, and the batches are run by
-worker threads over one shared session. While one block runs, the next is cut into tokens and the one before is handed
-out; no more than three are held. With one worker everything happens in the thread of whoever asks.
+Items are read in blocks. The rows of a block are tokenized, sorted by length, and split into batches whose
+intermediate results stay in the cache. Worker threads run the batches over one shared session. While one block runs,
+the next one is tokenized and the answers of the previous one are returned; at most three are in memory. With one
+worker everything runs in the caller's thread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding
 from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.util.texts import Item
 
-# Measured, see docs/measurements/throughput.md: larger batches leave the second-level cache and take longer a token.
+# Measured, see docs/measurements/throughput.md: larger batches exceed the second-level cache and are slower per token.
 BATCH_TOKENS = 512
 BLOCK_ITEMS = 1024
 MOST_ROWS = 128  # of a batch
@@ -39,13 +39,13 @@ _BLOCK_CHARACTERS = 2**22  # a block of long texts ends earlier
 _ENCODED_AT_ONCE = 64
 
 T = TypeVar("T")
-_Place = Tuple[int, int]  # item of a block, row of that item
+_Place = Tuple[int, int]  # number of the item in its block, number of the row in its item
 
 
 class StreamSettings(NamedTuple):
-    """How a stream is run: threads, tokens of a batch with its padding, items of a block.
+    """Settings of a stream: threads, tokens of a batch with padding, items of a block.
 
-    `alone`: every row by itself. `alike`: only rows of one length in a batch.
+    `alone`: every row is a batch. `alike`: all rows of a batch have the same length.
     """
 
     workers: int = 1
@@ -56,14 +56,14 @@ class StreamSettings(NamedTuple):
 
 
 class StreamModel(NamedTuple):
-    """What a stream needs of a model; both may be called from several threads. `run` gives logits for each row."""
+    """Interface of a model; both methods may be called from several threads. `run` returns logits for each row."""
 
     encoding: Encoding
     run: Callable[[Sequence[EncodedRow]], Sequence[Any]]
 
 
 class _Failed(NamedTuple):
-    """An item has no answer, for that reason."""
+    """Reason why an item has no answer."""
 
     error: Exception
 
@@ -71,18 +71,18 @@ class _Failed(NamedTuple):
 def in_order(
     given: Iterable[Tuple[T, Optional[Item]]], model: StreamModel, settings: StreamSettings
 ) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
-    """Answers for `given` in its order, each with what its item came with; an item of None gets None.
+    """Answers for `given` in its order, each with the value of its item; an item of None gets None.
 
-    Closed early, or left by an error, it ends when the batches that are being run have ended; no thread is left.
+    After an early close or an error it ends when the running batches have ended; no thread is left.
 
     Raises:
-        Exception: of `given` or of the model, where the answer of that item would stand: all before it were given.
+        Exception: of `given` or of the model, after the answers of all items before the failed one.
     """
     with _workers(settings.workers) as (pool, stop):
         done: Optional[_Block[T]] = None
         running: Optional[_Block[T]] = None
         for block in _blocks(given, settings.block_items):
-            block.start(pool, stop, model)  # is run before what comes next, so that it is ready when its turn comes
+            block.start(pool, stop, model)  # is started before the next block is read
             if running is not None:
                 running.run(settings)
             if done is not None:
@@ -96,7 +96,7 @@ def in_order(
 
 
 class _Block(Generic[T]):
-    """Some items on their way. `error` is what reading ended with behind them."""
+    """A block of items. `error` is the error that ended the reading after them."""
 
     def __init__(self) -> None:
         self.tags: List[T] = []
@@ -104,7 +104,7 @@ class _Block(Generic[T]):
         self.error: Optional[Exception] = None
 
     def start(self, pool: Executor, stop: threading.Event, model: StreamModel) -> None:
-        """Have the items cut into tokens."""
+        """Start tokenizing the items."""
         self._pool, self._stop, self._model = pool, stop, model
         places = [place for place, item in enumerate(self.items) if item is not None]
         self._encoded: List[Union[Encoded, _Failed, None]] = [None] * len(self.items)
@@ -114,7 +114,7 @@ class _Block(Generic[T]):
         self._jobs: List[Future[None]] = [pool.submit(self._encode, chunk) for chunk in chunks]
 
     def run(self, settings: StreamSettings) -> None:
-        """Have the rows run, as soon as all are known."""
+        """Start running the rows, after all are tokenized."""
         self._wait()
         sizes = []
         for place, encoded in enumerate(self._encoded):
@@ -124,7 +124,7 @@ class _Block(Generic[T]):
         self._jobs = [self._pool.submit(self._answer, batch) for batch in batches(sizes, settings)]
 
     def answers(self) -> Iterator[Tuple[T, Optional[AnyPrediction]]]:
-        """What came out, once all of it has; what failed is raised where it stands."""
+        """The answers of the block, after all are ready; the error of an item is raised at its position."""
         self._wait()
         for place, tag in enumerate(self.tags):
             found = self._found[place]
@@ -143,7 +143,7 @@ class _Block(Generic[T]):
             return
         try:
             found = self._model.encoding.encode([self.items[place] for place in places])  # type: ignore[misc]
-        except Exception as error:  # noqa: BLE001 - of whatever kind, it is raised again by `answers`
+        except Exception as error:  # noqa: BLE001 - raised again by `answers`
             if len(places) == 1:
                 self._found[places[0]] = _Failed(error)
                 return
@@ -160,15 +160,15 @@ class _Block(Generic[T]):
             logits = self._model.run([self._item(place).rows[number] for place, number in batch])
             for (place, number), row in zip(batch, logits):
                 self._take(place, number, row)
-        except Exception as error:  # noqa: BLE001 - of whatever kind, it is raised again by `answers`
+        except Exception as error:  # noqa: BLE001 - raised again by `answers`
             if len(batch) == 1:
                 self._found[batch[0][0]] = _Failed(error)
                 return
-            for one in batch:  # so that it is known whose fault it was
+            for one in batch:  # to find the item that failed
                 self._answer([one])
 
     def _take(self, place: int, number: int, logits: Any) -> None:
-        """Keep the logits of a row; with the last of an item, decide. Rows of one item may come from two threads."""
+        """Store the logits of a row; after the last row of an item, decide. Two threads may run rows of one item."""
         parts = self._logits[place]
         with _TAKING:
             parts[number] = logits
@@ -186,7 +186,7 @@ _TAKING = threading.Lock()
 
 
 def batches(sizes: Sequence[Tuple[int, _Place]], settings: StreamSettings) -> List[List[_Place]]:
-    """Rows, given by (tokens, place), cut into batches, the longest first: short ones fill the end evenly."""
+    """Split rows, given by (tokens, place), into batches, the longest first: short rows fill the last ones evenly."""
     found: List[List[_Place]] = []
     widest = 0
     for length, place in sorted(sizes, key=lambda size: (-size[0], size[1])):
@@ -199,7 +199,7 @@ def batches(sizes: Sequence[Tuple[int, _Place]], settings: StreamSettings) -> Li
 
 
 def _blocks(given: Iterable[Tuple[T, Optional[Item]]], most: int) -> Iterator[_Block[T]]:
-    """`given` in blocks of at most `most`; where reading fails, the last has the error."""
+    """Split `given` into blocks of at most `most`; after a failed read the last block has the error."""
     source, ended = iter(given), False
     while not ended:
         block: _Block[T] = _Block()
@@ -210,7 +210,7 @@ def _blocks(given: Iterable[Tuple[T, Optional[Item]]], most: int) -> Iterator[_B
             except StopIteration:
                 ended = True
                 break
-            except Exception as error:  # noqa: BLE001 - of whatever kind, it is raised again by `answers`
+            except Exception as error:  # noqa: BLE001 - raised again by `answers`
                 block.error, ended = error, True
                 break
             block.tags.append(tag)
@@ -220,7 +220,7 @@ def _blocks(given: Iterable[Tuple[T, Optional[Item]]], most: int) -> Iterator[_B
 
 
 def _characters(item: Any) -> int:
-    """Of a text or a pair; what is neither is for the model to refuse."""
+    """Characters of a text or a pair; 0 for other values, which the model refuses later."""
     if isinstance(item, tuple):
         return sum(map(_characters, item))
     return len(item) if isinstance(item, str) else 0
@@ -228,7 +228,7 @@ def _characters(item: Any) -> int:
 
 @contextlib.contextmanager
 def _workers(count: int) -> Iterator[Tuple[Executor, threading.Event]]:
-    """Threads, and what tells their jobs that nobody waits for them any more."""
+    """Worker threads, and an event that tells them to stop."""
     stop = threading.Event()
     with _Here() if count == 1 else ThreadPoolExecutor(count, "edgepack-stream") as pool:
         try:
@@ -238,7 +238,7 @@ def _workers(count: int) -> Iterator[Tuple[Executor, threading.Event]]:
 
 
 class _Here(Executor):
-    """Runs a job where it is submitted."""
+    """Executor that runs a job in the submitting thread."""
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:  # type: ignore[override]
         job: Future[Any] = Future()

@@ -25,13 +25,13 @@ from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item, evenly
 
-ROUNDS = 9  # the smallest and largest of 7 bound the median at 99 % on each side; two more bear with an outlier
+ROUNDS = 9  # minimum and maximum of 7 bound the median at 99 % on each side; two more allow for an outlier
 _MOST_TEXTS, _LEAST_TEXTS = 32, 5
 _DUEL_BUDGET_MS = 2000.0
 _GAIN_OF_REWRITES = 0.03
 _GAIN_OF_DOUBLING = 0.15  # of the time, for each doubling of the threads
 _GAIN_OF_SPINNING = 0.10
-_SLOW_REWRITE = "SkipLayerNormFusion"  # the one that was seen to cost time on CPUs
+_SLOW_REWRITE = "SkipLayerNormFusion"  # this rewrite was measured to cost time on CPUs
 Duel = Callable[[Tuning, Tuning], intervals.Interval]
 
 
@@ -59,10 +59,10 @@ class Trial(NamedTuple):
 
 
 def run(release: Path, *, most_threads: int, progress: Log) -> Dict[str, Any]:
-    """Measure on the golden rows of an unpacked release what it runs best with.
+    """Find the fastest settings of an unpacked release, on its golden rows.
 
     Args:
-        most_threads: more are not tried; neither are more than there are cores.
+        most_threads: maximum number of threads, besides the number of cores.
 
     Returns:
         `{"tune": 1, "tuning": {...}, "measured": {...}}`: the fields of `Tuning`; the trials and the conditions.
@@ -95,9 +95,9 @@ def run(release: Path, *, most_threads: int, progress: Log) -> Dict[str, Any]:
 
 
 def steps(config: EngineConfig, most_threads: int) -> List[Step]:
-    """What there is to try, in order: what comes late is measured with what came before it."""
+    """The steps in their order; each one is measured with the accepted changes of the earlier ones."""
     if config.provider == CUDA:
-        return []  # a captured graph leaves nothing to choose
+        return []  # a captured graph has no such settings
     other = tuple(name for name in config.disabled_optimizers if name != _SLOW_REWRITE)
     if other == config.disabled_optimizers:
         other = (*other, _SLOW_REWRITE)
@@ -121,17 +121,17 @@ def walk(
     objection: Callable[[Tuning], Optional[str]],
     progress: Log,
 ) -> Tuple[Tuning, List[Trial]]:
-    """The best tuning that the steps lead to, and what came of each.
+    """The best tuning, and the result of each step.
 
     Args:
-        duel: the time of the second tuning over that of the first, with its interval.
-        objection: why a tuning must not be used however fast it is; None where it may.
+        duel: the ratio of the second tuning's time to the first one's, with its interval.
+        objection: reason why a tuning must not be used; None if it may.
     """
     best, trials = start, []
     for step in tried:
         found = step.change(best)
         if found.spinning and found.threads == 1:
-            continue  # nobody waits for another thread
+            continue  # one thread never waits for another
         interval = duel(best, found)
         needed = _needed(step, best, found)
         kept = interval.value <= 1 - needed and interval.high < 1
@@ -147,13 +147,13 @@ def walk(
 
 
 def _needed(step: Step, best: Tuning, found: Tuning) -> float:
-    """The share of the time that `found` has to save; of threads, for each time that they are doubled."""
+    """The share of the time that `found` must save; for threads, per doubling."""
     doublings = math.log2(found.threads / best.threads) or 1.0
     return 1.0 - math.pow(1.0 - step.least_gain, doublings)
 
 
 class _Arena:
-    """The release's model, opened in at most two ways at a time, and the texts that it is timed on."""
+    """The release's model, with at most two open sessions, and the texts for timing."""
 
     def __init__(self, release: Path) -> None:
         self._release = release

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import List, NamedTuple
 
-TRUNCATE, WINDOWS = LONG_TEXTS = ("truncate", "windows")  # what is done with texts of more tokens than a model takes
-_OVERLAP = 4  # one part in so many of a window, at least, is shared with the next
+TRUNCATE, WINDOWS = LONG_TEXTS = ("truncate", "windows")  # handling of texts with more tokens than the model reads
+_OVERLAP = 4  # minimum overlap: length / 4
 
 
 class Window(NamedTuple):
@@ -21,21 +21,21 @@ class Window(NamedTuple):
 
     @property
     def own(self) -> int:
-        """How many tokens belong to it."""
+        """Number of tokens that belong to it."""
         return self.after - self.first
 
 
 def windows(n: int, length: int) -> List[Window]:
-    """The windows of a text of `n` tokens, as few as can be; a text that is not longer than `length` is one by itself.
+    """The fewest windows for a text of `n` tokens; one if the text is not longer than `length`.
 
     Args:
-        n: tokens, 0 or more, special ones not counted.
-        length: of a window, at least 1.
+        n: number of tokens without special ones.
+        length: tokens of a window, at least 1.
     """
     if n <= length:
         return [Window(0, 0, n)]
     step = length - length // _OVERLAP
-    last = -(-(n - length) // step)  # windows behind the first one
+    last = -(-(n - length) // step)  # windows after the first one
     starts = [number * (n - length) // last for number in range(last + 1)]
     middles = ((starts[number] + starts[number + 1] + length + 1) // 2 for number in range(last))
     edges = [0, *middles, n]
