@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -76,31 +77,31 @@ def run(work: Work[Any], out: Path) -> Any:
     return work.run(out, out / "checkpoint", SILENT)
 
 
+ORDER = ("data", "teacher", "student", "narrow", "prune", "quantize", "export", "select")
+
+
 def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    return [stage for stage in STAGES if before.get(stage) != after.get(stage)]
+    """What has another key, or that only one of the two has: stages, or a stage and its candidate."""
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return sorted(names, key=lambda name: ORDER.index(name.partition(" ")[0]))
 
 
-def test_where_a_project_lies_decides_nothing(project: Path) -> None:
+def test_keys_do_not_depend_on_where_files_and_folders_lie(project: Path) -> None:
     before = keys(project)
-    moved = project.rename(project.with_name("moved"))
-    assert changed(before, keys(moved)) == []
-
-
-def test_what_files_and_folders_are_called_decides_nothing(project: Path) -> None:
-    before = keys(project)
+    project = project.rename(project.with_name("moved"))
     (project / "train.tsv").rename(project / "training.tsv")
     (project / "weights" / "base").rename(project / "weights" / "large")
     assert changed(before, keys(project, "data.train=training.tsv", "teacher.model=./weights/large")) == []
 
 
-def test_the_same_rows_in_another_file_are_read_anew_and_train_nothing(project: Path) -> None:
+def test_the_same_rows_in_another_file_are_read_again_and_train_nothing(project: Path) -> None:
     before = keys(project)
     rows = (project / "train.tsv").read_text(encoding="utf-8")
     (project / "train.csv").write_text(rows.replace("\t", ","), encoding="utf-8")
     assert changed(before, keys(project, "data.train=train.csv")) == ["data"]
 
 
-def test_what_a_clock_said_of_a_training_decides_nothing_after_it(project: Path) -> None:
+def test_the_time_that_a_training_took_changes_no_later_key(project: Path) -> None:
     clock = itertools.count()
 
     def clocked(call: StageCall[Any], result: StageResult[Any]) -> StageResult[Any]:
@@ -123,7 +124,7 @@ def test_texts_without_labels_reach_the_student_that_learns_from_them_and_no_tea
     assert changed(with_them, keys(project, more)) == ["data", *STAGES[2:]]
 
 
-def test_other_names_of_labels_train_everything_anew(project: Path) -> None:
+def test_other_names_of_labels_train_everything_again(project: Path) -> None:
     """The rows may be the same: a sample that misses a rare label has it in the model nevertheless."""
     with (project / "train.tsv").open("a", encoding="utf-8") as stream:
         stream.write("rare\t2\n")
@@ -200,18 +201,14 @@ def test_without_distillation_the_teacher_decides_nothing_of_its_student(project
     assert changed(alone, keys(project, "student.distill=null", "teacher.epochs=1")) == ["teacher"]
 
 
-PRUNED = ("data", "teacher", "student", "prune", "quantize", "export")
-
-
-def of_pruned(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    return [stage for stage in PRUNED if before.get(stage) != after.get(stage)]
+PRUNED = ["prune", "quantize", "export"]
 
 
 def test_a_vocabulary_is_pruned_after_the_training_and_before_what_works_on_the_model(project: Path) -> None:
     pruned = keys(project, "student.vocabulary=prune")
-    assert of_pruned(keys(project), pruned) == list(PRUNED[3:])
+    assert changed(keys(project), pruned) == PRUNED
     assert pruned == keys(project, "student.vocabulary={prune: {min_count: 1}}")
-    assert of_pruned(pruned, keys(project, "student.vocabulary={prune: {min_count: 2}}")) == list(PRUNED[3:])
+    assert changed(pruned, keys(project, "student.vocabulary={prune: {min_count: 2}}")) == PRUNED
 
 
 def test_what_further_texts_hold_decides_and_not_where_they_lie(project: Path) -> None:
@@ -220,33 +217,21 @@ def test_what_further_texts_hold_decides_and_not_where_they_lie(project: Path) -
     (project / "field.jsonl").write_text('{"text": "a text"}\n', encoding="utf-8")
     setting = "student.vocabulary={{prune: {{texts: {}}}}}".format
     before = keys(project, setting("field.txt"))
-    assert of_pruned(before, keys(project, setting("same.txt"))) == []
-    assert of_pruned(before, keys(project, setting("field.jsonl"))) == list(PRUNED[3:])
-    assert of_pruned(before, keys(project, "student.vocabulary=prune")) == list(PRUNED[3:])
+    assert changed(before, keys(project, setting("same.txt"))) == []
+    assert changed(before, keys(project, setting("field.jsonl"))) == PRUNED
+    assert changed(before, keys(project, "student.vocabulary=prune")) == PRUNED
     (project / "field.txt").write_text("another\n", encoding="utf-8")
-    assert of_pruned(before, keys(project, setting("field.txt"))) == list(PRUNED[3:])
-
-
-def test_candidates_that_differ_in_their_vocabulary_alone_share_a_training(project: Path) -> None:
-    noted = keys(project, "search={over: {student.vocabulary: [keep, prune]}}")
-    assert noted["student vocabulary=keep"] == noted["student vocabulary=prune"] == keys(project)["student"]
-
-
-NARROWED = ("data", "teacher", "student", "narrow", "prune", "quantize", "export")
-
-
-def of_narrowed(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    return [stage for stage in NARROWED if before.get(stage) != after.get(stage)]
+    assert changed(before, keys(project, setting("field.txt"))) == PRUNED
 
 
 def test_a_student_is_narrowed_after_its_training_and_before_its_vocabulary_is_pruned(project: Path) -> None:
     narrowed = keys(project, "student.width=0.75")
-    assert of_narrowed(keys(project), narrowed) == ["narrow", "quantize", "export"]
-    assert of_narrowed(narrowed, keys(project, "student.width=0.5")) == ["narrow", "quantize", "export"]
+    assert changed(keys(project), narrowed) == ["narrow", "quantize", "export"]
+    assert changed(narrowed, keys(project, "student.width=0.5")) == ["narrow", "quantize", "export"]
     assert keys(project, "student.width=1.0") == keys(project)
     both = keys(project, "student.width=0.75", "student.vocabulary=prune")
-    assert of_narrowed(narrowed, both) == ["prune", "quantize", "export"]
-    assert of_narrowed(keys(project, "student.vocabulary=prune"), both) == ["narrow", "prune", "quantize", "export"]
+    assert changed(narrowed, both) == ["prune", "quantize", "export"]
+    assert changed(keys(project, "student.vocabulary=prune"), both) == ["narrow", "prune", "quantize", "export"]
 
 
 def test_whom_a_narrowed_student_learns_from_decides(project: Path) -> None:
@@ -254,28 +239,28 @@ def test_whom_a_narrowed_student_learns_from_decides(project: Path) -> None:
         return keys(project, "student.width=0.75", *settings)
 
     (project / "more.txt").write_text("a text\nanother\n", encoding="utf-8")
-    assert of_narrowed(of(), of("data.unlabelled=more.txt")) == ["data", "student", "narrow", "quantize", "export"]
+    assert changed(of(), of("data.unlabelled=more.txt")) == ["data", "student", "narrow", "quantize", "export"]
     alone, untaught = of("student.distill=null"), of("teacher=null")
-    assert of_narrowed(alone, of("student.distill=null", "teacher.epochs=1")) == ["teacher"]
+    assert changed(alone, of("student.distill=null", "teacher.epochs=1")) == ["teacher"]
     # The same student; with no teacher there is, it learns from itself once more.
-    assert of_narrowed(alone, untaught) == ["teacher", "narrow", "quantize", "export"]
+    assert changed(alone, untaught) == ["teacher", "narrow", "quantize", "export"]
 
 
-def test_candidates_that_differ_in_width_or_vocabulary_share_what_they_can(project: Path) -> None:
-    over = "search={over: {student.width: [1.0, 0.75, 0.5], student.vocabulary: [keep, prune]}}"
-    several = keys(project, over)
-    for stage, count in {"student": 1, "narrow": 2, "prune": 3, "quantize": 6}.items():
-        assert len({key for name, key in several.items() if name.startswith(f"{stage} ")}) == count
+def test_candidates_share_the_stages_that_they_do_not_differ_in(project: Path) -> None:
+    def count(over: str) -> dict[str, int]:
+        found = {key: name.partition(" ")[0] for name, key in keys(project, f"search={{over: {over}}}").items()}
+        return {stage: number for stage, number in Counter(found.values()).items() if stage not in ("data", "teacher")}
+
+    quantized = {"student": 1, "quantize": 4, "export": 4, "select": 1}
+    assert count("{quantize.observer: [hist, kl], data.calibration.rows: [32, 64]}") == quantized
+    over = "{student.width: [1.0, 0.75, 0.5], student.vocabulary: [keep, prune]}"
+    assert count(over) == {"student": 1, "narrow": 2, "prune": 3, "quantize": 6, "export": 6, "select": 1}
+    several = keys(project, f"search={{over: {over}}}")
     assert several["student width=0.5, vocabulary=keep"] == keys(project)["student"]
     assert several["narrow width=0.75, vocabulary=prune"] == keys(project, "student.width=0.75")["narrow"]
 
 
 SEARCH = "search={over: {student.epochs: [1, 2]}}"
-MADE = ("teacher", *(f"{stage} epochs={n}" for n in (1, 2) for stage in STAGES[2:]))
-
-
-def of_candidates(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    return [stage for stage in (*MADE, "select") if before.get(stage) != after.get(stage)]
 
 
 def test_a_candidate_is_the_student_of_a_recipe_that_has_no_other(project: Path) -> None:
@@ -287,37 +272,32 @@ def test_a_candidate_is_the_student_of_a_recipe_that_has_no_other(project: Path)
         assert several["teacher"] == alone["teacher"]
 
 
-def test_candidates_that_differ_in_how_they_are_quantized_have_one_student(project: Path) -> None:
-    several = keys(project, "search={over: {quantize.observer: [hist, kl], data.calibration.rows: [32, 64]}}")
-    for stage, count in {"student": 1, "quantize": 4, "export": 4, "select": 1}.items():
-        assert len({key for name, key in several.items() if name.startswith(stage)}) == count
-
-
 @pytest.mark.parametrize(
     ("search", "stages"),
     [
         ("{over: {student.epochs: [1, 2]}, tolerance_points: 2}", ["select"]),
-        ("{over: {student.epochs: [1, 2, 3]}}", ["select"]),
+        ("{over: {student.epochs: [1, 2, 3]}}", [*(f"{stage} epochs=3" for stage in STAGES[2:]), "select"]),
         ("{over: {student.epochs: [2, 1]}}", ["select"]),  # the order decides between equals
         ("{over: {student.epochs: [1, 2]}, prefer: size}", ["select"]),
         ("{over: {student.epochs: [1, 2]}, max_candidates: 2}", []),
         ("{over: {student.epochs: [1, 2]}, sample: 2, seed: 3, minutes: 9}", []),
     ],
 )
-def test_what_is_made_stays_made_when_the_search_changes(project: Path, search: str, stages: list[str]) -> None:
-    assert of_candidates(keys(project, SEARCH), keys(project, f"search={search}")) == stages
+def test_a_change_of_the_search_keeps_what_was_made(project: Path, search: str, stages: list[str]) -> None:
+    assert changed(keys(project, SEARCH), keys(project, f"search={search}")) == stages
 
 
 def test_gates_and_dev_rows_decide_which_candidate_goes_on(project: Path) -> None:
     before = keys(project, SEARCH)
-    assert of_candidates(before, keys(project, SEARCH, "gates.latency.p50_ms=3")) == ["select"]
+    assert changed(before, keys(project, SEARCH, "gates.latency.p50_ms=3")) == ["select"]
     with (project / "dev.tsv").open("a", encoding="utf-8") as stream:
         stream.write("more\t1\n")
-    assert "select" in of_candidates(before, keys(project, SEARCH))
+    assert "select" in changed(before, keys(project, SEARCH))
 
 
 def test_a_change_of_the_teacher_reaches_every_candidate(project: Path) -> None:
-    assert of_candidates(keys(project, SEARCH), keys(project, SEARCH, "teacher.epochs=1")) == [*MADE, "select"]
+    made = [f"{stage} epochs={n}" for stage in STAGES[2:] for n in (1, 2)]
+    assert changed(keys(project, SEARCH), keys(project, SEARCH, "teacher.epochs=1")) == ["teacher", *made, "select"]
 
 
 def test_a_search_may_be_carried_to_another_place(project: Path) -> None:

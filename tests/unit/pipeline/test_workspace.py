@@ -30,18 +30,11 @@ def writer(text: str = "row\n") -> Callable[[Path], DataArtifact]:
     return write
 
 
-def test_a_result_is_found_again_and_equal(tmp_path: Path) -> None:
+def test_a_result_is_found_by_its_section_inputs_and_version(tmp_path: Path) -> None:
     made = Workspace(tmp_path).build(key(), writer())
-    found = Workspace(tmp_path).load(DataArtifact, key())
-    assert found is not None
-    assert found.artifact == made.artifact
-    assert found.digest == made.digest
-
-
-@pytest.mark.parametrize("other", [key("t"), key(inputs=("0" * 64,)), key(version=2)])
-def test_another_section_input_or_version_is_another_result(tmp_path: Path, other: Key) -> None:
-    Workspace(tmp_path).build(key(), writer())
-    assert Workspace(tmp_path).load(DataArtifact, other) is None
+    assert Workspace(tmp_path).load(DataArtifact, key()) == made
+    for other in (key("t"), key(inputs=("0" * 64,)), key(version=2)):
+        assert Workspace(tmp_path).load(DataArtifact, other) is None
 
 
 def test_the_digest_names_the_content_not_the_place(tmp_path: Path) -> None:
@@ -51,19 +44,25 @@ def test_the_digest_names_the_content_not_the_place(tmp_path: Path) -> None:
     assert one.digest == two.digest != other.digest
 
 
-@pytest.mark.parametrize("damage", ["change", "remove", "add", "seal"])
-def test_a_damaged_result_is_not_found_and_is_built_anew(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "damaged"),
+    [
+        (lambda folder: (folder / "train.jsonl").write_text("raw\n", encoding="utf-8"), True),
+        (lambda folder: (folder / "train.jsonl").unlink(), True),
+        (lambda folder: (folder / "extra").touch(), True),
+        (lambda folder: (folder / SEAL_FILE).write_text("{", encoding="utf-8"), True),
+        (lambda folder: (folder / SEAL_FILE).unlink(), False),  # as a failed gate leaves it
+        (shutil.rmtree, False),
+    ],
+)
+def test_a_damaged_result_is_not_found_and_is_built_again(
+    tmp_path: Path, damage: Callable[[Path], object], damaged: bool
+) -> None:
     workspace = Workspace(tmp_path)
     folder = workspace.build(key(), writer()).artifact.folder
-    if damage == "change":
-        (folder / "train.jsonl").write_text("raw\n", encoding="utf-8")
-    elif damage == "remove":
-        (folder / "train.jsonl").unlink()
-    elif damage == "add":
-        (folder / "extra").touch()
-    else:
-        (folder / SEAL_FILE).write_text("{", encoding="utf-8")
+    damage(folder)
     assert workspace.load(DataArtifact, key()) is None
+    assert workspace.is_damaged(key()) is damaged
     workspace.build(key(), writer())
     assert workspace.load(DataArtifact, key()) is not None
 
@@ -80,42 +79,34 @@ def test_a_failed_stage_leaves_nothing(tmp_path: Path) -> None:
     assert not list((tmp_path / "data").iterdir())
 
 
-def test_a_full_disk_is_a_failed_stage_with_its_reason(tmp_path: Path) -> None:
-    def full(out: Path) -> DataArtifact:
-        raise OSError(errno.ENOSPC, "No space left on device", str(out / "big"))
-
-    with pytest.raises(StageFailedError) as caught:
-        Workspace(tmp_path).build(key(), full)
-    assert "No space left on device" in caught.value.why
-    assert not list((tmp_path / "data").iterdir())
-
-
-def test_a_place_that_may_not_be_written_is_no_fit_environment(tmp_path: Path) -> None:
-    def refused(out: Path) -> DataArtifact:
-        raise PermissionError(errno.EACCES, "Permission denied", str(out / "rows"))
-
-    with pytest.raises(EnvironmentUnfitError, match="cannot be written") as caught:
-        Workspace(tmp_path).build(key(), refused)
-    assert "permissions" in caught.value.fix
-
-
 @pytest.mark.parametrize(
-    ("damage", "damaged"),
+    ("refusal", "error", "message"),
     [
-        (lambda folder: (folder / "rows").write_text("other", encoding="utf-8"), True),
-        (lambda folder: (folder / SEAL_FILE).write_text("", encoding="utf-8"), True),
-        (lambda folder: (folder / SEAL_FILE).unlink(), False),  # as a failed gate leaves it
-        (shutil.rmtree, False),
+        (OSError(errno.ENOSPC, "No space left on device", "{out}/big"), StageFailedError, "No space left on device"),
+        (PermissionError(errno.EACCES, "Permission denied", "{out}/rows"), EnvironmentUnfitError, "permissions"),
+        (
+            OSError(errno.EROFS, "Read-only file system", "/home/someone/.cache"), StageFailedError,
+            "data: /home/someone/.cache cannot be used",
+        ),
+        (  # as fork() does
+            OSError(errno.EAGAIN, "Resource temporarily unavailable"), StageFailedError,
+            "data: the operating system refused something",
+        ),
     ],
-)
-def test_damage_is_told_from_what_was_never_made(
-    tmp_path: Path, damage: Callable[[Path], object], damaged: bool
+)  # fmt: skip
+def test_what_the_operating_system_refuses_is_an_error_of_the_stage(
+    tmp_path: Path, refusal: OSError, error: type[StageFailedError | EnvironmentUnfitError], message: str
 ) -> None:
-    workspace = Workspace(tmp_path)
-    folder = workspace.build(key(), writer()).artifact.folder
-    damage(folder)
-    assert workspace.load(DataArtifact, key()) is None
-    assert workspace.is_damaged(key()) is damaged
+    def refused(out: Path) -> DataArtifact:
+        if isinstance(refusal.filename, str):
+            refusal.filename = refusal.filename.format(out=out)
+        raise refusal
+
+    with pytest.raises(error) as caught:
+        Workspace(tmp_path).build(key(), refused)
+    assert message in f"{caught.value.what} {caught.value.why} {caught.value.fix}"
+    assert refusal.strerror in caught.value.why
+    assert not list((tmp_path / "data").iterdir())
 
 
 def test_a_forgotten_result_keeps_its_files(tmp_path: Path) -> None:
@@ -157,7 +148,7 @@ def test_the_lock_of_a_killed_build_is_free(tmp_path: Path) -> None:
         assert not said
 
 
-def test_what_a_killed_build_left_is_made_anew_and_its_checkpoint_is_kept(tmp_path: Path) -> None:
+def test_a_build_after_a_killed_one_starts_over_and_keeps_its_checkpoint(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     half = workspace.folder(key()).with_name(f"{key().digest}.partial") / "out" / "half"
     half.parent.mkdir(parents=True)
@@ -247,23 +238,6 @@ def test_a_removal_that_was_killed_is_finished_by_the_next(tmp_path: Path, monke
     assert list(good.artifact.folder.parent.iterdir()) == []
 
 
-def test_what_is_refused_outside_the_workspace_is_no_fault_of_it(tmp_path: Path) -> None:
-    def refused(out: Path) -> DataArtifact:
-        raise OSError(errno.EROFS, "Read-only file system", "/home/someone/.cache")
-
-    with pytest.raises(StageFailedError, match=r"^data: /home/someone/.cache cannot be used"):
-        Workspace(tmp_path).build(key(), refused)
-
-
-def test_an_error_without_a_file_is_one_of_the_stage(tmp_path: Path) -> None:
-    def refused(out: Path) -> DataArtifact:
-        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")  # as fork() does
-
-    with pytest.raises(StageFailedError, match=r"^data: the operating system refused something") as caught:
-        Workspace(tmp_path).build(key(), refused)
-    assert caught.value.why == "Resource temporarily unavailable"
-
-
 def test_builds_share_a_workspace_and_clean_does_not(tmp_path: Path) -> None:
     one, two = Workspace(tmp_path), Workspace(tmp_path)
     with one.in_use(), two.in_use():
@@ -277,7 +251,7 @@ def test_builds_share_a_workspace_and_clean_does_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_a_result_that_became_something_else_is_made_anew(tmp_path: Path, kind: str) -> None:
+def test_a_result_that_is_no_folder_any_more_is_made_again(tmp_path: Path, kind: str) -> None:
     workspace = Workspace(tmp_path)
     folder = workspace.build(key(), writer()).artifact.folder
     folder.rename(tmp_path / "moved")
@@ -289,7 +263,7 @@ def test_a_result_that_became_something_else_is_made_anew(tmp_path: Path, kind: 
     assert workspace.build(key(), writer()).artifact.folder.is_dir()
 
 
-def test_what_no_build_gave_its_name_is_never_removed(tmp_path: Path) -> None:
+def test_a_folder_that_no_build_named_is_never_removed(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     workspace.build(key(), writer())
     for place in ("photos/2020", "data/2020", "data/notes.partial", f"other/{'0' * 64}"):

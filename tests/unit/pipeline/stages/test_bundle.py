@@ -81,14 +81,15 @@ def export(tmp_path: Path, make_model: MakeModel) -> ExportArtifact:
     return ExportArtifact(folder, LEDGER[0], float_model, small_model, "int8", "smaller and faster")
 
 
-Build = Callable[[Path], BundleArtifact]
+Build = Callable[..., BundleArtifact]
 
 
 @pytest.fixture
 def build(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> Build:
-    def run(out: Path) -> BundleArtifact:
+    def run(out: Path, *, export: ExportArtifact = export, **changed: Any) -> BundleArtifact:
         out.mkdir(parents=True)
-        return bundle.run(recipe, TARGET, export, data, LEDGER, BuildContext(), out, SILENT)
+        asked = recipe.model_copy(update=changed)
+        return bundle.run(asked, TARGET, export, data, LEDGER, BuildContext(), out, SILENT)
 
     return run
 
@@ -124,22 +125,16 @@ def test_the_exact_set_of_files(tmp_path: Path, build: Build) -> None:
         assert opened.read("__main__.py") == main_source()
 
 
-def test_a_server_travels_only_where_the_recipe_says_so(
-    tmp_path: Path, build: Build, recipe: Recipe, export: ExportArtifact, data: DataArtifact
-) -> None:
+def test_a_server_travels_only_where_the_recipe_asks_for_it(tmp_path: Path, build: Build) -> None:
     without, _ = verify_file(build(tmp_path / "without").path)
-    (tmp_path / "with").mkdir()
-    serving = recipe.model_copy(update={"serve": True})
-    with_it, _ = verify_file(
-        bundle.run(serving, TARGET, export, data, LEDGER, BuildContext(), tmp_path / "with", SILENT).path
-    )
+    with_it, _ = verify_file(build(tmp_path / "with", serve=True).path)
     found = [{entry.path for entry in manifest.files} for manifest in (without, with_it)]
     assert {path.split("/")[1] for path in found[1] - found[0]} >= {"starlette"}
     assert not [path for path in found[0] if path.startswith("site/starlette")]
     assert "edgepack_runtime/serve/page.html" in found[0] & found[1]  # the runtime is the same everywhere
 
 
-def test_the_manifest_says_what_was_measured_and_asked_for(tmp_path: Path, build: Build, recipe: Recipe) -> None:
+def test_the_manifest_records_what_was_measured_and_asked_for(tmp_path: Path, build: Build, recipe: Recipe) -> None:
     manifest, _ = verify_file(build(tmp_path / "out").path)
     assert manifest.model["precision"] == "int8"
     assert (manifest.model["onnx_bytes"], manifest.model["float_onnx_bytes"]) == (1_000, 4_000)
@@ -170,12 +165,8 @@ def test_the_launcher_starts_from_the_bundle(tmp_path: Path, build: Build) -> No
     assert json.loads(done.stdout)["ok"] is True
 
 
-def test_float_ships_with_the_float_tolerance(
-    tmp_path: Path, recipe: Recipe, export: ExportArtifact, data: DataArtifact
-) -> None:
-    made = bundle.run(
-        recipe, TARGET, replace(export, shipped="float32"), data, LEDGER, BuildContext(), tmp_path, SILENT
-    )
+def test_float_ships_with_the_float_tolerance(tmp_path: Path, build: Build, export: ExportArtifact) -> None:
+    made = build(tmp_path / "out", export=replace(export, shipped="float32"))
     manifest, _ = verify_file(made.path)
     assert manifest.model["precision"] == "float32"
     assert 0 < manifest.model["golden_tolerance"] < 0.01
@@ -184,30 +175,23 @@ def test_float_ships_with_the_float_tolerance(
         assert opened.read("model/model.onnx") == shipped
 
 
-def test_a_model_folder_that_lacks_a_file_is_named(tmp_path: Path, build: Build, export: ExportArtifact) -> None:
-    build(tmp_path / "complete")
-    members = bundle._model(export)
-    assert set(members) == {"model/model.json", "model/model.onnx", "model/vocab.txt"}
+def test_a_model_without_its_vocabulary_and_an_empty_test_split_are_refused(
+    tmp_path: Path, build: Build, export: ExportArtifact, data: DataArtifact
+) -> None:
+    (data.folder / "test.jsonl").write_text("", encoding="utf-8")
+    with pytest.raises(StageFailedError, match="test split is empty"):
+        build(tmp_path / "out")
     (export.folder / "onnx-int8/vocab.txt").unlink()
     with pytest.raises(StageFailedError, match=r"vocab\.txt"):
         bundle._model(export)
 
 
-def test_an_empty_test_split_is_refused(tmp_path: Path, build: Build, data: DataArtifact) -> None:
-    (data.folder / "test.jsonl").write_text("", encoding="utf-8")
-    with pytest.raises(StageFailedError, match="test split is empty"):
-        build(tmp_path / "out")
-
-
-@pytest.mark.parametrize(("lower", "higher"), [("0.0.1", "0.1.0"), ("1.9.999", "1.10.0"), ("1.999.999", "2.0.0")])
-def test_sequence_orders_versions(lower: str, higher: str) -> None:
-    assert bundle.sequence(lower) < bundle.sequence(higher)
-
-
-@pytest.mark.parametrize("version", ["1.1000.0", "1.0.1000"])
-def test_versions_that_would_share_a_number_are_refused(version: str) -> None:
-    with pytest.raises(StageFailedError, match=re.escape(version)):
-        bundle.sequence(version)
+def test_sequence_orders_versions_and_refuses_those_that_would_share_a_number() -> None:
+    numbers = [bundle.sequence(version) for version in ("0.0.1", "0.1.0", "1.9.999", "1.10.0", "1.999.999", "2.0.0")]
+    assert numbers == sorted(set(numbers))
+    for version in ("1.1000.0", "1.0.1000"):
+        with pytest.raises(StageFailedError, match=re.escape(version)):
+            bundle.sequence(version)
 
 
 def test_recipe_digest_knows_values_and_not_folders(recipe: Recipe) -> None:
@@ -221,28 +205,20 @@ def test_recipe_digest_knows_values_and_not_folders(recipe: Recipe) -> None:
     assert changed(version="1.2.4") != bundle.recipe_sha256(recipe)
 
 
-def readme(tmp_path: Path, build: Build) -> str:
-    with zipfile.ZipFile(build(tmp_path / "out").path) as opened:
-        return opened.read("README.txt").decode()
-
-
-def test_the_readme_names_every_verb_and_no_other(tmp_path: Path, build: Build) -> None:
-    english, chinese = readme(tmp_path, build).split("中文说明")
+def test_the_readme_names_the_bundle_and_in_both_languages_every_verb_and_exit_code(
+    tmp_path: Path, build: Build
+) -> None:
+    made = build(tmp_path / "out")
+    with zipfile.ZipFile(made.path) as opened:
+        text = opened.read("README.txt").decode()
+    assert "$" not in text
+    assert made.file_name in text
+    assert max(map(len, text.splitlines())) <= 100
     verbs = set(parser.build_parser(parser.Context("hotel", tmp_path / "f", None)).verbs)
+    english, chinese = text.split("中文说明")
     for half in (english, chinese):
         assert set(re.findall(r"^  (?:python3 FILE|PREFIX/bin/hotel) ([a-z]+)", half, re.MULTILINE)) == verbs
-
-
-def test_the_readme_names_every_exit_code(tmp_path: Path, build: Build) -> None:
-    for half in readme(tmp_path, build).split("中文说明"):
         assert [int(code) for code in re.findall(r"^ {2,3}(\d+)  \S", half, re.MULTILINE)] == [*ExitCode]
-
-
-def test_the_readme_is_filled_in(tmp_path: Path, build: Build) -> None:
-    text = readme(tmp_path, build)
-    assert "$" not in text
-    assert "hotel-1.2.3-linux-x86_64-cpu.edgepack" in text
-    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_inputs_change_with_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:

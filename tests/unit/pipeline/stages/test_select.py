@@ -64,7 +64,7 @@ def chosen(
         ),
     ],
 )  # fmt: skip
-def test_the_fastest_that_is_near_the_best(
+def test_the_fastest_that_is_near_the_best_is_chosen(
     figures: list[tuple[str, float, float, float]], tolerance: float | None, name: str, why: str
 ) -> None:
     found, reason = chosen(figures, tolerance)
@@ -73,25 +73,25 @@ def test_the_fastest_that_is_near_the_best(
 
 
 @pytest.mark.parametrize(
-    ("figures", "name", "why"),
+    ("figures", "why"),
     [
-        ([("a", 90, 1, 9), ("b", 90, 2, 4)], "b", "the smallest of 2"),
-        ([("a", 90, 2, 4), ("b", 90, 1, 4.19), ("c", 90, 0.5, 4.3)], "b", "the fastest of the 2 smallest of 3"),
-        ([("a", 90, 1, 4), ("b", 90.1, 1, 4)], "b", "the best on dev of the 2 smallest and fastest"),
+        ([("a", 90, 1, 9), ("b", 90, 2, 4)], "the smallest of 2"),
+        ([("a", 90, 2, 4), ("b", 90, 1, 4.19), ("c", 90, 0.5, 4.3)], "the fastest of the 2 smallest of 3"),
+        ([("a", 90, 1, 4), ("b", 90.1, 1, 4)], "the best on dev of the 2 smallest and fastest"),
     ],
 )
-def test_the_smallest_where_size_is_preferred(
-    figures: list[tuple[str, float, float, float]], name: str, why: str
+def test_the_smallest_is_chosen_where_size_is_preferred(
+    figures: list[tuple[str, float, float, float]], why: str
 ) -> None:
     found, reason = chosen(figures, prefer="size")
-    assert found == name
+    assert found == "b"
     assert why in reason
 
 
 SLOW = "latency.p50_ms (6 > 5)"
 
 
-def test_one_that_misses_a_gate_counts_for_nothing_beside_one_that_does_not() -> None:
+def test_a_candidate_that_misses_a_gate_is_not_compared_with_those_that_miss_none() -> None:
     slow, fit, fair = candidate("a", 95, 6, 9, SLOW), candidate("b", 90, 2, 9), candidate("c", 89.9, 1, 9)
     one, why = select.choose([slow, fit], 0.5, "latency")
     assert one is fit
@@ -102,7 +102,7 @@ def test_one_that_misses_a_gate_counts_for_nothing_beside_one_that_does_not() ->
     assert why.endswith("; 1 other missed gates")
 
 
-def test_where_all_miss_a_gate_the_best_goes_on_and_each_is_told_of() -> None:
+def test_where_all_miss_a_gate_the_best_is_chosen_and_every_miss_is_listed() -> None:
     one, why = select.choose(
         [
             candidate("a", 80, 1, 9, "accuracy.min (0.8 < 0.88)"),
@@ -156,7 +156,7 @@ def test_a_drop_of_the_limit_itself_misses_no_gate(rows: int, lost: int, points:
         assert len(select.missed(fine, asked, 0.9, drops[1])) == 1 or right == lost, right
 
 
-def test_what_cannot_be_judged_is_said_and_not_held_against_a_candidate() -> None:
+def test_a_gate_that_cannot_be_judged_is_listed_and_not_missed() -> None:
     slow = candidate("a", 90, 50, 10)
     two = gates(latency={"p50_ms": 5, "p95_ms": 9, "threads": 2})
     assert select.missed(slow, two, 0.9, 0.0) == ()
@@ -173,7 +173,7 @@ def test_what_cannot_be_judged_is_said_and_not_held_against_a_candidate() -> Non
 @pytest.mark.parametrize(
     ("tolerance", "least", "points"), [(None, None, 0.5), (None, 0.88, None), (2, 0.88, 2), (0, None, 0)]
 )
-def test_what_is_good_enough_is_said_by_the_gate_or_the_distance_to_the_best(
+def test_the_tolerance_is_the_distance_to_the_best_unless_a_gate_sets_a_minimum(
     tolerance: float | None, least: float | None, points: float | None
 ) -> None:
     section = Search.model_validate({"over": {"student.epochs": [1]}, "tolerance_points": tolerance})
@@ -196,7 +196,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-def test_the_artifact_tells_all_that_decided_and_nothing_of_test(
+def test_the_artifact_records_all_that_decided_and_no_test_score(
     tmp_path: Path, built: Build, measured: list[str]
 ) -> None:
     good = replace(built.student, test_score=replace(built.student.test_score, value=0.999))

@@ -1,0 +1,79 @@
+"""Builds whose trainings are stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgepack.console.console import Console
+from edgepack.pipeline import runner
+from edgepack.pipeline.options import BuildOptions
+from edgepack.pipeline.workspace import Workspace
+from edgepack.recipe.model import Recipe
+from edgepack.results import Build, Part
+from edgepack.training import devices as gpus
+from edgepack.training import environment
+from edgepack.training.devices import Card
+from edgepack.util.nvidia import Nvidia
+
+
+def function_of(stage: str) -> str:
+    """The dotted name of the function that runs a stage."""
+    name = f"train.{stage}" if stage in ("teacher", "student") else f"{stage}.run"
+    return f"edgepack.pipeline.stages.{name}"
+
+
+Train = Callable[..., list[str]]
+
+
+@pytest.fixture
+def train(tmp_path: Path, built: Build, monkeypatch: pytest.MonkeyPatch) -> Train:
+    """Builds until the student on a machine with the GPUs `cards`; trainings take no time, and are listed."""
+    trained: list[str] = []
+    for split, rows in {"train": "好\t1\n差\t0", "dev": "挺好\t1\n很差\t0", "test": "真好\t1\n真差\t0"}.items():
+        (tmp_path / f"{split}.tsv").write_text(f"text\tlabel\n{rows}\n", encoding="utf-8")
+
+    def stand_in(stage: str) -> Callable[..., Any]:
+        def make(section: Any, *inputs: Any) -> Any:
+            trained.append(f"{stage} on {section.device}")
+            out = next(value for value in inputs if isinstance(value, Path))
+            return replace(built.student, folder=out)
+
+        return make
+
+    for stage in ("teacher", "student"):
+        monkeypatch.setattr(function_of(stage), stand_in(stage))
+    monkeypatch.setattr("edgepack.pipeline.stages.train.check_student", lambda section: None)
+    monkeypatch.setattr("edgepack.bundle.wheels.fetch", lambda *inputs, **options: None)
+    monkeypatch.setattr("edgepack.util.nvidia.look", lambda: Nvidia(None, None, (), "no driver", "install one"))
+    monkeypatch.setattr(environment, "versions", dict)
+    monkeypatch.setattr(environment, "start", lambda: None)
+
+    def run(devices: dict[str, str], *cards: Card, until: Any = "student", width: float = 1.0) -> list[str]:
+        def look() -> gpus.PaddleBuild:
+            assert any(device.startswith("gpu") for device in devices.values()), "Paddle is imported for nothing"
+            return gpus.PaddleBuild("3.3.1", "12.6", None, (), cards)
+
+        monkeypatch.setattr(gpus, "look", look)
+        trained.clear()
+        asked, results = recipe(tmp_path, devices, width), Workspace(tmp_path / "w")
+        made = runner.build(asked, results, Console(quiet=True), BuildOptions(until))
+        assert isinstance(made, Part)
+        return list(trained)
+
+    return run
+
+
+def recipe(folder: Path, devices: dict[str, str], width: float = 1.0) -> Recipe:
+    model = {"scratch": {"layers": 1, "hidden": 8, "heads": 2}}
+    sections: dict[str, Any] = {role: {"model": model, "device": device} for role, device in devices.items()}
+    sections["student"]["width"] = width
+    return Recipe.model_validate({
+        "edgepack": 1, "name": "tiny", "version": "0.1.0",
+        "data": {split: str(folder / f"{split}.tsv") for split in ("train", "dev", "test")},
+        **sections,
+    })  # fmt: skip
