@@ -27,7 +27,7 @@ def test_the_half_width_is_that_of_the_gate(rows: int, points: float) -> None:
     assert half_width(rows, 0.99) > half_width(rows, 0.95)
 
 
-def test_a_line_says_how_wide_the_intervals_are() -> None:
+def test_a_line_describes_how_wide_the_intervals_are() -> None:
     told = "gates.accuracy: 200 golden rows give an interval of about ±4.4 points where 90% are right"
     assert describe_gate(gate(min=0.99), 200, ONE) == told
     assert describe_gate(gate(max_drop_points=1.0), 200, ONE) == f"{told}, and about ±2.3 points for a drop"
@@ -55,11 +55,8 @@ def test_labels_without_a_test_row_are_named(keys: dict[str, Any], names: str | 
     found = check_gate(gate(**keys), ONE, ["no", "yes", "a", "b", "c", "d"])
     reason = f"`gates.accuracy` asks for figures of {names}, and no test row has such a label: they are unknown"
     assert found == ([] if names is None else [(reason, "add test rows of every label")])
-
-
-def test_the_positive_label_without_a_test_row_is_named() -> None:
     ((reason, _),) = check_gate(gate(metric="f1", min=0.5), [Row("x", "0")] * 50, ["0", "1"])
-    assert reason.startswith("`gates.accuracy` asks for figures of '1', and no test row")
+    assert reason.startswith("`gates.accuracy` asks for figures of '1', and no test row")  # the positive label
     assert check_gate(gate(metric="f1", min=0.5), ONE, ["no", "yes"]) == []
 
 

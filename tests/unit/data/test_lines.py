@@ -82,7 +82,7 @@ def test_what_is_no_file_is_a_finding(tmp_path: Path, name: str) -> None:
     assert reason(tmp_path / name).startswith("None: it cannot be read")
 
 
-def test_every_byte_is_told_of_as_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_byte_is_counted_as_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_BLOCK_BYTES", 50)
     told: list[int] = []
     for _ in text_lines(made(tmp_path, b"0123456789\n" * 100), told.append):

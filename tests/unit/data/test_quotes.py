@@ -47,7 +47,7 @@ def test_rows_inside_of_quotes_are_found(
 
 @pytest.mark.parametrize(("rows", "header", "column"), [(ROWS, "text,label", 0), (SWAPPED, "label,text", 1)])
 @pytest.mark.parametrize("pairs", [2, 3, 9])
-def test_quotes_around_single_rows_are_told_when_they_are_some(
+def test_quotes_around_single_rows_have_warnings_when_they_are_several(
     tmp_path: Path, rows: list[str], header: str, column: int, pairs: int
 ) -> None:
     lines = [100 + 10 * pair for pair in range(pairs)]

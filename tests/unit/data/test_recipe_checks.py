@@ -35,11 +35,12 @@ def warnings(data: dict[str, object], rows: int = 300, longest: int = 20, test: 
 @pytest.mark.parametrize(
     "data", [{}, {"train_rows": 300}, {"train_rows": 20}, {"calibration": {"rows": 300}}, {"calibration": {}}], ids=str
 )
-def test_what_fits_needs_no_word(data: dict[str, object]) -> None:
+def test_samples_that_fit_have_no_warning(data: dict[str, object]) -> None:
     assert warnings(data) == []
+    assert warnings({}, rows=100) == []  # the default asks for more
 
 
-def test_a_recipe_without_any_gate_is_told_of() -> None:
+def test_a_recipe_without_any_gate_has_a_warning() -> None:
     recipe = made({}).model_copy(update={"gates": Gates()})
     (finding,) = check_suited(recipe, 300, ["a", "b"], {"train": Lengths({20: 300})}, FILE, list)
     assert (finding.severity, finding.file) == ("warning", FILE)
@@ -55,10 +56,6 @@ def test_a_metric_that_so_many_labels_do_not_have_is_refused() -> None:
         require_judged_by(recipe, ["a", "b", "c"])
     assert "macro_f1" in str(caught.value.fix)
     require_judged_by(made({}, metric="macro_f1", min=0.9), ["a", "b", "c"])
-
-
-def test_a_default_larger_than_the_data_needs_no_word() -> None:
-    assert warnings({}, rows=100) == []
 
 
 @pytest.mark.parametrize(
@@ -77,7 +74,7 @@ def test_samples_that_cannot_be_drawn_or_teach_nothing(data: dict[str, object], 
     assert words in reason
 
 
-def test_the_candidate_that_asks_for_most_rows_to_calibrate_with_is_told_of() -> None:
+def test_the_warning_is_of_the_candidate_that_calibrates_with_most_rows() -> None:
     few, many = (made({"calibration": {"rows": rows}}) for rows in (32, 301))
     recipe = few.with_candidates((Candidate("rows=32", few), Candidate("rows=301", many)))
     lengths = {"train": Lengths({20: 300})}
@@ -90,7 +87,7 @@ def test_texts_that_would_be_cut() -> None:
     assert "longer than 32 tokens (`student.max_length`)" in reason
 
 
-def test_a_build_says_the_same_of_the_rows_that_it_laid_down(tmp_path: Path) -> None:
+def test_a_build_has_the_warnings_of_the_rows_that_it_laid_down(tmp_path: Path) -> None:
     rows = "".join(f'{{"text": "第{n}条", "label": "0"}}\n' for n in range(40))
     (tmp_path / "test.jsonl").write_text(rows, encoding="utf-8")
     data = DataArtifact(

@@ -42,9 +42,6 @@ def test_pairs_are_read_by_name_and_by_number(tmp_path: Path) -> None:
     numbers = Columns(text="2", text_pair="3", label="1")
     assert read(tmp_path, "a.csv", "1,如何还款,怎么还款\n", numbers) == (expected, [])
     assert record(tmp_path, PAIRS, text="如何还款", text_pair="怎么还款", label=1) == (expected, [])
-
-
-def test_two_equal_texts_are_a_pair_like_others(tmp_path: Path) -> None:
     assert record(tmp_path, PAIRS, text="好", text_pair="好", label=1) == ([Row("好", "1", "好")], [])
 
 
@@ -90,10 +87,8 @@ def test_a_header_where_columns_are_counted_is_named(tmp_path: Path) -> None:
 )
 def test_labels_of_a_cell_stand_between_separators(tmp_path: Path, cell: str, labels: tuple[str, ...]) -> None:
     assert read(tmp_path, "a.tsv", f"text\tlabels\n好\t{cell}\n", MANY) == ([Row("好", labels)], [])
-
-
-def test_another_separator_can_be_asked_for(tmp_path: Path) -> None:
-    assert read(tmp_path, "a.tsv", "text\tlabels\n好\tb、a\n", MANY, "、") == ([Row("好", ("a", "b"))], [])
+    other = cell.replace("|", "、")
+    assert read(tmp_path, "a.tsv", f"text\tlabels\n好\t{other}\n", MANY, "、") == ([Row("好", labels)], [])
 
 
 @pytest.mark.parametrize(
@@ -118,19 +113,36 @@ def test_labels_that_are_none_are_named(tmp_path: Path, value: object, reason: s
     assert record(tmp_path, MANY, text="好", labels=value) == ([], [f"1: error: {reason}"])
 
 
-def test_spans_are_sorted_and_may_touch(tmp_path: Path) -> None:
-    spans = [{"start": 2, "end": 4, "label": "b"}, {"start": 0, "end": 2, "label": "a", "text": "北京", "id": 7}]
-    assert record(tmp_path, SPANS, text="北京大学", spans=spans) == (
-        [Row("北京大学", (Span(0, 2, "a"), Span(2, 4, "b")))],
-        [],
-    )
-    assert record(tmp_path, SPANS, text="北京大学", spans=[]) == ([Row("北京大学", ())], [])
+@pytest.mark.parametrize(
+    ("given", "spans", "warning"),
+    [
+        ([], (), ""),
+        ([(2, 4, "b"), (0, 2, "a")], (Span(0, 2, "a"), Span(2, 4, "b")), ""),  # sorted; they may touch
+        ([(0, 2, "a"), (0, 2, "a")], (Span(0, 2, "a"),), ""),
+        (
+            [(1, 2, "company"), (0, 3, "book")], (Span(0, 3, "book"), Span(1, 2, "company")),
+            "the span 0 to 3 (`book`) and the span 1 to 2 (`company`) overlap: only the first is learnt, and both "
+            "are asked for",
+        ),
+        ([(0, 5, "a")], (Span(0, 5, "a"),), "the span 0 to 5 (`a`) has white space at its edges: '北京大学 '"),
+    ],
+)  # fmt: skip
+def test_spans_are_read_from_objects(
+    tmp_path: Path, given: list[tuple[int, int, str]], spans: tuple[Span, ...], warning: str
+) -> None:
+    objects = [{"start": start, "end": end, "label": label, "id": 7} for start, end, label in given]
+    found = [f"1: warning: {warning}"] if warning else []
+    assert record(tmp_path, SPANS, text="北京大学 很大", spans=objects) == ([Row("北京大学 很大", spans)], found)
 
 
 def test_spans_in_the_cells_of_a_table(tmp_path: Path) -> None:
     stream = io.StringIO(newline="")
-    csv.writer(stream).writerows([("text", "spans"), ("北京", json.dumps([{"start": 0, "end": 2, "label": "a"}]))])
+    span = {"start": 0, "end": 2, "label": "a", "text": "北京"}
+    csv.writer(stream).writerows([("text", "spans"), ("北京", json.dumps([span]))])
     assert read(tmp_path, "a.csv", stream.getvalue(), SPANS) == ([Row("北京", (Span(0, 2, "a"),))], [])
+
+
+NO_SPAN = "a span is not an object with `start`, `end` (whole numbers) and `label`"
 
 
 @pytest.mark.parametrize(
@@ -150,15 +162,9 @@ def test_spans_in_the_cells_of_a_table(tmp_path: Path) -> None:
             [{"start": 0, "end": 1, "label": "a", "text": "北京"}],
             "the span 0 to 1 (`a`) is '北' in the text, and its own `text` says '北京'",
         ),
-        (
-            [{"start": 0, "end": 1.0, "label": "a"}],
-            "a span is not an object with `start`, `end` (whole numbers) and `label`",
-        ),
-        (
-            [{"start": 0, "end": True, "label": "a"}],
-            "a span is not an object with `start`, `end` (whole numbers) and `label`",
-        ),
-        ([[0, 1, "a"]], "a span is not an object with `start`, `end` (whole numbers) and `label`"),
+        ([{"start": 0, "end": 1.0, "label": "a"}], NO_SPAN),
+        ([{"start": 0, "end": True, "label": "a"}], NO_SPAN),
+        ([[0, 1, "a"]], NO_SPAN),
         ([{"start": 0, "end": 1}], "the label is empty"),
         (None, "the spans are not a JSON list"),
         ("0-1", "the spans are not a JSON list"),
@@ -168,25 +174,6 @@ def test_spans_in_the_cells_of_a_table(tmp_path: Path) -> None:
 )
 def test_spans_that_do_not_fit_are_errors(tmp_path: Path, spans: object, reason: str) -> None:
     assert record(tmp_path, SPANS, text="北京大学", spans=spans) == ([], [f"1: error: {reason}"])
-
-
-def test_spans_that_overlap_are_kept_with_a_warning(tmp_path: Path) -> None:
-    book, company = {"start": 0, "end": 3, "label": "book"}, {"start": 1, "end": 2, "label": "company"}
-    rows, found = record(tmp_path, SPANS, text="北京大学", spans=[company, book])
-    assert rows == [Row("北京大学", (Span(0, 3, "book"), Span(1, 2, "company")))]
-    told = "the span 0 to 3 (`book`) and the span 1 to 2 (`company`) overlap"
-    assert found == [f"1: warning: {told}: only the first is learnt, and both are asked for"]
-
-
-def test_a_span_that_stands_twice_counts_once(tmp_path: Path) -> None:
-    span = {"start": 0, "end": 2, "label": "a"}
-    assert record(tmp_path, SPANS, text="北京大学", spans=[span, span]) == ([Row("北京大学", (Span(0, 2, "a"),))], [])
-
-
-def test_white_space_at_the_edges_of_a_span_is_a_warning(tmp_path: Path) -> None:
-    rows, found = record(tmp_path, SPANS, text="北京 大学", spans=[{"start": 0, "end": 3, "label": "a"}])
-    assert rows == [Row("北京 大学", (Span(0, 3, "a"),))]
-    assert found == ["1: warning: the span 0 to 3 (`a`) has white space at its edges: '北京 '"]
 
 
 def test_tokens_and_tags_make_text_and_spans(tmp_path: Path) -> None:

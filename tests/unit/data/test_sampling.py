@@ -28,8 +28,3 @@ def test_the_seed_decides_alone() -> None:
 def test_every_row_is_drawn_as_often() -> None:
     counts = Counter(row for seed in range(3000) for row in drawn(3, 10, str(seed)))
     assert all(780 < counts[row] < 1020 for row in range(10))  # 900 on average, 25 its standard deviation
-
-
-def test_nothing_is_drawn_beyond_the_rows() -> None:
-    draw = Sampler(2, 2, "x")
-    assert [draw() for _ in range(4)] == [True, True, False, False]

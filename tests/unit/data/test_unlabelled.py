@@ -52,6 +52,8 @@ def test_texts_are_read_from_every_form(tmp_path: Path, name: str, content: str)
 def test_a_column_can_be_named_or_counted(tmp_path: Path) -> None:
     assert read(tmp_path / "a.tsv", "nr\t评论\n1\t好吃\n", Columns(text="评论"), HELD)[0] == [Row("好吃", ())]
     assert read(tmp_path / "a.tsv", "1\t好吃\n", Columns(text="2", label="3"), HELD)[0] == [Row("好吃", ())]
+    found = read(tmp_path / "a.tsv", "id\treview\n1\t好吃\n", Columns(), HELD)[1]
+    assert found == ["1: error: the column `text` is not in the header, which is `id`, `review`"]
 
 
 def test_what_dev_or_test_holds_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -78,12 +80,7 @@ def test_pairs_are_compared_as_a_whole(tmp_path: Path) -> None:
         ("坏\ufffd\n", ["1: warning: the text holds U+FFFD"]),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, content: str, reasons: list[str]) -> None:
+def test_a_file_with_errors_or_too_little_text_has_findings(tmp_path: Path, content: str, reasons: list[str]) -> None:
     found = read(tmp_path / "a.txt", content, Columns(), HELD)[1]
     assert len(found) == len(reasons)
     assert all(finding.startswith(reason) for finding, reason in zip(found, reasons, strict=True))
-
-
-def test_a_table_that_lacks_the_column_is_an_error(tmp_path: Path) -> None:
-    found = read(tmp_path / "a.tsv", "id\treview\n1\t好吃\n", Columns(), HELD)[1]
-    assert found == ["1: error: the column `text` is not in the header, which is `id`, `review`"]

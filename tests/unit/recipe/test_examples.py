@@ -100,7 +100,7 @@ def test_the_example_passes_check(example: Path, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.usefixtures("nothing_set")
-def test_without_data_an_example_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_names_the_files_that_an_example_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(RECIPES / "air-gapped.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ["check", "air-gapped.yaml"])

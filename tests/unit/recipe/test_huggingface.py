@@ -122,13 +122,6 @@ def test_every_problem_is_found_at_once(tmp_path: Path) -> None:
     assert len(found(tmp_path)) == 4
 
 
-def test_a_text_longer_than_the_positions(tmp_path: Path) -> None:
-    write(tmp_path / "checkpoint")
-    assert found(tmp_path, RECIPE.replace("32", "65")) == [
-        "`student.max_length` is 65, and this model has 64 positions"
-    ]
-
-
 def test_a_folder_without_a_vocabulary(tmp_path: Path) -> None:
     (write(tmp_path / "checkpoint") / "vocab.txt").unlink()
     assert found(tmp_path) == ["`student.model`: the folder './checkpoint' lacks `vocab.txt`"]

@@ -153,13 +153,6 @@ def test_defaults_then_the_file_then_the_settings(tmp_path: Path) -> None:
     assert (recipe.student.seed, recipe.data.seed, recipe.teacher.seed) == (0, 5, 7)
 
 
-def test_a_build_without_its_teacher(tmp_path: Path) -> None:
-    (tmp_path / "r.yaml").write_text(RECIPE, encoding="utf-8")
-    recipe = load_recipe(tmp_path / "r.yaml", TARGETS, ["teacher=null"], {"SEED": "5"})
-    assert recipe.teacher is None
-    assert recipe.student.distill is None
-
-
 def test_the_environment_of_the_process_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "r.yaml").write_text(RECIPE, encoding="utf-8")
     monkeypatch.setenv("SEED", "11")

@@ -130,8 +130,3 @@ def test_the_last_setting_counts(tmp_path: Path, sets: list[tuple[str, int]]) ->
     assert recipe is not None
     last = {"student.epochs": 3, "student.seed": 0, "data.seed": 0, **dict(sets)}
     assert [recipe.student.epochs, recipe.student.seed, recipe.data.seed] == list(last.values())
-
-
-def test_what_is_asked_for_can_be_loaded(tmp_path: Path) -> None:
-    """Without this, the properties would hold of a loader that refuses everything."""
-    assert outcome(tmp_path, BASE_TEXT.encode()) is not None

@@ -22,6 +22,7 @@ student:
   epochs: 5
 search:
 """
+ONE_MODEL = RECIPE.replace("  epochs: 5\n", "  model: ./nano\n")
 MODELS = "  over: {student.model: [./nano, {from: teacher, layers: 4}], student.distill.hidden: [false, true]}\n"
 
 
@@ -70,7 +71,7 @@ def test_sections_on_the_way_are_made(tmp_path: Path) -> None:
     assert only.recipe.student.distill == Distill(relations=True)
 
 
-def test_until_one_is_chosen_the_first_stands_for_all(tmp_path: Path) -> None:
+def test_the_first_candidate_stands_for_all_until_one_is_chosen(tmp_path: Path) -> None:
     recipe = load(tmp_path, RECIPE + MODELS.replace(", student.distill.hidden: [false, true]", ""))
     assert recipe.student == recipe.candidates[0].recipe.student
     assert recipe.students == tuple(candidate.recipe.student for candidate in recipe.candidates)
@@ -87,7 +88,7 @@ def test_a_name_holds_no_path_of_this_machine_and_is_the_only_one(tmp_path: Path
     assert found == ["model=nano, epochs=1 (number 1)", "model=nano, epochs=1 (number 2)"]
 
 
-def test_keys_that_end_alike_are_told_apart(tmp_path: Path) -> None:
+def test_names_tell_keys_that_end_alike_apart(tmp_path: Path) -> None:
     text = RECIPE.replace("  epochs: 5\n", "  model: {from: teacher, layers: 2}\n")
     over = "  over: {student.model.layers: [2, 3], student.distill: [{hidden: true}]}\n"
     assert names(load(tmp_path, text + over)) == [
@@ -125,7 +126,7 @@ def test_settings_may_make_and_end_a_search(tmp_path: Path) -> None:
     ],
 )
 def test_a_finding_names_the_candidates_that_have_it(tmp_path: Path, over: str, told: str) -> None:
-    text = RECIPE.replace("  epochs: 5\n", "  model: ./nano\n") + f"  over:\n    {over.strip('{}')}\n"
+    text = ONE_MODEL + f"  over:\n    {over.strip('{}')}\n"
     with pytest.raises(RecipeInvalidError) as caught:
         load(tmp_path, text.replace(", student.seed", "\n    student.seed"))
     (finding,) = caught.value.findings
@@ -135,9 +136,9 @@ def test_a_finding_names_the_candidates_that_have_it(tmp_path: Path, over: str, 
     )
 
 
-def test_what_no_single_value_makes_is_told_of_the_first_candidate(tmp_path: Path) -> None:
+def test_a_finding_of_several_values_names_their_candidate(tmp_path: Path) -> None:
     """A teacher of 512 positions: 600 is too long for it; and with parts of 40 no step of 32 rows can be cut."""
-    text = RECIPE.replace("  epochs: 5\n", "  model: ./nano\n")
+    text = ONE_MODEL
     over = "  over:\n    student.batch_size: [8, 16]\n    student.gradient_accumulation: [4, 12, 20]\n"
     with pytest.raises(RecipeInvalidError) as caught:
         load(tmp_path, text + over)
@@ -153,7 +154,7 @@ def test_what_no_single_value_makes_is_told_of_the_first_candidate(tmp_path: Pat
 
 
 def test_ways_to_quantize_and_rows_to_calibrate_with_may_be_searched_over(tmp_path: Path) -> None:
-    text = RECIPE.replace("  epochs: 5\n", "  model: ./nano\n")
+    text = ONE_MODEL
     over = "  over: {quantize.observer: [hist, kl], data.calibration.rows: [32, 64]}\n"
     recipe = load(tmp_path, text + over)
     assert [(one.recipe.quantize.observer, one.recipe.data.calibration.rows) for one in recipe.candidates] == [
@@ -162,20 +163,15 @@ def test_ways_to_quantize_and_rows_to_calibrate_with_may_be_searched_over(tmp_pa
     assert names(recipe)[1] == "observer=hist, rows=64"
     assert recipe.candidates[0].values == (("observer", "hist"), ("rows", "32"))
     assert len({one.recipe.student for one in recipe.candidates}) == 1
-
-
-def test_int8_and_float16_may_be_searched_over(tmp_path: Path) -> None:
-    text = RECIPE.replace("  epochs: 5\n", "  model: ./nano\n")
-    recipe = load(tmp_path, text + "  over: {quantize.method: [ptq, fp16]}\n")
-    assert names(recipe) == ["method=ptq", "method=fp16"]
-    assert [one.recipe.quantize.method for one in recipe.candidates] == ["ptq", "fp16"]
+    methods = load(tmp_path, text + "  over: {quantize.method: [ptq, fp16]}\n")
+    assert [one.recipe.quantize.method for one in methods.candidates] == ["ptq", "fp16"]
 
 
 SEEDS = "  over: {student.seed: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], student.epochs: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}\n"
 
 
 def test_of_too_many_combinations_some_are_drawn(tmp_path: Path) -> None:
-    text = RECIPE.replace("  epochs: 5\n", "  model: ./nano\n") + SEEDS
+    text = ONE_MODEL + SEEDS
     some = names(load(tmp_path, text + "  sample: 5\n"))
     assert len(set(some)) == 5
     assert some[0] == "seed=0, epochs=1"
@@ -192,7 +188,7 @@ def test_of_too_many_combinations_some_are_drawn(tmp_path: Path) -> None:
 
 def test_more_combinations_than_can_be_counted_out_are_drawn_from(tmp_path: Path) -> None:
     values = ", ".join(f"0.{number:02}1" for number in range(90))
-    text = RECIPE.replace("  epochs: 5\n", "  model: ./nano\n") + "  sample: 3\n  over:\n"
+    text = ONE_MODEL + "  sample: 3\n  over:\n"
     lines = [f"    student.{key}: [{values}]" for key in ("learning_rate", "weight_decay", "warmup")]
     lines += [f"    student.{key}: [{', '.join(map(str, range(8, 107)))}]" for key in ("epochs", "seed", "batch_size")]
     assert len(names(load(tmp_path, text + "\n".join(lines) + "\n"))) == 3

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack.recipe import yaml as parser
-from edgepack.recipe.yaml import Document, KeyPath, decode, has_surrogate, parse
+from edgepack.recipe.yaml import Document, KeyPath, decode, parse
 
 FILE = Path("recipe.yaml")
 
@@ -82,11 +82,7 @@ def test_anchors_and_merges_give_the_values_with_their_lines() -> None:
     assert parsed.lines[("s", "seed")] == 4
 
 
-def test_a_merge_takes_sections_only() -> None:
-    assert finding(b"a: &a [1]\nb:\n  <<: *a\n") == "1: `<<` takes a section marked with an anchor"
-
-
-def test_what_is_wrong_in_an_anchor_is_said_once() -> None:
+def test_what_is_wrong_in_an_anchor_is_one_finding() -> None:
     assert finding(b"a: &a {x: !t 1}\nb: *a\nc: {<<: *a}\n").startswith("1: the tag `!t`")
 
 
@@ -118,11 +114,6 @@ def test_the_line_of_a_byte_that_is_not_utf8() -> None:
     assert text == ""
     assert found is not None
     assert found.line == 3
-
-
-def test_surrogates_are_seen() -> None:
-    assert has_surrogate("a\ud83d")
-    assert not has_surrogate("\U0001f600")
 
 
 def test_nothing_is_constructed(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_keys_of_json_objects_are_columns(tmp_path: Path) -> None:
     assert chosen(tmp_path / "a.jsonl") == ("review", "score")
 
 
-def test_nothing_to_choose_from_is_said_with_what_there_is(tmp_path: Path) -> None:
+def test_a_table_without_labels_is_refused_with_its_columns(tmp_path: Path) -> None:
     reason = refused(file(tmp_path, IDS, WORDS, header="id\treview"))
     assert reason.startswith("no column seems to hold labels")
     assert "`id` with 24 values of 7 characters" in reason

@@ -47,7 +47,7 @@ def drafted(data: Path, recipe: Path) -> Drafted:
     return draft({"train": data}, recipe, SILENT)
 
 
-def test_a_draft_reads_as_written_down(tmp_path: Path) -> None:
+def test_a_draft_is_the_golden_recipe(tmp_path: Path) -> None:
     (tmp_path / "hotel").mkdir()
     drafted(table(tmp_path / "hotel" / "reviews.tsv"), tmp_path / "recipe.yaml")
     assert (tmp_path / "recipe.yaml").read_text(encoding="utf-8") == GOLDEN.read_text(encoding="utf-8")
@@ -114,7 +114,7 @@ def test_rows_that_a_given_test_file_holds_are_left_out(tmp_path: Path) -> None:
     assert not splits.warnings
 
 
-def test_rows_that_cannot_be_used_are_left_out_and_said(tmp_path: Path) -> None:
+def test_rows_that_cannot_be_used_are_left_out_with_a_warning(tmp_path: Path) -> None:
     file = table(tmp_path / "a.tsv")
     file.write_text(file.read_text(encoding="utf-8") + "\t正面\n一\t二\t三\n", encoding="utf-8")
     done = drafted(file, tmp_path / "recipe.yaml")
@@ -171,13 +171,11 @@ def test_data_that_cannot_be_used_leave_nothing_behind(tmp_path: Path, content: 
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
-    made(drafted(table(tmp_path / "a.tsv"), tmp_path / "new" / "folder" / "recipe.yaml").files[0])
-
-
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_a_missing_folder_is_made_and_one_that_cannot_be_is_an_error(tmp_path: Path) -> None:
+    data = table(tmp_path / "a.tsv")
+    made(drafted(data, tmp_path / "new" / "folder" / "recipe.yaml").files[0])
     with pytest.raises(EnvironmentUnfitError, match="cannot be written"):
-        drafted(table(tmp_path / "a.tsv"), tmp_path / "a.tsv" / "recipe.yaml")
+        drafted(data, data / "recipe.yaml")
 
 
 def test_a_json_list_and_lines_of_old_macs_are_named(tmp_path: Path) -> None:
@@ -198,31 +196,28 @@ def test_traditional_chinese_in_big5_is_converted(tmp_path: Path) -> None:
     assert set(made(tmp_path / "recipe.yaml")[1].labels["train"]) == {"正面", "負面"}
 
 
+SHIFT_JIS, EUC_KR = "部屋は広くて朝ごはんもおいしかったです", "방이 넓고 직원들도 아주 친절했습니다"
+
+
 @pytest.mark.parametrize(
-    ("text", "encoding", "words"),
+    ("text", "encoding", "cut", "words"),
     [
-        ("部屋は広くて朝ごはんもおいしかったです", "cp932", "probably Shift_JIS"),
-        ("방이 넓고 직원들도 아주 친절했습니다", "euc_kr", "probably EUC-KR"),
-        ("das Frühstück war schön", "latin-1", "may be Windows-1252 (Latin-1) or Windows-1250"),
-        ("номер большой и чистый", "cp1251", "this line is not UTF-8"),
+        (SHIFT_JIS, "cp932", 0, "probably Shift_JIS"),
+        (EUC_KR, "euc_kr", 0, "probably EUC-KR"),
+        ("das Frühstück war schön", "latin-1", 0, "may be Windows-1252 (Latin-1) or Windows-1250"),
+        ("номер большой и чистый", "cp1251", 0, "this line is not UTF-8"),
+        ("房间很大\t好", "utf-8", 1, "ends in the middle of a character"),
     ],
 )
-def test_what_is_not_chinese_is_not_converted(tmp_path: Path, text: str, encoding: str, words: str) -> None:
-    rows = [f"{text} {n}\t{n % 2}\n" for n in range(60)]
-    (tmp_path / "a.tsv").write_bytes("".join(["text\tlabel\n", *rows]).encode(encoding))
+def test_other_encodings_and_utf8_that_was_cut_are_refused(
+    tmp_path: Path, text: str, encoding: str, cut: int, words: str
+) -> None:
+    rows = "\n".join(["text\tlabel", *(f"{text} {n}\t{n % 2}" for n in range(60)), text]).encode(encoding)
+    (tmp_path / "a.tsv").write_bytes(rows[: len(rows) - cut])
     with pytest.raises(RecipeInvalidError) as error:
         drafted(tmp_path / "a.tsv", tmp_path / "recipe.yaml")
     assert words in error.value.findings[0].reason
     assert [path.name for path in tmp_path.iterdir()] == ["a.tsv"]
-
-
-def test_utf8_that_was_cut_is_not_read_as_something_else(tmp_path: Path) -> None:
-    raw = table(tmp_path / "a.tsv").read_bytes().rstrip()
-    (tmp_path / "a.tsv").write_bytes(raw[:-1])
-    raw.removesuffix(b"\n")[:-1].decode("gb18030", errors="replace")
-    with pytest.raises(RecipeInvalidError) as error:
-        drafted(tmp_path / "a.tsv", tmp_path / "recipe.yaml")
-    assert "ends in the middle of a character" in error.value.findings[0].reason
 
 
 def many(file: Path, rows: int) -> Path:
@@ -232,11 +227,14 @@ def many(file: Path, rows: int) -> Path:
     return file
 
 
-@pytest.mark.parametrize(("rows", "points"), [(300, None), (1200, 5.0), (1800, 3.0), (3000, 2.0), (7000, 1.0)])
+@pytest.mark.parametrize(
+    ("rows", "points"), [(120, None), (400, None), (1200, 5.0), (1800, 3.0), (3000, 2.0), (7000, 1.0)]
+)
 def test_a_draft_has_only_limits_that_its_test_rows_show(tmp_path: Path, rows: int, points: float | None) -> None:
     done = drafted(many(tmp_path / "a.tsv", rows), tmp_path / "recipe.yaml")
     loaded, splits = made(tmp_path / "recipe.yaml")
     text = (tmp_path / "recipe.yaml").read_text(encoding="utf-8")
+    assert f"calibration: {{from: train, rows: {min(256, rows * 8 // 10)}}}" in text  # no more than there are
     too_few = [line for line in done.lines if "test rows are too few" in line]
     assert ("test rows show it to about ±" in text) is (points is not None)
     if points is None:
@@ -247,10 +245,8 @@ def test_a_draft_has_only_limits_that_its_test_rows_show(tmp_path: Path, rows: i
     assert loaded.gates.accuracy.max_drop_points == points
     assert not too_few
     labels = list(splits.labels["train"])
-    assert (
-        check_suited(loaded, len(splits.rows["train"]), labels, splits.lengths, Path("a"), lambda: splits.rows["test"])
-        == []
-    )
+    count, file = len(splits.rows["train"]), Path("a")
+    assert check_suited(loaded, count, labels, splits.lengths, file, lambda: splits.rows["test"]) == []
 
 
 def test_a_gate_of_spans_counts_texts(tmp_path: Path) -> None:
@@ -260,14 +256,6 @@ def test_a_gate_of_spans_counts_texts(tmp_path: Path) -> None:
     gate = made(tmp_path / "recipe.yaml")[0].gates.accuracy
     assert gate is not None
     assert (gate.metric, gate.max_drop_points) == ("entity_f1", 5.0)
-
-
-@pytest.mark.parametrize(("rows", "calibration"), [(120, 96), (400, 256)])
-def test_no_more_rows_calibrate_than_there_are(tmp_path: Path, rows: int, calibration: int) -> None:
-    drafted(many(tmp_path / "a.tsv", rows), tmp_path / "recipe.yaml")
-    assert f"calibration: {{from: train, rows: {calibration}}}" in (tmp_path / "recipe.yaml").read_text(
-        encoding="utf-8"
-    )
 
 
 def tagged(file: Path, name: str, tags: tuple[str, str] = ("B-city", "I-city")) -> Path:
@@ -305,10 +293,7 @@ def test_labels_with_another_separator_are_named_as_they_are(tmp_path: Path) -> 
 
 
 def test_files_of_two_tasks_are_refused(tmp_path: Path) -> None:
-    given: dict[SplitName, Path] = {
-        "train": table(tmp_path / "a.tsv"),
-        "test": tagged(tmp_path / "b.conll", "b"),
-    }
+    given: dict[SplitName, Path] = {"train": table(tmp_path / "a.tsv"), "test": tagged(tmp_path / "b.conll", "b")}
     with pytest.raises(RecipeInvalidError) as error:
         draft(given, tmp_path / "recipe.yaml", SILENT)
     assert [finding.reason for finding in error.value.findings] == [
