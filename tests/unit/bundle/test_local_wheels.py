@@ -79,10 +79,7 @@ def test_each_target_gets_those_that_it_takes(tmp_path: Path) -> None:
     """A Jetson's CPU profile has the same machine and Python, and carries no GPU build."""
     gpu, numpy = wheel(tmp_path, FITS), wheel(tmp_path, "numpy-2.2.6-cp310-cp310-linux_aarch64.whl")
     cpu = profiles.load_profiles()["jetpack6-cpu"]
-    takers = {
-        "jetpack6": (JETSON, LOCKED),
-        "jetpack6-cpu": (cpu, LOCKED),
-    }
+    takers = {"jetpack6": (JETSON, LOCKED), "jetpack6-cpu": (cpu, LOCKED)}
     assert local_wheels.shared_out([gpu, numpy], takers) == {"jetpack6": (gpu, numpy), "jetpack6-cpu": (numpy,)}
     foreign = wheel(tmp_path, FITS.replace("310", "311"))
     with pytest.raises(UsageError) as caught:

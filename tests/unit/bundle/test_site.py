@@ -15,9 +15,7 @@ from edgepack.targets.profiles import Profile
 
 MakeWheel = Callable[..., Path]
 FILES = {"fakelib/__init__.py": "x = 1\n", "fakelib/deep/tests/test_x.py": "assert 1\n", "fakelib/LICENSE": "text\n"}
-RULES = {
-    "fakelib": Rules(drop=(Drop(("fakelib/*/tests/*",), "tests"),), licenses=("fakelib/LICENSE",)),
-}
+RULES = {"fakelib": Rules(drop=(Drop(("fakelib/*/tests/*",), "tests"),), licenses=("fakelib/LICENSE",))}
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -153,8 +151,7 @@ def test_two_wheels_may_not_hold_the_same_file(tmp_path: Path, make_wheel: MakeW
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["../escaped.py", "/tmp/escaped.py", "fakelib/../../escaped.py", "fakelib-1.0.data/scripts/run", "a\\b.py"],
+    "path", ["../escaped.py", "/tmp/escaped.py", "fakelib/../../escaped.py", "fakelib-1.0.data/scripts/run", "a\\b.py"]
 )
 def test_a_wheel_writes_nowhere_else(tmp_path: Path, make_wheel: MakeWheel, profile: Profile, path: str) -> None:
     with pytest.raises(StageFailedError):

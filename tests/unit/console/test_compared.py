@@ -174,12 +174,7 @@ def test_an_unknown_verdict_is_an_error(write: Write) -> None:
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [
-        ("{", "Invalid JSON"),
-        ("[]", "the file:"),
-        ('{"report": 1}', "name: Field required"),
-        (None, "No such file"),
-    ],
+    [("{", "Invalid JSON"), ("[]", "the file:"), ('{"report": 1}', "name: Field required"), (None, "No such file")],
 )
 def test_a_file_that_is_no_report(content: str | None, why: str, tmp_path: Path, write: Write) -> None:
     file = tmp_path / "x.report.json"

@@ -13,12 +13,7 @@ import pytest
 from tests.unit.conftest import narrowed_of, pruned_of
 from tests.unit.pipeline.conftest import Train, function_of
 
-from edgepack.artifacts import (
-    Artifact,
-    LedgerRow,
-    ModelArtifact,
-    SelectArtifact,
-)
+from edgepack.artifacts import Artifact, LedgerRow, ModelArtifact, SelectArtifact
 from edgepack.console.console import Console
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.pipeline import plan, preflight, runner

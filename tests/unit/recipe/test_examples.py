@@ -38,12 +38,7 @@ def read(example: Path) -> Document:
 def write_split(file: Path, rows: list[tuple[str, str]], columns: dict[str, str]) -> None:
     """A table of the kind that the file's name says, with what the columns are for."""
     made = [
-        {
-            "text": text,
-            "text_pair": text[::-1],
-            "label": label,
-            "spans": [{"start": 0, "end": 2, "label": label}],
-        }
+        {"text": text, "text_pair": text[::-1], "label": label, "spans": [{"start": 0, "end": 2, "label": label}]}
         for text, label in rows
     ]
     named = {"text": "text", **({} if "spans" in columns else {"label": "label"}), **columns}

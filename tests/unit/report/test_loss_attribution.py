@@ -119,12 +119,7 @@ def test_a_ledger_in_another_metric_does_not_tell() -> None:
     ("gate", "unit", "detail", "lost_by"),
     [
         ("latency.p99_ms", "ms", "why", "the ledger has no p99; its p95: -"),
-        (
-            "latency.max_tokens_32.p50_ms",
-            "ms",
-            "why",
-            "the ledger has no texts of that length; p95 of all texts: -",
-        ),
+        ("latency.max_tokens_32.p50_ms", "ms", "why", "the ledger has no texts of that length; p95 of all texts: -"),
         (
             "latency.open_loop.p95_ms",
             "ms",

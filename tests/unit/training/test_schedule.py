@@ -31,11 +31,7 @@ def test_the_rate_rises_and_falls(schedule: Literal["linear", "cosine"], factors
     assert [rate_factor(step, 10, 0.2, schedule) for step in range(10)] == pytest.approx(factors, abs=1e-6)
 
 
-@given(
-    total=st.integers(1, 500),
-    warmup=st.floats(0, 0.9),
-    schedule=st.sampled_from(["linear", "cosine"]),
-)
+@given(total=st.integers(1, 500), warmup=st.floats(0, 0.9), schedule=st.sampled_from(["linear", "cosine"]))
 def test_a_rate_is_never_negative_and_reaches_its_peak(
     total: int, warmup: float, schedule: Literal["linear", "cosine"]
 ) -> None:

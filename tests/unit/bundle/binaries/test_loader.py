@@ -85,21 +85,12 @@ def test_libraries_of_a_gpu_are_told_where_there_is_none(profile: Profile) -> No
 
 
 def test_libraries_of_the_gpu_stack_are_fine_where_it_is_there(profile: Profile) -> None:
-    libraries = (
-        "libcuda.so.1",
-        "libcudart.so.12",
-        "libcublasLt.so.12",
-        "libcufft.so.11",
-        "libcudnn.so.9",
-    )
+    libraries = ("libcuda.so.1", "libcudart.so.12", "libcublasLt.so.12", "libcufft.so.11", "libcudnn.so.9")
     files = {"a.so": binary(*libraries)}
     assert list(loader.check_needed(files, (), replace(profile, cuda=ORIN))) == []
 
 
-@pytest.mark.parametrize(
-    ("library", "has"),
-    [("libcudart.so.13", "CUDA 12.6"), ("libcublas.so.11", "CUDA 12.6")],
-)
+@pytest.mark.parametrize(("library", "has"), [("libcudart.so.13", "CUDA 12.6"), ("libcublas.so.11", "CUDA 12.6")])
 def test_another_release_of_the_gpu_stack_is_refused(profile: Profile, library: str, has: str) -> None:
     meant = replace(profile, cuda=ORIN)
     with pytest.raises(StageFailedError) as caught:
