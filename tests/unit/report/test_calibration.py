@@ -43,7 +43,7 @@ def test_a_part_has_the_union_of_what_its_products_read_and_zero() -> None:
     assert down["step"] == 0.2  # 51 over 255
 
 
-def test_each_way_that_found_ranges_is_told_and_the_step_is_that_of_the_one_taken() -> None:
+def test_every_way_has_its_ranges_and_the_step_is_that_of_the_one_taken() -> None:
     narrower = Quantization("ptq", "kl", tuple(replace(one, activation=(-1.0, 1.55)) for one in linears()))
     told = calibrated_parts((HIST, narrower, dynamic()), "ptq (kl)")
     assert {tuple(one["activation"]) for one in told} == {("ptq (hist)", "ptq (kl)")}
@@ -65,11 +65,7 @@ def test_a_range_of_some_of_its_products_is_none_of_a_part() -> None:
     told = calibrated_parts((Quantization("qat", "lsq", (replace(query, activation=None), *others)),), "qat (lsq)")
     assert (told[0]["activation"], told[0]["step"]) == ({}, None)
     assert told[1]["step"] == 0.2
-
-
-def test_nothing_calibrated_is_nothing_told() -> None:
-    assert calibrated_parts((), None) == []
-    assert calibrated_parts((Quantization("ptq", "hist", ()),), "ptq (hist)") == []
+    assert calibrated_parts((), None) == calibrated_parts((Quantization("ptq", "hist", ()),), "ptq (hist)") == []
 
 
 def test_figures_are_as_long_as_they_mean_something() -> None:

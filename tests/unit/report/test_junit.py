@@ -17,12 +17,7 @@ from edgepack.report.junit import render
 GOLDEN = Path(__file__).parents[1] / "golden" / "junit.xml"
 
 
-@pytest.fixture
-def report(built: Any) -> dict[str, Any]:
-    return make(built)
-
-
-def test_it_reads_as_written_down(report: dict[str, Any]) -> None:
+def test_it_is_the_golden_file(report: dict[str, Any]) -> None:
     assert render(report) == GOLDEN.read_text(encoding="utf-8")
 
 
@@ -74,7 +69,7 @@ def test_a_clock_or_a_time_that_is_none_is_left_out(report: dict[str, Any], cloc
     assert (suite.get("timestamp"), suite.get("time"), root.get("time")) == (None, None, None)
 
 
-def test_the_time_is_told_of_gates_and_of_no_single_check(built: Any) -> None:
+def test_the_time_is_that_of_the_gates_and_of_no_single_check(built: Any) -> None:
     """The receipt says how long all of it took: several checks come from one measurement."""
     report = make(beside_one_not_run(built))
     report["targets"] += report["targets"][:1]

@@ -75,7 +75,7 @@ def test_the_report_of_a_build(built: Any) -> None:
 def test_what_could_not_be_measured_passes_only_where_that_was_asked_for(
     gates: dict[str, Any], waived: bool, kind: type
 ) -> None:
-    why = "the rows are at home"
+    why = "the bundle carries no rows"
     gates["results"][0]["receipt"]["unmeasured"] = [{"gate": "accuracy.f1", "why": why, "waived": waived}]
     read = junitparser.JUnitXml.fromstring(junit.render_gates(gates).encode())
     stated = counts(read)

@@ -1,0 +1,14 @@
+"""The report of a build with made-up figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgepack.report.document import make
+
+
+@pytest.fixture
+def report(built: Any) -> dict[str, Any]:
+    return make(built)

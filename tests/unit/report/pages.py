@@ -1,0 +1,76 @@
+"""What a reader sees of a page: its words, its cards and its figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+from edgepack.artifacts import LedgerRow
+from edgepack.report.html import render
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Page(HTMLParser):
+    """Collects what a browser would act on, and checks that tags close in order.
+
+    `words` are those that a reader of `language` sees, "en" or "zh".
+    """
+
+    def __init__(self, text: str, language: str = "en") -> None:
+        super().__init__()
+        self.hidden = {"en": "zh", "zh": "en"}[language]
+        self.hiding: list[bool] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+            self.hiding.append(dict(attrs).get("class") == self.hidden)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+        self.hiding.pop()
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if not any(self.hiding):
+            self.words += data + " "
+
+    def values(self, attribute: str) -> list[str]:
+        return [str(attributes[attribute]) for _, attributes in self.tags if attribute in attributes]
+
+
+def words_of(report: dict[str, Any], language: str = "en") -> str:
+    """The words of the whole page, with one space between two."""
+    return " ".join(Page(render(report), language).words.split())
+
+
+def cards_of(report: dict[str, Any], language: str = "en") -> str:
+    """The words between the heading of the verdicts and that of the ledger."""
+    words = words_of(report, language)
+    begin, end = {"en": ("Verdict", "Loss ledger"), "zh": ("结论", "损失账本")}[language]
+    return words[words.index(f"{begin} ") : words.index(f"{end} ")]
+
+
+def figure_of(report: dict[str, Any], label: str, language: str = "en") -> str:
+    """The words of the one figure whose name begins so; empty where there is none."""
+    found = [part for part in render(report).split("<figure ")[1:] if f'<span class="en">{label}' in part]
+    assert len(found) < 2
+    drawn = "".join(f"<p>{part[part.index('</figcaption>') + 13 : part.index('</figure>')]}</p>" for part in found)
+    return " ".join(Page(drawn, language).words.split())
+
+
+def with_last_row(built: Any, row: LedgerRow) -> Any:
+    """The build with another row for what its one target measured."""
+    (delivered,) = built.deliveries
+    return replace(built, deliveries=(replace(delivered, gate=replace(delivered.gate, ledger=row)),))
