@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,10 +24,17 @@ def test_wilson_gives_the_published_values(successes: int, n: int, low: float, h
     assert intervals.wilson(0, 10, 0.95).low == 0.0
 
 
-@pytest.mark.parametrize("arguments", [(1, 0, 0.95), (3, 2, 0.95), (-1, 2, 0.95), (1, 2, 1.0), (1, 2, 0.0)])
-def test_wilson_refuses_nonsense(arguments: tuple[int, int, float]) -> None:
-    with pytest.raises(ValueError):
-        intervals.wilson(*arguments)
+@pytest.mark.parametrize("interval", [intervals.wilson, intervals.clopper_pearson])
+@pytest.mark.parametrize("arguments", [(0, 0), (1, 0), (0, -1), (3, 2), (-1, 2), (-0.5, 2)])
+def test_impossible_counts_have_no_interval(interval: Callable[..., Any], arguments: tuple[float, int]) -> None:
+    with pytest.raises(ValueError, match="successes of"):
+        interval(*arguments, 0.95)
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0])
+def test_a_confidence_lies_between_0_and_1(confidence: float) -> None:
+    with pytest.raises(ValueError, match="confidence"):
+        intervals.wilson(1, 2, confidence)
 
 
 def at_least(successes: int, n: int, rate: float) -> float:
@@ -48,9 +56,6 @@ def test_the_exact_interval_is_what_it_is_defined_as(successes: int, n: int, con
 def test_the_exact_interval_reaches_the_ends() -> None:
     assert intervals.clopper_pearson(0, 10, 0.95) == pytest.approx((0, 0, 1 - 0.025**0.1))
     assert intervals.clopper_pearson(10, 10, 0.95) == pytest.approx((1, 0.025**0.1, 1))
-    for arguments in ((1, 0), (3, 2), (-1, 2)):
-        with pytest.raises(ValueError, match="successes of"):
-            intervals.clopper_pearson(*arguments, 0.95)
 
 
 @given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.floats(0, n), st.just(n))))
@@ -126,9 +131,31 @@ def test_paired_drop_covers_the_truth_as_often_as_it_says(n: int, lost: float, w
     assert too_high <= 0.054, "failed wrongly"
 
 
-@pytest.mark.parametrize(("fraction", "least"), [(0.9, 64), (0.95, 130), (0.99, 662)])
+@pytest.mark.parametrize("counts", [(0, 0, 0), (-1, 2, 4), (2, -1, 4), (3, 2, 4)])
+def test_impossible_discordant_rows_have_no_drop(counts: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="discordant rows of"):
+        intervals.paired_drop(*counts, 0.95)
+
+
+@pytest.mark.parametrize(("fraction", "least"), [(0.5, 11), (0.8, 31), (0.9, 64), (0.95, 130), (0.99, 662)])
 def test_percentiles_need_the_samples_of_mlperf(fraction: float, least: int) -> None:
     assert intervals.n_for_percentile(fraction, 0.98) == least
+    # As defined: with one sample fewer the second largest bounds the percentile too seldom.
+    missed = [at_least(n - 1, n, fraction) for n in (least, least - 1)]
+    assert missed[0] <= 0.01 < missed[1]
+
+
+@pytest.mark.parametrize("fraction", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("confidence", [0.6, 0.8, 0.95])
+def test_the_ends_of_a_percentile_are_the_order_statistics_of_the_definition(
+    fraction: float, confidence: float
+) -> None:
+    tail = (1 - confidence) / 2
+    for n in range(1, 60):
+        low = max((r for r in range(1, n + 1) if 1 - at_least(r, n, fraction) <= tail), default=0)
+        high = min((s for s in range(1, n + 1) if at_least(s, n, fraction) <= tail), default=math.inf)
+        found = intervals.percentile_interval(range(1, n + 1), fraction, confidence)
+        assert (found.low, found.high) == (low, high)
 
 
 def test_a_percentile_of_few_samples_is_unbounded() -> None:
