@@ -63,6 +63,30 @@ EXAMPLES = Examples(
 )  # fmt: skip
 
 
+TINY_RECIPE = """\
+edgepack: 1
+name: tiny
+version: 0.1.0
+data:
+  train: train.tsv
+  dev: dev.tsv
+  test: test.tsv
+student:
+  model: {scratch: {layers: 1, hidden: 8, heads: 2}}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a valid recipe `r.yaml` and its data, three rows a split; the test runs in it."""
+    (tmp_path / "r.yaml").write_text(TINY_RECIPE, encoding="utf-8")
+    for split, rows in {"train": "好\t1\n差\t0\n不错\t1", "dev": "挺好\t1\n很差\t0\n还行\t1",
+                        "test": "真好\t1\n真差\t0\n很好\t1"}.items():  # fmt: skip
+        (tmp_path / f"{split}.tsv").write_text(f"text\tlabel\n{rows}\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def interval(value: float) -> Score:
     return Score(value, round(value - 0.022, 4), round(value + 0.019, 4), 794, 0.95)
 

@@ -16,7 +16,6 @@ from edgepack.artifacts import (
     Precision,
     Row,
     load,
-    mebibytes,
     proportion,
     save,
 )
@@ -25,31 +24,24 @@ from edgepack_runtime.util.spans import Span
 
 
 @pytest.mark.parametrize(
-    ("texts", "expected"),
+    ("task", "texts", "expected"),
     [
-        (["很好"], "很好"),
-        (['说"好"', "$HOME 好", "`ls`", "a\\b", "好!", "两\n行", "很好"], "很好"),
-        (["很" * 100], "很" * 24),
-        (['"'], "你好"),
+        ("text-classification", [("很好",)], '"很好"'),
+        (
+            "text-classification", [('说"好"',), ("$HOME 好",), ("`ls`",), ("a\\b",), ("好!",), ("两\n行",), ("很好",)],
+            '"很好"',
+        ),
+        ("text-classification", [("很" * 100,)], f'"{"很" * 24}"'),
+        ("text-classification", [('"',)], '"你好"'),
+        ("text-pair-classification", [("好", "不$错"), ("好" * 30, "不错")], f'"{"好" * 24}" "不错"'),
     ],
-)
-def test_an_example_can_be_typed_between_double_quotes(tmp_path: Path, texts: list[str], expected: str) -> None:
-    rows = "".join(json.dumps({"text": text, "label": "x"}) + "\n" for text in texts)
-    (tmp_path / "test.jsonl").write_text(rows, encoding="utf-8")
-    data = DataArtifact(tmp_path, ("x", "y"), {"test": len(texts)}, "x", ())
-    assert data.example() == f'"{expected}"'
-
-
-def test_an_example_of_pairs_is_two_texts(tmp_path: Path) -> None:
-    texts = [("好", "不$错"), ("好" * 30, "不错")]
-    rows = "".join(json.dumps({"text": one, "text_pair": other, "label": "x"}) + "\n" for one, other in texts)
-    (tmp_path / "test.jsonl").write_text(rows, encoding="utf-8")
-    data = DataArtifact(tmp_path, ("x", "y"), {"test": 2}, (), task="text-pair-classification")
-    assert data.example() == f'"{"好" * 24}" "不错"'
-
-
-def test_mebibytes() -> None:
-    assert mebibytes(5 * 2**20 + 2**19) == 5.5
+)  # fmt: skip
+def test_an_example_can_be_typed_between_double_quotes(
+    tmp_path: Path, task: TaskName, texts: list[tuple[str, ...]], expected: str
+) -> None:
+    rows = [dict(zip(("text", "text_pair"), row)) | {"label": "x"} for row in texts]  # noqa: B905 (one text, or two)
+    (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert DataArtifact(tmp_path, ("x", "y"), {"test": len(texts)}, (), task=task).example() == expected
 
 
 ROWS: list[tuple[Row, AnswerKey | None, str]] = [
@@ -79,7 +71,7 @@ def test_rows_come_back_from_json(row: Row, key: AnswerKey | None, written: str)
         ((Span(0, 1, "y"), Span(1, 2, "x"), Span(2, 3, "y")), ("x", "y")),
     ],
 )
-def test_a_row_tells_the_names_in_it(label: str | tuple[str, ...], names: tuple[str, ...]) -> None:
+def test_a_row_has_the_names_of_its_labels_or_spans(label: str | tuple[str, ...], names: tuple[str, ...]) -> None:
     assert Row("文本", label).names == names
 
 

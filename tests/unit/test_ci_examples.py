@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +22,31 @@ FOLDER = ROOT / "docs" / "examples"
 PROGRAMS = {".venv/bin/edgepack": "install", ".venv-light/bin/edgepack": "install-light"}  # and what makes each
 
 
+EACH = pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.iterdir()))
+
+
 def example(name: str) -> dict[str, Any]:
     document: dict[str, Any] = YAML(typ="safe", pure=True).load(FOLDER / name)
     return document
 
 
-def scripts(name: str) -> Iterator[str]:
-    """Every command line of an example."""
+def jobs(name: str) -> dict[str, list[str]]:
+    """The command lines of each job, which may run on a machine of its own."""
     document = example(name)
     if name == "github-actions.yml":
-        steps = [step for job in document["jobs"].values() for step in job["steps"]]
-        assert all(("run" in step) != ("uses" in step) for step in steps)
-        lines = [step["run"] for step in steps if "run" in step]
+        steps = {job: about["steps"] for job, about in document["jobs"].items()}
+        assert all(("run" in step) != ("uses" in step) for one in steps.values() for step in one)
+        texts = {job: [step["run"] for step in found if "run" in step] for job, found in steps.items()}
     else:
-        jobs = [document[stage] for stage in document["stages"]]
-        assert all(job["stage"] in document["stages"] for job in jobs)
-        lines = [line for job in jobs for line in job["script"]]
-    for text in lines:
-        yield from text.replace("\\\n", " ").splitlines()
+        assert all(document[stage]["stage"] in document["stages"] for stage in document["stages"])
+        texts = {stage: document[stage]["script"] for stage in document["stages"]}
+    lines = {job: [text.replace("\\\n", " ").splitlines() for text in found] for job, found in texts.items()}
+    return {job: list(itertools.chain.from_iterable(found)) for job, found in lines.items()}
+
+
+def scripts(name: str) -> list[str]:
+    """Every command line of an example."""
+    return list(itertools.chain.from_iterable(jobs(name).values()))
 
 
 def commands(name: str) -> list[list[str]]:
@@ -49,19 +55,7 @@ def commands(name: str) -> list[list[str]]:
     return [line[1:] for line in words if line and line[0] in PROGRAMS]
 
 
-def jobs(name: str) -> dict[str, list[str]]:
-    """The command lines of each job, which may run on a machine of its own."""
-    document = example(name)
-    if name == "github-actions.yml":
-        texts = {
-            job: [step["run"] for step in about["steps"] if "run" in step] for job, about in document["jobs"].items()
-        }
-    else:
-        texts = {stage: document[stage]["script"] for stage in document["stages"]}
-    return {job: [line for text in found for line in text.splitlines()] for job, found in texts.items()}
-
-
-@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.iterdir()))
+@EACH
 def test_every_command_is_one(name: str) -> None:
     found = commands(name)
     assert [line[0] for line in found] == ["build", "gate"]
@@ -82,14 +76,14 @@ def test_every_command_is_one(name: str) -> None:
 
 
 def test_what_devices_say_is_no_command_to_the_runner() -> None:
-    lines = list(scripts("github-actions.yml"))
+    lines = scripts("github-actions.yml")
     (gate,) = (number for number, line in enumerate(lines) if " gate " in line)
     before = lines[gate - 4 : gate]
     assert before[0].startswith("token=")
     assert before[1:] == ["trap 'echo \"::$token::\"' EXIT", "exec 2>&1", 'echo "::stop-commands::$token"']
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.iterdir()))
+@EACH
 def test_what_is_made_is_what_is_shown(name: str) -> None:
     text = (FOLDER / name).read_text(encoding="utf-8")
     for option in ("--junit", "--markdown", "--receipts"):
@@ -102,7 +96,7 @@ def test_what_is_made_is_what_is_shown(name: str) -> None:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.iterdir()))
+@EACH
 def test_every_job_makes_the_environment_that_it_runs(name: str) -> None:
     for lines in jobs(name).values():
         made: set[str] = set()
@@ -138,7 +132,5 @@ def test_a_bundle_alone_goes_from_one_job_to_the_next() -> None:
 
 def test_no_pull_request_cancels_the_gate_of_another() -> None:
     """Of one group GitHub lets one run and one wait: a third would cancel the second, which then has no gate."""
-    assert example("github-actions.yml")["concurrency"] == {
-        "group": "gate-${{ github.ref }}",
-        "cancel-in-progress": True,
-    }
+    concurrency = example("github-actions.yml")["concurrency"]
+    assert concurrency == {"group": "gate-${{ github.ref }}", "cancel-in-progress": True}

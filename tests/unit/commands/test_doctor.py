@@ -63,7 +63,7 @@ def doctor(monkeypatch: pytest.MonkeyPatch, report: Report, *arguments: str) -> 
     return CliRunner().invoke(cli.main, ["doctor", *arguments])
 
 
-def test_the_report_reads_as_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_is_the_golden_file(monkeypatch: pytest.MonkeyPatch) -> None:
     found = "".join(f"== {result.exit_code}\n{result.stdout}" for result in (
         doctor(monkeypatch, MADE), doctor(monkeypatch, MISSING)
     ))  # fmt: skip
@@ -80,11 +80,11 @@ def test_a_machine_that_cannot_train_is_exit_4(monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-@pytest.mark.parametrize(("report", "code"), [(MADE, 0), (MISSING, ExitCode.ENVIRONMENT_UNFIT)])
-def test_stdout_is_json_alone(monkeypatch: pytest.MonkeyPatch, report: Report, code: int) -> None:
-    result = doctor(monkeypatch, report, "--json")
-    assert result.exit_code == code
-    assert json.loads(result.stdout) == json.loads(json.dumps(report.document()))
+def test_stdout_is_json_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for report, code in ((MADE, 0), (MISSING, ExitCode.ENVIRONMENT_UNFIT)):
+        result = doctor(monkeypatch, report, "--json")
+        assert result.exit_code == code
+        assert json.loads(result.stdout) == json.loads(json.dumps(report.document()))
 
 
 def test_the_workspace_is_the_one_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

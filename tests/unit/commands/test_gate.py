@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -55,26 +56,24 @@ def test_a_device_that_failed_and_one_that_is_not_there(far: Far, bundle: Path) 
     assert (quiet.exit_code, quiet.stderr) == (6, "")
 
 
-def test_everything_as_json(far: Far, bundle: Path) -> None:
-    done = gate(far, bundle, "--target", "ssh://line3", "--target", "ssh://refused", "--json")
+def test_json_junit_and_markdown_are_written(far: Far, bundle: Path, tmp_path: Path) -> None:
+    junit, markdown = tmp_path / "new" / "junit.xml", tmp_path / "gate.md"
+    targets = ("--target", "ssh://line3", "--target", "ssh://refused")
+    done = gate(far, bundle, *targets, "--json", "--junit", junit, "--markdown", markdown)
     found = json.loads(done.stdout)
     assert done.exit_code == found["exit_code"] == 6
     assert [result["verdict"] for result in found["results"]] == ["fail", "not measured"]
-
-
-def test_junit_and_markdown_are_written(far: Far, bundle: Path, tmp_path: Path) -> None:
-    junit, markdown = tmp_path / "new" / "junit.xml", tmp_path / "gate.md"
-    done = gate(
-        far, bundle, "--target", "ssh://line3", "--target", "ssh://refused", "--junit", junit, "--markdown", markdown
-    )
-    assert done.exit_code == 6
-    root = ElementTree.parse(junit).getroot()
-    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("2", "1", "1")
+    assert totals(junit) == ("2", "1", "1")
     title = "## ❌ Gate: fail (0 of 2 results passed; 1 failed, 1 not measured)\n"
     assert markdown.read_text(encoding="utf-8").startswith(title)
 
 
-def test_the_end_of_a_log_tells_what_several_gates_come_to(far: Far, bundle: Path, tmp_path: Path) -> None:
+def totals(junit: Path) -> tuple[str | None, ...]:
+    root = ElementTree.parse(junit).getroot()
+    return root.get("tests"), root.get("failures"), root.get("errors")
+
+
+def test_the_last_line_of_a_log_sums_up_several_gates(far: Far, bundle: Path, tmp_path: Path) -> None:
     targets = [word for host in ("refused", "line3", "nologin") for word in ("--target", f"ssh://{host}")]
     total = "Gate: fail (0 of 3 results passed; 1 failed, 2 not measured)"
     for quiet in ([], ["-q"]):
@@ -105,7 +104,7 @@ def test_a_full_disk_hides_no_verdict(far: Far, tmp_path: Path, verdict: str, co
 
 @pytest.mark.parametrize(("verdict", "code"), [("pass", 4), ("fail", 6)])
 @pytest.mark.parametrize("form", [[], ["--json"], ["--markdown", "-"]], ids=" ".join)
-def test_a_verdict_that_cannot_be_printed_is_told_in_the_error(
+def test_a_verdict_that_cannot_be_printed_is_in_the_error(
     tmp_path: Path, verdict: str, code: int, form: list[str]
 ) -> None:
     bundle, junit = far_bundle(tmp_path / "hotel.edgepack", gate=verdict), tmp_path / "gate.xml"
@@ -137,8 +136,7 @@ def test_progress_that_cannot_be_written_hides_no_verdict(far: Far, tmp_path: Pa
     done = subprocess.run([*line, *words], stdout=subprocess.PIPE, text=True, check=True)
     assert code.read_text() == "6\n"
     assert done.stdout.startswith("gate of sentiment 1.2.0 for test: FAIL\n")
-    root = ElementTree.parse(junit).getroot()
-    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("1", "1", "0")
+    assert totals(junit) == ("1", "1", "0")
     assert markdown.read_text(encoding="utf-8").startswith("## ❌ Gate: fail\n")
 
 
@@ -164,17 +162,22 @@ def test_options_go_to_ssh(far: Far, bundle: Path, tmp_path: Path) -> None:
         (["--target", "ssh://-x"], 2, "not a host name"),
         (["--json", "--markdown", "-"], 2, "both go to stdout"),
         (["--junit", "out.xml", "--markdown", "./out.xml"], 2, "are both to be written to out.xml"),
-        (["--target", "ssh://a", "--target", "ssh://a"], 2, "named twice"),
+        (["--target", "ssh://a", "--target", "ssh://a", "--junit", "out.xml"], 2, "named twice"),
         (["--jobs", "0"], 2, "--jobs"),
         (["--junit", "/proc/none/junit.xml"], 4, "/proc/none/junit.xml cannot be written"),
         (["--target", "ssh://line3", "-o", "-v"], 2, "not an ssh option"),
     ],
 )
-def test_what_cannot_be(far: Far, bundle: Path, arguments: list[str], code: int, words: str) -> None:
+def test_arguments_that_cannot_be_are_refused_and_leave_no_file(
+    far: Far, bundle: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, words: str
+) -> None:
+    monkeypatch.chdir(far.root)
+    before = [*far.root.iterdir()]
     done = gate(far, bundle, *arguments)
     assert done.exit_code == code, done.stderr
     assert words in done.stderr
     assert "  fix: " in done.stderr
+    assert [*far.root.iterdir()] == before
 
 
 def test_a_bundle_is_needed_without_installed(far: Far) -> None:
@@ -186,56 +189,53 @@ def test_a_bundle_is_needed_without_installed(far: Far) -> None:
     assert "nothing is installed in /opt/none" in done.stderr
 
 
+@pytest.fixture
+def interrupted(tmp_path: Path) -> Callable[..., int]:
+    """Starts a gate that hangs with further arguments, interrupts it once it measures, and returns its exit code.
+
+    What measured has ended then, and its temporary files are gone.
+    """
+    hangs, temporary = far_bundle(tmp_path / "hotel.edgepack", gate="hang"), tmp_path / "tmp"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+
+    def run(*arguments: str | Path, number: signal.Signals = signal.SIGTERM, here: bool = False) -> int:
+        line = [sys.executable, "-m", "edgepack.cli", "gate", hangs, *arguments]
+        with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=heed) as process:
+            assert process.stderr is not None
+            measuring = next(int(line.split()[1]) for line in process.stderr if line.split()[:1] == ["process"])
+            assert is_running(measuring)
+            assert list(temporary.iterdir()) or not here
+            process.send_signal(number)
+            code = process.wait(60)
+        for _ in range(1200):
+            if not is_running(measuring) and not list(temporary.iterdir()):
+                break
+            time.sleep(0.05)
+        assert not is_running(measuring)
+        assert list(temporary.iterdir()) == []
+        return code
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGKILL, -9)]
 )
-def test_a_gate_here_ends_with_the_command_that_started_it(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    hangs = far_bundle(tmp_path / "hotel.edgepack", gate="hang")
-    (temporary := tmp_path / "tmp").mkdir()
-    line = [sys.executable, "-m", "edgepack.cli", "gate", str(hangs)]
-    environment = {**os.environ, "TMPDIR": str(temporary)}
-    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=heed) as process:
-        assert process.stderr is not None
-        measuring = next(int(line.split()[1]) for line in process.stderr if line.split()[:1] == ["process"])
-        assert is_running(measuring)
-        assert list(temporary.iterdir())
-        process.send_signal(number)
-        assert process.wait(60) == code
-    for _ in range(1200):
-        if not is_running(measuring) and not list(temporary.iterdir()):
-            break
-        time.sleep(0.05)
-    assert not is_running(measuring)
-    assert list(temporary.iterdir()) == []
+def test_a_gate_here_ends_with_the_command_that_started_it(
+    interrupted: Callable[..., int], number: signal.Signals, code: int
+) -> None:
+    assert interrupted(number=number, here=True) == code
 
 
-def test_sigterm_ends_what_runs_on_a_device(far: Far, tmp_path: Path) -> None:
-    hangs = far_bundle(tmp_path / "hotel.edgepack", gate="hang")
-    line = [sys.executable, "-m", "edgepack.cli", "gate", str(hangs), "--target", "ssh://line3"]
-    with subprocess.Popen([*line, "--remote-python", far.python], stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        measuring = next(int(line.split()[1]) for line in process.stderr if line.split()[:1] == ["process"])
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 143
-    for _ in range(1200):
-        if not is_running(measuring):
-            break
-        time.sleep(0.05)
-    assert not is_running(measuring)
-
-
-def test_what_an_earlier_gate_wrote_is_not_taken_for_that_of_an_interrupted_one(far: Far, tmp_path: Path) -> None:
-    hangs = far_bundle(tmp_path / "hotel.edgepack", gate="hang")
+def test_sigterm_ends_what_runs_on_a_device_and_leaves_no_earlier_results(
+    far: Far, tmp_path: Path, interrupted: Callable[..., int]
+) -> None:
     files = [tmp_path / "gate.xml", tmp_path / "gate.md"]
     for file in files:
         file.write_text("passed yesterday")
-    line = [sys.executable, "-m", "edgepack.cli", "gate", str(hangs), "--target", "ssh://line3"]
-    line += ["--remote-python", far.python, "--junit", str(files[0]), "--markdown", str(files[1])]
-    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        next(line for line in process.stderr if line.split()[:1] == ["process"])
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 143
+    device = ("--target", "ssh://line3", "--remote-python", far.python)
+    assert interrupted(*device, "--junit", files[0], "--markdown", files[1]) == 143
     assert [file for file in files if file.exists()] == []
 
 
@@ -278,18 +278,9 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
             signal.signal(number, handler)
 
 
-def test_what_is_interrupted_leaves_no_empty_file(far: Far, bundle: Path, tmp_path: Path) -> None:
-    junit = tmp_path / "junit.xml"
-    done = gate(far, bundle, "--target", "ssh://line3", "--target", "ssh://line3", "--junit", junit)
-    assert done.exit_code == 2
-    assert list(tmp_path.glob("*.xml")) == []
-
-
-def test_a_device_may_send_what_is_no_unicode(far: Far, bundle: Path, tmp_path: Path) -> None:
-    odd = far_bundle(
-        tmp_path / "odd.edgepack",
-        more={"edgepack_runtime/gate/runner.py": GATE.replace("as it was", "\\ud800").encode()},
-    )
+def test_a_device_may_send_what_is_no_unicode(far: Far, tmp_path: Path) -> None:
+    odd_gate = GATE.replace("as it was", "\\ud800").encode()
+    odd = far_bundle(tmp_path / "odd.edgepack", more={"edgepack_runtime/gate/runner.py": odd_gate})
     files = [tmp_path / name for name in ("junit.xml", "gate.md")]
     done = gate(far, odd, "--target", "ssh://line3", "--json", "--junit", files[0], "--markdown", files[1])
     assert done.exit_code == 0, done.stderr

@@ -42,7 +42,7 @@ def test_the_list_has_a_row_and_a_sentence_for_each() -> None:
     assert not rows["rpi-bookworm"]["own"]
 
 
-def test_show_tells_every_fact() -> None:
+def test_show_prints_every_fact() -> None:
     told = run("targets", "show", "jetpack6").stdout
     for fact in ("aarch64", "2.35", "3.4.30", "onnxruntime-gpu (given by path)", "tokenizers==", '["87"]'):
         assert fact in told
@@ -86,7 +86,7 @@ def test_the_variable_names_a_file_of_profiles(folder: Path, monkeypatch: pytest
     assert "line-3" in run("targets", "list").stdout
 
 
-def test_a_target_whose_wheels_are_not_locked_says_so(folder: Path) -> None:
+def test_a_target_without_locked_wheels_has_what_to_type(folder: Path) -> None:
     newer = {**ORIN, "python": {**ORIN["python"], "version": "3.13.1"}}
     (folder / "probe.json").write_text(json.dumps(newer), encoding="utf-8")
     assert "edgepack targets lock line-3" in run("targets", "add", "probe.json", "--name", "line-3").stdout

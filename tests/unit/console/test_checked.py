@@ -22,11 +22,8 @@ def shown(*bundles: BundleArtifact) -> list[str]:
 
 
 def test_each_bundle_has_a_row_and_what_takes_room_stands_below(bundle: BundleArtifact) -> None:
-    jetson = replace(
-        bundle,
-        target="jetpack6",
-        checks=Checks((ContentCheck("glibc", "2.34", "<= 2.35"), ContentCheck("opset", "17", "<= 23"))),
-    )
+    checks = Checks((ContentCheck("glibc", "2.34", "<= 2.35"), ContentCheck("opset", "17", "<= 23")))
+    jetson = replace(bundle, target="jetpack6", checks=checks)
     assert shown(bundle, jetson) == [
         "checked for       ELF  glibc         opset",
         "linux-x86_64-cpu  18   2.28          -",
@@ -35,7 +32,4 @@ def test_each_bundle_has_a_row_and_what_takes_room_stands_below(bundle: BundleAr
         "linux-x86_64-cpu: onnxruntime-gpu 1.23.0: machine code for sm_87, no PTX; for sm_87",
         "linux-x86_64-cpu: a.so looks for libraries in /opt/lib, as it was on the machine that built it",
     ]
-
-
-def test_without_checks_there_is_no_table(bundle: BundleArtifact) -> None:
     assert shown() == shown(replace(bundle, checks=Checks())) == []
