@@ -99,7 +99,7 @@ def test_a_failure_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_says_which_file_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_too_large_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgepack_runtime.bundle.archive.MAX_BUNDLE_BYTES", 2000)
     with pytest.raises(StageFailedError, match=r"a/text\.txt is too large"):
         write_bundle(MEMBERS, tmp_path / "x.edgepack")

@@ -53,7 +53,7 @@ def test_its_answers_travel_with_the_rows(released: MakeBundle, tmp_path: Path, 
     assert "baseline_label" not in alone.rows_jsonl.decode()
 
 
-def test_the_manifest_says_which_release_it_was(released: MakeBundle) -> None:
+def test_the_manifest_records_which_release_it_was(released: MakeBundle) -> None:
     told = baseline.facts(released(3))
     assert set(told) == {"name", "version", "target", "manifest_sha256"} and len(told["manifest_sha256"]) == 64
     assert (told["name"], told["version"], told["target"]) == ("hotel", "1.1.0", "elsewhere")

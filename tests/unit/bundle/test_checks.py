@@ -62,12 +62,11 @@ def test_what_was_found_and_what_the_target_has(
     assert needs.checks.notes == ()
 
 
-def test_what_is_not_wrong_is_told(check: Callable[..., Needs], make_elf: MakeElf, profile: Profile) -> None:
+def test_what_is_odd_and_not_wrong_is_a_note(check: Callable[..., Needs], make_elf: MakeElf, profile: Profile) -> None:
     needs = check({"fakelib/a.so": make_elf(libraries=["libgomp.so.1"], runpath="/opt/lib", stack=7)}, profile)
     assert [line.split(" ", 1)[0] for line in needs.checks.notes] == ["fakelib/a.so"] * 3
-    assert {"/opt/lib", "stack", "libgomp.so.1"} == {
-        word for word in ("/opt/lib", "stack", "libgomp.so.1") if any(word in line for line in needs.checks.notes)
-    }
+    for word in ("/opt/lib", "stack", "libgomp.so.1"):
+        assert any(word in line for line in needs.checks.notes)
     assert needs.checks.passed[-1] == ContentCheck("libstdc++", "none")
 
 
@@ -127,15 +126,12 @@ def test_gpu_code_for_other_gpus_only_is_refused(
         check({"fakelib/kernels.so": make_elf(fatbin=make_fatbin([("sass", 90)]))}, jetson)
 
 
-def test_a_wheel_for_another_python_is_refused(check: Callable[..., Needs], profile: Profile) -> None:
+def test_a_wheel_for_another_python_or_without_a_licence_text_is_refused(
+    check: Callable[..., Needs], profile: Profile
+) -> None:
     with pytest.raises(StageFailedError, match="cp312"):
         check({"fakelib/__init__.py": b""}, profile, wheel=WHEEL.replace("cp311", "cp312"))
-
-
-@pytest.mark.parametrize("licenses", [(), ("licenses/fakelib-1.0/sboms/crates.cyclonedx.json",)])
-def test_a_wheel_without_a_licence_text_is_refused(
-    check: Callable[..., Needs], profile: Profile, licenses: tuple[str, ...]
-) -> None:
-    with pytest.raises(StageFailedError, match=r"fakelib 1\.0 comes without a licence text") as caught:
-        check({"fakelib/__init__.py": b""}, profile, licenses=licenses)
-    assert "license_text" in caught.value.fix
+    for licenses in ((), ("licenses/fakelib-1.0/sboms/crates.cyclonedx.json",)):
+        with pytest.raises(StageFailedError, match=r"fakelib 1\.0 comes without a licence text") as caught:
+            check({"fakelib/__init__.py": b""}, profile, licenses=licenses)
+        assert "license_text" in caught.value.fix

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from edgepack.bundle import wheels
-from edgepack.bundle import wheels as complete
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
 from edgepack.targets import profiles
@@ -42,7 +41,7 @@ def test_every_lock_that_ships_is_complete(profile: Profile, python: str) -> Non
         (["numpy==2.4.6 ; python_version < '3.11'", "onnxruntime==1.31.1", "tokenizers==0.22.1"], "numpy"),
     ],
 )
-def test_a_lock_that_names_too_little_is_told_before_anything_is_fetched(
+def test_a_lock_that_names_too_little_is_refused_before_anything_is_fetched(
     tmp_path: Path, names: list[str], lacking: str
 ) -> None:
     profile = with_locks(tmp_path, names)
@@ -53,7 +52,7 @@ def test_a_lock_that_names_too_little_is_told_before_anything_is_fetched(
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_lock_that_names_a_second_onnxruntime_is_told(tmp_path: Path) -> None:
+def test_a_lock_that_names_a_second_onnxruntime_is_refused(tmp_path: Path) -> None:
     profile = with_locks(tmp_path, ["numpy==1.0", "onnxruntime==1.0", "tokenizers==1.0", "onnxruntime-gpu==1.0"])
     with pytest.raises(EnvironmentUnfitError, match="would carry onnxruntime-gpu, which it does not run on") as caught:
         wheels.wanted(profile, BuildContext(KNOWN))
@@ -70,7 +69,7 @@ def test_what_serves_has_a_lock_of_its_own(tmp_path: Path) -> None:
 
 def test_a_wheel_by_path_stands_for_what_the_lock_names() -> None:
     jetson = KNOWN["jetpack6"]
-    complete.require({"numpy", "onnxruntime-gpu", "tokenizers"}, jetson)
-    complete.require({"numpy", "tokenizers"}, jetson, without_onnxruntime=True)
+    wheels.require({"numpy", "onnxruntime-gpu", "tokenizers"}, jetson)
+    wheels.require({"numpy", "tokenizers"}, jetson, without_onnxruntime=True)
     with pytest.raises(EnvironmentUnfitError, match="would lack onnxruntime-gpu"):
-        complete.require({"numpy", "tokenizers"}, jetson)
+        wheels.require({"numpy", "tokenizers"}, jetson)

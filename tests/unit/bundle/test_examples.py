@@ -33,7 +33,7 @@ def test_an_answer_may_change_and_stay_wrong() -> None:
     assert found.changed == found.wrong
 
 
-def test_what_stays_at_home_is_told_by_its_number() -> None:
+def test_a_row_without_its_text_is_shown_by_its_number() -> None:
     truths = [(), (Span(0, 2, "地名"),)]
     wrong = SpansPrediction((SpanPrediction(1, 2, "地名", 0.9, "京"),))
     (one,) = choose([None, None], truths, truths, [SpansPrediction(()), wrong]).wrong
@@ -55,7 +55,7 @@ def test_of_several_labels_the_least_right_one_tells_how_wrong_it_is() -> None:
     assert all_right.wrong == () and all_right.changed == ()
 
 
-def test_spans_are_told_by_their_texts_and_ranked_by_their_number() -> None:
+def test_spans_are_shown_by_their_texts_and_ranked_by_their_number() -> None:
     def spans(*found: tuple[int, int, str]) -> SpansPrediction:
         return SpansPrediction(tuple(SpanPrediction(start, end, label, 0.9, "") for start, end, label in found))
 

@@ -41,7 +41,7 @@ def test_what_another_process_fetches_into_stays(tmp_path: Path) -> None:
         os.close(descriptor)
 
 
-def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_only(**_: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system", str(tmp_path / "x"))
 

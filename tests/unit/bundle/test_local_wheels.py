@@ -25,7 +25,7 @@ def test_a_gpu_wheel_stands_for_the_one_of_the_lock(tmp_path: Path) -> None:
     assert local_wheels.replaced(found, JETSON) == {"onnxruntime-gpu", "onnxruntime"}
 
 
-def test_a_jetson_without_one_is_refused_and_told_what_to_type() -> None:
+def test_a_jetson_without_one_is_refused_with_what_to_type() -> None:
     with pytest.raises(EnvironmentUnfitError) as caught:
         local_wheels.checked([], JETSON, LOCKED)
     assert "onnxruntime-gpu" in caught.value.what
@@ -48,26 +48,19 @@ def test_one_that_does_not_fit_is_refused_with_the_reason(tmp_path: Path, name: 
     assert why in caught.value.why
 
 
-def test_one_of_a_kind_is_enough(tmp_path: Path) -> None:
-    two = [wheel(tmp_path, FITS), wheel(tmp_path, FITS.replace("1.23.0", "1.23.1"))]
-    with pytest.raises(EnvironmentUnfitError, match="cannot go into") as caught:
-        local_wheels.checked(two, JETSON, LOCKED)
-    assert "is one of onnxruntime-gpu too" in caught.value.why
+def test_two_of_a_kind_and_missing_ones_are_refused(tmp_path: Path) -> None:
+    """The same one may be given by the recipe and by `--wheel`."""
 
+    def why(*files: Path) -> str:
+        with pytest.raises(EnvironmentUnfitError, match="cannot go into") as caught:
+            local_wheels.checked(files, JETSON, LOCKED)
+        return caught.value.why
 
-def test_the_same_one_twice_is_called_that(tmp_path: Path) -> None:
-    """Once by the recipe and once by `--wheel`, it may be."""
+    assert "there is no file" in why(tmp_path / FITS)
     file = wheel(tmp_path, FITS)
+    assert "is one of onnxruntime-gpu too" in why(file, wheel(tmp_path, FITS.replace("1.23.0", "1.23.1")))
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(EnvironmentUnfitError) as caught:
-        local_wheels.checked([file, tmp_path / "link" / FITS], JETSON, LOCKED)
-    assert caught.value.why == "it is given twice"
-
-
-def test_one_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentUnfitError) as caught:
-        local_wheels.checked([tmp_path / FITS], JETSON, LOCKED)
-    assert "there is no file" in caught.value.why
+    assert why(file, tmp_path / "link" / FITS) == "it is given twice"
 
 
 def test_what_is_no_wheel_is_a_matter_of_usage(tmp_path: Path) -> None:

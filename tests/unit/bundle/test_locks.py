@@ -43,7 +43,7 @@ def test_a_glibc_that_uv_does_not_know_is_rounded_down() -> None:
         assert option(lock, "--python-platform") == f"aarch64-manylinux_2_{minor}"
 
 
-def test_every_lock_that_ships_says_what_it_is_made_of() -> None:
+def test_every_lock_that_ships_is_of_what_its_input_names() -> None:
     for profile in KNOWN.values():
         for lock in locks.locks_of(profile):
             assert lock.wanted.is_file(), lock
@@ -113,7 +113,7 @@ def test_a_lock_without_what_every_bundle_needs_is_none(tmp_path: Path, name: st
     assert locks.write(profile, serve, lambda command, folder: printed) == ("numpy==9.9",)
 
 
-def test_without_uv_it_is_told_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_uv_the_error_has_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     profile = replace(KNOWN["rpi-bookworm"], locks=tmp_path)
     with pytest.raises(EnvironmentUnfitError) as caught:

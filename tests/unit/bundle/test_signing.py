@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -40,8 +41,6 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def members_of(files: dict[str, bytes]) -> Members:
-    import hashlib
-
     entries = tuple(FileEntry(n, len(d), hashlib.sha256(d).hexdigest()) for n, d in sorted(files.items()))
     facts = TargetFacts("test", "Linux", "x86_64", "glibc", "2.5", "3.11", "CPUExecutionProvider")
     manifest = Manifest("hotel", "1.2.0", 1, "task", facts, {}, {}, (), {}, "0" * 64, entries)
@@ -67,7 +66,7 @@ def run(*arguments: str | Path) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_signed_in_place_and_again_by_another(bundle: Path, keys: tuple[Path, Path]) -> None:
+def test_a_bundle_is_signed_in_place_and_again_by_another_key(bundle: Path, keys: tuple[Path, Path]) -> None:
     unsigned = bundle.read_bytes()
     one, two = (public(key).fingerprint for key in keys)
     assert run("verify", bundle)[1].splitlines()[1] == "not signed"
@@ -85,7 +84,7 @@ def test_signed_in_place_and_again_by_another(bundle: Path, keys: tuple[Path, Pa
     assert [path.name for path in bundle.parent.iterdir()] == [bundle.name]
 
 
-def test_the_other_file_is_left_alone(bundle: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
+def test_signing_adds_one_member_to_a_copy(bundle: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
     before, out = bundle.read_bytes(), tmp_path / "out.edgepack"
     assert run("sign", bundle, "--key", keys[0], "--output", out)[0] == 0
     assert bundle.read_bytes() == before
@@ -149,7 +148,7 @@ def test_a_member_that_is_no_signature_is_damage(
         assert (code, SIGNATURE_NAME in said) == (8, True)
 
 
-def test_a_wrong_signature_is_told_without_any_signers(bundle: Path, keys: tuple[Path, Path]) -> None:
+def test_a_wrong_signature_is_refused_without_any_signers(bundle: Path, keys: tuple[Path, Path]) -> None:
     with Archive(bundle) as archive:
         write_signed(archive, sign(keys[0], b"another manifest"), bundle)
     code, said = run("verify", bundle)
@@ -159,7 +158,7 @@ def test_a_wrong_signature_is_told_without_any_signers(bundle: Path, keys: tuple
     assert "is not for a bundle" in run("verify", bundle)[1]
 
 
-def test_keys_that_cannot_sign(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_cannot_sign_are_refused(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = bundle.read_bytes()
     none = tmp_path / "none"
     none.write_text("no key")
@@ -175,6 +174,13 @@ def test_keys_that_cannot_sign(bundle: Path, tmp_path: Path, monkeypatch: pytest
     assert bundle.read_bytes() == before
     with pytest.raises(UsageError, match="is not a file of signers"):
         signing.verified(bundle, none)
+    tool = tmp_path / "ssh-keygen"
+    tool.write_text("#!/bin/sh\necho 'unknown option -- Y' >&2; exit 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(EnvironmentUnfitError, match="too old to sign"):
+        signing.require(locked)
+    tool.unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentUnfitError, match="ssh-keygen is not installed"):
         signing.require(locked)
@@ -220,16 +226,7 @@ def test_a_signature_that_is_there_and_right_is_kept(
     assert signing.verified(dist, Path(f"{keys[1]}.pub"))[1].proven
 
 
-def test_an_old_ssh_keygen_is_told_before_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = tmp_path / "ssh-keygen"
-    tool.write_text("#!/bin/sh\necho 'unknown option -- Y' >&2; exit 1\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(EnvironmentUnfitError, match="too old to sign"):
-        signing.require(tmp_path / "key")
-
-
-def test_a_machine_that_cannot_check_says_so(
+def test_a_machine_without_ssh_keygen_cannot_verify(
     bundle: Path, keys: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signing.sign(bundle, keys[0], bundle)

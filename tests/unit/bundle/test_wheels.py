@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack.bundle import wheels
-from edgepack.bundle import wheels as complete
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
 from edgepack.targets import context as context
@@ -21,6 +20,8 @@ from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
 
 MakeWheel = Callable[..., Path]
+UseLock = Callable[[str], None]
+Fetch = Callable[..., list[Path]]
 DIGEST = "a" * 64
 
 PROFILE = Profile("p", "", "Linux", "x86_64", "glibc", "3.11", ("3.11",), "EM_X86_64", 64, "lock.txt")
@@ -29,7 +30,7 @@ PROFILE = Profile("p", "", "Linux", "x86_64", "glibc", "3.11", ("3.11",), "EM_X8
 @pytest.fixture(autouse=True)
 def small_locks_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two wheels are enough to see how they are had; what a bundle needs is `test_complete.py`'s matter."""
-    monkeypatch.setattr(complete, "require", lambda *names, **options: None)
+    monkeypatch.setattr(wheels, "require", lambda *names, **options: None)
 
 
 def lock_of(*files: Path) -> str:
@@ -41,7 +42,7 @@ def digest_of(file: Path) -> str:
 
 
 @pytest.fixture
-def use_lock(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def use_lock(monkeypatch: pytest.MonkeyPatch) -> UseLock:
     return lambda text: monkeypatch.setattr(facts, "text", lambda *path: text)
 
 
@@ -98,7 +99,7 @@ INDEX = "index-url"  # an option of pip's that a lock must not have
         f"numpy==1.0 ; nonsense --hash=sha256:{DIGEST}",
     ],
 )
-def test_nothing_unlocked_gets_in(line: str) -> None:
+def test_a_line_that_locks_nothing_is_refused(line: str) -> None:
     with pytest.raises(EnvironmentUnfitError, match="lock is damaged"):
         wheels.parse_lock(line, PROFILE)
 
@@ -108,7 +109,7 @@ digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 
 
 @given(st.dictionaries(names, st.tuples(st.integers(0, 99), st.sets(digests, min_size=1)), max_size=5), st.booleans())
-def test_what_a_lock_says_is_what_is_read(packages: dict[str, tuple[int, set[str]]], one_line: bool) -> None:
+def test_a_lock_is_read_as_it_is_written(packages: dict[str, tuple[int, set[str]]], one_line: bool) -> None:
     separator = " " if one_line else " \\\n    "
     text = "".join(
         separator.join([f"{name}=={minor}.{minor}", *(f"--hash=sha256:{digest}" for digest in sorted(found))]) + "\n"
@@ -127,144 +128,194 @@ def test_any_text_is_a_lock_or_a_clear_error(text: str) -> None:
         assert error.why
 
 
-def test_fetched_once_then_found(
-    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def fetch(cache: Path, profile: Profile) -> Fetch:
+    """Fetches what the locks of a target name: `fetch(index, offline=, given=, serve=, target=)`."""
+
+    def run(
+        download: wheels.Download = Index(),  # noqa: B008 (it serves nothing)
+        *,
+        offline: bool = False,
+        given: tuple[Path, ...] = (),
+        serve: bool = False,
+        target: Profile = profile,
+    ) -> list[Path]:
+        context = BuildContext({}, cache, offline=offline, given={target.name: given} if given else {})
+        return list(wheels.fetch(target, context, SILENT, serve=serve, download=download))
+
+    return run
+
+
+@pytest.fixture
+def two(make_wheel: MakeWheel) -> tuple[Path, Path]:
+    return make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
+
+
+def test_a_wheel_is_fetched_once_by_its_hash_and_then_found(
+    two: tuple[Path, Path], use_lock: UseLock, fetch: Fetch, cache: Path
 ) -> None:
-    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
-    use_lock(lock_of(two, one))
-    index = Index(one, two)
-    found = wheels.fetch(profile, BuildContext({}, tmp_path / "cache"), SILENT, download=index)
-    assert [path.name for path in found] == [one.name, two.name]
-    assert [path.parent.name for path in found] == [digest_of(one), digest_of(two)]
-    assert wheels.fetch(profile, BuildContext({}, tmp_path / "cache"), SILENT, download=index) == found
-    assert len(index.calls) == 2  # one for each package
-    assert [path.name for path in (tmp_path / "cache").iterdir() if path.name.startswith(".")] == []
+    one, other = two
+    use_lock(lock_of(one))
+    fetch(Index(one))
+    use_lock(lock_of(other, one))
+    index = Index(*two)
+    found = fetch(index)
+    assert [path.name for path in found] == [one.name, other.name]
+    assert [path.parent.name for path in found] == [digest_of(one), digest_of(other)]
+    assert index.calls == [f"bbb==1.0 \\\n    --hash=sha256:{digest_of(other)}\n"]
+    assert fetch(index) == found
+    assert len(index.calls) == 1
+    assert [path.name for path in cache.iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_came_stays_when_the_next_cannot_be_had(two: tuple[Path, Path], use_lock: UseLock, fetch: Fetch) -> None:
+    use_lock(lock_of(*two))
+    with pytest.raises(EnvironmentUnfitError, match=r"(?m): bbb==1\.0$"):
+        fetch(Index(two[0]))
+    index = Index(two[1])
+    fetch(index)
+    assert len(index.calls) == 1
 
 
 def test_what_serves_comes_from_a_lock_of_its_own(
-    tmp_path: Path, make_wheel: MakeWheel, monkeypatch: pytest.MonkeyPatch, profile: Profile
+    two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, fetch: Fetch, profile: Profile
 ) -> None:
-    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
-    locks = {profile.lock: lock_of(two), "serve.txt": lock_of(one)}
+    locks = {profile.lock: lock_of(two[1]), "serve.txt": lock_of(two[0])}
     monkeypatch.setattr(facts, "text", lambda folder, name: locks[name])
     serving = replace(profile, serve_lock="serve.txt")
-    found = wheels.fetch(serving, BuildContext({}, tmp_path), SILENT, serve=True, download=Index(one, two))
-    assert [path.name for path in found] == [one.name, two.name]
-    found = wheels.fetch(serving, BuildContext({}, tmp_path), SILENT, download=Index())
-    assert [path.name for path in found] == [two.name]
+    assert [path.name for path in fetch(Index(*two), serve=True, target=serving)] == [file.name for file in two]
+    assert [path.name for path in fetch(target=serving)] == [two[1].name]
     with pytest.raises(EnvironmentUnfitError, match="serve: true"):
-        wheels.fetch(replace(profile, serve_lock=""), BuildContext({}, tmp_path), SILENT, serve=True, download=Index())
+        fetch(serve=True, target=replace(profile, serve_lock=""))
 
 
-def test_only_what_is_missing_is_asked_for_and_only_by_hash(
-    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
-) -> None:
-    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
-    use_lock(lock_of(one))
-    wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=Index(one))
-    use_lock(lock_of(one, two))
-    index = Index(one, two)
-    wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=index)
-    assert index.calls == [f"bbb==1.0 \\\n    --hash=sha256:{digest_of(two)}\n"]
-
-
-def test_a_damaged_cached_wheel_is_fetched_anew(
-    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
-) -> None:
-    wheel = make_wheel({"a.py": "1"})
-    use_lock(lock_of(wheel))
-    index = Index(wheel)
-    (cached,) = wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=index)
-    content = bytearray(cached.read_bytes())
-    content[len(content) // 2] ^= 1
-    cached.write_bytes(content)
-    (again,) = wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=index)
-    assert again.read_bytes() == wheel.read_bytes()
-    assert len(index.calls) == 2
-
-
-def test_offline_a_damaged_wheel_is_missing_and_stays(
-    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+def test_a_damaged_cached_wheel_is_fetched_again_and_offline_is_missing_and_stays(
+    make_wheel: MakeWheel, use_lock: UseLock, fetch: Fetch
 ) -> None:
     """A cache may be on a stick that cannot be written."""
     wheel = make_wheel({"a.py": "1"})
     use_lock(lock_of(wheel))
-    (cached,) = wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=Index(wheel))
-    cached.write_bytes(b"damaged")
+    index = Index(wheel)
+    (cached,) = fetch(index)
+    content = bytearray(cached.read_bytes())
+    content[len(content) // 2] ^= 1
+    cached.write_bytes(content)
     with pytest.raises(EnvironmentUnfitError, match="nor to be had"):
-        wheels.fetch(profile, BuildContext({}, tmp_path, offline=True), SILENT)
-    assert cached.read_bytes() == b"damaged"
+        fetch(offline=True)
+    assert cached.read_bytes() == content
+    (again,) = fetch(index)
+    assert again.read_bytes() == wheel.read_bytes()
+    assert len(index.calls) == 2
 
 
-def test_a_cache_that_takes_no_wheel_is_told(
-    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+def test_offline_never_asks_pip(two: tuple[Path, Path], use_lock: UseLock, fetch: Fetch) -> None:
+    use_lock(lock_of(two[0]))
+    fetch(Index(two[0]))
+    index = Index(*two)
+    assert fetch(index, offline=True)[0].name == two[0].name
+    use_lock(lock_of(*two))
+    with pytest.raises(EnvironmentUnfitError, match=r"bbb==1\.0") as caught:
+        fetch(index, offline=True)
+    assert "without --offline" in caught.value.fix
+    assert index.calls == []
+
+
+def test_a_cache_that_takes_no_wheel_is_an_error(
+    make_wheel: MakeWheel, use_lock: UseLock, fetch: Fetch, cache: Path
 ) -> None:
     wheel = make_wheel({"a.py": "1"})
     use_lock(lock_of(wheel))
-    (tmp_path / digest_of(wheel)).write_bytes(b"a file where a folder is to be")
+    cache.mkdir()
+    (cache / digest_of(wheel)).write_bytes(b"a file where a folder is to be")
     with pytest.raises(EnvironmentUnfitError, match="cannot be written") as caught:
-        wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=Index(wheel))
+        fetch(Index(wheel))
     assert "--wheel-cache" in caught.value.fix
 
 
-def test_a_wheel_with_another_hash_never_enters_the_cache(
-    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+def test_a_wheel_with_another_hash_or_for_another_machine_never_enters_the_cache(
+    make_wheel: MakeWheel, use_lock: UseLock, fetch: Fetch, cache: Path, profile: Profile
 ) -> None:
+    """A lock may name one of another machine: locks name the wheels of all platforms."""
     wheel = make_wheel({"a.py": "1"})
     use_lock(f"fakelib==1.0 --hash=sha256:{DIGEST}")
-
-    def mirror(requirements: Path, folder: Path, profile: Profile) -> None:
-        shutil.copy(wheel, folder)
-
     with pytest.raises(EnvironmentUnfitError, match=r"fakelib==1\.0"):
-        wheels.fetch(profile, BuildContext({}, tmp_path / "cache"), SILENT, download=mirror)
-    assert not list((tmp_path / "cache").rglob("*.whl"))
+        fetch(lambda requirements, folder, profile: shutil.copy(wheel, folder))
+    foreign = make_wheel({"a.py": "1"}, tag="cp311-cp311-manylinux_2_17_aarch64")
+    use_lock(lock_of(foreign))
+    with pytest.raises(EnvironmentUnfitError, match="fakelib") as caught:
+        fetch(Index(foreign), target=replace(profile, glibc="2.31"))
+    assert "does not load on the target" in caught.value.why
+    assert not list(cache.rglob("*.whl"))
 
 
-def test_offline_says_what_to_do(tmp_path: Path, use_lock: Callable[[str], None], profile: Profile) -> None:
+def test_a_wheel_that_cannot_be_had_is_named_with_what_to_do(use_lock: UseLock, fetch: Fetch, cache: Path) -> None:
     use_lock(f"numpy==2.4.6 --hash=sha256:{DIGEST}")
 
-    def offline(requirements: Path, folder: Path, profile: Profile) -> None:
+    def unreachable(requirements: Path, folder: Path, profile: Profile) -> None:
         raise EnvironmentUnfitError("pip could not", why="no route to host")
 
     with pytest.raises(EnvironmentUnfitError) as caught:
-        wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=offline)
-    assert "numpy==2.4.6" in caught.value.what
+        fetch(unreachable)
+    assert "numpy==2.4.6" in caught.value.what and str(cache) in caught.value.what
     assert caught.value.why == "no route to host"
-    assert str(tmp_path) in caught.value.what
     assert "edgepack fetch --target test-target --wheel-cache" in caught.value.fix
     assert "PIP_FIND_LINKS" in caught.value.fix
 
 
 def test_a_wheel_of_another_platform_is_not_taken_from_the_cache(
-    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
+    make_wheel: MakeWheel, use_lock: UseLock, fetch: Fetch, cache: Path
 ) -> None:
-    foreign = make_wheel({"a.py": "1"}, tag="cp311-cp311-win_amd64")
-    ours = make_wheel({"a.py": "2"}, tag="cp310-abi3-manylinux_2_5_x86_64")
-    older = make_wheel({"a.py": "3"}, tag="cp39-abi3-manylinux_2_5_x86_64")
-    use_lock("fakelib==1.0 " + " ".join(f"--hash=sha256:{digest_of(file)}" for file in (foreign, ours, older)) + "\n")
-    for file in (foreign, ours, older):
-        place = tmp_path / digest_of(file) / file.name
+    tags = ("cp311-cp311-win_amd64", "cp310-abi3-manylinux_2_5_x86_64", "cp39-abi3-manylinux_2_5_x86_64")
+    files = [make_wheel({"a.py": tag}, tag=tag) for tag in tags]
+    use_lock("fakelib==1.0 " + " ".join(f"--hash=sha256:{digest_of(file)}" for file in files) + "\n")
+    for file in files:
+        place = cache / digest_of(file) / file.name
         place.parent.mkdir(parents=True)
         shutil.copy(file, place)
-    (found,) = wheels.fetch(profile, BuildContext({}, tmp_path), SILENT)
-    assert found.name == ours.name
+    (found,) = fetch()
+    assert found.name == files[1].name
 
 
-def test_pip_is_asked_for_hashed_wheels_only(
+def test_a_wheel_by_path_is_taken_instead_of_the_locked_one(
+    two: tuple[Path, Path], make_wheel: MakeWheel, use_lock: UseLock, fetch: Fetch
+) -> None:
+    use_lock(lock_of(*two))
+    mine = make_wheel({"a.py": "mine"}, name="aaa", version="2.0")
+    index = Index(*two)
+    found = fetch(index, given=(mine,))
+    assert found[0] == mine
+    assert found[1].name == two[1].name
+    assert len(index.calls) == 1
+
+
+def test_pip_is_asked_for_hashed_wheels_of_the_targets_platforms_only(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pip_download: wheels.Download, profile: Profile
 ) -> None:
     asked: list[list[str]] = []
 
     class Done:
-        returncode, stdout, stderr = 1, "looking\n", "ERROR: nothing found"
+        returncode, stdout, stderr = 0, "looking\n", "ERROR: nothing found"
 
     monkeypatch.setattr(wheels.subprocess, "run", lambda command, **_: (asked.append(command), Done())[1])
-    with pytest.raises(EnvironmentUnfitError) as caught:
-        pip_download(tmp_path / "r.txt", tmp_path, replace(profile, machine="aarch64", glibc="2.31", python="3.8"))
-    assert "nothing found" in caught.value.why
+    target = replace(profile, machine="aarch64", glibc="2.31", python="3.8")
+    pip_download(tmp_path / "r.txt", tmp_path, target)
     assert {"--require-hashes", "--no-deps", "--only-binary=:all:"} <= set(asked[0])
     assert not [word for word in asked[0] if re.match("--(extra-)?index|--find|-i$|-f$", word)]
+    pairs = list(zip(asked[0], asked[0][1:], strict=False))
+    assert {("--python-version", "3.8"), ("--implementation", "cp"), ("--abi", "cp38"), ("--abi", "abi3")} <= set(pairs)
+    platforms = [value for name, value in pairs if name == "--platform"]
+    assert platforms[0] == "manylinux_2_31_aarch64"
+    assert platforms[-2:] == ["manylinux2014_aarch64", "linux_aarch64"]
+    assert not [value for value in platforms if "x86" in value]
+    Done.returncode = 1
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        pip_download(tmp_path / "r.txt", tmp_path, target)
+    assert "nothing found" in caught.value.why
 
 
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -276,76 +327,3 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert context.default_cache() == tmp_path / ".cache/edgepack"
-
-
-def test_offline_never_asks_pip(
-    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
-) -> None:
-    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
-    use_lock(lock_of(one))
-    wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=Index(one))
-    index = Index(one, two)
-    offline = BuildContext({}, tmp_path, offline=True)
-    assert wheels.fetch(profile, offline, SILENT, download=index)[0].name == one.name
-    use_lock(lock_of(one, two))
-    with pytest.raises(EnvironmentUnfitError, match=r"bbb==1\.0") as caught:
-        wheels.fetch(profile, offline, SILENT, download=index)
-    assert "without --offline" in caught.value.fix
-    assert index.calls == []
-
-
-def test_what_came_stays_when_the_next_cannot_be_had(
-    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
-) -> None:
-    one, two = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
-    use_lock(lock_of(one, two))
-    with pytest.raises(EnvironmentUnfitError, match=r"(?m): bbb==1\.0$"):
-        wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=Index(one))
-    index = Index(two)
-    wheels.fetch(profile, BuildContext({}, tmp_path), SILENT, download=index)
-    assert len(index.calls) == 1
-
-
-def test_a_wheel_that_does_not_load_there_never_enters_the_cache(
-    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
-) -> None:
-    """Though a lock names it: locks name the wheels of all platforms."""
-    foreign = make_wheel({"a.py": "1"}, tag="cp311-cp311-manylinux_2_17_aarch64")
-    use_lock(lock_of(foreign))
-    target = replace(profile, glibc="2.31")
-    with pytest.raises(EnvironmentUnfitError, match="fakelib") as caught:
-        wheels.fetch(target, BuildContext({}, tmp_path / "cache"), SILENT, download=Index(foreign))
-    assert "does not load on the target" in caught.value.why
-    assert not list(tmp_path.glob("cache/*/*.whl"))
-
-
-def test_a_wheel_by_path_is_taken_instead_of_the_locked_one(
-    tmp_path: Path, make_wheel: MakeWheel, use_lock: Callable[[str], None], profile: Profile
-) -> None:
-    locked, other = make_wheel({"a.py": "1"}, name="aaa"), make_wheel({"b.py": "2"}, name="bbb")
-    use_lock(lock_of(locked, other))
-    mine = make_wheel({"a.py": "mine"}, name="aaa", version="2.0")
-    context = BuildContext({}, tmp_path / "cache", given={profile.name: (mine,)})
-    index = Index(locked, other)
-    found = wheels.fetch(profile, context, SILENT, download=index)
-    assert found[0] == mine
-    assert found[1].name == other.name
-    assert len(index.calls) == 1
-
-
-def test_pip_is_asked_for_the_targets_platforms(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pip_download: wheels.Download, profile: Profile
-) -> None:
-    asked: list[list[str]] = []
-
-    class Done:
-        returncode, stdout, stderr = 0, "", ""
-
-    monkeypatch.setattr(wheels.subprocess, "run", lambda command, **_: (asked.append(command), Done())[1])
-    pip_download(tmp_path / "r.txt", tmp_path, replace(profile, machine="aarch64", glibc="2.31", python="3.8"))
-    pairs = list(zip(asked[0], asked[0][1:], strict=False))
-    assert {("--python-version", "3.8"), ("--implementation", "cp"), ("--abi", "cp38"), ("--abi", "abi3")} <= set(pairs)
-    platforms = [value for name, value in pairs if name == "--platform"]
-    assert platforms[0] == "manylinux_2_31_aarch64"
-    assert platforms[-2:] == ["manylinux2014_aarch64", "linux_aarch64"]
-    assert not [value for value in platforms if "x86" in value]

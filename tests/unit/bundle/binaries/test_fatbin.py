@@ -49,7 +49,7 @@ def test_code_that_is_still_to_be_linked_runs_nowhere(make_fatbin: MakeFatbin) -
 
 
 @pytest.mark.parametrize(("flags", "variant"), [(0x100011, "a"), (0x200011, "f"), (0x8011, "")])
-def test_variants_are_told_apart(make_fatbin: MakeFatbin, flags: int, variant: str) -> None:
+def test_variants_of_machine_code_are_read(make_fatbin: MakeFatbin, flags: int, variant: str) -> None:
     assert found(make_fatbin([("sass", 100)], flags=flags)) == {Code("sass", "100", variant)}
 
 

@@ -87,15 +87,12 @@ def test_packages_without_gpu_code_and_targets_without_a_gpu_are_not_asked(profi
 
 
 def test_each_package_counts_for_itself(jetpack7: Profile) -> None:
+    packages = {"nvidia-cublas 13": frozenset({Code("ptx", "75")}), "onnxruntime-gpu 1.31.1": SERVERS}
     with pytest.raises(StageFailedError, match=r"onnxruntime-gpu 1\.31\.1"):
-        list(
-            gpu_code.check(
-                {"nvidia-cublas 13": frozenset({Code("ptx", "75")}), "onnxruntime-gpu 1.31.1": SERVERS}, jetpack7
-            )
-        )
+        list(gpu_code.check(packages, jetpack7))
 
 
-def test_what_nvidias_own_packages_seem_to_lack_is_told(profile: Profile) -> None:
+def test_what_nvidias_own_packages_seem_to_lack_is_a_note(profile: Profile) -> None:
     cufft = {"nvidia-cufft-cu12 11.4.1.4": frozenset({Code("sass", "52")})}
     [line] = gpu_code.check(cufft, replace(profile, cuda=Cuda("12.9", ("75", "90"))))
     assert line.startswith("nvidia-cufft-cu12 11.4.1.4 shows machine code for sm_52")
@@ -115,7 +112,7 @@ def test_code_is_read_from_the_sections_of_a_library(
         gpu_code.code_of(library, library.name, elf.read(library))
 
 
-def test_architectures_are_told_in_their_order() -> None:
+def test_architectures_are_listed_in_their_order() -> None:
     assert gpu_code.told({Code("sass", "120"), Code("sass", "75"), Code("ptx", "90")}) == (
         "machine code for sm_75, sm_120, PTX of compute_90"
     )
