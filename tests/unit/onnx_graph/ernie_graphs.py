@@ -9,9 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime as ort
+from onnx import helper
 
 from edgepack.artifacts import LinearScales, weight_digest
 from edgepack.onnx_graph.encoder import Attention, Embeddings, Encoder, Layer, Linear, Norm
+from edgepack.onnx_graph.quantize import with_ranges
+from edgepack.onnx_graph.recognise import recognise
 
 FOLDER: Final = Path(__file__).parents[1] / "golden" / "graphs"
 LANES: Final = ("26", "33")
@@ -50,6 +53,23 @@ def scales_of(encoder: Encoder, low: float = -6.0, high: float = 6.0) -> list[Li
         )
         for linear in encoder.linears()
     ]
+
+
+def ranged(name: str = "texts-33", *, embeddings: bool = True) -> Encoder:
+    """An exported encoder with those ranges."""
+    encoder = recognise(exported(name))
+    return with_ranges(encoder, scales_of(encoder), embeddings=embeddings)
+
+
+def either(condition: str, inputs: list[str], output: str) -> onnx.NodeProto:
+    """A node that adds two tensors of the graph around it, or subtracts them."""
+    branches = [
+        helper.make_graph(
+            [helper.make_node(operator, inputs, ["y"])], operator, [], [helper.make_empty_tensor_value_info("y")]
+        )
+        for operator in ("Add", "Sub")
+    ]
+    return helper.make_node("If", [condition], [output], then_branch=branches[0], else_branch=branches[1])
 
 
 def random_encoder(

@@ -28,7 +28,7 @@ def test_it_is_the_kl_of_the_shares(before: np.ndarray, after: np.ndarray) -> No
 
 @settings(max_examples=40)
 @given(LOGITS, st.floats(-20, 20))
-def test_what_all_logits_have_in_common_says_nothing(before: np.ndarray, offset: float) -> None:
+def test_what_all_logits_have_in_common_is_no_divergence(before: np.ndarray, offset: float) -> None:
     assert divergence([before], [before + np.float32(offset)], multi_label=False) == pytest.approx(0, abs=1e-5)
 
 

@@ -7,6 +7,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.unit.onnx_graph.ernie_graphs import either
 
 from edgepack.errors import StageFailedError
 from edgepack.onnx_graph.utils import fold_constants
@@ -22,14 +23,16 @@ def masked_embedding() -> onnx.ModelProto:
         helper.make_node("Identity", ["masked"], ["same"]),
         helper.make_node("Gather", ["same", "ids"], ["out"]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "masked",
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["b", "t"])],
-        [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["b", "t", 8])],
-        [numpy_helper.from_array(table, "table"), numpy_helper.from_array(mask, "mask")],
-    )
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["b", "t"])
+    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, ["b", "t", 8])
+    constants = [numpy_helper.from_array(table, "table"), numpy_helper.from_array(mask, "mask")]
+    graph = helper.make_graph(nodes, "masked", [ids], [out], constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def run(model: onnx.ModelProto, **feeds: np.ndarray) -> np.ndarray:
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, feeds)[0])
 
 
 def test_the_table_is_stored_once_and_the_result_is_the_same() -> None:
@@ -37,19 +40,11 @@ def test_the_table_is_stored_once_and_the_result_is_the_same() -> None:
     folded = fold_constants(model)
     assert [node.op_type for node in folded.graph.node] == ["Gather"]
     assert folded.ByteSize() < 0.6 * model.ByteSize()
-    ids = np.arange(10).reshape(2, 5)
-    before, after = (
-        ort.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"ids": ids})[0]
-        for graph in (model, folded)
-    )
-    np.testing.assert_array_equal(before, after)
-    assert not np.asarray(after)[0, 0].any()
-
-
-def test_opset_and_ir_version_are_kept() -> None:
-    folded = fold_constants(masked_embedding())
     assert [(item.domain, item.version) for item in folded.opset_import] == [("", 17)]
     assert folded.ir_version == 8
+    before, after = (run(graph, ids=np.arange(10).reshape(2, 5)) for graph in (model, folded))
+    np.testing.assert_array_equal(before, after)
+    assert not np.asarray(after)[0, 0].any()
 
 
 def test_operators_of_other_domains_are_left_as_they_are() -> None:
@@ -67,21 +62,9 @@ def test_what_only_a_branch_reads_is_kept() -> None:
     graph.node[2].output[0] = "gathered"
     graph.initializer.append(numpy_helper.from_array(np.ones(8, np.float32), "shift"))
     graph.input.append(helper.make_tensor_value_info("up", TensorProto.BOOL, []))
-    branches = [
-        helper.make_graph(
-            [helper.make_node(operator, ["gathered", "shift"], ["y"])],
-            operator,
-            [],
-            [helper.make_empty_tensor_value_info("y")],
-        )
-        for operator in ("Add", "Sub")
-    ]
-    graph.node.append(helper.make_node("If", ["up"], ["out"], then_branch=branches[0], else_branch=branches[1]))
+    graph.node.append(either("up", ["gathered", "shift"], "out"))
     feeds = {"ids": np.arange(10).reshape(2, 5), "up": np.array(True)}
-    before, after = (
-        ort.InferenceSession(each.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)[0]
-        for each in (model, fold_constants(model))
-    )
+    before, after = (run(each, **feeds) for each in (model, fold_constants(model)))
     np.testing.assert_array_equal(before, after)
 
 

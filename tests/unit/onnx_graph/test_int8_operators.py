@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnx import TensorProto, numpy_helper
-from tests.unit.onnx_graph.ernie_graphs import NAMES, exported, run, scales_of, some_ids
+from tests.unit.onnx_graph.ernie_graphs import NAMES, exported, ranged, run, scales_of, some_ids
 
 from edgepack.artifacts import LinearScales
 from edgepack.errors import StageFailedError
-from edgepack.onnx_graph.encoder import Embeddings, Encoder, Linear, Range
+from edgepack.onnx_graph.encoder import Embeddings, Linear, Range
 from edgepack.onnx_graph.graph_writer import PLAIN, Layout, compose, fastest
 from edgepack.onnx_graph.int8_operators import FloatForm, OrtCpuForm
 from edgepack.onnx_graph.quantize import (
@@ -46,7 +46,7 @@ def test_int8_is_close_to_float_and_is_int8(name: str, layout: Layout) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_reduced_weights_have_seven_bits_and_mean_the_same(layout: Layout) -> None:
-    encoder, ids = ranged("texts-33"), some_ids(20)
+    encoder, ids = ranged(), some_ids(20)
     small = compose(encoder, layout, OrtCpuForm(reduced=True))
     weights = [numpy_helper.to_array(item) for item in small.graph.initializer if item.data_type == TensorProto.INT8]
     products = [weight for weight in weights if weight.ndim == 2 and weight.shape != encoder.embeddings.words.shape]
@@ -62,8 +62,8 @@ def test_a_tensor_with_several_readers_is_quantized_once() -> None:
     graph = compose(with_ranges(encoder, scales, embeddings=True), PLAIN, OrtCpuForm()).graph
     quantized = [node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"]
     assert len(quantized) == len(set(quantized)) == 2 * 4 + 2  # of each layer, of pooler and head
-    ranged = with_ranges(encoder, scales, embeddings=True).layers[0].attention
-    seen = {part.ranges.activation for part in (ranged.query, ranged.key, ranged.value) if part.ranges is not None}
+    first = with_ranges(encoder, scales, embeddings=True).layers[0].attention
+    seen = {part.ranges.activation for part in (first.query, first.key, first.value) if part.ranges is not None}
     assert seen == {Range(-6.0, 9.0)}
 
 
@@ -81,9 +81,8 @@ def test_ranges_may_be_found_in_each_run(layout: Layout) -> None:
 
 
 def test_products_without_ranges_stay_float() -> None:
-    encoder = recognise(exported("texts-33"))
-    ranged = with_ranges(encoder, scales_of(encoder), embeddings=False)
-    mixed = ranged.with_linears(lambda one: replace(one, ranges=None) if one.name == "layers.0.up" else one)
+    encoder = ranged(embeddings=False)
+    mixed = encoder.with_linears(lambda one: replace(one, ranges=None) if one.name == "layers.0.up" else one)
     graph = compose(mixed, PLAIN, OrtCpuForm()).graph
     stored = {item.name: item.data_type for item in graph.initializer}
     assert stored["layers.0.up.weight"] == TensorProto.FLOAT
@@ -93,9 +92,9 @@ def test_products_without_ranges_stay_float() -> None:
 
 
 def test_queries_of_which_some_stay_float_are_one_float_product() -> None:
-    encoder = recognise(exported("tokens-33"))
-    ranged = with_ranges(encoder, scales_of(encoder), embeddings=True)
-    mixed = ranged.with_linears(lambda one: replace(one, ranges=None) if one.name == "layers.0.key" else one)
+    mixed = ranged("tokens-33").with_linears(
+        lambda one: replace(one, ranges=None) if one.name == "layers.0.key" else one
+    )
     stored = {item.name for item in compose(mixed, Layout(merged=True), OrtCpuForm()).graph.initializer}
     assert "layers.0.query_key_value.weight" in stored
     assert "layers.1.query_key_value.int8" in stored
@@ -103,23 +102,17 @@ def test_queries_of_which_some_stay_float_are_one_float_product() -> None:
 
 def test_a_scale_in_the_weights_does_not_change_how_they_are_rounded() -> None:
     """The steps are scaled with the weights: the same int8 numbers, and the same sums."""
-    encoder = recognise(exported("texts-33"))
-    ranged = with_ranges(encoder, scales_of(encoder), embeddings=True)
     weights = []
     for layout in (PLAIN, Layout(scaled=True)):
-        stored = {item.name: item.raw_data for item in compose(ranged, layout, OrtCpuForm()).graph.initializer}
+        stored = {item.name: item.raw_data for item in compose(ranged(), layout, OrtCpuForm()).graph.initializer}
         weights.append(stored["layers.0.query.int8"])
     assert weights[0] == weights[1]
 
 
-def test_a_product_without_ranges_is_an_error() -> None:
+def test_products_without_ranges_and_ranges_without_a_product_are_errors() -> None:
     encoder = recognise(exported("texts-33"))
     with pytest.raises(StageFailedError, match=r"no ranges were observed for head"):
         with_ranges(encoder, scales_of(encoder)[:-1], embeddings=True)
-
-
-def test_ranges_that_fit_no_product_are_an_error() -> None:
-    encoder = recognise(exported("texts-33"))
     foreign = LinearScales("lost.layer", "0" * 64, (-1.0, 1.0), (1.0,))
     with pytest.raises(StageFailedError) as caught:
         with_ranges(encoder, [*scales_of(encoder), foreign], embeddings=True)
@@ -139,24 +132,16 @@ def test_zero_and_both_ends_lie_on_the_grid(low: float, high: float) -> None:
         assert abs(nearest * step - end) <= (0.51 * step if end else 0.0)
 
 
-def test_rounding_error_is_at_most_half_a_step() -> None:
+def test_rounding_error_is_at_most_half_a_step_and_of_zeros_none() -> None:
     weight = np.random.default_rng(3).normal(0, 1, (64, 8)).astype(np.float32)
     steps = column_steps(np.abs(weight).max(axis=0))
     assert np.all(np.abs(quantize_columns(weight, steps) * steps - weight) <= 0.5001 * steps)
     rows, row_steps = quantize_rows(weight)
     assert row_steps.shape == (64, 1)
     assert np.all(np.abs(rows * row_steps - weight) <= 0.5001 * row_steps)
-
-
-def test_a_row_of_zeros_stays_zero() -> None:
     rows, steps = quantize_rows(np.zeros((2, 4), dtype=np.float32))
     assert not rows.any()
     assert np.isfinite(steps).all()
-
-
-def ranged(name: str) -> Encoder:
-    encoder = recognise(exported(name))
-    return with_ranges(encoder, scales_of(encoder), embeddings=True)
 
 
 class RoundedForm(FloatForm):
@@ -170,12 +155,8 @@ class RoundedForm(FloatForm):
         step, zero = uint8_grid(linear.ranges.activation)
         name = f"{linear.name}.fake"
         number = writer.node(f"{name}.number", "Div", source, writer.constant(f"{name}.step", step))
-        shifted = writer.node(
-            f"{name}.shifted",
-            "Add",
-            writer.node(f"{name}.round", "Round", number),
-            writer.constant(f"{name}.zero", float(zero)),
-        )
+        whole = writer.node(f"{name}.round", "Round", number)
+        shifted = writer.node(f"{name}.shifted", "Add", whole, writer.constant(f"{name}.zero", float(zero)))
         ends = writer.constant(f"{name}.low", 0.0), writer.constant(f"{name}.high", 255.0)
         clipped = writer.node(f"{name}.clipped", "Clip", shifted, *ends)
         back = writer.node(f"{name}.back", "Sub", clipped, f"{name}.zero")

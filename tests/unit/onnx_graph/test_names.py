@@ -7,6 +7,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.unit.onnx_graph.ernie_graphs import either
 
 from edgepack.errors import StageFailedError
 from edgepack.onnx_graph.utils import name_by_position
@@ -26,14 +27,9 @@ def exported(prefix: str, *, swap: bool = False) -> onnx.ModelProto:
     b = numpy_helper.from_array(np.arange(3, dtype=np.float32), f"{prefix}.b")
     most = numpy_helper.from_array(np.float32(2), f"{prefix}.max")
     unread = numpy_helper.from_array(np.float32(9), f"{prefix}.unread")
-    graph = helper.make_graph(
-        nodes,
-        prefix,
-        [helper.make_tensor_value_info("x", F, ["n", 3])],
-        [helper.make_tensor_value_info(f"{prefix}.out", F, ["n", 3])],
-        [unread, most, b, w] if swap else [w, b, most, unread],
-        value_info=[helper.make_tensor_value_info(f"{prefix}.1", F, ["n", 3])],
-    )
+    constants = [unread, most, b, w] if swap else [w, b, most, unread]
+    x, out, inner = (helper.make_tensor_value_info(name, F, ["n", 3]) for name in ("x", f"{prefix}.out", f"{prefix}.1"))
+    graph = helper.make_graph(nodes, prefix, [x], [out], constants, value_info=[inner])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -50,17 +46,12 @@ def test_other_names_and_orders_give_the_same_bytes() -> None:
     assert one.SerializeToString() == two.SerializeToString()
 
 
-def test_it_computes_the_same() -> None:
-    model = exported("linear_0")
+def test_names_are_of_the_place_and_the_graph_computes_the_same() -> None:
+    model = exported("linear_0", swap=True)
     before = run(model)
     name_by_position(model, "logits")
     onnx.checker.check_model(model, full_check=True)
     np.testing.assert_array_equal(run(model), before)
-
-
-def test_names_tell_the_place() -> None:
-    model = exported("linear_0", swap=True)
-    name_by_position(model, "logits")
     graph = model.graph
     assert [(node.name, *node.input, *node.output) for node in graph.node] == [
         ("MatMul_1", "x", "MatMul_1.1", "MatMul_1"),
@@ -91,17 +82,8 @@ def with_a_branch() -> onnx.ModelProto:
     """Adds b or what follows from it, which only the branches of an `If` read."""
     model = exported("l")
     graph = model.graph
-    branches = [
-        helper.make_graph(
-            [helper.make_node(operator, ["l.out", "l.unread"], ["y"])],
-            operator,
-            [],
-            [helper.make_empty_tensor_value_info("y")],
-        )
-        for operator in ("Add", "Sub")
-    ]
     graph.initializer.append(numpy_helper.from_array(np.bool_(True), "yes"))
-    graph.node.append(helper.make_node("If", ["yes"], ["z"], then_branch=branches[0], else_branch=branches[1]))
+    graph.node.append(either("yes", ["l.out", "l.unread"], "z"))
     graph.output[0].name = "z"
     return model
 

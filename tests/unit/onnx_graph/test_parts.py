@@ -5,29 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto
-from tests.unit.onnx_graph.ernie_graphs import NAMES, exported, run, scales_of, some_ids
+from tests.unit.onnx_graph.ernie_graphs import NAMES, exported, ranged, run, some_ids
 
-from edgepack.onnx_graph.encoder import Encoder
 from edgepack.onnx_graph.graph_writer import compose, fastest
 from edgepack.onnx_graph.int8_operators import OrtCpuForm
-from edgepack.onnx_graph.quantize import WORDS, in_float, int8_parts, with_ranges
+from edgepack.onnx_graph.quantize import WORDS, in_float, int8_parts
 from edgepack.onnx_graph.recognise import recognise
 
 
-def ranged(name: str = "texts-33") -> Encoder:
-    encoder = recognise(exported(name))
-    return with_ranges(encoder, scales_of(encoder), embeddings=True)
-
-
-def test_queries_keys_and_values_are_one_part() -> None:
+def test_queries_keys_and_values_are_one_part_and_a_float_encoder_has_none() -> None:
     parts = int8_parts(ranged())
     assert parts[0] == WORDS
     assert parts[1:5] == tuple(f"layers.0.{role}" for role in ("query_key_value", "output", "up", "down"))
     assert parts[-2:] == ("pooler", "head")
     assert len(parts) == 1 + 2 * 4 + 2
-
-
-def test_a_float_encoder_has_none() -> None:
     assert int8_parts(recognise(exported("texts-33"))) == ()
 
 

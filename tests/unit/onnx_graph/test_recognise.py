@@ -262,7 +262,7 @@ def test_whatever_a_graph_is_it_is_understood_or_not_recognised(
             np.testing.assert_allclose(run(rewritten, some_ids()), run(model, some_ids()), atol=1e-4)
 
 
-def test_what_goes_wrong_in_reading_is_told() -> None:
+def test_an_error_in_reading_is_the_reason() -> None:
     model = exported("texts-33")
     an_operand_of_nowhere(model.graph, np.random.default_rng(0))
     del model.graph.output[:]
@@ -270,7 +270,7 @@ def test_what_goes_wrong_in_reading_is_told() -> None:
         recognise(model)
 
 
-def test_what_goes_wrong_in_writing_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_writing_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> onnx.ModelProto:
         raise ValueError("a fault of ours")
 

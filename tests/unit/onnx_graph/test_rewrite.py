@@ -72,7 +72,7 @@ def test_tokens_are_all_computed_where_all_are_classified() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_a_graph_says_what_it_reads_and_gives(layout: Layout) -> None:
+def test_a_graph_has_the_inputs_and_outputs_of_its_layout(layout: Layout) -> None:
     graph = compose(recognise(exported("texts-33")), layout).graph
     inputs = ["input_ids"] if layout.one_text else ["input_ids", "token_type_ids"]
     assert [item.name for item in graph.input] == inputs

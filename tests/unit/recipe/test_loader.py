@@ -90,6 +90,8 @@ def test_defaults_are_filled_in(tmp_path: Path) -> None:
 
 def test_without_a_teacher_nothing_is_distilled(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL).student.distill is None
+    (reason,) = refused(tmp_path, MINIMAL.replace("ernie-3.0-tiny-nano-v2-zh", "{from: teacher, layers: 2}"))
+    assert reason == "5: `student.model` starts from a teacher, but there is none"
     taught = load(tmp_path, MINIMAL + "teacher: {model: ernie-3.0-medium-zh}\n")
     assert taught.student.distill == Distill()
     plain = MINIMAL.replace("v2-zh}", "v2-zh, distill: null}") + "teacher: {model: ernie-3.0-medium-zh}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ssh_keys import make_key, needs_ssh_keygen
+from ssh_keys import make_key, needs_ssh_keygen, public
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.pipeline.stages.bundle import recipe_sha256
@@ -43,6 +43,8 @@ def test_a_key_beside_the_recipe(tmp_path: Path) -> None:
         sign = load(tmp_path, name).sign
         assert sign is not None
         assert Path(sign.key) == tmp_path / "keys" / Path(name).name
+    (tmp_path / "both.pub").write_text(f"{public(key).line}\n" * 2)
+    assert "holds 2 keys, and one signs" in finding(tmp_path, "both.pub")
 
 
 @needs_ssh_keygen

@@ -54,6 +54,9 @@ def test_the_first_gpu_that_works_is_taken() -> None:
     with pytest.raises(EnvironmentUnfitError) as caught:
         devices.decide("gpu:0", build, DRIVER, {})
     assert "busy" in caught.value.why
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        devices.decide("gpu:3", WITH_CUDA, DRIVER, {})
+    assert caught.value.why == "there is no gpu:3: 1 visible here, counted from 0"
 
 
 UNUSABLE = {
@@ -103,7 +106,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize(("build", "driver", "variables", "why", "fix"), UNUSABLE.values(), ids=UNUSABLE)
-def test_what_keeps_a_gpu_from_being_used_is_told(
+def test_a_gpu_that_cannot_be_used_is_an_error_with_its_reason(
     build: PaddleBuild, driver: Nvidia, variables: dict[str, str], why: str, fix: str
 ) -> None:
     for wanted in ("gpu", "gpu:0"):
@@ -116,12 +119,6 @@ def test_what_keeps_a_gpu_from_being_used_is_told(
     chosen = devices.decide("auto", build, driver, variables)
     assert chosen.place == "cpu"
     assert why in str(chosen)
-
-
-def test_a_gpu_that_is_not_there_is_named() -> None:
-    with pytest.raises(EnvironmentUnfitError) as caught:
-        devices.decide("gpu:3", WITH_CUDA, DRIVER, {})
-    assert caught.value.why == "there is no gpu:3: 1 visible here, counted from 0"
 
 
 def test_of_several_gpus_each_must_work() -> None:

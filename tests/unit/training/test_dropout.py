@@ -28,7 +28,7 @@ def test_a_mask_drops_its_rate_and_keeps_the_mean(rate: float) -> None:
     assert mask.mean() == pytest.approx(1, abs=5 * deviation / (1 - rate))
 
 
-def test_every_part_of_a_mask_is_drawn_anew() -> None:
+def test_parts_of_a_mask_are_independent() -> None:
     dropped = begun(7).take((2 * (1 << 20),), 0.5) == 0
     first, second = dropped[: 1 << 20], dropped[1 << 20 :]
     assert (first == second).mean() == pytest.approx(0.5, abs=0.005)

@@ -1,4 +1,4 @@
-"""What Paddle says of itself is read, and whatever a driver does to the program that tries the GPUs is told."""
+"""What Paddle reports of itself is read, and what a driver does to the program that tries the GPUs is an error."""
 
 from __future__ import annotations
 
@@ -30,31 +30,29 @@ Error Message Summary:
 
 
 @pytest.mark.parametrize(
-    ("said", "build"),
+    ("facts", "build", "words"),
     [
-        (("3.3.1", "12.6", "9.5.1", [90, 80, 86]), BUILD),
-        (("3.3.1", "False", "False", []), PaddleBuild("3.3.1", None, None, ())),
-        (("2.6.2", False, False, None), PaddleBuild("2.6.2", None, None, ())),
-        (("3.3.1", "None", "0", [120]), PaddleBuild("3.3.1", None, None, (120,))),
+        (
+            ("3.3.1", "12.6", "9.5.1", [90, 80, 86]), BUILD,
+            "Paddle 3.3.1 for CUDA 12.6 and cuDNN 9.5.1, kernels for sm_80, sm_86, sm_90",
+        ),
+        (("2.6.2", "11.8", False, None), PaddleBuild("2.6.2", "11.8", None, ()), "Paddle 2.6.2 for CUDA 11.8"),
+        (
+            ("3.3.1", "False", "False", []), PaddleBuild("3.3.1", None, None, ()),
+            "Paddle 3.3.1, built without CUDA",
+        ),
+        (("2.6.2", False, False, None), PaddleBuild("2.6.2", None, None, ()), "Paddle 2.6.2, built without CUDA"),
+        (("3.3.1", "None", "0", []), PaddleBuild("3.3.1", None, None, ()), "Paddle 3.3.1, built without CUDA"),
     ],
-)
-def test_a_build_is_described(said: tuple[str, object, object, list[int] | None], build: PaddleBuild) -> None:
-    version, cuda, cudnn, archs = said
+)  # fmt: skip
+def test_a_build_is_described(
+    facts: tuple[str, object, object, list[int] | None], build: PaddleBuild, words: str
+) -> None:
+    version, cuda, cudnn, archs = facts
     module = SimpleNamespace(full_version=version, cuda=lambda: cuda, cudnn=lambda: cudnn)
     if archs is not None:  # Paddle 2.6 has no such function
         module.cuda_archs = lambda: archs
     assert devices.from_version(module) == build
-
-
-@pytest.mark.parametrize(
-    ("build", "words"),
-    [
-        (BUILD, "Paddle 3.3.1 for CUDA 12.6 and cuDNN 9.5.1, kernels for sm_80, sm_86, sm_90"),
-        (PaddleBuild("2.6.2", "11.8", None, ()), "Paddle 2.6.2 for CUDA 11.8"),
-        (PaddleBuild("3.3.1", None, None, ()), "Paddle 3.3.1, built without CUDA"),
-    ],
-)
-def test_a_build_in_words(build: PaddleBuild, words: str) -> None:
     assert build.about == words
 
 
@@ -116,7 +114,7 @@ def test_cards_are_read_from_the_last_line() -> None:
         ("", "a first computation failed (exit 0)"),
     ],
 )
-def test_what_ends_the_program_is_told_and_ends_nothing_else(source: str, failure: str) -> None:
+def test_a_program_that_fails_is_a_failure_of_its_build(source: str, failure: str) -> None:
     assert devices.with_cards(BUILD, program(source)) == replace(BUILD, failure=failure)
 
 

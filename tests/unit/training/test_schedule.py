@@ -49,9 +49,6 @@ def test_every_layer_below_learns_more_slowly() -> None:
     ratios = layer_ratios(NAMES, 0.5)
     assert list(ratios.values()) == [0.125, 0.125, 0.25, 0.5, 1, 1]
     assert set(layer_ratios(NAMES, 1.0).values()) == {1}
-
-
-def test_a_head_alone_has_no_layers_below() -> None:
     assert layer_ratios(["weight", "bias"], 0.5) == {"weight": 1, "bias": 1}
 
 

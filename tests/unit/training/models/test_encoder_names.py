@@ -40,9 +40,8 @@ def checkpoint(prefix: str = "") -> dict[str, Array]:
     return made
 
 
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_each_name(name: str) -> None:
-    assert in_checkpoint(name) == WEIGHTS[name][1]
+def test_each_name_has_its_name_in_a_checkpoint() -> None:
+    assert {name: in_checkpoint(name) for name in WEIGHTS} == {name: theirs for name, (_, theirs) in WEIGHTS.items()}
 
 
 @pytest.mark.parametrize("prefix", ["", "bert.", "ernie."])
@@ -78,12 +77,12 @@ def test_heads_of_the_pre_training_are_left_out() -> None:
     "name",
     ["classifier.weight", "bert.encoder.layer.2.output.dense.bias", "clsx.bias", "x", "roberta.pooler.dense.bias"],
 )
-def test_what_nobody_knows_is_named(name: str) -> None:
+def test_an_unknown_weight_is_named(name: str) -> None:
     _, problems = convert(SHAPES, checkpoint() | {name: np.zeros(2, np.float32)})
     assert problems == [f"unexpected: {name.removeprefix('bert.')}"]
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_weights_are_named() -> None:
     weights = checkpoint("bert.")
     del weights["bert.pooler.dense.weight"], weights["bert.encoder.layer.1.output.LayerNorm.bias"]
     assert convert(SHAPES, weights)[1] == ["missing: encoder.layer.1.output.LayerNorm.bias, pooler.dense.weight"]
@@ -102,7 +101,7 @@ def test_what_is_missing_is_named() -> None:
         ("pooler.dense.weight", np.zeros((), np.float32), "float32 [] instead of float32 [2, 2]"),
     ],
 )
-def test_another_shape_is_named(name: str, weight: Array, said: str) -> None:
+def test_a_weight_of_another_shape_or_type_is_named(name: str, weight: Array, said: str) -> None:
     _, problems = convert(SHAPES, checkpoint() | {name: weight})
     assert problems == [f"of another kind or shape: {name} ({said})"]
 

@@ -34,13 +34,10 @@ def kept(heads: list[int], neurons: list[int]) -> Kept:
     return Kept(np.array(heads), np.array(neurons))
 
 
-def test_the_most_important_stay_in_their_order() -> None:
+def test_the_most_important_stay_in_their_order_and_of_equals_the_first() -> None:
     (one, other) = choose([Importance(of(3, 1, 2, 5), of(0, 9, 0, 8)), Importance(of(1, 2, 3, 4), of(4, 3, 2, 1))], 0.5)
     assert (one.heads.tolist(), one.neurons.tolist()) == ([0, 3], [1, 3])
     assert (other.heads.tolist(), other.neurons.tolist()) == ([2, 3], [0, 1])
-
-
-def test_among_equals_the_first_stay() -> None:
     (found,) = choose([Importance(of(0, 1, 0, 0), of(0, 0, 0, 0))], 0.5)
     assert (found.heads.tolist(), found.neurons.tolist()) == ([0, 1], [0, 1])
 
