@@ -48,10 +48,6 @@ def said(findings: list[Finding]) -> list[str]:
     return [f"{finding.place}: {finding.severity}" for finding in findings]
 
 
-def test_clean_splits_have_no_findings() -> None:
-    assert check() == []
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_findings_are_those_of_the_golden_file(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(GOLDEN / case)
@@ -140,30 +136,11 @@ def test_a_rare_label_is_a_warning(rare: int, common: int, warned: bool) -> None
     assert not warned or f"`0` {common}, `1` {rare}" in found[0].reason
 
 
-@pytest.mark.parametrize(("split", "expected"), [("train", "error"), ("dev", "warning"), ("test", "error")])
-def test_a_split_of_one_label(split: SplitName, expected: str) -> None:
-    one = facts(split, *(f"1 {split} row {i}" for i in range(20)))
-    found = [f for f in check(**{split: one}) if "every row" in f.reason]
-    assert said(found) == [f"{split}.tsv: {expected}"]
-
-
-@pytest.mark.parametrize("rows", [(), ("1 a",)])
-def test_a_split_of_fewer_than_two_rows_is_an_error(rows: tuple[str, ...]) -> None:
-    assert said(check(test=facts("test", *rows)))[0] == "test.tsv: error"
-
-
 def test_a_file_with_errors_is_not_judged_by_its_labels_and_size() -> None:
     """Rows that could not be read are missing: their labels and number cannot be judged."""
     train = facts("train", "1 a")
     train.log.add("rows without a label", "error", 3, "the label is empty", "give it one")
     assert said(check(train=train)) == ["train.tsv:3: error"]
-
-
-def test_more_repeated_rows_than_are_listed_are_counted() -> None:
-    train = facts("train", *(f"{i % 2} text {i % 20}" for i in range(60)), *(f"{i} text 1" for i in range(2)))
-    reasons = [finding.reason for finding in check(repeats="keep", train=train)]
-    assert reasons[0] == "this row stands on line 2 already"
-    assert reasons[5:] == ["36 more: repeated rows (41 in all)", "the same text has the label `1` on line 3"]
 
 
 def test_a_column_of_texts_is_no_column_of_labels() -> None:
@@ -259,17 +236,6 @@ def test_measurements_as_labels_are_a_warning() -> None:
     (finding,) = check(train=train, **held)
     assert finding.severity == "warning"
     assert finding.reason.startswith("`label` holds 30 different numbers")
-
-
-def test_a_label_that_looks_like_another_is_named_once() -> None:
-    train = facts("train", *(f"{'正面' if n % 2 else '负面'} 训练第{n}条文本" for n in range(40)), "正面\u200b 一条")
-    held = {name: facts(name, f"正面 {name}甲", f"负面 {name}乙", f"正面\u200b {name}丙") for name in NAMES[1:]}
-    found = [f for f in check(train=train, **held) if "looks" in f.reason or "differs" in f.reason]
-    assert said(found) == ["train.tsv:42: warning"]
-    assert found[0].reason == (
-        "the label `正面\\u200b` (3 rows, the first here) differs from `正面` (22 rows, the first at train.tsv:3) in "
-        "characters that are not seen: to a model they are two"
-    )
 
 
 @pytest.mark.parametrize(

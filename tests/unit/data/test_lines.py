@@ -48,26 +48,15 @@ def test_a_line_is_given_before_the_next_is_looked_at(tmp_path: Path) -> None:
     [
         (b"", "None: the file is empty"),
         (b" \n\t\r\n", "None: the file is empty"),
-        ("text\n很好\n".encode("gb18030"), "2: this line is not UTF-8; the file is probably GB18030"),
-        ("text\n很好\n".encode("utf-16"), "1: this line is not UTF-8; the file is probably UTF-16"),
         ("text\nok\n".encode("utf-16-le"), "1: this line is not UTF-8; the file is probably UTF-16LE"),
         ("text\nok\n".encode("utf-16-be"), "1: this line is not UTF-8; the file is probably UTF-16BE"),
-        (
-            b"caf\xe9",
-            "1: this line is not UTF-8; the file may be Windows-1252 (Latin-1) or Windows-1250, which is not certain",
-        ),
-        ("很好\n不错".encode()[:-1], "2: the file ends in the middle of a character: its end is missing"),
         ("ok，不错".encode()[:-2], "1: the file ends in the middle of a character: its end is missing"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "None: this is not a text file"),
-        (
-            "很好\n".encode() + b"\xff\n",
-            "2: this line is not UTF-8, though lines before it are: the file mixes two encodings",
-        ),
         (b"a\n\xff" + b"\n\xff" * 100_000, "2: this line is not UTF-8"),
         (bytes(8), "None: this is not text: a quarter of its first bytes are NUL"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, raw: bytes, expected: str) -> None:
+    """Beside what the golden tables show."""
     assert reason(made(tmp_path, raw)) == expected
 
 

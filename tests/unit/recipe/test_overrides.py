@@ -91,20 +91,12 @@ def test_the_later_setting_counts() -> None:
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
-        ("teacher.epochs", "a setting takes a key and a value"),
-        ("=3", "a key is empty"),
-        ("teacher..epochs=3", "a key is empty"),
-        ("targets.0=c", "`targets` is a list"),
         ("targets.x.y=c", "`targets` is a list"),
-        ("name.first=c", "`name` is a single value"),
         ("teacher.model.scratch.layers=3", "`teacher.model` is a single value"),
-        ("name=[a", "this is not YAML"),
-        ("name=a: b", "a list or section stands in brackets here"),
         ("name=- a", "a list or section stands in brackets here"),
         ("name=a\n---\nb", "this is not YAML"),
         ("name=a\x07", "character U+0007 is not allowed in YAML"),
         ("name=" + "[" * 99 + "]" * 99, "it is nested too deeply"),
-        ("a." * 99 + "a=1", "the key is nested too deeply"),
         ("a\udcff=1", "the key holds bytes that are not UTF-8"),
         ("name=a\udcff", "character U+DCFF is not allowed in YAML"),
         ("name=" + "x" * MAX_BYTES, "this setting has"),
@@ -112,6 +104,7 @@ def test_the_later_setting_counts() -> None:
     ids=lambda text: text[:20].encode("ascii", "replace").decode(),
 )
 def test_what_cannot_be_put_in_is_a_finding(setting: str, reason: str) -> None:
+    """Beside what the golden recipes set-*.yaml show."""
     finding = refused(setting)
     assert finding.reason.startswith(reason)
     assert finding.fix
