@@ -19,7 +19,7 @@ from edgepack_runtime.bundle.archive import DEFLATED, STORED, Archive
 MEMBERS = {"__main__.py": b"print('ran')\n", "a/text.txt": b"word " * 1000, "b.bin": bytes(range(256)), "empty": b""}
 
 
-def test_python_runs_it_and_zipfile_reads_it(tmp_path: Path) -> None:
+def test_python_runs_it_and_zipfile_reads_what_is_deflated_where_that_is_smaller(tmp_path: Path) -> None:
     out = tmp_path / "x.edgepack"
     write_bundle(MEMBERS, out)
     done = subprocess.run([sys.executable, str(out)], capture_output=True, text=True, check=True)
@@ -32,14 +32,9 @@ def test_python_runs_it_and_zipfile_reads_it(tmp_path: Path) -> None:
         assert {info.external_attr >> 16 for info in archive.infolist()} == {0o100644}
         assert not any(info.extra or info.comment for info in archive.infolist())
         assert archive.comment.startswith(b"edgepack1 sha256=")
-
-
-def test_deflates_only_where_that_is_smaller(tmp_path: Path) -> None:
-    out = tmp_path / "x.edgepack"
-    write_bundle(MEMBERS, out)
-    with Archive(out) as archive:
-        methods = {path: member.method for path, member in archive.members.items()}
-        sizes = {path: member.compressed_size for path, member in archive.members.items()}
+    with Archive(out) as members:
+        methods = {path: member.method for path, member in members.members.items()}
+        sizes = {path: member.compressed_size for path, member in members.members.items()}
     assert methods == {"__main__.py": STORED, "a/text.txt": DEFLATED, "b.bin": STORED, "empty": STORED}
     assert sizes["b.bin"] == 256
     assert sizes["empty"] == 0

@@ -67,12 +67,9 @@ def test_spans_are_shown_by_their_texts_and_ranked_by_their_number() -> None:
     ]
 
 
-def test_no_more_than_a_page_can_show() -> None:
+def test_no_more_is_chosen_than_a_page_can_show_and_every_row_has_its_answers() -> None:
     count = 3 * MOST
     found = choose([("x",)] * count, ["good"] * count, ["good"] * count, [said("bad", 0.3)] * count)
     assert (len(found.changed), len(found.wrong), found.lost) == (MOST, MOST, count)
-
-
-def test_every_row_has_its_answers() -> None:
     with pytest.raises(ValueError):
         choose([("x",)], ["good"], [], [])

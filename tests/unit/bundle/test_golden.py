@@ -31,7 +31,7 @@ def folders(tmp_path: Path, make_model: MakeModel) -> tuple[Path, Path]:
     return make_model(tmp_path / "int8", seed=1, precision="int8"), make_model(tmp_path / "float", seed=8)
 
 
-def test_what_is_written_is_what_the_models_say(folders: tuple[Path, Path]) -> None:
+def test_what_is_written_is_what_the_models_answer(folders: tuple[Path, Path]) -> None:
     shipped, reference = folders
     made = golden.make(shipped, reference, "int8", ROWS, "label", SILENT)
     model, float_model = Predictor(shipped), Predictor(reference)
@@ -43,13 +43,10 @@ def test_what_is_written_is_what_the_models_say(folders: tuple[Path, Path]) -> N
     assert [(row["text"], row["label"]) for row in rows] == [(row.text, row.label) for row in ROWS]
     assert [row["float_label"] for row in rows] == [float_model.predict(row["text"]).label for row in rows]
     assert {row["float_label"] for row in rows} == {"0", "1"}  # or the line above could not fail
+    assert golden.make(*folders, "int8", ROWS, "label", SILENT) == made
 
 
-def test_the_same_models_give_the_same_bytes(folders: tuple[Path, Path]) -> None:
-    assert golden.make(*folders, "int8", ROWS, "label", SILENT) == golden.make(*folders, "int8", ROWS, "label", SILENT)
-
-
-def test_tolerance_is_a_share_of_the_spread_and_covers_the_quantization_error() -> None:
+def test_tolerance_is_a_share_of_the_spread_that_covers_quantization_and_rounding() -> None:
     reference = np.float32([[0, 0], [2, -3], [1, 1]])  # the second label's logits span 4
     assert golden.tolerance("float32", reference, reference) == pytest.approx(0.004)
     assert golden.tolerance("int8", reference, reference) == pytest.approx(0.08)
@@ -57,9 +54,6 @@ def test_tolerance_is_a_share_of_the_spread_and_covers_the_quantization_error() 
     assert golden.tolerance("float32", reference + 1, reference) == pytest.approx(0.004)
     assert golden.tolerance("float16", reference, reference) == pytest.approx(0.04)
     assert golden.tolerance("float16", reference + np.float32(0.0625), reference) == pytest.approx(0.5)
-
-
-def test_tolerance_never_falls_below_what_rounding_takes() -> None:
     same = np.ones((4, 2), np.float32)
     assert golden.tolerance("int8", same, same) == golden.tolerance("float32", same, same) == golden.LEAST_TOLERANCE
 
@@ -70,12 +64,9 @@ def test_golden_texts_span_the_lengths_and_hold_the_probes() -> None:
     assert len(texts) == len(set(texts)) == golden.SAMPLED_TEXTS + len(golden.PROBES) - 1  # "好" is in both
     assert {"好", "好" * 399, *golden.PROBES} <= {row.text for row in texts}
     assert [row.text for row in golden.golden_texts([Row("好", "0")])[1:]] == list(golden.PROBES)[1:]
-
-
-def test_every_probe_stands_on_both_sides_of_a_pair() -> None:
-    texts = golden.golden_texts([Row("好", "0", "坏")])
-    assert texts[0] == Row("好", (), "坏")
-    assert {row.text for row in texts[1:]} == {row.text_pair for row in texts[1:]} == set(golden.PROBES)
+    pairs = golden.golden_texts([Row("好", "0", "坏")])
+    assert pairs[0] == Row("好", (), "坏")
+    assert {row.text for row in pairs[1:]} == {row.text_pair for row in pairs[1:]} == set(golden.PROBES)
 
 
 labels = st.lists(st.sampled_from("abc"), min_size=1, max_size=60)

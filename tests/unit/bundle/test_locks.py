@@ -76,22 +76,16 @@ def test_the_lock_of_a_users_profile_lies_beside_its_file(tmp_path: Path) -> Non
     assert locks.locks_of(profile)[0].wanted == tmp_path / "edgepack-locks/onnxruntime.in"
 
 
-def test_comments_at_the_top_stay(tmp_path: Path) -> None:
+def test_comments_at_the_top_stay_and_what_is_no_lock_replaces_none(tmp_path: Path) -> None:
     profile = replace(KNOWN["rpi-bookworm"], locks=tmp_path)
     lock = locks.locks_of(profile)[0]
     lock.file.write_text("# mine\n# own\nnumpy==1.0\n", encoding="utf-8")
     locks.write(profile, lock, lambda command, folder: PRINTED)
     assert lock.file.read_text(encoding="utf-8") == f"# mine\n# own\n{PRINTED}"
-
-
-@pytest.mark.parametrize("printed", ["", f"# scheme://somewhere\n{PRINTED}", "numpy==1.0\n"])
-def test_what_is_no_lock_replaces_none(tmp_path: Path, printed: str) -> None:
-    profile = replace(KNOWN["rpi-bookworm"], locks=tmp_path)
-    lock = locks.locks_of(profile)[0]
-    lock.file.write_text("as it was", encoding="utf-8")
-    with pytest.raises(EnvironmentUnfitError):
-        locks.write(profile, lock, lambda command, folder: printed)
-    assert lock.file.read_text(encoding="utf-8") == "as it was"
+    for printed in ("", f"# scheme://somewhere\n{PRINTED}", "numpy==1.0\n"):
+        with pytest.raises(EnvironmentUnfitError):
+            locks.write(profile, lock, lambda command, folder, printed=printed: printed)
+        assert lock.file.read_text(encoding="utf-8") == f"# mine\n# own\n{PRINTED}"
 
 
 @pytest.mark.parametrize(

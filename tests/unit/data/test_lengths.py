@@ -37,6 +37,7 @@ from edgepack.data.lengths import (
 )
 def test_tokens_are_ideographs_marks_and_pieces_of_words(text: str, tokens: int) -> None:
     assert estimate_tokens(text) == tokens + 2
+    assert estimate_tokens("房间很大", text) == 4 + tokens + 3  # a pair has a separator more
 
 
 @given(st.text())
@@ -48,16 +49,15 @@ def of(*tokens: int) -> Lengths:
     return Lengths.of("好" * (count - 2) for count in tokens)
 
 
-def test_percentiles_are_lengths_that_occur() -> None:
+def test_percentiles_are_lengths_that_occur_and_shares_count_longer_texts() -> None:
     hundred = of(*range(11, 111))
     assert [hundred.percentile(share) for share in (0, 0.5, 0.95, 0.99, 1)] == [11, 60, 105, 109, 110]
     assert Lengths().percentile(0.99) == 0
     assert of(7).percentile(0.5) == 7
-
-
-def test_the_share_above_a_limit_counts_longer_texts_alone() -> None:
     assert of(10, 11, 12, 13).share_above(11) == 0.5
     assert Lengths().share_above(5) == 0.0
+    line = describe_lengths({"train": of(5, 6, 7), "test": of(9)})
+    assert line == "tokens in a text, estimated: train p50 6, p95 7, p99 7; test p50 9, p95 9, p99 9"
 
 
 def test_lengths_come_back_from_their_counts() -> None:
@@ -65,6 +65,9 @@ def test_lengths_come_back_from_their_counts() -> None:
     assert lengths.rows_by_tokens == {5: 2, 9: 1}
     assert Lengths(lengths.rows_by_tokens).percentile(1) == 9
     assert Lengths.of(["好" * 10_000]).rows_by_tokens == {COUNTED_TOKENS: 1}
+    counted = Lengths()
+    counted.add("房间很大", "WiFi 不错")
+    assert counted.rows_by_tokens == {10: 1}
 
 
 @pytest.mark.parametrize(("tokens", "expected"), [(3, 16), (16, 16), (17, 32), (100, 112), (600, 512)])
@@ -87,15 +90,3 @@ def test_limits_that_cut_more_than_one_percent_are_warned_of() -> None:
         "about 100.0% of the train texts are longer than 8 tokens",
         "about 100.0% of the test texts are longer than 8 tokens",
     ]
-
-
-def test_lengths_are_described_in_one_line() -> None:
-    line = describe_lengths({"train": of(5, 6, 7), "test": of(9)})
-    assert line == "tokens in a text, estimated: train p50 6, p95 7, p99 7; test p50 9, p95 9, p99 9"
-
-
-def test_a_pair_is_as_long_as_both_texts_and_one_more_separator() -> None:
-    assert estimate_tokens("房间很大", "WiFi 不错") == 4 + 3 + 3
-    counted = Lengths()
-    counted.add("房间很大", "WiFi 不错")
-    assert counted.rows_by_tokens == {10: 1}

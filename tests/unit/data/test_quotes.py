@@ -72,6 +72,7 @@ def test_a_text_of_several_lines_is_one_text(tmp_path: Path) -> None:
     assert read(tmp_path, [f'"{ENGLISH}",正面', *ROWS]) == (401, [])
     assert read(tmp_path, ['"\n",正面', '"\n\n，",负面'])[0] == 1
     assert read(tmp_path, [*ROWS, '"{}",正面'.format("\n".join("段" * 20))]) == (401, [])  # of 21 lines: a warning
+    assert read(tmp_path, [*ROWS, '"结论,正面\n就是这样",正面']) == (401, [])
 
 
 @pytest.mark.parametrize("count", [3, 10, 300])
@@ -80,7 +81,3 @@ def test_texts_of_one_form_are_texts(tmp_path: Path, count: int) -> None:
     form = "Dear all, we liked it {}.\nThe room was big, fine.\nThe food, good.\nYes, again."
     rows = [f'"{form.format(n)}",{"正面" if n % 2 else "负面"}' for n in range(count)]
     assert read(tmp_path, rows) == (count, [])
-
-
-def test_a_text_that_names_labels_once_is_one_text(tmp_path: Path) -> None:
-    assert read(tmp_path, [*ROWS, '"结论,正面\n就是这样",正面']) == (401, [])

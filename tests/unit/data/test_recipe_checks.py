@@ -40,11 +40,13 @@ def test_samples_that_fit_have_no_warning(data: dict[str, object]) -> None:
     assert warnings({}, rows=100) == []  # the default asks for more
 
 
-def test_a_recipe_without_any_gate_has_a_warning() -> None:
+def test_missing_gates_and_texts_that_would_be_cut_have_warnings() -> None:
     recipe = made({}).model_copy(update={"gates": Gates()})
     (finding,) = check_suited(recipe, 300, ["a", "b"], {"train": Lengths({20: 300})}, FILE, list)
     assert (finding.severity, finding.file) == ("warning", FILE)
     assert finding.reason.startswith("the recipe sets no gates: ")
+    (reason,) = warnings({}, longest=40)
+    assert "longer than 32 tokens (`student.max_length`)" in reason
 
 
 def test_a_metric_that_so_many_labels_do_not_have_is_refused() -> None:
@@ -80,11 +82,6 @@ def test_the_warning_is_of_the_candidate_that_calibrates_with_most_rows() -> Non
     lengths = {"train": Lengths({20: 300})}
     (finding,) = check_suited(recipe, 300, ["a", "b"], lengths, FILE, list)
     assert "asks for 301 rows" in finding.reason
-
-
-def test_texts_that_would_be_cut() -> None:
-    (reason,) = warnings({}, longest=40)
-    assert "longer than 32 tokens (`student.max_length`)" in reason
 
 
 def test_a_build_has_the_warnings_of_the_rows_that_it_laid_down(tmp_path: Path) -> None:

@@ -66,12 +66,6 @@ def test_a_table_of_pairs_without_a_header_has_its_columns_counted(tmp_path: Pat
     assert '`columns: {text: "1", text_pair: "2", label: "3"}`' in log.findings()[0].fix
 
 
-def test_a_header_where_columns_are_counted_is_named(tmp_path: Path) -> None:
-    numbers = Columns(text="1", text_pair="2", label="3")
-    found = read(tmp_path, "a.tsv", "sentence1\tsentence2\tlabel\n甲\t乙\t1\n", numbers)[1]
-    assert "the first line seems to be a header" in found[0]
-
-
 @pytest.mark.parametrize(
     ("cell", "labels"),
     [

@@ -101,10 +101,3 @@ def test_what_is_wrong_in_an_anchor_is_one_finding() -> None:
     parse(b"a: &a ${ABSENT}\nb: *a\nc: [*a, *a]\n", FILE, expansion)
     assert {finding.line for finding in expansion.findings} == {1}
     assert len(set(expansion.findings)) == 1
-
-
-def test_without_an_expansion_nothing_is_filled_in() -> None:
-    document, findings = parse(b"key: ${THREE}\n", FILE)
-    assert findings == []
-    assert document is not None
-    assert document.data == {"key": "${THREE}"}

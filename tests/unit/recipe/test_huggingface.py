@@ -68,6 +68,8 @@ def test_a_checkpoint_can_be_named(tmp_path: Path, config: dict[str, Any], weigh
     folder = write(tmp_path / "checkpoint", config, weights=weights)
     assert found(tmp_path) == []
     assert of_folder(folder) == Shape(2, 8, 2, 24, 40, 64, 2, 0 if config is BERT else 16)
+    (folder / "vocab.txt").unlink()
+    assert found(tmp_path) == ["`student.model`: the folder './checkpoint' lacks `vocab.txt`"]
 
 
 def test_safetensors_come_first_and_paddlenlp_s_own_before_them(tmp_path: Path) -> None:
@@ -122,11 +124,6 @@ def test_every_problem_is_found_at_once(tmp_path: Path) -> None:
     assert len(found(tmp_path)) == 4
 
 
-def test_a_folder_without_a_vocabulary(tmp_path: Path) -> None:
-    (write(tmp_path / "checkpoint") / "vocab.txt").unlink()
-    assert found(tmp_path) == ["`student.model`: the folder './checkpoint' lacks `vocab.txt`"]
-
-
 @pytest.mark.parametrize(
     ("tokenizer", "wanted"),
     [(None, True), ({}, True), ({"do_lower_case": False}, False), ({"do_lower_case": True}, True)],
@@ -146,6 +143,8 @@ def test_what_transformers_writes_is_understood(tmp_path: Path) -> None:
         "model_max_length": 512,
     }  # fmt: skip
     assert tokenizer_problems(write(tmp_path, tokenizer=told, added_tokens="{}")) == []
+    [problem] = tokenizer_problems(write(tmp_path, added_tokens='{"[unused1]": 5, "[MASK]": 4}'))
+    assert "[unused1]" in problem
 
 
 @pytest.mark.parametrize(
@@ -175,8 +174,3 @@ def test_a_damaged_file_of_the_tokenizer(tmp_path: Path, content: str) -> None:
     (folder / "added_tokens.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     [problem] = tokenizer_problems(folder)
     assert "not a JSON object" in problem
-
-
-def test_tokens_that_were_added_in_the_old_way(tmp_path: Path) -> None:
-    [problem] = tokenizer_problems(write(tmp_path, added_tokens='{"[unused1]": 5, "[MASK]": 4}'))
-    assert "[unused1]" in problem

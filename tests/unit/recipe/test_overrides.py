@@ -73,16 +73,13 @@ def test_a_setting_puts_a_value_at_its_path(setting: str, path: str, expected: o
     assert type(found) is type(expected)
 
 
-def test_what_is_not_set_stays() -> None:
+def test_what_is_not_set_stays_and_the_later_setting_counts() -> None:
     before = document()
     made = put("teacher.epochs=5", "student.model.scratch.layers=2")
     assert before.get("teacher", "epochs") == 3  # the document that was given is not changed
     assert made.get("teacher", "model") == "ernie-1.0"
     assert made.get("copy", "model", "scratch", "layers") == 4
     assert made.lines[("teacher", "model")] == 3
-
-
-def test_the_later_setting_counts() -> None:
     assert put("teacher.epochs=5", "teacher.epochs=7").get("teacher", "epochs") == 7
     assert put("teacher=null", "teacher.epochs=7").get("teacher") == {"epochs": 7}
     assert put("teacher.epochs=7", "teacher=null").get("teacher") is None

@@ -43,9 +43,6 @@ def test_masks_follow_from_the_seed_and_their_order() -> None:
         assert np.array_equal(one.take((5, 7), 0.3), other.take((5, 7), 0.3))
     assert not np.array_equal(one.take((50, 7), 0.3), one.take((50, 7), 0.3))
     assert not np.array_equal(begun(5).take((50, 7), 0.3), begun(6).take((50, 7), 0.3))
-
-
-def test_a_step_begins_the_same_whatever_came_before() -> None:
     masks = begun(5)
     masks.take((9,), 0.3)
     masks.begin(2**40)

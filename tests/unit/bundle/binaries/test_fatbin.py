@@ -23,16 +23,21 @@ def found(content: bytes, before: int = 0, size: int | None = None) -> frozenset
     return gpu_code.read(io.BytesIO(whole), [Extent(before, len(content) if size is None else size)])
 
 
-def test_every_entry_of_every_container_counts(make_fatbin: MakeFatbin) -> None:
+def test_every_entry_of_every_container_and_section_counts(make_fatbin: MakeFatbin) -> None:
     first, second = make_fatbin(CODES), make_fatbin([("sass", 120), ("sass", 87)])
     assert found(first, before=100) == BOTH
     assert found(first + second) == {*BOTH, Code("sass", "120")}
+    one, two = make_fatbin([("sass", 87)]), make_fatbin([("ptx", 80)])
+    stream = io.BytesIO(one + b"#" * 9 + two)
+    assert gpu_code.read(stream, [Extent(0, len(one)), Extent(len(one) + 9, len(two))]) == BOTH
 
 
-def test_zeros_between_containers_are_passed_over(make_fatbin: MakeFatbin) -> None:
+def test_zeros_between_containers_and_code_that_is_still_to_be_linked_are_no_code(make_fatbin: MakeFatbin) -> None:
     content = b"\0" * 8 + make_fatbin([("sass", 75)]) + b"\0" * 10_000 + make_fatbin([("ptx", 90)]) + b"\0" * 3
     assert found(content) == {Code("sass", "75"), Code("ptx", "90")}
     assert found(b"\0" * 100) == found(b"") == set()
+    assert found(make_fatbin([("linked later", 90), ("sass", 75)])) == {Code("other", "90"), Code("sass", "75")}
+    assert found(make_fatbin([])) == set()
 
 
 @pytest.mark.parametrize(("header_bytes", "code_bytes", "flags"), [(64, 0, 0x11), (80, 8, 0x2011), (112, 5000, 0x8011)])
@@ -41,11 +46,6 @@ def test_headers_of_any_length_and_compressed_code(
 ) -> None:
     made = make_fatbin(CODES, header_bytes=header_bytes, code_bytes=code_bytes, flags=flags)
     assert found(made) == BOTH
-
-
-def test_code_that_is_still_to_be_linked_runs_nowhere(make_fatbin: MakeFatbin) -> None:
-    assert found(make_fatbin([("linked later", 90), ("sass", 75)])) == {Code("other", "90"), Code("sass", "75")}
-    assert found(make_fatbin([])) == set()
 
 
 @pytest.mark.parametrize(("flags", "variant"), [(0x100011, "a"), (0x200011, "f"), (0x8011, "")])
@@ -75,12 +75,6 @@ def test_a_list_that_is_cut_off_is_damaged() -> None:
             found(bytes(damaged))
 
 
-def test_several_sections_are_read(make_fatbin: MakeFatbin) -> None:
-    one, two = make_fatbin([("sass", 87)]), make_fatbin([("ptx", 80)])
-    stream = io.BytesIO(one + b"#" * 9 + two)
-    assert gpu_code.read(stream, [Extent(0, len(one)), Extent(len(one) + 9, len(two))]) == BOTH
-
-
 def test_what_is_cut_off_or_no_container_is_damaged(make_fatbin: MakeFatbin) -> None:
     made = make_fatbin(CODES)
     for size in (8, 15, 20, 70, len(made) - 1):
@@ -90,13 +84,10 @@ def test_what_is_cut_off_or_no_container_is_damaged(make_fatbin: MakeFatbin) -> 
         found(b"not a container of GPU code")
     with pytest.raises(Damaged, match="cut off"):
         gpu_code.read(io.BytesIO(made[:30]), [Extent(0, len(made))])
-
-
-def test_a_header_without_length_ends_the_reading(make_fatbin: MakeFatbin) -> None:
-    made = bytearray(make_fatbin(CODES))
-    made[16 + 4 : 16 + 8] = bytes(4)  # of the first entry
+    broken = bytearray(make_fatbin(CODES))
+    broken[16 + 4 : 16 + 8] = bytes(4)  # of the first entry
     with pytest.raises(Damaged, match="entry"):
-        found(bytes(made))
+        found(bytes(broken))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -14,12 +14,9 @@ def needing(*versions: str, library: str = "libc.so.6") -> Binary:
     return Binary("EM_X86_64", 64, frozenset(Need(library, version) for version in versions), frozenset({library}))
 
 
-def test_versions_compare_as_numbers() -> None:
+def test_versions_compare_as_numbers_and_features_of_the_loader_as_their_release() -> None:
     assert glibc.oldest_glibc([needing("GLIBC_2.4", "GLIBC_2.17", "GLIBC_2.2.5", "GLIBCXX_9.9")]) == "2.17"
     assert glibc.oldest_glibc([]) == glibc.ANY_GLIBC
-
-
-def test_a_loader_feature_counts_as_the_release_that_brought_it() -> None:
     assert glibc.oldest_glibc([needing("GLIBC_2.34", "GLIBC_ABI_DT_RELR")]) == "2.36"
 
 

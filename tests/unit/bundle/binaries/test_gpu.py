@@ -81,12 +81,9 @@ def test_on_a_desktop_a_later_minor_number_runs_it(profile: Profile) -> None:
     assert "cuda.sm" in caught.value.fix
 
 
-def test_packages_without_gpu_code_and_targets_without_a_gpu_are_not_asked(profile: Profile, jetpack7: Profile) -> None:
+def test_each_package_with_gpu_code_counts_for_itself_where_there_is_a_gpu(profile: Profile, jetpack7: Profile) -> None:
     assert list(gpu_code.check({"numpy 2.5.5": frozenset()}, jetpack7)) == []
     assert list(gpu_code.check({"onnxruntime-gpu 1.31.1": SERVERS}, profile)) == []
-
-
-def test_each_package_counts_for_itself(jetpack7: Profile) -> None:
     packages = {"nvidia-cublas 13": frozenset({Code("ptx", "75")}), "onnxruntime-gpu 1.31.1": SERVERS}
     with pytest.raises(StageFailedError, match=r"onnxruntime-gpu 1\.31\.1"):
         list(gpu_code.check(packages, jetpack7))

@@ -38,6 +38,7 @@ IDS: list[object] = [f"r-{number:05}" for number in range(24)]
 DATES: list[object] = [f"2024-05-{number + 1:02} 12:00:00" for number in range(24)]
 LABELS: list[object] = [number % 3 for number in range(24)]
 SOURCES: list[object] = ["web" if number % 2 else "app" for number in range(24)]
+TITLES: list[object] = [f"第{number}条" for number in range(24)]
 WORDS: list[object] = list(TEXTS)
 
 
@@ -49,18 +50,13 @@ WORDS: list[object] = list(TEXTS)
         ([IDS, SOURCES, WORDS, LABELS], "id\tsource\t评论\t标签", ("评论", "标签")),  # the name tells
         ([IDS, LABELS, WORDS], "nr\tkind\twords", ("words", "kind")),  # the content tells
         ([WORDS, SOURCES], "Text\tLabel", ("Text", "Label")),
+        ([WORDS, TITLES, IDS, DATES, LABELS], "review\theading\tid\tdate\tlabel", ("review", "label")),  # no pair
     ],
 )
 def test_columns_are_found_by_name_or_content(
     tmp_path: Path, columns: list[list[object]], header: str, expected: tuple[str, str]
 ) -> None:
     assert chosen(file(tmp_path, *columns, header=header)) == expected
-
-
-def test_keys_of_json_objects_are_columns(tmp_path: Path) -> None:
-    lines = [json.dumps({"id": i, "review": text, "score": i % 2, "tags": None}) for i, text in enumerate(TEXTS)]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    assert chosen(tmp_path / "a.jsonl") == ("review", "score")
 
 
 def test_a_table_without_labels_is_refused_with_its_columns(tmp_path: Path) -> None:
@@ -81,12 +77,6 @@ def test_the_texts_of_a_pair_keep_their_order(tmp_path: Path) -> None:
     assert choose_columns(profile(path)).wanted == {"text": "one", "text_pair": "other", "label": "label"}
     path = file(tmp_path, longer, LABELS, WORDS)
     assert choose_columns(profile(path)).wanted == {"text": "1", "text_pair": "3", "label": "2"}
-
-
-def test_titles_ids_and_dates_make_no_pair(tmp_path: Path) -> None:
-    titles: list[object] = [f"第{number}条" for number in range(24)]
-    path = file(tmp_path, WORDS, titles, IDS, DATES, LABELS, header="review\theading\tid\tdate\tlabel")
-    assert chosen(path) == ("review", "label")
 
 
 def lines(folder: Path, *records: dict[str, object]) -> Path:
@@ -118,13 +108,6 @@ def test_tags_by_number_and_spans_of_another_form_are_refused(tmp_path: Path) ->
 def test_spans_in_the_cells_of_a_table_are_found(tmp_path: Path) -> None:
     spans: list[object] = [json.dumps([{"start": 0, "end": 1, "label": "x"}])] * len(TEXTS)
     assert choose_columns(profile(file(tmp_path, WORDS, spans, header="text\tspans"))).task == "token-classification"
-
-
-def test_a_tag_on_each_line_is_token_classification(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("北 B-city\n京 I-city\n很 O\n\n大 O\n", encoding="utf-8")
-    found = profile(tmp_path / "a.txt")
-    assert found.form.tagged
-    assert choose_columns(found).task == "token-classification"
 
 
 def test_lists_of_words_are_any_number_of_labels(tmp_path: Path) -> None:

@@ -50,12 +50,9 @@ def test_rare_labels_are_held_out_once_and_rarer_ones_are_trained_on() -> None:
     assert codes[53:].tolist() == [TRAIN, TRAIN]
 
 
-def test_one_split_alone_can_be_held_out() -> None:
+def test_one_split_alone_can_be_held_out_and_a_text_that_fills_one_is_trained_on() -> None:
     assert Counter(assign(facts(many(100, 100)), ["test"]).tolist()) == {TRAIN: 180, TEST: 20}
     assert Counter(assign(facts(many(100, 100)), []).tolist()) == {TRAIN: 200}
-
-
-def test_a_text_that_fills_a_split_is_trained_on() -> None:
     rows = [Row("总是同一句评论", "1")] * 50 + many(25, 25)
     codes = assign(facts(rows), ["dev", "test"])
     assert set(codes[:50].tolist()) == {TRAIN}

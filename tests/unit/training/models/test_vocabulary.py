@@ -66,12 +66,6 @@ def test_the_texts_are_cut_as_before(
     assert [[kept[number] for number in row] for row in pairs[1][0]] == pairs[0][0]
 
 
-def test_a_word_that_was_stuck_stays_stuck() -> None:
-    """`abc` takes the first three letters and nothing goes on with d; without it, `ab` and `##cd` would fit."""
-    entries = [*SPECIAL, "[UNK]", "ab", "##cd", "abc", "好"]
-    assert kept_of(entries, LOWER, ["abcd", "ab", "ab abx"], Pruning()) == [0, 1, 2, 3, 4, 5, 7]
-
-
 @pytest.mark.parametrize(
     ("pruning", "more"),
     [
@@ -90,18 +84,22 @@ def test_what_stays(pruning: Pruning, more: list[str]) -> None:
     assert [entries[number] for number in kept] == [entry for entry in entries if entry in stays]
 
 
-def test_of_an_entry_that_stands_twice_the_row_that_is_used_stays() -> None:
-    entries = [*SPECIAL, "[UNK]", "$", "好", "好", "$"]
-    assert kept_of(entries, LOWER, ["$ 好"], Pruning()) == [0, 1, 2, 3, 4, 7, 8]
+CHINESE = [chr(0x4E00 + number) for number in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "some", "kept"),
+    [
+        # `abc` takes the first three letters and nothing goes on with d; without it, `ab` and `##cd` would fit.
+        (["ab", "##cd", "abc", "好"], ["abcd", "ab", "ab abx"], [5, 7]),
+        (["$", "好", "好", "$"], ["$ 好"], [7, 8]),  # of an entry that stands twice the row that is used
+        # Continued characters of Chinese never occur: each stands alone.
+        ([*CHINESE, *(f"##{character}" for character in CHINESE)], ["".join(CHINESE)], list(range(5, 55))),
+    ],
+)
+def test_what_no_text_can_need_goes(entries: list[str], some: list[str], kept: list[int]) -> None:
+    assert kept_of([*SPECIAL, "[UNK]", *entries], LOWER, some, Pruning()) == [*range(5), *kept]
 
 
 def test_rows_that_are_kept_in_any_case_keep_their_place() -> None:
     assert choose(["x1", "x2", "x3"], Counter({2: 1}), [0], Pruning()) == [0, 2]
-
-
-def test_the_vocabularies_of_ernie_lose_what_no_text_can_need(tmp_path: Path) -> None:
-    """Continued characters of Chinese never occur: each stands alone."""
-    entries = [*SPECIAL, "[UNK]", *(chr(0x4E00 + number) for number in range(50))]
-    entries += [f"##{entry}" for entry in entries[5:]]
-    some = ["".join(entries[5:55])]
-    assert kept_of(entries, LOWER, some, Pruning()) == list(range(55))
