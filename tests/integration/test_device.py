@@ -56,7 +56,7 @@ def test_paddle_starts_on_the_cpu_and_a_choice_is_what_it_computes_on() -> None:
     assert paddle.get_device() == chosen.place
     assert devices.choose("cpu").place == paddle.get_device() == "cpu"
     if chosen.card is None:
-        with pytest.raises(EnvironmentUnfitError, match="device: gpu was asked for"):
+        with pytest.raises(EnvironmentUnfitError, match="device: gpu is requested"):
             devices.choose("gpu")
     environment.start()
     assert paddle.get_device() == "cpu"
@@ -75,7 +75,7 @@ def test_a_build_that_wants_a_gpu_does_not_start_to_train_without(tmp_path: Path
     )
     done = edgepack(tmp_path, "build", "r.yaml")
     assert done.returncode == ExitCode.ENVIRONMENT_UNFIT, done.stderr
-    assert "error: student.device: gpu:77 was asked for and cannot be used" in done.stderr
+    assert "error: student.device: gpu:77 is requested, but cannot be used" in done.stderr
     assert "  why: " in done.stderr
     assert "  fix: " in done.stderr
     assert "train teacher" not in done.stderr

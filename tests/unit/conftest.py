@@ -313,7 +313,7 @@ def data(folder: Path) -> DataArtifact:
         lines = [json.dumps({"text": text, "label": label}, ensure_ascii=False) for text, label in members]
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     counts = {split: len(members) for split, members in rows.items()}
-    warning = "train.tsv:7: warning: this row stands on line 3 already\n    fix: remove one of the two"
+    warning = "train.tsv:7: warning: this row repeats line 3\n    fix: remove one of the two"
     return DataArtifact(folder, ("负面", "正面"), counts, (warning,))
 
 

@@ -151,7 +151,7 @@ def _signature(name: str, key: Path, raw: bytes) -> bytes:
     if done.returncode != 0 or not 0 < len(done.stdout) <= contract.MAX_SIGNATURE_BYTES:
         raise StageFailedError(
             f"{name} cannot be signed with {key}",
-            why=f"ssh-keygen -Y sign ended with exit code {done.returncode}; its messages stand above",
+            why=f"ssh-keygen -Y sign ended with exit code {done.returncode}; see its messages above",
             fix="try `ssh-add -l`, the passphrase, or the key's plug; ssh-keygen has to be of OpenSSH 8.1 or newer",
         )
     return done.stdout

@@ -219,7 +219,7 @@ def _check_repeats(split: SplitFacts, repeats: Choice) -> None:
         for row, first_row in zip(again[chosen][:listed], first[chosen], strict=False):
             line, before = int(split.lines[row]), int(split.lines[first_row])
             if kind == "repeated rows":
-                reason, fix = f"this row stands on line {before} already", "remove one of the two"
+                reason, fix = f"this row repeats line {before}", "remove one of the two"
             elif split.columns.answer == "label":
                 label = shortened(split.label_of(first_row))
                 reason, fix = f"the same text has the label `{label}` on line {before}", "decide on one label"

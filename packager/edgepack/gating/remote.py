@@ -138,7 +138,7 @@ def gate_installed(
         if bundle is not None and serving != bundle.release_id:
             raise TargetUnreachableError(
                 f"{serving} serves on {name}",
-                why=f"{bundle.release_id} was asked for",
+                why=f"{bundle.release_id} is requested",
                 fix="install it first, or omit --installed to gate it beside the serving release",
             )
         log(f"{serving} serves")

@@ -40,7 +40,7 @@ class Expansion:
         if match["dollar"]:
             return "$"
         if match["bare"]:
-            reason = f"`${match['bare'][:60]}` is not filled in: a variable stands in braces"
+            reason = f"`${match['bare'][:60]}` is not expanded: a variable needs braces"
             return self._add(line, reason, f"write `${{{match['bare'][:60]}}}`, or `$$` for a dollar sign")
         if match["broken"]:
             reason = f"`${match['broken'][:60]}` names no variable"
@@ -174,7 +174,7 @@ def _no_way(document: Document, path: KeyPath) -> tuple[str, str] | None:
             f"`{dotted(here)}` is a list, and `--set` sets a list as a whole",
             f"write `--set '{dotted(here)}=[...]'`",
         )
-    reason = f"`{dotted(here)}` is a single value, so nothing stands below it"
+    reason = f"`{dotted(here)}` is a single value, so it has no keys"
     return reason, f"set it to a section as a whole: `--set '{dotted(here)}={{{path[len(here)]}: ...}}'`"
 
 

@@ -140,7 +140,7 @@ def _check_key(document: Document, key: str, values: object, known: Sequence[Key
         return reason, _searched()
     above = overrides.in_the_way(document, path)
     if above is not None:
-        reason = f"`search.over`: `{key}` stands below `{dotted(above)}`, which is not a section here"
+        reason = f"`search.over`: `{key}` is below `{dotted(above)}`, which is not a section here"
         return reason, f"search over `{dotted(above)}` as a whole"
     return None
 

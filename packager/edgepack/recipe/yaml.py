@@ -111,7 +111,7 @@ def parse_setting(text: str, file: Path, path: KeyPath) -> tuple[Document | None
 
     def accept(node: Node | None) -> Finding | None:
         if isinstance(node, CollectionNode) and not node.flow_style:
-            return _error(file, 1, "a list or section stands in brackets here", "write `[a, b]` or `{a: 1, b: 2}`")
+            return _error(file, 1, "a list or section needs brackets here", "write `[a, b]` or `{a: 1, b: 2}`")
         return None
 
     document, findings = _read(text, file, path, accept)
@@ -286,7 +286,7 @@ def _syntax(error: MarkedYAMLError, text: str, file: Path) -> Finding:
     near = {number: content for number, content in enumerate(text.split("\n"), 1) if number in (line - 1, line)}
     tabbed = [number for number, content in near.items() if re.match(r" *\t", content)]
     if tabbed:
-        return _error(file, tabbed[-1], "a tab stands in the indentation", "indent with spaces")
+        return _error(file, tabbed[-1], "the indentation has a tab", "indent with spaces")
     problem = " ".join(part for part in (error.problem, error.context) if part)
     fix = next((fix for part, fix in _FIXES.items() if part in problem), _OTHERWISE)
     if any("：" in content for content in near.values()):

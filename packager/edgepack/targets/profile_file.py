@@ -46,7 +46,7 @@ class CudaTable(Section):
 
 
 class ProfileTable(Section):
-    """One profile. What a key means stands in `edgepack.targets.profiles.Profile`."""
+    """One profile. The keys are described in `edgepack.targets.profiles.Profile`."""
 
     summary: Text
     system: Literal["Linux"] = "Linux"

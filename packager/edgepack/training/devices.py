@@ -308,7 +308,7 @@ def _gpu(cards: Sequence[Card], why: str, build: PaddleBuild, driver: Nvidia) ->
 
 def _unusable(key: str, wanted: str, obstacle: Obstacle) -> EnvironmentUnfitError:
     return EnvironmentUnfitError(
-        f"{key}: {wanted} was asked for and cannot be used", why=obstacle.why, fix=obstacle.fix
+        f"{key}: {wanted} is requested, but cannot be used", why=obstacle.why, fix=obstacle.fix
     )
 
 

@@ -109,5 +109,5 @@ def choose(wanted: Literal["auto", "fp32", "fp16", "bf16"]) -> Precision:
 
 def _unfit(wanted: str, why: str, instead: str) -> EnvironmentUnfitError:
     return EnvironmentUnfitError(
-        f"precision: {wanted} was asked for and cannot be used", why=why, fix=f"use precision: {instead}"
+        f"precision: {wanted} is requested, but cannot be used", why=why, fix=f"use precision: {instead}"
     )

@@ -70,7 +70,7 @@ class Form:
             return self._line([*fields, *(_cell(found[key]) for key in self._keys), *scores])
         except csv.Error as error:
             raise UsageError(
-                f"a text cannot stand in a .tsv file: {fields[0][:40]!r}",
+                f"a .tsv file cannot hold the text {fields[0][:40]!r}",
                 why=str(error),
                 fix="write a .csv or .jsonl file",
             ) from error

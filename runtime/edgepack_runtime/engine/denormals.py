@@ -53,7 +53,7 @@ class DenormalsAsZero:
 
 @functools.lru_cache(maxsize=1)
 def _libm() -> Any:
-    """The C library's arithmetic, or None where there is nothing to set."""
+    """The C math library, or None on other systems."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return None
     return ctypes.PyDLL("libm.so.6")  # not CDLL: two calls of a microsecond are not worth letting go of the GIL

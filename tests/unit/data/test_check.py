@@ -220,7 +220,7 @@ def test_a_text_with_two_answers_is_named() -> None:
     found = check(repeats="keep", train=train, dev=spanned("dev", 6), test=spanned("test", 6))
     assert sorted(f"{finding.line}: {finding.reason}" for finding in found) == [
         "42: the same text has other spans on line 5",
-        "43: this row stands on line 6 already",
+        "43: this row repeats line 6",
     ]
 
 

@@ -242,7 +242,7 @@ def test_an_upgrade_of_edgepack_or_python_trains_nothing_again(
 def test_a_gpu_that_cannot_be_used_shows_before_the_first_training(train: Train, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentUnfitError) as caught:
         train({"teacher": "cpu", "student": "gpu"})
-    assert caught.value.what == "student.device: gpu was asked for and cannot be used"
+    assert caught.value.what == "student.device: gpu is requested, but cannot be used"
     assert "no driver" in caught.value.why
     assert list((tmp_path / "w" / "data").glob("*/seal.json"))
     assert not list((tmp_path / "w" / "teacher").glob("*/seal.json"))

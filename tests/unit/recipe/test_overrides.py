@@ -90,7 +90,7 @@ def test_what_is_not_set_stays_and_the_later_setting_counts() -> None:
     [
         ("targets.x.y=c", "`targets` is a list"),
         ("teacher.model.scratch.layers=3", "`teacher.model` is a single value"),
-        ("name=- a", "a list or section stands in brackets here"),
+        ("name=- a", "a list or section needs brackets here"),
         ("name=a\n---\nb", "this is not YAML"),
         ("name=a\x07", "character U+0007 is not allowed in YAML"),
         ("name=" + "[" * 99 + "]" * 99, "it is nested too deeply"),

@@ -62,7 +62,7 @@ def test_verdicts_come_first_and_every_figure_is_there(report: dict[str, Any]) -
     for figure in (
         "fail", "? inconclusive", "89.5 %", "[87.2, 91.5]", ">= 88.0 %", "2.02 ms", "[1.95, 2.20]", "187.2 MiB",
         "7.1e-02", "about 3200 rows would decide", "正面: 2", "24.7 MiB", "golden 140 KiB", "28,948,048", "AMD EPYC",
-        "this row stands on line 3 already", "INT8 ships", "glibc 2.28", "ELF 18", "onnxruntime-gpu 1.23.0",
+        "this row repeats line 3", "INT8 ships", "glibc 2.28", "ELF 18", "onnxruntime-gpu 1.23.0",
         "machine code for sm_87, no PTX", "a.so looks for libraries",
     ):  # fmt: skip
         assert figure in words, figure
@@ -244,7 +244,7 @@ def test_text_of_devices_and_stages_is_quoted_on_the_chinese_page(built: Any) ->
     report = make(built)
     words = words_of(report, "zh")
     for quoted in (
-        "英文原文", "交付 int8 ： INT8 has 0.27 x the bytes", "this row stands on line 3 already",
+        "英文原文", "交付 int8 ： INT8 has 0.27 x the bytes", "this row repeats line 3",
         "about 3200 rows would decide", "CPU 型号 AMD EPYC 7B13", "模拟环境 否",
     ):  # fmt: skip
         assert quoted in words, quoted

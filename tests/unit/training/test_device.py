@@ -112,7 +112,7 @@ def test_a_gpu_that_cannot_be_used_is_an_error_with_its_reason(
     for wanted in ("gpu", "gpu:0"):
         with pytest.raises(EnvironmentUnfitError) as caught:
             devices.decide(wanted, build, driver, variables, key="teacher.device")
-        assert caught.value.what == f"teacher.device: {wanted} was asked for and cannot be used"
+        assert caught.value.what == f"teacher.device: {wanted} is requested, but cannot be used"
         assert why in caught.value.why
         assert fix in caught.value.fix
         assert "device: cpu" in caught.value.fix
@@ -129,9 +129,9 @@ def test_of_several_gpus_each_must_work() -> None:
     assert T4.name in chosen.hardware
     alike = devices.decide("gpu:0,1", replace(two, cards=(H200, replace(H200, index=1))), DRIVER, {})
     assert alike.hardware.startswith(f"2 x {H200.name}, sm_90, ")
-    with pytest.raises(EnvironmentUnfitError, match="gpu:0,1 was asked for"):
+    with pytest.raises(EnvironmentUnfitError, match="gpu:0,1 is requested"):
         devices.decide("gpu:0,1", replace(two, cards=(H200, replace(T4, failure="out of memory"))), DRIVER, {})
-    with pytest.raises(EnvironmentUnfitError, match="gpu:0,2 was asked for"):
+    with pytest.raises(EnvironmentUnfitError, match="gpu:0,2 is requested"):
         devices.decide("gpu:0,2", two, DRIVER, {})
 
 
@@ -139,5 +139,5 @@ def test_a_requirement_names_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "look", lambda: WITHOUT_CUDA)
     monkeypatch.setattr("edgepack.util.nvidia.look", lambda: NO_DRIVER)
     devices.require("auto", "student.device")
-    with pytest.raises(EnvironmentUnfitError, match=r"student\.device: gpu was asked for"):
+    with pytest.raises(EnvironmentUnfitError, match=r"student\.device: gpu is requested"):
         devices.require("gpu", "student.device")

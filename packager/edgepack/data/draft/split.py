@@ -106,7 +106,7 @@ class Written:
     _streams: dict[SplitName, TextIO] = field(default_factory=dict)
 
     def add(self, name: SplitName, line: int, row: Row) -> None:
-        """Append one row, which stands on `line` of its source. A tab or a line end is a space to the tokenizer."""
+        """Append one row, which is on `line` of its source. A tab or a line end is a space to the tokenizer."""
         if isinstance(row.label, str):
             row = self._respace(row, row.label)
             fields = [row.text, *([] if row.text_pair is None else [row.text_pair]), str(row.label)]

@@ -86,7 +86,7 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
         try:
             path.write_bytes(written(path.suffix, lines, predictions, "好", "差").encode())
         except UsageError as error:
-            assert "cannot stand in a .tsv file" in error.what
+            assert "a .tsv file cannot hold" in error.what
             assert name == "a.tsv"
             assert any("\t" in line for line in lines)
             continue
