@@ -68,11 +68,14 @@ def test_a_range_of_some_of_its_products_is_none_of_a_part() -> None:
     assert calibrated_parts((), None) == calibrated_parts((Quantization("ptq", "hist", ()),), "ptq (hist)") == []
 
 
-def test_figures_are_as_long_as_they_mean_something() -> None:
+def test_figures_are_as_long_as_they_mean_something_and_zeros_have_no_ratio() -> None:
     way = Quantization("ptq", "hist", (LinearScales("classifier", "e" * 64, (-1 / 3, 2 / 3), (1 / 7,)),))
     (told,) = calibrated_parts((way,), "ptq (hist)")
     assert told["activation"]["ptq (hist)"] == {"low": -0.333333, "high": 0.666667}
     assert (told["weight"]["least"], told["step"]) == (0.142857, 0.00392157)
+    way = Quantization("dynamic", None, (LinearScales("classifier", "e" * 64, None, (0.0, 0.5)),))
+    (told,) = calibrated_parts((way,), "dynamic")
+    assert (told["weight"]["least"], spread(told)) == (0.0, None)
 
 
 def test_the_widest_come_first_by_the_way_taken() -> None:
@@ -83,9 +86,3 @@ def test_the_widest_come_first_by_the_way_taken() -> None:
     assert [one["part"] for one in widest(alone, "dynamic")] == ["layers.3.down", "layers.0.query_key_value", "head"]
     assert [spread(one) for one in alone] == pytest.approx([8.0, 17.0, 1.111], abs=1e-3)
     assert len(widest([*told] * MOST_PARTS, "ptq (hist)")) == MOST_PARTS
-
-
-def test_columns_of_zeros_have_no_ratio() -> None:
-    way = Quantization("dynamic", None, (LinearScales("classifier", "e" * 64, None, (0.0, 0.5)),))
-    (told,) = calibrated_parts((way,), "dynamic")
-    assert (told["weight"]["least"], spread(told)) == (0.0, None)

@@ -55,13 +55,10 @@ def test_built_in_data_keep_their_name(built: Any) -> None:
     assert [model["role"] for model in report["models"]] == ["student"]
 
 
-def test_percentiles_are_nearest_rank(tmp_path: Path, built: Any) -> None:
+def test_percentiles_are_nearest_rank_and_figures_finite(tmp_path: Path, built: Any) -> None:
     rows = [json.dumps({"text": "字" * length, "label": "正面"}) for length in range(100, 0, -1)]
     (tmp_path / "test.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
     assert make(built)["data"]["splits"]["test"]["characters"] == {"p50": 50, "p95": 95, "max": 100}
-
-
-def test_a_figure_that_is_not_finite_is_refused(built: Any) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         dumps({**make(built), "value": float("nan")})
 

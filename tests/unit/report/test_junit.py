@@ -1,4 +1,4 @@
-"""JUnit XML as CI servers read it."""
+"""JUnit XML, also through a parser that others wrote, as a CI server's would read it."""
 
 from __future__ import annotations
 
@@ -6,53 +6,99 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import junitparser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.conftest import beside_one_not_run
 
-from edgepack.report.document import make
-from edgepack.report.junit import render
+from edgepack.report import document, junit
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "junit.xml"
 
 
-def test_it_is_the_golden_file(report: dict[str, Any]) -> None:
-    assert render(report) == GOLDEN.read_text(encoding="utf-8")
+@pytest.fixture
+def gates(receipt: dict[str, Any]) -> dict[str, Any]:
+    """One bundle on three targets: measured, out of reach, and a file that is no bundle."""
+    known = {"file_name": "hotel.edgepack", "name": "hotel-sentiment", "version": "1.2.0", "target": "rpi-bookworm"}
+    unknown = {"file_name": "很好.edgepack", "name": None, "version": None, "target": None}
+    cut = {"what": "it is cut short", "why": "", "fix": ""}
+    error = {"what": "line4 cannot be reached", "why": "nothing listens <there>\x00", "fix": "ssh line4 true"}
+    return {
+        "results": [
+            {"target": "line3", "bundle": known, "receipt": receipt, "error": None, "seconds": 48.5},
+            {"target": "line4", "bundle": known, "receipt": None, "error": error, "seconds": 15.0},
+            {"target": "line3", "bundle": unknown, "receipt": None, "error": cut, "seconds": None},
+        ],
+    }  # fmt: skip
 
 
-def test_only_what_passed_is_green(report: dict[str, Any]) -> None:
-    root = ElementTree.fromstring(render(report))
-    kinds = {case.get("name"): [child.tag for child in case] for case in root.iter("testcase")}
-    for check in report["targets"][0]["receipt"]["checks"]:
-        expected = {"pass": "system-out", "fail": "failure", "inconclusive": "error"}[check["verdict"]]
-        assert kinds[check["gate"]] == [expected]
+def counts(read: Any) -> tuple[int, int, int, int]:
+    return read.tests, read.failures, read.errors, read.skipped
 
 
-def test_the_totals_are_those_of_the_cases(report: dict[str, Any]) -> None:
-    report["targets"] *= 2
-    root = ElementTree.fromstring(render(report))
-    for element in (root, *root.iter("testsuite")):
-        assert element.get("tests") == str(len(list(element.iter("testcase"))))
-        assert element.get("failures") == str(len(list(element.iter("failure"))))
-        assert element.get("errors") == str(len(list(element.iter("error"))))
+def test_results_of_gates(gates: dict[str, Any]) -> None:
+    read = junitparser.JUnitXml.fromstring(junit.render_gates(gates).encode())
+    stated = counts(read)
+    measured, lost, broken = read
+    assert [suite.timestamp for suite in read] == ["2026-02-28T23:59:59", None, None]
+    # It adds up the times of cases, which have none: what stands in the file is read here.
+    root = ElementTree.fromstring(junit.render_gates(gates))
+    assert [suite.get("time") for suite in root] == ["48.500", "15.000", None]  # not the 41.250 of the receipt
+    assert root.get("time") == "63.500"
+    assert [suite.name for suite in read] == [
+        "gates of hotel-sentiment 1.2.0 for linux-x86_64-cpu on line3",
+        "gates of hotel-sentiment 1.2.0 for rpi-bookworm on line4",
+        "gates of 很好.edgepack for line3",
+    ]
+    assert [counts(suite) for suite in read] == [(8, 1, 2, 0), (1, 0, 1, 0), (1, 0, 1, 0)]
+    read.update_statistics()
+    assert counts(read) == stated == (10, 1, 4, 0)
+    kinds = {case.name: [(type(found), found.type) for found in case.result] for case in measured}
+    assert kinds["latency.p95_ms"] == [(junitparser.Failure, "gate failed")]
+    assert kinds["accuracy.min"] == [(junitparser.Error, "inconclusive")]
+    assert kinds["latency.p50_ms"] == []
+    (case,) = lost
+    (error,) = case.result
+    assert (error.type, error.message) == ("not measured", "line4 cannot be reached")
+    assert error.text == "why: nothing listens <there>?\nfix: ssh line4 true"
+    assert case.classname == "hotel-sentiment.rpi-bookworm on line4"
+    assert {one.name: one.value for one in measured.properties()}["cpu_model"] == "AMD EPYC 7B13"
+    assert next(iter(broken)).result[0].message == "it is cut short"
+    assert [[one.name for one in suite.properties()] for suite in (lost, broken)] == [["bundle"]] * 2
 
 
-def test_a_target_that_could_not_be_run_is_a_skipped_case(built: Any) -> None:
-    root = ElementTree.fromstring(render(make(beside_one_not_run(built))))
-    ran, other = root.iter("testsuite")
-    assert (ran.get("skipped"), other.get("skipped"), other.get("tests")) == ("0", "1", "1")
-    (case,) = other.iter("testcase")
-    (skipped,) = case
-    assert skipped.tag == "skipped"
-    assert skipped.get("message") == "not run here: it is for aarch64; on the device: python3 b.edgepack gate"
+def test_the_report_of_a_build(report: dict[str, Any], built: Any) -> None:
+    assert junit.render(report) == GOLDEN.read_text(encoding="utf-8")
+    read = junitparser.JUnitXml.fromstring(junit.render(document.make(beside_one_not_run(built))).encode())
+    stated = counts(read)
+    read.update_statistics()
+    assert counts(read) == (9, 1, 2, 1)
+    assert stated[:3] == counts(read)[:3]
+    (skipped,) = [found for case in [*read][1] for found in case.result]
+    assert type(skipped) is junitparser.Skipped
+    assert skipped.message == "not run here: it is for aarch64; on the device: python3 b.edgepack gate"
+
+
+@pytest.mark.parametrize(("waived", "kind"), [(True, junitparser.Skipped), (False, junitparser.Error)])
+def test_what_could_not_be_measured_passes_only_where_that_was_asked_for(
+    gates: dict[str, Any], waived: bool, kind: type
+) -> None:
+    why = "the bundle carries no rows"
+    gates["results"][0]["receipt"]["unmeasured"] = [{"gate": "accuracy.f1", "why": why, "waived": waived}]
+    read = junitparser.JUnitXml.fromstring(junit.render_gates(gates).encode())
+    stated = counts(read)
+    read.update_statistics()
+    assert counts(read) == stated == (11, 1, 4 + (not waived), int(waived))
+    ((case,),) = [[one for one in suite if one.name == "accuracy.f1"] for suite in read if len(list(suite)) > 1]
+    assert [(type(found), found.message) for found in case.result] == [(kind, why)]
 
 
 @pytest.mark.parametrize(("waived", "kind"), [(True, "skipped"), (False, "error")])
 def test_a_bundle_without_gates_is_no_empty_suite(report: dict[str, Any], waived: bool, kind: str) -> None:
     unmeasured = [{"gate": "gates", "why": "the recipe sets no gates", "waived": waived}]
     report["targets"][0]["receipt"] |= {"checks": [], "unmeasured": unmeasured}
-    root = ElementTree.fromstring(render(report))
+    root = ElementTree.fromstring(junit.render(report))
     assert root.get("tests") == "1"
     (case,) = root.iter("testcase")
     assert (case.get("name"), [child.tag for child in case]) == ("gates", [kind])
@@ -64,16 +110,16 @@ def test_a_bundle_without_gates_is_no_empty_suite(report: dict[str, Any], waived
 def test_a_clock_or_a_time_that_is_none_is_left_out(report: dict[str, Any], clock: Any, seconds: Any) -> None:
     receipt = report["targets"][0]["receipt"]
     receipt["seconds"], receipt["conditions"]["device_clock_utc"] = seconds, clock
-    root = ElementTree.fromstring(render(report))
+    root = ElementTree.fromstring(junit.render(report))
     (suite,) = root.iter("testsuite")
     assert (suite.get("timestamp"), suite.get("time"), root.get("time")) == (None, None, None)
 
 
 def test_the_time_is_that_of_the_gates_and_of_no_single_check(built: Any) -> None:
     """The receipt says how long all of it took: several checks come from one measurement."""
-    report = make(beside_one_not_run(built))
+    report = document.make(beside_one_not_run(built))
     report["targets"] += report["targets"][:1]
-    root = ElementTree.fromstring(render(report))
+    root = ElementTree.fromstring(junit.render(report))
     assert [suite.get("time") for suite in root] == ["41.250", None, "41.250"]
     assert root.get("time") == "82.500"
     assert {case.get("time") for case in root.iter("testcase")} == {None}
@@ -91,5 +137,5 @@ def test_any_text_makes_well_formed_xml(text: str) -> None:
         "receipt": {"checks": [check], "conditions": {"cpu_model": text, "flags": [text]}},
         "not_run_here": None,
     }
-    root = ElementTree.fromstring(render({"name": text, "version": "1", "targets": [target]}).encode())
+    root = ElementTree.fromstring(junit.render({"name": text, "version": "1", "targets": [target]}).encode())
     assert root.get("failures") == "1"

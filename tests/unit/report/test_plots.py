@@ -86,7 +86,7 @@ def test_the_front_is_what_no_other_beats(points: list[tuple[float, float]], fro
     assert pareto(points) == front
 
 
-def test_text_from_outside_is_escaped(built: Any) -> None:
+def test_text_from_outside_is_escaped_and_chinese_is_drawn_without_a_warning(built: Any) -> None:
     attack = '<script>alert("x")</script>&amp;$a$'
     row = LedgerRow(attack, built.ledger[0].score, model_mib=1.0, note=attack)
     report = make(replace(with_last_row(built, row), data=replace(built.data, warnings=(attack,))))
@@ -97,9 +97,6 @@ def test_text_from_outside_is_escaped(built: Any) -> None:
     page = Page(render(report))
     assert "script" not in {tag for tag, _ in page.tags}
     assert page.words.count(attack) >= 7  # both plots draw the stage's name
-
-
-def test_chinese_stage_names_draw_without_a_warning(built: Any) -> None:
     assert "设备" in render(make(with_last_row(built, LedgerRow("设备", built.ledger[0].score))))
 
 
