@@ -263,20 +263,16 @@ def test_check_and_plan_name_a_missing_wheel_by_path(project: Path) -> None:
     assert (named.exit_code, "needs a wheel" in named.stderr) == (0, False)
 
 
-def test_check_and_plan_refuse_a_wheel_that_does_not_fit(project: Path) -> None:
+def test_a_wheel_that_does_not_fit_or_stands_twice_is_refused(project: Path) -> None:
     (project / WHEEL.replace("cp312", "cp310")).touch()
     wheels = f"wheels={{jetpack7: [{WHEEL.replace('cp312', 'cp310')}]}}"
     for command in ("check", "plan"):
         result = run(command, "r.yaml", *JETSON, "--set", wheels)
         assert result.exit_code == ExitCode.ENVIRONMENT_UNFIT
         assert "it is for cp310-cp310, and the target runs CPython 3.12" in " ".join(result.stderr.split())
-
-
-def test_a_wheel_that_a_recipe_names_twice_is_a_finding(project: Path) -> None:
     (project / WHEEL).touch()
-    (project / "r.yaml").write_text(
-        f"{TINY_RECIPE}targets: [jetpack7]\nwheels:\n  jetpack7:\n    - {WHEEL}\n    - ./{WHEEL}\n", encoding="utf-8"
-    )
+    twice = f"{TINY_RECIPE}targets: [jetpack7]\nwheels:\n  jetpack7:\n    - {WHEEL}\n    - ./{WHEEL}\n"
+    (project / "r.yaml").write_text(twice, encoding="utf-8")
     result = run("check", "r.yaml")
     assert result.exit_code == ExitCode.RECIPE_INVALID
     assert f"r.yaml:14: error: `wheels.jetpack7`: './{WHEEL}' stands twice" in " ".join(result.stderr.split())

@@ -140,10 +140,15 @@ def test_progress_that_cannot_be_written_hides_no_verdict(far: Far, tmp_path: Pa
     assert markdown.read_text(encoding="utf-8").startswith("## ❌ Gate: fail\n")
 
 
-def test_markdown_on_stdout_is_all_that_is_there(far: Far, bundle: Path) -> None:
+def test_markdown_goes_to_stdout_alone_or_to_a_pipe(far: Far, bundle: Path, tmp_path: Path) -> None:
     done = gate(far, bundle, "--target", "ssh://line3", "--markdown", "-")
     assert done.stdout.startswith("## ❌ Gate: fail\n\n### ❌ `line3`: `sentiment` `1.2.0` for `test`: fail\n")
     assert done.stdout.endswith("</details>\n")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+        gate(far, bundle, "--target", "ssh://line3", "--markdown", pipe)
+        assert reader.communicate()[0].startswith("## ")
 
 
 def test_options_go_to_ssh(far: Far, bundle: Path, tmp_path: Path) -> None:
@@ -287,11 +292,3 @@ def test_a_device_may_send_what_is_no_unicode(far: Far, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["results"][0]["receipt"]["checks"][0]["detail"] == "\ud800 asked for"
     for file in files:
         file.read_text(encoding="utf-8")
-
-
-def test_a_pipe_is_written_to(far: Far, bundle: Path, tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
-        gate(far, bundle, "--target", "ssh://line3", "--markdown", pipe)
-        assert reader.communicate()[0].startswith("## ")

@@ -24,7 +24,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli.main, list(arguments))
 
 
-def test_a_draft_passes_the_check(folder: Path) -> None:
+def test_a_draft_passes_the_check_and_a_second_needs_force(folder: Path) -> None:
     result = run("init", "reviews.tsv")
     assert result.exit_code == 0, result.output
     assert "reviews.tsv: UTF-8, tab-separated, with a header; text in `text`, label in `label`" in result.output
@@ -33,10 +33,6 @@ def test_a_draft_passes_the_check(folder: Path) -> None:
     checked = run("check", "recipe.yaml")
     assert checked.exit_code == 0, checked.output
     assert "valid (48 train, 6 dev, 6 test rows)" in checked.output
-
-
-def test_a_second_draft_needs_force(folder: Path) -> None:
-    assert run("init", "reviews.tsv").exit_code == 0
     again = run("init", "reviews.tsv")
     assert again.exit_code == ExitCode.USAGE
     assert "recipe.yaml is there already" in again.output

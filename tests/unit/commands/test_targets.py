@@ -79,13 +79,6 @@ def test_a_probe_becomes_a_target_that_recipes_can_name(folder: Path) -> None:
     assert run("check", "r.yaml", "--profiles", "own.toml").exit_code == 0
 
 
-def test_the_variable_names_a_file_of_profiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run("targets", "add", "probe.json", "--name", "line-3", "--profiles", "own.toml")
-    assert "line-3" not in run("targets", "list").stdout
-    monkeypatch.setenv("EDGEPACK_PROFILES", str(folder / "own.toml"))
-    assert "line-3" in run("targets", "list").stdout
-
-
 def test_a_target_without_locked_wheels_has_what_to_type(folder: Path) -> None:
     newer = {**ORIN, "python": {**ORIN["python"], "version": "3.13.1"}}
     (folder / "probe.json").write_text(json.dumps(newer), encoding="utf-8")
@@ -122,3 +115,10 @@ def test_the_shell_completes_names_of_targets(folder: Path, typed: list[str]) ->
     assert offered("line") == ["line-3"]
     (folder / "edgepack-targets.toml").write_text("[line-3", encoding="utf-8")
     assert offered("line") == []
+
+
+def test_the_variable_names_a_file_of_profiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("targets", "add", "probe.json", "--name", "line-3", "--profiles", "own.toml")
+    assert "line-3" not in run("targets", "list").stdout
+    monkeypatch.setenv("EDGEPACK_PROFILES", str(folder / "own.toml"))
+    assert "line-3" in run("targets", "list").stdout

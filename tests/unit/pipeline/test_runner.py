@@ -27,6 +27,9 @@ from edgepack.targets.profiles import load_profiles
 from edgepack.training.devices import Card
 from edgepack.util import versions
 
+STAGES = ("data", "teacher", "student", "narrow", "prune", "quantize", "export", "select", "bundle", "gate")
+Call = tuple[str, str, Any]  # what it is called by in `called`, the name of the model it makes, its artifact
+
 
 class Stages:
     """Stand-ins of the stages: each notes its call in `called` and returns what `built` has.
@@ -44,26 +47,14 @@ class Stages:
         self.packed: list[tuple[LedgerRow, ...]] = []
         self.seconds = 1000.0
         self._built, self._folder = built, folder
-        for stage in (
-            "data",
-            "teacher",
-            "student",
-            "narrow",
-            "prune",
-            "quantize",
-            "export",
-            "select",
-            "bundle",
-            "gate",
-        ):
-            monkeypatch.setattr(function_of(stage), self._stand_in(stage, getattr(self, f"_{stage}")))
+        for stage in STAGES:
+            monkeypatch.setattr(function_of(stage), self._stand_in(stage))
         for check in ("check_data", "check_training"):
             monkeypatch.setattr(preflight, check, lambda *inputs: None)
         monkeypatch.setattr(runner, "monotonic", lambda: self.seconds)
         monkeypatch.setattr("edgepack.pipeline.stages.bundle.inputs", lambda *inputs, **options: [])
-        monkeypatch.setattr(
-            "edgepack.targets.local.runner", lambda *inputs, **options: Interpreter(Path("p"), "3.11.2")
-        )
+        python = Interpreter(Path("p"), "3.11.2")
+        monkeypatch.setattr("edgepack.targets.local.runner", lambda *inputs, **options: python)
         for split in ("train", "dev", "test"):
             (folder / f"{split}.tsv").write_text("text\tlabel\n", encoding="utf-8")
         (folder / "ernie-base").mkdir()
@@ -74,78 +65,56 @@ class Stages:
         context = BuildContext(profiles=dict.fromkeys(recipe.targets, profile))
         return runner.build(recipe, Workspace(self._folder / "w"), Console(), options, context)
 
-    def _stand_in(self, stage: str, make: Callable[..., Artifact]) -> Callable[..., Artifact]:
+    def _stand_in(self, stage: str) -> Callable[..., Artifact]:
         def run(*inputs: Any, **options: Any) -> Artifact:
             out = next(value for value in inputs if isinstance(value, Path) and value.name == "out")
-            models = [value for value in inputs if isinstance(value, ModelArtifact)]
-            return replace(make(out, [(one.folder / "name").read_text() for one in models], inputs), folder=out)
+            models = [(one.folder / "name").read_text() for one in inputs if isinstance(one, ModelArtifact)]
+            call, model, artifact = getattr(self, f"_{stage}")(inputs, *models)
+            self.called.append(call)
+            if call in self.broken:
+                raise StageFailedError(f"{call} cannot be made", fix="give it up")
+            for file in ("train.jsonl", "dev.jsonl", "test.jsonl") if stage == "data" else ("name",):
+                (out / file).write_text(model, encoding="utf-8")
+            return replace(artifact, folder=out)
 
         return run
 
-    def _call(self, name: str) -> None:
-        self.called.append(name)
-        if name in self.broken:
-            raise StageFailedError(f"{name} cannot be made", fix="give it up")
+    def _data(self, inputs: Any) -> Call:
+        return "data", "", self._built.data
 
-    def _model(self, out: Path, name: str) -> None:
-        (out / "name").write_text(name, encoding="utf-8")
+    def _teacher(self, inputs: Any) -> Call:
+        return "teacher", "teacher", self._built.teacher
 
-    def _data(self, out: Path, models: list[str], inputs: Any) -> Artifact:
-        self._call("data")
-        for split in ("train", "dev", "test"):
-            (out / f"{split}.jsonl").write_text("", encoding="utf-8")
-        return self._built.data
-
-    def _teacher(self, out: Path, models: list[str], inputs: Any) -> Artifact:
-        self._call("teacher")
-        self._model(out, "teacher")
-        assert self._built.teacher is not None
-        return self._built.teacher
-
-    def _student(self, out: Path, models: list[str], inputs: Any) -> Artifact:
+    def _student(self, inputs: Any, *teacher: str) -> Call:
         epochs = f"{inputs[0].epochs:g}"
-        self._call(f"student {epochs}")
-        self._model(out, epochs)
         self.seconds += 60
-        return replace(self._built.student, steps=int(inputs[0].epochs))
+        return f"student {epochs}", epochs, replace(self._built.student, steps=int(inputs[0].epochs))
 
-    def _narrow(self, out: Path, models: list[str], inputs: Any) -> Artifact:
-        student, teacher = models
-        self._call(f"narrow {student} as {teacher} says")
-        self._model(out, f"narrowed {student}")
-        return narrowed_of(self._built)
+    def _narrow(self, inputs: Any, student: str, teacher: str) -> Call:
+        return f"narrow {student} as {teacher} says", f"narrowed {student}", narrowed_of(self._built)
 
-    def _prune(self, out: Path, models: list[str], inputs: Any) -> Artifact:
-        name = f"{inputs[0].min_count} of {models[0]}"
-        self._call(f"prune {name}")
-        self._model(out, f"pruned {name}")
-        return pruned_of(self._built)
+    def _prune(self, inputs: Any, student: str, *others: str) -> Call:
+        name = f"{inputs[0].min_count} of {student}"
+        return f"prune {name}", f"pruned {name}", pruned_of(self._built)
 
-    def _quantize(self, out: Path, models: list[str], inputs: Any) -> Artifact:
-        self._call(f"quantize {models[0]}")
-        return self._built.scales
+    def _quantize(self, inputs: Any, student: str, *others: str) -> Call:
+        return f"quantize {student}", "", self._built.scales
 
-    def _export(self, out: Path, models: list[str], inputs: Any) -> Artifact:
-        self._call(f"export {models[0]}")
-        return self._built.export
+    def _export(self, inputs: Any, student: str, *others: str) -> Call:
+        return f"export {student}", "", self._built.export
 
-    def _select(self, out: Path, models: list[str], inputs: Any) -> Artifact:
-        _, _, _, entries, left_out, untried, *_ = inputs
+    def _select(self, inputs: Any) -> Call:
+        entries, self.left_out, self.untried = inputs[3], list(inputs[4]), list(inputs[5])
         names = [(entry.model.folder / "name").read_text() for entry in entries.values()]
-        self._call(f"select from {', '.join(names)}")
-        self.left_out, self.untried = list(left_out), list(untried)
-        return SelectArtifact(out, (), self.chosen, "", 0.5)
+        return f"select from {', '.join(names)}", "", SelectArtifact(Path(), (), self.chosen, "", 0.5)
 
-    def _bundle(self, out: Path, models: list[str], inputs: Any) -> Artifact:
-        _, target, _, _, ledger, *_ = inputs
-        self._call(f"bundle {target}")
-        self.packed.append(ledger)
-        return replace(self._built.deliveries[0].bundle, target=target)
+    def _bundle(self, inputs: Any, *models: str) -> Call:
+        self.packed.append(inputs[4])
+        return f"bundle {inputs[1]}", "", replace(self._built.deliveries[0].bundle, target=inputs[1])
 
-    def _gate(self, out: Path, models: list[str], inputs: Any) -> Artifact:
-        self._call(f"gate {inputs[0].target}")
+    def _gate(self, inputs: Any) -> Call:
         gate: Any = self._built.deliveries[0].gate
-        return replace(gate, target=inputs[0].target)
+        return f"gate {inputs[0].target}", "", replace(gate, target=inputs[0].target)
 
 
 @pytest.fixture
@@ -284,18 +253,6 @@ def test_a_build_goes_on_with_the_chosen_candidate(stages: Stages, three: Recipe
     assert made.selection is not None
 
 
-def test_a_candidate_that_fails_ends_the_build_unless_it_keeps_going(stages: Stages, three: Recipe) -> None:
-    stages.broken, stages.chosen = ("student 2",), "epochs=3"
-    with pytest.raises(StageFailedError) as caught:
-        stages.build(three)
-    assert caught.value.what == "student 2 cannot be made (candidate epochs=2)"
-    assert stages.called[-1] == "student 2"
-    made = stages.build(three, KEEP_GOING)
-    assert made.student.steps == 3
-    assert stages.left_out == ["epochs=2"]
-    assert [failure.name for failure in made.left_out] == ["epochs=2"]
-
-
 @pytest.mark.parametrize(
     ("minutes", "there", "broken", "untried"),
     [
@@ -391,26 +348,18 @@ def test_a_build_goes_on_with_the_narrowed_student(stages: Stages, built: Build)
     assert (made.ledger[2].model_mib, made.ledger[2].seconds) == (35.858, 28.8)
 
 
-def test_candidates_are_compared_after_pruning(stages: Stages, built: Build) -> None:
-    recipe = of_candidates(built, "vocabulary", "keep", "prune", {"prune": {"min_count": 2}})
-    made = stages.build(recipe)
-    assert "select from 3, pruned 1 of 3, pruned 2 of 3" in stages.called
-    assert made.pruned is not None
-    stages.chosen = "epochs=1"
-    assert stages.build(recipe, BuildOptions(start="select")).pruned is None
-
-
-def test_a_candidate_that_cannot_be_pruned_is_left_out(stages: Stages, built: Build) -> None:
+def test_a_candidate_that_fails_ends_the_build_unless_it_keeps_going(stages: Stages, built: Build) -> None:
     several = of_candidates(built, "vocabulary", "keep", "prune", {"prune": {"min_count": 2}})
     stages.broken, stages.chosen = ("prune 1 of 3",), "epochs=3"
     with pytest.raises(StageFailedError) as caught:
         stages.build(several)
     assert caught.value.what == "prune 1 of 3 cannot be made (candidate epochs=2)"
-    stages.build(several, KEEP_GOING)
+    made = stages.build(several, KEEP_GOING)
     assert "select from 3, pruned 2 of 3" in stages.called
-    assert stages.left_out == ["epochs=2"]
-    with pytest.raises(StageFailedError, match="prune 1 of 3"):
-        stages.build(of_candidates(built, "vocabulary", "prune"), KEEP_GOING)
+    assert stages.left_out == [failure.name for failure in made.left_out] == ["epochs=2"]
+    assert made.pruned is not None
+    stages.chosen = "epochs=1"
+    assert stages.build(several, BuildOptions(start="select", keep_going=True)).pruned is None
 
 
 def test_a_wheel_by_path_is_inspected_once_and_before_the_first_training(

@@ -332,19 +332,6 @@ def test_a_student_that_fails_fails_once_for_all_candidates_that_share_it(search
     ]
 
 
-def test_a_build_that_is_out_of_time_goes_on_next_time(search: Callable[..., Any]) -> None:
-    soon = "search={over: {student.epochs: [1, 2, 3]}, minutes: 1e-9}"
-    for count in (1, 2, 3):
-        made, did, planned = search(soon)
-        assert did == chain(count)
-        assert [one.name for one in made.selection.candidates] == [f"epochs={n}" for n in range(1, count + 1)]
-        untried = tuple(f"epochs={n}" for n in range(count + 1, 4))
-        assert made.selection.untried == untried
-        assert ("not tried" in made.selection.why) == bool(untried)
-        assert sum(stage.state == "cached" for stage in planned.stages) == 1 + 3 * count + (count == 3)
-    assert search(soon)[1] == []
-
-
 def test_every_candidate_is_checked_before_the_teacher_is_trained(
     train: Train, with_teacher: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

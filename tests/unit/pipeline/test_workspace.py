@@ -109,14 +109,6 @@ def test_what_the_operating_system_refuses_is_an_error_of_the_stage(
     assert not list((tmp_path / "data").iterdir())
 
 
-def test_a_forgotten_result_keeps_its_files(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    folder = workspace.build(key(), writer()).artifact.folder
-    workspace.unseal(folder)
-    assert workspace.load(DataArtifact, key()) is None
-    assert (folder / "train.jsonl").is_file()
-
-
 def test_a_second_build_waits_and_takes_the_result(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     said: list[str] = []
@@ -208,6 +200,7 @@ def test_leftovers_are_what_no_build_can_take_up(tmp_path: Path) -> None:
     assert left(kept={good}) == {**useless, checkpoint.parent: "checkpoint"}
     with workspace.locked(key("killed"), print), workspace.locked(key("failed"), print):
         assert left() == {}
+    assert (failed / "train.jsonl").is_file()  # what is not sealed any more keeps its files
 
 
 def test_what_is_discarded_is_gone_and_what_is_kept_is_found(tmp_path: Path) -> None:
