@@ -159,7 +159,7 @@ def _fits(name: str, binary: Binary, carried: set[str], profile: Profile) -> Ite
 
 
 def _check_licenses(wheel: Carried) -> Iterator[str]:
-    """Whether there is a text; of a wheel that somebody gave by path that is for them to see to."""
+    """Check that each wheel has a licence text. Wheels given by path are exempt: their licences are the user's task."""
     if all(path.endswith(".json") for path in wheel.licenses):
         if wheel.is_given:
             yield f"{wheel.package} comes without a licence text"

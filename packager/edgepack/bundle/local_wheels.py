@@ -72,7 +72,7 @@ def package_of(wheel: Path) -> str:
     try:
         return parse_wheel_filename(wheel.name)[0]
     except InvalidWheelFilename as error:
-        raise UsageError(f"{wheel} is not called as wheels are", why=str(error), fix=_NAMED) from error
+        raise UsageError(f"{wheel} is not a valid wheel file name", why=str(error), fix=_NAMED) from error
 
 
 def shared_out(

@@ -166,7 +166,7 @@ def _tagged(line: int, values: Values, log: FindingLog) -> Row | None:
         if found is None or not all(isinstance(item, str) and item.strip() for item in found):
             reason = f"the {what} are not a JSON list of strings, each with a character at least"
             fix = f"write them as in {_EXAMPLES[what]}; tags by name, not by number"
-            log.add(f"{what} of another kind", "error", line, reason, fix)
+            log.add(f"{what} of another type", "error", line, reason, fix)
             return None
     tokens, tags = ([str(item) for item in found or ()] for found in lists)
     if len(tokens) != len(tags):
@@ -230,7 +230,7 @@ def _label(line: int, value: object, log: FindingLog) -> str | None:
         label = str(value)
     else:
         reason, fix = "the label is neither a string nor a whole number", 'write it as a string: "positive"'
-        log.add("labels of another kind", "error", line, reason, fix)
+        log.add("labels of another type", "error", line, reason, fix)
         return None
     if is_unseen(label):
         fix = "give it a label, or remove the row"
@@ -264,7 +264,7 @@ def _labels(line: int, value: object, separator: str, log: FindingLog) -> tuple[
         found = [part for part in value.split(separator) if part.strip()]
     if found is None and value is not None:
         reason, fix = "the labels are neither a JSON list nor text", 'write them as a list: ["price", "service"]'
-        log.add("labels of another kind", "error", line, reason, fix)
+        log.add("labels of another type", "error", line, reason, fix)
         return None
     labels = [_label(line, item, log) for item in found or ()]
     return None if None in labels else tuple(sorted({label for label in labels if label is not None}))
@@ -278,7 +278,7 @@ def _spans(line: int, text: str, value: object, log: FindingLog) -> tuple[Span, 
     found = json_list(value)
     if found is None:
         fix = 'write a list, empty where there are none: [{"start": 0, "end": 2, "label": "city"}]'
-        log.add("spans of another kind", "error", line, "the spans are not a JSON list", fix)
+        log.add("spans of another type", "error", line, "the spans are not a JSON list", fix)
         return None
     spans = [_span(line, text, item, log) for item in found]
     if None in spans:
@@ -294,7 +294,7 @@ def _spans(line: int, text: str, value: object, log: FindingLog) -> tuple[Span, 
 def _span(line: int, text: str, value: object, log: FindingLog) -> Span | None:
     if not isinstance(value, dict) or not all(type(value.get(key)) is int for key in ("start", "end")):
         reason = "a span is not an object with `start`, `end` (whole numbers) and `label`"
-        log.add("spans of another kind", "error", line, reason, 'write it as {"start": 0, "end": 2, "label": "city"}')
+        log.add("spans of another type", "error", line, reason, 'write it as {"start": 0, "end": 2, "label": "city"}')
         return None
     label = _label(line, value.get("label"), log)
     if label is None:

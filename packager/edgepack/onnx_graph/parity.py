@@ -69,7 +69,7 @@ def divergence(before: Sequence[Float], after: Sequence[Float], *, multi_label: 
 
 
 def _log_shares(logits: Float, multi_label: bool) -> npt.NDArray[np.float64]:
-    """(..., C) -> log-probabilities (..., C); of several labels (..., C, 2) for no and yes."""
+    """Log-probabilities of logits: shape (..., C), or for several labels (..., C, 2) with no and yes."""
     wide = logits.astype(np.float64)
     if multi_label:
         wide = np.stack([np.zeros_like(wide), wide], axis=-1)

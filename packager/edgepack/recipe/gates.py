@@ -114,7 +114,8 @@ class Sustained(Section):
 
     seconds: float = Field(ge=LEAST_SUSTAINED_S, le=MOST_SUSTAINED_S, description="How long.")
     max_slowdown_percent: float = Field(
-        gt=0, description="Maximum increase of the median from the first third to the last, in percent."
+        gt=0,
+        description="Maximum increase of the median latency from the first to the last third of the run, in percent.",
     )
 
 

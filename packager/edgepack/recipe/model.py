@@ -91,7 +91,9 @@ class Data(Section):
     train: str = Field(
         description="Training rows: .tsv, .csv or .jsonl, for tokens also .conll or .bio; or `builtin:reviews-zh`."
     )
-    dev: str | None = Field(None, description="Rows for early stopping and selection only; required for files.")
+    dev: str | None = Field(
+        None, description="Dev rows, for early stopping and model selection only; required if `train` is a file."
+    )
     test: str | None = Field(None, description="Rows for the gates only; required for files.")
     unlabelled: str | None = Field(
         None, description="Unlabelled texts for distillation: .txt with one per line, or .tsv, .csv or .jsonl."

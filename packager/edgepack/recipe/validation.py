@@ -87,7 +87,7 @@ def check_wheels(document: Document, known: Collection[str]) -> Iterator[Problem
                 continue
             place = beside(document, file)
             if not file.endswith(".whl"):
-                reason = f"`wheels.{target}`: {file[:200]!r} is not called as wheels are"
+                reason = f"`wheels.{target}`: {file[:200]!r} is not a valid wheel file name"
                 yield (*where, index), reason, "give a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl"
             elif not is_file(place):
                 yield from check_there(document, (*where, index), file)
@@ -232,7 +232,7 @@ def _check_metric(document: Document) -> Iterator[Problem]:
 
 
 def _check_lengths(document: Document) -> Iterator[Problem]:
-    """Errors of budgets for texts that are longer than the model reads."""
+    """Errors of latency budgets for texts that are longer than the model's maximum input."""
     budgets, length = document.get(*_LENGTHS), document.get("student", "max_length")
     length = length if type(length) is int else int(Student.model_fields["max_length"].default)
     before = 0

@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Launch:
-    """The input of all processes of a machine. The first of them writes to `out` and `checkpoint`."""
+    """Input of all training processes of a machine. The first process writes to `out` and `checkpoint`."""
 
     job: TrainingJob
     data: DataArtifact
@@ -336,7 +336,7 @@ class ProgressReader:
 
 
 def main() -> None:
-    """Train as one of the processes, and write a result or an error."""
+    """Entry point of a training process: train, then write the result or the error."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the launcher
     folder = Path(sys.argv[1])
     environment.start()

@@ -126,7 +126,7 @@ def _notice_signals() -> List[int]:
 
 
 def _ended_by(number: int) -> int:
-    """The exit code of a command that signal `number` ended."""
+    """Exit code of a command that was ended by signal `number`."""
     if number == signal.SIGTERM:
         return _TERMINATED
     print("interrupted", file=sys.stderr)

@@ -188,7 +188,8 @@ def unpacked(bundle: Path, *, check_signature: bool) -> Iterator[Path]:
     """Unpack `bundle` into a private folder, removed after the block; yields the release folder.
 
     Args:
-        check_signature: whether the keys pinned for the machine apply. A bundle that unpacks itself runs already.
+        check_signature: whether to check the signature with the keys pinned for the machine; false for a bundle that
+            unpacks itself, whose code already runs.
 
     Raises:
         BundleInvalidError: the bundle is damaged, or not signed by a pinned key.

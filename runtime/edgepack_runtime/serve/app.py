@@ -218,7 +218,7 @@ class Routes:
         """
         facts = self.running.facts
         if request.path_params["name"] != facts.name:
-            raise HttpError(404, "no_such_model", f"the model here is {facts.name}")
+            raise HttpError(404, "no_such_model", f"unknown model; this server has {facts.name}")
         if request.path_params.get("version", facts.version) != facts.version:
             raise HttpError(404, "no_such_version", f"{facts.name} is here in version {facts.version}")
         return facts

@@ -64,7 +64,7 @@ def test_two_of_a_kind_and_missing_ones_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_wheel_is_a_matter_of_usage(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not called as wheels are"):
+    with pytest.raises(UsageError, match="not a valid wheel file name"):
         local_wheels.checked([wheel(tmp_path, "onnxruntime.whl")], JETSON, LOCKED)
 
 

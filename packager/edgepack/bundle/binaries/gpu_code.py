@@ -175,9 +175,9 @@ def code_of(path: Path, name: str, binary: Binary) -> frozenset[Code]:
 def runs(code: Code, sm: str, *, jetson: bool) -> bool:
     """Whether a GPU of compute capability `sm` runs `code`.
 
-    Machine code runs on GPUs of the same major number from its own minor number on; on a Jetson only on the very one
-    it was made for (CUDA C++ Programming Guide, "Binary Compatibility"). PTX runs on its own and all later ones. Either
-    runs on its own one alone where it is of the variant "a", and within its major number where it is of "f".
+    Machine code runs on GPUs with the same major version and the same or a higher minor version; on a Jetson only on
+    the same compute capability. PTX runs on the same and all later ones. Code of variant "a" runs on the same one
+    only, code of variant "f" within the same major version. Source: CUDA C++ Programming Guide, "Binary Compatibility".
     """
     if code.kind == "other":
         return False

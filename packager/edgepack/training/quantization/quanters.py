@@ -87,7 +87,7 @@ class AbsMaxQuanter(BaseQuanter):  # type: ignore[misc, unused-ignore]
         return self._quanter.zero_points()
 
     def bit_length(self) -> int:
-        """8."""
+        """Bits of a quantized value: always 8."""
         return int(self._quanter.bit_length())
 
     def quant_axis(self) -> int:
