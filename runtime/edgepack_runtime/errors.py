@@ -9,7 +9,7 @@
     |-- GateInconclusiveError        exit 7   a gate could not be decided
     |-- BundleInvalidError           exit 8   a bundle or release is damaged, or not what it claims
     |-- TargetUnreachableError       exit 9   (build side) the target cannot be reached or is not the one asked for
-    `-- RolledBackError              exit 10  the new release failed after the switch; the one before serves again
+    `-- RolledBackError              exit 10  the new release failed after the switch; the one before is active again
 
 Each exit code has one class directly below the root. A process that prints JSON reports its error as JSON too, as
 `{"error": {...}}` on standard output: `to_json` writes the object, `reported` reads the output.

@@ -195,7 +195,7 @@ class Console:
 
 
 class _Rate(ProgressColumn):
-    """Steps a second."""
+    """Steps per second."""
 
     def render(self, task: RichTask) -> Text:
         return Text(f"{task.speed:.1f}/s" if task.speed else "", style="dim")

@@ -94,7 +94,7 @@ def not_run(bundle: str, target: str, gate: NotRunHere, *, ungated: bool) -> Ite
 
 def fleet(found: Fleet, *, live: bool) -> Iterator[Table | Text]:
     """The summary of `gating.fleet.summarize`: a row for each device, remarks, and the number of each release."""
-    made = table(live, "device", "serves", "gate", "score", "drift", "p95 ms", "limit")
+    made = table(live, "device", "active", "gate", "score", "drift", "p95 ms", "limit")
     for device in found.devices:
         made.add_row(safe(device.name), safe(device.serving or NOTHING), *_gated(device))
     yield made
@@ -112,7 +112,7 @@ def fleet(found: Fleet, *, live: bool) -> Iterator[Table | Text]:
         for line in told:
             yield Text(safe(f"{device.name}: {line}"))
     for (bundle, release), devices in sorted(found.releases.items(), key=lambda item: -item[1]):
-        what = f"{bundle} {release} serves" if release else f"nothing of {bundle or 'any bundle'} serves"
+        what = f"{bundle} {release} is active" if release else f"nothing of {bundle or 'any bundle'} is active"
         yield Text(safe(f"{what} on {counted(devices, 'device')}"), style="bold")
 
 

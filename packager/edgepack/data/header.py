@@ -77,7 +77,7 @@ def _instead(first: list[str], sample: Sequence[list[str]], wanted: Wanted, file
     # Fields of a wrong separator are joined again to the original line, except for quotes.
     lines = [own.join(fields) for fields in (first, *sample)]
     if is_json_object(lines[0]):
-        reason = f"this {suffix} file holds JSON objects, one a line"
+        reason = f"this {suffix} file holds JSON objects, one per line"
         return [(reason, _rename(file, ".jsonl"))]
     found = likely_separator(lines)
     if found is not None and found != own:
@@ -108,8 +108,8 @@ def names_separator(first: Sequence[str], file: Path) -> tuple[str, str] | None:
 def not_json_lines(first: str, file: Path) -> tuple[str, str] | None:
     """Reason and fix of a .jsonl file whose `first` line is not JSON lines; None if it may be."""
     if first.startswith("["):
-        fix = f"write one object a line: jq -c '.[]' {file.name} > lines-{file.name}"
-        return "this is one JSON list, and not one object a line", fix
+        fix = f"write one object per line: jq -c '.[]' {file.name} > lines-{file.name}"
+        return "this is one JSON list, and not one object per line", fix
     found = None if first.startswith("{") else likely_separator([first])
     if found is None:
         return None

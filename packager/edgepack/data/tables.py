@@ -1,7 +1,7 @@
 """Reader of the rows of one data file, with findings.
 
 TSV is split at tabs only: quotes are ordinary characters, as in Chinese corpora. CSV is read by the csv module. JSONL
-has one object a line. CoNLL has a token and its tag on each line, and blank lines between sentences. All are UTF-8,
+has one object per line. CoNLL has a token and its tag on each line, and blank lines between sentences. All are UTF-8,
 with or without a byte order mark. TSV and CSV start with a header, unless `data.columns` has numbers. Blank lines are
 skipped.
 """
@@ -185,7 +185,7 @@ def _table_records(table: Iterator[Cells], wanted: Wanted, log: FindingLog) -> I
 
 def _json_records(lines: Iterator[str], wanted: Wanted, log: FindingLog) -> Iterator[Record]:
     shown = ", ".join(f'"{name}": {_EXAMPLES.get(key, _TEXT)}' for key, name in wanted.items())
-    fix = f"write one object a line: {{{shown}}}"
+    fix = f"write one object per line: {{{shown}}}"
     first = True
     for number, line in enumerate(lines, start=1):
         content = line.strip()

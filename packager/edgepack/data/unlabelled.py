@@ -26,7 +26,7 @@ from edgepack.recipe.findings import Finding, errors
 from edgepack.recipe.model import Columns
 from edgepack.util.text import counted
 
-PLAIN_SUFFIX: Final = ".txt"  # one text a line
+PLAIN_SUFFIX: Final = ".txt"  # one text per line
 
 
 class HeldTexts:

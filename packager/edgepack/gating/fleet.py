@@ -142,7 +142,7 @@ class DeviceSummary:
     Attributes:
         serving: the release after the newest receipt.
         last: the verb of the newest receipt; `error` is why it failed.
-        gate: the newest gate of the serving release (else of the release gated last); `first_gate` is the oldest.
+        gate: the newest gate of the active release (else of the release gated last); `first_gate` is the oldest.
         unreadable: invalid files, and files without the required signature.
         signers: signers of the other receipts.
     """
@@ -195,7 +195,7 @@ def summarize(folder: Path, signer: SignerOf | None = None) -> Fleet:
             why="they are called NNNNNN-VERB.json and lie in PREFIX/receipts of a device",
             fix=f"copy them into a folder for each device: {folder}/DEVICE/000001-install.json",
         )
-    # A device that was only gated has no serving release.
+    # A device that was only gated has no active release.
     told = [device for device in found if device.receipts and (device.last or not device.gate)]
     return Fleet(tuple(found), Counter((device.bundle, device.serving) for device in told))
 
@@ -249,7 +249,7 @@ def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> Device
     last = changes[-1] if changes else None
     serving = last.serving if last else None
     gates = [receipt.gate for receipt in receipts if receipt.gate]
-    # Without a serving release, as on a device that was only gated over SSH: the release gated last.
+    # Without an active release, as on a device that was only gated over SSH: the release gated last.
     about = gates[-1].bundle.release_id if gates and not changes else serving
     gates = [gate for gate in gates if gate.bundle.release_id == about]
     return DeviceSummary(

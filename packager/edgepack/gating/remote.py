@@ -108,7 +108,7 @@ def gate(
 def gate_installed(
     bundle: VerifiedBundle | None, connection: Connection, paths: RemotePaths, rows: GoldenRowsOption, log: Log
 ) -> RemoteGate:
-    """Run the gate of the serving release of the device, by its own launcher.
+    """Run the gate of the active release of the device, by its own launcher.
 
     Args:
         bundle: the bundle whose release must serve. Its name finds the prefix if none is named.
@@ -137,11 +137,11 @@ def gate_installed(
         serving, launcher = lines[1].rpartition("/")[2], shlex.quote(lines[2])
         if bundle is not None and serving != bundle.release_id:
             raise TargetUnreachableError(
-                f"{serving} serves on {name}",
+                f"{serving} is active on {name}",
                 why=f"{bundle.release_id} is requested",
-                fix="install it first, or omit --installed to gate it beside the serving release",
+                fix="install it first, or omit --installed to gate it beside the active release",
             )
-        log(f"{serving} serves")
+        log(f"{serving} is active")
         doctor = connection.run(f"{launcher} doctor --json </dev/null", during="it was inspected")
         with _folder(connection, paths, 0, log) as (folder, run_gate):
             answer = run_gate(f"exec {launcher} gate --json {_options(rows, folder, connection)}")

@@ -35,7 +35,7 @@ TIMEOUT_MINUTES: Final = 240
 
 @dataclass(frozen=True)
 class GateRequest:
-    """Bundles, targets and options of `edgepack gate`. Without bundles the serving release of each device is gated.
+    """Bundles, targets and options of `edgepack gate`. Without bundles the active release of each device is gated.
 
     Args:
         jobs: number of devices at the same time; 0: all.
@@ -218,7 +218,7 @@ def _failure(error: EdgepackError, bundle: _Opened | None, name: str, output: _O
 
 
 def _described(bundle: _Opened | None) -> tuple[str | None, Manifest | None]:
-    """File name and manifest of a bundle; None for the serving release of a device."""
+    """File name and manifest of a bundle; None for the active release of a device."""
     return (None, None) if bundle is None else (bundle.path.name, bundle.manifest)
 
 

@@ -91,7 +91,7 @@ class Attention:
 
     @property
     def size(self) -> int:
-        """Of one head."""
+        """Width of one head."""
         return int(self.query.weight.shape[1]) // self.heads
 
     def linears(self) -> Iterator[Linear]:

@@ -106,7 +106,7 @@ UNLABELLED_SUFFIXES: Final = (".txt", *TABLE_SUFFIXES)
 
 
 def check_data(document: Document) -> Iterator[Problem]:
-    """Errors of the files of labelled rows."""
+    """Find errors in the files of labelled rows."""
     splits = {name: document.get("data", name) for name in ("train", "dev", "test")}
     train = splits["train"]
     if isinstance(train, str) and is_builtin(train):
@@ -128,7 +128,7 @@ def check_data(document: Document) -> Iterator[Problem]:
 
 
 def check_unlabelled(document: Document) -> Iterator[Problem]:
-    """Errors of the file of unlabelled texts."""
+    """Find errors in the file of unlabelled texts."""
     where: KeyPath = ("data", "unlabelled")
     if not isinstance(document.get(*where), str):
         return
@@ -140,7 +140,7 @@ def check_unlabelled(document: Document) -> Iterator[Problem]:
 
 
 def check_vocabulary(document: Document) -> Iterator[Problem]:
-    """Errors of the file of texts for vocabulary pruning."""
+    """Find errors in the file of texts for vocabulary pruning."""
     where: KeyPath = ("student", "vocabulary", "prune", "texts")
     if isinstance(document.get(*where), str):
         yield from _check_texts(document, where)

@@ -76,7 +76,7 @@ def check_distillation(document: Document) -> Iterator[Problem]:
 
 
 def _check_width(document: Document, student: _Side) -> Iterator[Problem]:
-    """Errors of `student.width`."""
+    """Find errors in `student.width`."""
     width, of_teacher = document.get(*_WIDTH), document.get(*_TAUGHT_WIDTH)
     if _is_part(width) and _is_part(of_teacher):
         reason = f"`student.width` is {width:g} and `student.model.width` {of_teacher:g}: it would be narrowed twice"
@@ -110,7 +110,7 @@ def _check_pair(
 
 
 def _check_cut(document: Document, teacher: _Side, student: _Side) -> Iterator[Problem]:
-    """Errors of a student that starts from layers of its teacher."""
+    """Find errors in a student that starts from layers of its teacher."""
     model = document.get("student", "model")
     if not isinstance(model, dict) or "from" not in model:
         return
@@ -130,7 +130,7 @@ def _check_cut(document: Document, teacher: _Side, student: _Side) -> Iterator[P
 
 
 def _check_map(layers: object, teacher: _Side, student: _Side) -> Iterator[Problem]:
-    """Errors of the mapping between layers of student and teacher."""
+    """Find errors in the mapping between layers of student and teacher."""
     if not isinstance(layers, list) or not all(type(layer) is int for layer in layers):
         return
     if student.layers is not None and len(layers) != student.layers:
@@ -199,7 +199,7 @@ _OWNED: Final = re.compile(r"[\w.-]+/[\w.-]+")  # a model of the hub is checked 
 
 
 def check_models(document: Document) -> Iterator[Problem]:
-    """Errors of names, folders and shapes of both models."""
+    """Find errors in names, folders and shapes of both models."""
     for role in ("teacher", "student"):
         where: KeyPath = (role, "model")
         model = document.get(*where)

@@ -59,7 +59,7 @@ def check_sign(document: Document) -> Iterator[Problem]:
 
 
 def check_targets(document: Document, known: Collection[str]) -> Iterator[Problem]:
-    """Errors of `targets`: unknown or repeated names."""
+    """Find errors in `targets`: unknown or repeated names."""
     targets = document.get("targets")
     if not isinstance(targets, list):
         return
@@ -73,7 +73,7 @@ def check_targets(document: Document, known: Collection[str]) -> Iterator[Proble
 
 
 def check_wheels(document: Document, known: Collection[str]) -> Iterator[Problem]:
-    """Errors of `wheels`."""
+    """Find errors in `wheels`."""
     wheels, targets = document.get("wheels"), document.get("targets")
     for target, files in wheels.items() if isinstance(wheels, dict) else ():
         where: KeyPath = ("wheels", target)
@@ -220,7 +220,7 @@ def check_gates(document: Document) -> Iterator[Problem]:
 
 
 def _check_metric(document: Document) -> Iterator[Problem]:
-    """Errors of the metric. Those that depend on the number of labels are found when the data are read."""
+    """Find errors in the metric. Those that depend on the number of labels are found when the data are read."""
     where: KeyPath = ("gates", "accuracy", "metric")
     metric, columns = document.get(*where), document.get("data", "columns")
     several = isinstance(columns, dict) and columns.get("labels") is not None
@@ -232,7 +232,7 @@ def _check_metric(document: Document) -> Iterator[Problem]:
 
 
 def _check_lengths(document: Document) -> Iterator[Problem]:
-    """Errors of latency budgets for texts that are longer than the model's maximum input."""
+    """Find errors in latency budgets for texts that are longer than the model's maximum input."""
     budgets, length = document.get(*_LENGTHS), document.get("student", "max_length")
     length = length if type(length) is int else int(Student.model_fields["max_length"].default)
     before = 0

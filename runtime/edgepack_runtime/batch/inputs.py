@@ -150,7 +150,7 @@ class _Lines:
                 self.offset += len(line)
             raise UsageError(
                 f"line {number} of {self._name} is longer than {MAX_LINE_BYTES // 2**20} MiB",
-                fix="give a text file with one text a line",
+                fix="give a text file with one text per line",
             )
         return (line[len(_BOM) :] if number == 1 and line.startswith(_BOM) else line).decode("utf-8", "surrogateescape")
 
@@ -205,7 +205,7 @@ def check_file(path: Path) -> None:
 
 @contextlib.contextmanager
 def opened(path: Path, column: str = "text", pair_column: Optional[str] = None) -> Iterator[Source]:
-    """Open a file: .txt has one row a line; .tsv and .csv (with a header) and .jsonl have the values of `column`.
+    """Open a file: .txt has one row per line; .tsv and .csv (with a header) and .jsonl have the values of `column`.
 
     A .tsv has no quoting: quotation marks are part of a field.
 

@@ -1,6 +1,6 @@
 """Output formats of file predictions: one line per input row.
 
-.jsonl and .txt get one JSON object a line, as on stdout. .csv and .tsv get a header, the columns `text` (and
+.jsonl and .txt get one JSON object per line, as on stdout. .csv and .tsv get a header, the columns `text` (and
 `text_pair`), one column for each key, and one `score_<label>` for each label instead of `scores`. Other values than
 texts and numbers are written as JSON.
 """

@@ -1,6 +1,6 @@
 """Golden files of a release: texts with expected logits, and labelled rows.
 
-Both files hold one JSON object a line. A golden text has `text`, for pairs `text_pair`, and `logits`: one number for
+Both files hold one JSON object per line. A golden text has `text`, for pairs `text_pair`, and `logits`: one number for
 each label, or for token classification a list of such lists, one for each token. A labelled row has `text`, for pairs
 `text_pair`, its answer and the float model's answer:
 

@@ -169,7 +169,7 @@ def _unbase64(text: str) -> bytes:
     except binascii.Error as error:
         raise ValueError(f"it is not base64 ({error})") from error
     if base64.b64encode(data).decode("ascii") != text:
-        raise ValueError("its base64 has spare bits set")
+        raise ValueError("it is not base64 in its canonical form (unused bits are set)")
     return data
 
 

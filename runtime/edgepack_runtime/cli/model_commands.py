@@ -98,7 +98,7 @@ def read(options: argparse.Namespace, arguments: Sequence[str], *, pairs: bool) 
         raise UsageError(
             "this model takes pairs of texts",
             why=f"{counted(len(arguments), 'text')} given",
-            fix="give two: predict TEXT TEXT_PAIR; or more pairs on standard input, one a line with a tab between",
+            fix="give two: predict TEXT TEXT_PAIR; or more pairs on standard input, one per line with a tab between",
         )
     return [(arguments[0], arguments[1])]
 
@@ -148,7 +148,7 @@ def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> 
 
 
 def _lines(asked: Tuple[str, Optional[str]]) -> Iterable[Item]:
-    """The items on standard input, one a line."""
+    """The items on standard input, one per line."""
     from edgepack_runtime.batch import inputs
 
     pairs = asked[1] is not None

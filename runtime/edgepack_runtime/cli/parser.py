@@ -124,7 +124,7 @@ def add_bench(verbs: Verbs) -> None:
         "measure latency, text in to label out; compare several models",
         "Models are measured in turns, under the same conditions. Texts come from --texts; without it,\n"
         f"{BENCH_TEXTS} are drawn evenly from {texts}.\n"
-        "A model of pairs needs two columns, `text` and `text_pair`, or two texts a line separated by a tab.",
+        "A text-pair model needs two columns, `text` and `text_pair`, or two texts per line separated by a tab.",
     )
     parser.add_argument(
         "models",
@@ -134,7 +134,7 @@ def add_bench(verbs: Verbs) -> None:
         help="model folder, or the model.onnx in it" + ("" if verbs.named else " (the bundle's own model)"),
     )
     parser.add_argument(
-        "--texts", type=Path, metavar="FILE", help=".txt (one text a line), or .tsv .csv .jsonl (`text`)"
+        "--texts", type=Path, metavar="FILE", help=".txt (one text per line), or .tsv .csv .jsonl (`text`)"
     )
     parser.add_argument("--threads", type=threads, metavar="N", help="threads a model may use (as tuned, else 1)")
     parser.add_argument("--runs", type=at_least_one, default=20, metavar="N", help="rounds over all texts (20)")
@@ -142,7 +142,7 @@ def add_bench(verbs: Verbs) -> None:
         "--rate",
         type=above_zero,
         metavar="R",
-        help="also measure the time from arrival to result of at least 662 texts that arrive at random, R a second",
+        help="also measure the time from arrival to result of at least 662 texts that arrive at random, R per second",
     )
     verbs.add_json(parser)
 
@@ -150,13 +150,13 @@ def add_bench(verbs: Verbs) -> None:
 def add_predict(verbs: Verbs) -> None:
     parser = verbs.add(
         "predict",
-        "classify texts: one JSON object a line",
-        "Texts come from the arguments, from --input, or from standard input, one a line. Each gives one line, in\n"
+        "classify texts: one JSON object per line",
+        "Texts come from the arguments, from --input, or from standard input, one per line. Each gives one line, in\n"
         "the same order. Put -- before a text that begins with a dash. The form depends on the model:\n\n"
         '  {"label": "1", "score": 0.98}                    one label\n'
         '  {"labels": ["a", "b"], "scores": {...}}          any number of labels, with their scores\n'
         '  {"spans": [{"start": 0, "end": 2, "label": "name", "score": 0.97, "text": "..."}]}\n\n'
-        "A model of pairs takes two arguments (TEXT TEXT_PAIR), two columns of a file, or two texts a line\n"
+        "A text-pair model takes two arguments (TEXT TEXT_PAIR), two columns of a file, or two texts per line\n"
         "separated by a tab. Spans count characters from 0; the end is exclusive. The model reads the first\n"
         "`max_length` tokens of a text; with --long windows, all of them.\n\n"
         "With --output, an invalid row does not stop the run: its line has nulls or empty cells, and\n"
@@ -169,7 +169,10 @@ def add_predict(verbs: Verbs) -> None:
         "texts", nargs="*", metavar="TEXT", help="texts to classify; put -- before one that begins with -"
     )
     parser.add_argument(
-        "--input", type=Path, metavar="FILE", help=".txt (one text or pair a line), .tsv or .csv with a header, .jsonl"
+        "--input",
+        type=Path,
+        metavar="FILE",
+        help=".txt (one text or pair per line), .tsv or .csv with a header, .jsonl",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help=".jsonl or .txt (as on stdout), .tsv or .csv")
     parser.add_argument("--column", default="text", metavar="NAME", help="column or key that holds the texts (text)")
@@ -197,7 +200,7 @@ def add_serve(verbs: Verbs) -> None:
         "serve the model over HTTP, on this machine only unless there is a token",
         "Open http://127.0.0.1:8000/ to try a text. Programs POST to /predict, or use the KServe v2 protocol below\n"
         "/v2; /openapi.json describes all routes, /metrics is for Prometheus. Each request is logged on stderr as\n"
-        "one JSON object a line, without its text. SIGTERM ends it after waiting requests, with exit code 0.\n\n"
+        "one JSON object per line, without its text. SIGTERM ends it after waiting requests, with exit code 0.\n\n"
         "The token comes from --token-file or the variable EDGEPACK_TOKEN. It is required to listen on an address\n"
         "that other machines can reach.",
     )
@@ -231,17 +234,17 @@ _BUNDLE_INTRO = """\
 {name}: a text classifier that installs and runs without a network or pip.
 
   {prog} doctor              check whether this device can run it
-  {prog} install             prove it on this device, then switch to it
+  {prog} install             test it on this device, then switch to it
   {prog} predict TEXT        try it without installing
 """
 
 _RELEASE_INTRO = """\
 {name}: an installed model for texts.
 
-  {prog} predict TEXT        one JSON object a line: {{"label": "1", "score": 0.98}}
+  {prog} predict TEXT        one JSON object per line: {{"label": "1", "score": 0.98}}
   {prog} predict --input reviews.csv --output labels.csv
   {prog} serve               HTTP for programs on this machine, and a page to try it
-  {prog} status              show the serving release and the last operations
+  {prog} status              show the active release and the last operations
   {prog} rollback            return to the previous release
   {prog} gate                check accuracy and latency on this device again
 """
@@ -338,10 +341,10 @@ def _add_verify(verbs: Verbs) -> None:
 def _add_install(verbs: Verbs) -> None:
     parser = verbs.add(
         "install",
-        "prove the bundle on this device, then switch to it",
+        "test the bundle on this device, then switch to it",
         "Steps: signature, verify, doctor, unpack, re-hash from disk, self-test, tune, gate, switch, read back. The\n"
-        "switch is one atomic rename. If a step fails, the old release still serves, and the receipt in\n"
-        "PREFIX/receipts names the cause. The previous release is kept. Installing the serving release again\n"
+        "switch is one atomic rename. If a step fails, the old release stays active, and the receipt in\n"
+        "PREFIX/receipts names the cause. The previous release is kept. Installing the active release again\n"
         "repairs damaged files.\n\n"
         "If keys are pinned (`trust`), one of them must have signed the bundle. Bundles older than the newest ever\n"
         "installed are refused. PREFIX/bin/NAME install FILE checks both before any code of the new release runs.\n\n"
@@ -360,7 +363,7 @@ def _add_install(verbs: Verbs) -> None:
 def _add_status(verbs: Verbs) -> None:
     parser = verbs.add(
         "status",
-        "show the serving release and the last operations",
+        "show the active release and the last operations",
         "Changes nothing. The exit code is 8 if the install is damaged, and 4 if nothing is installed.",
     )
     verbs.add_prefix(parser)
@@ -392,7 +395,7 @@ def _add_rollback(verbs: Verbs) -> None:
     parser = verbs.add(
         "rollback",
         "switch to the previous release",
-        "The previous release is hashed and self-tested before and after the switch. If that fails, the serving\n"
+        "The previous release is hashed and self-tested before and after the switch. If that fails, the active\n"
         "release stays. Rolling back twice returns to the newer release.",
     )
     verbs.add_prefix(parser)
@@ -463,7 +466,7 @@ def _add_env(verbs: Verbs) -> None:
     parser = verbs.add(
         "env",
         "print the environment in which Python applications can import the predictor",
-        "Shell commands for the serving release:\n\n"
+        "Shell commands for the active release:\n\n"
         '  eval "$(PREFIX/bin/NAME env)"\n'
         '  "$EDGEPACK_PYTHON" application.py      # from edgepack_runtime import Predictor; Predictor()\n\n'
         "After an update, run it again and restart the application: it keeps the release that it started with.",

@@ -99,9 +99,9 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
     release = receipt["bundle"]["release_id"]
     command = Path(root).absolute() / "bin" / receipt["bundle"]["name"]
     lines = {
-        "installed": f"installed: {release} serves",
-        "repaired": f"repaired: {release} serves; damaged files were replaced",
-        "already installed": f"already installed: {release} serves and is intact",
+        "installed": f"installed: {release} is active",
+        "repaired": f"repaired: {release} is active; damaged files were replaced",
+        "already installed": f"already installed: {release} is active and is intact",
     }
     hints = [f"next: {shlex.quote(str(command))} predict TEXT"]
     if options.systemd:
@@ -128,7 +128,7 @@ def run_rollback(options: argparse.Namespace, context: Context, arguments: List[
     from edgepack_runtime.install import rollback
 
     receipt = rollback.rollback(require_prefix(options, context).root, bundle_name(context), log=log)
-    print_result(options, receipt, f"rolled back: {receipt['serving']} serves; {receipt['previous']} is kept")
+    print_result(options, receipt, f"rolled back: {receipt['serving']} is active; {receipt['previous']} is kept")
     return ExitCode.OK
 
 

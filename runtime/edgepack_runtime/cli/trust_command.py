@@ -150,7 +150,7 @@ def _for_bundles(signer: Signer) -> Signer:
 
 
 def _about_serving(prefix: Prefix, after: Pins) -> List[str]:
-    """Notes on the serving release under the new pins."""
+    """Notes on the active release under the new pins."""
     current = prefix.current_id()
     if current is None:
         return []
@@ -158,7 +158,7 @@ def _about_serving(prefix: Prefix, after: Pins) -> List[str]:
         proof = trust.check_release(after, prefix.releases / current)
     except EdgepackError as error:
         return [f"{error.what}; {error.why}"]
-    return [] if proof.proven else [f"{current} still serves, without a trusted signature: {proof.note}"]
+    return [] if proof.proven else [f"{current} stays active, without a trusted signature: {proof.note}"]
 
 
 def _receipt(prefix: Prefix, action: str, changed: Sequence[Signer], notes: List[str], after: Pins) -> Dict[str, Any]:

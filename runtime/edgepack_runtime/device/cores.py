@@ -17,7 +17,7 @@ from edgepack_runtime.util.texts import counted
 
 @dataclasses.dataclass(frozen=True)
 class Cores:
-    """Logical cores of the machine, the cores that this process may run on, and its CPU seconds a second."""
+    """Logical cores of the machine, the cores that this process may run on, and its CPU seconds per second."""
 
     machine: int
     allowed: int

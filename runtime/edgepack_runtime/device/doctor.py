@@ -105,7 +105,7 @@ def check_space(place: Path, needed_bytes: int) -> Check:
     free = disk.f_bavail * disk.f_frsize
     what = f"{free // MIB} MiB free at {place}; {needed // MIB + 1} MiB needed"
     if free < needed:
-        return Check(DISK, False, what, "the new release is unpacked beside the serving one", "free some space there")
+        return Check(DISK, False, what, "the new release is unpacked beside the active one", "free some space there")
     if disk.f_files and disk.f_favail < 2000:
         return Check(DISK, False, f"{disk.f_favail} inodes left at {place}", "a release has many files", "remove files")
     return Check(DISK, True, what)

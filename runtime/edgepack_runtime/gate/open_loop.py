@@ -119,7 +119,7 @@ def compare(
         predictor = Predictor(folder, threads=threads)
         for text in texts[: bench.WARM_UP_TEXTS]:
             predictor.predict(text)
-        progress(f"open loop: {folder.name}, {count} texts, {rate_per_s:g} a second")
+        progress(f"open loop: {folder.name}, {count} texts, {rate_per_s:g} per second")
         run = measure(predictor, texts, rate_per_s, count)
         found.append({"folder": str(folder), "kept": run.reached, **summary(run)})
     return found
@@ -130,7 +130,7 @@ def render(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for row in rows:
         figures = ", ".join(f"{key[:3]} {row[key]:.3f} ms" for key in ("p50_ms", "p95_ms", "p99_ms") if row[key])
-        rate = f"{counted(row['rate_per_s'], 'text')} a second, each from its arrival"
+        rate = f"{counted(row['rate_per_s'], 'text')} per second, each from its arrival"
         lines.append(
             f"{Path(row['folder']).name}: {rate}: {figures}, n = {row['n']}, busy {row['utilisation']:.0%} of the time"
         )
@@ -147,7 +147,7 @@ def checks(run: OpenLoopRun, asked: OpenLoop) -> List[GateCheck]:
 def _check(run: OpenLoopRun, gate: str, fraction: float, limit_ms: float) -> GateCheck:
     interval = intervals.percentile_interval(run.latencies_ms, fraction, bench.CONFIDENCE)
     verdict, why = latency.undisturbed(intervals.verdict_at_most(interval, limit_ms), run.interference)
-    detail = f"{counted(run.rate_per_s, 'text')} a second on average, busy {run.utilisation:.0%} of the time"
+    detail = f"{counted(run.rate_per_s, 'text')} per second on average, busy {run.utilisation:.0%} of the time"
     if not run.reached:
         verdict = intervals.INCONCLUSIVE if verdict == intervals.PASS else verdict
         why = "the rate is not reached: one predictor would be busy all the time, and the queue would grow"

@@ -85,7 +85,7 @@ def latency(release: Path, threads: int, gates: Mapping[str, Any]) -> Timing:
 def cold_starts(release: Path, texts: Sequence[Item], progress: Log) -> List[Interference]:
     """Time `python -I -S RELEASE/__main__.py predict TEXT` seven times, with the interference during each run.
 
-    A model of pairs gets both texts. A first run is not counted: it fills the page cache and writes the bytecode, so
+    A text-pair model gets both texts. A first run is not counted: it fills the page cache and writes the bytecode, so
     that the counted runs are like every later start of the application. Raises as `peak_rss_mib`.
     """
     # Arguments are UTF-8 in any locale of this process.

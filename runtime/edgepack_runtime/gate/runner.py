@@ -180,7 +180,7 @@ def _measure_loads(
     if asked.open_loop is not None and emulated_why is None:
         rate = asked.open_loop.rate_per_s
         count = open_loop.how_many(rate, asked.open_loop.limits, asked.open_loop.seconds)
-        progress(f"open loop: {count} texts, {rate:g} a second")
+        progress(f"open loop: {count} texts, {rate:g} per second")
         at_rate = open_loop.measure(predictor, drawn, rate, count)
     if asked.sustained is not None and emulated_why is None:
         progress(f"sustained: {asked.sustained.seconds:g} s")

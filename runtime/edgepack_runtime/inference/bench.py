@@ -110,7 +110,7 @@ def compare(
     """Time `model_folders` side by side; the first is the reference.
 
     Args:
-        texts: predicted one by one, all of them in every round; pairs for models of pairs.
+        texts: predicted one by one, all of them in every round; pairs for text-pair models.
         threads: threads for each model; None: what `tune` found for it, or 1.
         runs: rounds.
 

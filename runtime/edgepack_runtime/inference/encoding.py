@@ -47,7 +47,7 @@ class Encoding:
         long_texts: `truncate` or `windows`, see `Predictor`.
 
     Raises:
-        UsageError: `long_texts` has another value, or is `windows` for a model of pairs.
+        UsageError: `long_texts` has another value, or is `windows` for a text-pair model.
     """
 
     def __init__(self, tokenizer: ErnieTokenizer, config: ModelConfig, long_texts: str) -> None:
@@ -56,7 +56,7 @@ class Encoding:
         self.in_windows = long_texts != TRUNCATE
         if self.in_windows and config.task == PAIR:
             raise UsageError(
-                "a model of pairs has no windows",
+                "a text-pair model has no windows",
                 why="it compares two whole texts, and answers for parts of them cannot be merged",
                 fix=f"leave long pairs to be cut ({TRUNCATE}), or split them as your texts suggest",
             )
@@ -66,7 +66,7 @@ class Encoding:
         """`items` in rows of at most `max_length` tokens.
 
         Raises:
-            UsageError: a pair was given to a model of single texts, or one text to a model of pairs.
+            UsageError: a pair was given to a single-text model, or one text to a text-pair model.
         """
         return self._encode(items, _ALL if self.in_windows else self._config.max_length)
 

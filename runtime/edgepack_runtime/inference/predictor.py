@@ -111,13 +111,13 @@ class Predictor:
 
         Args:
             text: a text; a pair may also be one tuple.
-            text_pair: the second text, for a model of pairs.
+            text_pair: the second text, for a text-pair model.
 
         Returns:
             `Prediction`; `LabelsPrediction` from a multi-label model; `SpansPrediction` from a token classifier.
 
         Raises:
-            UsageError: a pair was given to a model of single texts, or one text to a model of pairs.
+            UsageError: a pair was given to a single-text model, or one text to a text-pair model.
             StageFailedError: the model cannot be run, or a logit is not finite.
         """
         return self.timed_predict(text, text_pair)[0]

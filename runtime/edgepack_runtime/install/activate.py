@@ -1,4 +1,4 @@
-"""Commit of an install: makes a proven release the serving one, or undoes it.
+"""Commit of an install: makes a tested release the active one, or undoes it.
 
 Each step is durable before the next: the release's folder, its tuning, its interpreter, the launcher, the symlink
 `current` (the commit), `state.json`. Tuning and interpreter are stored per release, so that one rename switches code,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # so that a switch at the same time cannot mix two releases.
 _ENTRY = """\
 #!/bin/sh
-# Runs the serving release of {name}. Written by its installer.
+# Runs the active release of {name}. Written by its installer.
 self=$0
 case $self in
     */*) ;;
@@ -80,10 +80,10 @@ def readable_by_all() -> Iterator[None]:
 
 
 def commit(run: Install, stage: Path, before: State) -> None:
-    """Make the staged release the serving one, and read it back.
+    """Make the staged release the active one, and read it back.
 
     Raises:
-        EnvironmentUnfitError: a write failed before the switch; the old release serves.
+        EnvironmentUnfitError: a write failed before the switch; the old release stays active.
         StageFailedError, RolledBackError: a step after the rename failed, and the switch was undone.
     """
     prefix, release = run.prefix, run.release
@@ -97,7 +97,7 @@ def commit(run: Install, stage: Path, before: State) -> None:
             with os_errors(f"{prefix.state_file} cannot be written"):
                 write_state(prefix, _state_after(run, before))
             run.receipt["selftest"] = read_back(prefix, run.manifest.name, release, run.raw)
-    except Exception as error:  # after any error: a release that was not read back must not serve
+    except Exception as error:  # after any error: a release that was not read back must not stay active
         if prefix.current_id() == before.current:
             raise
         restore(prefix, before)
@@ -106,7 +106,7 @@ def commit(run: Install, stage: Path, before: State) -> None:
         what = f"the new release failed right after the switch: {error.what}"
         if before.current is None:
             raise StageFailedError(f"{what}; nothing is installed", why=error.why, fix=error.fix) from error
-        why = f"{error.why}; {before.current} serves again".lstrip("; ")
+        why = f"{error.why}; {before.current} is active again".lstrip("; ")
         raise RolledBackError(what, why=why, fix=error.fix) from error
 
 
@@ -185,7 +185,7 @@ def _place_tuning(prefix: Prefix, stage: Path) -> None:
 
 
 def _repair(final: Path, stage: Path, manifest: Manifest) -> bool:
-    """Replace damaged files, each by one atomic rename, so that a serving release never gets worse."""
+    """Replace damaged files, each by one atomic rename, so that an active release never gets worse."""
     damage = verify.find_damage(final, manifest)
     for item in damage:
         if not item.listed:

@@ -2,9 +2,9 @@
 
     trust -> verify -> doctor -> stage -> fsync -> re-hash from disk -> self-test -> tune -> gate -> commit -> read back
 
-The commit is one atomic rename of the symlink `current`. Until then the old release serves, and a failure leaves only a
-receipt. A failure of the read-back switches back. After a kill or a power cut, the next install reports what
-happened and removes the leftovers, which nothing points to.
+The commit is one atomic rename of the symlink `current`. Until then the old release stays active, and a failure
+leaves only a receipt. A failure of the read-back switches back. After a kill or a power cut, the next install
+reports what happened and removes the leftovers, which nothing points to.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def install(
 ) -> Dict[str, Any]:
     """Install `bundle` into the prefix `root`; return the receipt, which is also stored in `<root>/receipts`.
 
-    The receipt's `verdict` is `installed`, `repaired` (damaged files of the serving release were replaced) or
-    `already installed` (the serving release is intact and passed its self-test).
+    The receipt's `verdict` is `installed`, `repaired` (damaged files of the active release were replaced) or
+    `already installed` (the active release is intact and passed its self-test).
 
     Args:
         tune: whether to search for the fastest settings on this device before the gate.
@@ -58,10 +58,10 @@ def install(
         UsageError: the bundle file does not exist, or the prefix holds something else.
         EnvironmentUnfitError: this device cannot run the bundle, or the prefix cannot be written.
         StageFailedError: staging, self-test or gate failed to run.
-        GateFailedError, GateInconclusiveError: the gate did not pass. The old release still serves.
+        GateFailedError, GateInconclusiveError: the gate did not pass. The old release stays active.
         BundleInvalidError: the bundle or its staged files are damaged, it is not signed by a pinned key, or a newer
             one was installed before.
-        RolledBackError: the new release failed right after the switch; the previous one serves again.
+        RolledBackError: the new release failed right after the switch; the previous one is active again.
     """
     prefix = Prefix(root.absolute())
     log(f"installing {bundle.name} into {prefix.root}")
@@ -131,18 +131,19 @@ def _install_locked(run: Install, archive: Archive) -> None:
 
 
 def _check_floor(run: Install, before: State) -> None:
-    """Refuse a lower sequence number than any installed before, except that of the serving release itself."""
-    sequence, current = run.manifest.sequence, before.current or "nothing"
+    """Refuse a lower sequence number than any installed before, except that of the active release itself."""
+    sequence, current = run.manifest.sequence, before.current or "no release"
     if before.floor is None or run.release == before.current:
         return
     if sequence < before.floor:
         raise BundleInvalidError(
             f"{run.bundle.name} is older than a bundle that was installed here before",
-            why=f"its sequence is {sequence} ({run.manifest.version}); {before.floor} was installed; {current} serves",
+            why=f"its sequence is {sequence} ({run.manifest.version}); {before.floor} was installed; "
+            f"{current} is active",
             fix="install a newer bundle, or return to the previous release with `rollback`",
         )
     if sequence == before.sequence:
-        run.note(f"another bundle with the same sequence, {sequence}, was installed before; {current} still serves")
+        run.note(f"another bundle with the same sequence, {sequence}, was installed before; {current} stays active")
 
 
 def _doctor(run: Install) -> None:
@@ -231,8 +232,8 @@ def _require_gate(run: Install, code: ExitCode) -> None:
         return
     checks = run.receipt["gate"].get("checks", [])
     missed = [gate_checks.missed(check) for check in checks if check.get("verdict") != "pass"]
-    serving = run.receipt["previous"] or "nothing"
-    why = "; ".join(missed) + f"; {serving} still serves"
+    serving = run.receipt["previous"] or "no release"
+    why = "; ".join(missed) + f"; {serving} stays active"
     if code == ExitCode.GATE_FAILED:
         raise GateFailedError(
             f"{run.bundle.name} failed its gate on this device",

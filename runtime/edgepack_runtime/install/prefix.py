@@ -1,6 +1,6 @@
 """The install prefix: its layout, its state and lock, which bundle owns it, and which files in it are foreign.
 
-    <prefix>/current                 symlink to the serving release (the truth); switched by one atomic rename
+    <prefix>/current                 symlink to the active release (the truth); switched by one atomic rename
     <prefix>/releases/<id>/          an installed release: exactly the bundle's files
     <prefix>/releases/.tmp/<id>/     a release being staged; the next install removes leftovers
     <prefix>/interpreters/<id>       one line: the Python that release was tested with
@@ -108,11 +108,11 @@ class Prefix:
         return self.pycache / str(Path(os.path.realpath(release))).lstrip("/")
 
     def current_id(self) -> Optional[str]:
-        """Id of the serving release: the target of `current`, if that folder exists."""
+        """Id of the active release: the target of `current`, if that folder exists."""
         try:
             target = Path(os.readlink(self.current))  # noqa: PTH115 - Path.readlink came with Python 3.9
         except OSError:
-            return None  # nothing serves
+            return None  # no release is active
         return target.name if (self.releases / target.name).is_dir() else None
 
 
@@ -133,17 +133,17 @@ class State:
     floor: Optional[int] = None
 
     def interruption(self, current: Optional[str]) -> Optional[str]:
-        """What was interrupted if `current` serves, as a sentence; None if this state agrees with it."""
+        """What was interrupted if `current` is active, as a sentence; None if this state agrees with it."""
         if self.pending is not None:
             verb = "an install of, or a rollback to," if self.pending == self.previous else "an install of"
             if self.pending == current != self.current:
-                return f"{verb} {self.pending} was interrupted right after its commit; it serves"
-            return f"{verb} {self.pending} was interrupted; {current or 'nothing'} still serves"
+                return f"{verb} {self.pending} was interrupted right after its commit; it is active"
+            return f"{verb} {self.pending} was interrupted; {current or 'no release'} stays active"
         if self.current == current:
             return None
         if current is None:
             return f"an uninstall of {self.current} was interrupted, or `current` was removed by hand"
-        return f"`current` was changed from {self.current or 'nothing'} to {current} outside an install"
+        return f"`current` was changed from {self.current or 'no release'} to {current} outside an install"
 
 
 def default_prefix(name: str) -> Path:
@@ -336,7 +336,7 @@ def entries(prefix: Prefix) -> Set[str]:
 
 
 def _owner(prefix: Prefix) -> Optional[str]:
-    """The name in state.json, or in the manifest of the serving release if state.json is lost or damaged."""
+    """The name in state.json, or in the manifest of the active release if state.json is lost or damaged."""
     with contextlib.suppress(BundleInvalidError):
         state = read_state(prefix)
         if state is not None:

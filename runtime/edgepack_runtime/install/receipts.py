@@ -28,7 +28,7 @@ NAMESPACE = "edgepack-receipt"
 KEY_NAME = "receipt_key"
 SUFFIX = ".sig"
 RECEIPT = re.compile(r"([0-9]{6})-.*\.json(?:\.sig)?\Z")  # file name of a receipt or of its signature
-CHANGES = ("install", "rollback", "uninstall")  # verbs that may change which release serves
+CHANGES = ("install", "rollback", "uninstall")  # verbs that may change which release is active
 _TIMEOUT_S = 60.0
 
 
@@ -71,7 +71,7 @@ class Journal:
         self.store()
 
     def store(self) -> None:
-        """Write the receipt into the prefix, with the release that serves now.
+        """Write the receipt into the prefix.
 
         Raises:
             EnvironmentUnfitError: it cannot be written.

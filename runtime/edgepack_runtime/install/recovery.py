@@ -1,6 +1,6 @@
 """Recover an install that was interrupted, and remove leftovers.
 
-The symlink `current` is the truth about which release serves; `state.json` and the receipts supplement it.
+The symlink `current` is the truth about which release is active; `state.json` and the receipts supplement it.
 """
 
 from __future__ import annotations
@@ -106,12 +106,12 @@ def _remove_others(prefix: Prefix, keep: Set[Optional[str]]) -> None:
 
 
 def _serving_fields(prefix: Prefix, current: Optional[str]) -> Dict[str, Any]:
-    """The fields of State that describe the serving release."""
+    """The fields of State that describe the active release."""
     if current is None:
         return {"current": None, "manifest_sha256": None, "sequence": None, "bundle_bytes": None}
     try:
         manifest, raw = verify.read_manifest(prefix.releases / current)
-    except EdgepackError:  # a damaged release still serves; installing it again repairs it
+    except EdgepackError:  # a damaged release stays active; installing it again repairs it
         return {"current": current, "manifest_sha256": None, "sequence": None, "bundle_bytes": None}
     digest = hashlib.sha256(raw).hexdigest()
     return {"current": current, "manifest_sha256": digest, "sequence": manifest.sequence, "bundle_bytes": None}

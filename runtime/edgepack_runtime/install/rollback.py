@@ -4,7 +4,7 @@
 
 The switch is the same atomic rename of `current` as in an install. The release that served becomes the kept one, so
 that rolling back twice returns to the newer release. A damaged release, or one that fails its self-test, is never
-switched to. The sequence floor of installs does not apply: the previous release was installed and proven here.
+switched to. The sequence floor of installs does not apply: the previous release was installed and tested here.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _rollback_locked(run: Journal) -> None:
                     ),
                 )
             run.receipt["selftest"] = activate.read_back(prefix, run.name, release, raw)
-    except Exception as error:  # after any error: a release that was not read back must not serve
+    except Exception as error:  # after any error: a release that was not read back must not stay active
         if prefix.current_id() == before.current:
             activate.clear_pending(run, before)
             raise
@@ -91,7 +91,7 @@ def _rollback_locked(run: Journal) -> None:
             raise
         raise StageFailedError(
             f"{release} failed right after the switch: {error.what}",
-            why=f"{error.why}; {before.current or 'nothing'} serves again".lstrip("; "),
+            why=f"{error.why}; {before.current or 'no release'} is active again".lstrip("; "),
             fix=error.fix,
         ) from error
 
@@ -103,7 +103,8 @@ def _kept(prefix: Prefix, before: State) -> str:
         return release
     raise EnvironmentUnfitError(
         "there is no previous release to roll back to",
-        why=f"{before.current or 'nothing'} serves, and {f'{release} is gone' if release else 'no other was kept'}",
+        why=f"{before.current or 'no release'} is active, and "
+        + (f"{release} is gone" if release else "no other was kept"),
         fix="install the bundle you want: an install keeps the release that it replaces",
     )
 
@@ -113,7 +114,7 @@ def _intact(prefix: Prefix, release: str, before: State) -> Tuple[Manifest, byte
         return verify.verify_folder(prefix.releases / release)
     except BundleInvalidError as error:
         raise BundleInvalidError(
-            f"the kept release {release} is damaged; {before.current or 'nothing'} still serves",
+            f"the kept release {release} is damaged; {before.current or 'no release'} stays active",
             why="; ".join(part for part in (error.what, error.why) if part),
             fix="install an intact bundle",
         ) from error

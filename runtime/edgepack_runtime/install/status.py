@@ -16,7 +16,7 @@ from edgepack_runtime.install.receipts import CHANGES, last_receipt
 def status(prefix: Prefix) -> Dict[str, Any]:
     """The state of `prefix` as plain JSON values.
 
-    `ok`: a release serves, and its manifest and state agree. Files are not hashed; `verify` does that.
+    `ok`: a release is active, and its manifest and state agree. Files are not hashed; `verify` does that.
     `notes`: sentences on anything unusual, such as an interrupted install, a damaged file or a changed link.
     """
     notes: List[str] = []
@@ -62,7 +62,7 @@ def holds_install(found: Mapping[str, Any]) -> bool:
 
 def render(found: Mapping[str, Any]) -> str:
     """`status` as lines for people."""
-    serving = f"{found['name']} {found['current']} serves" if found["current"] else "nothing is installed"
+    serving = f"{found['name']} {found['current']} is active" if found["current"] else "nothing is installed"
     lines = [f"{serving} in {found['prefix']}"]
     if found["previous"]:
         lines.append(f"  previous {found['previous']} (kept)")
@@ -102,7 +102,7 @@ def _version(prefix: Prefix, current: Optional[str], notes: List[str]) -> Option
 def _trust(
     prefix: Prefix, current: Optional[str], notes: List[str]
 ) -> Tuple[Optional[Dict[str, Any]], Optional[List[Dict[str, Any]]]]:
-    """Signature of the serving release's manifest, and the pinned keys: an empty list without any, None if unknown."""
+    """Signature of the active release's manifest, and the pinned keys: an empty list without any, None if unknown."""
     try:
         pins = trust.read_pins(prefix.root)
     except EdgepackError as error:
@@ -128,7 +128,7 @@ def _signed(proof: Mapping[str, Any]) -> str:
 
 
 def _tuning(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optional[Dict[str, Any]]:
-    """The tuning of the serving release, or None."""
+    """The tuning of the active release, or None."""
     try:
         found = tuning.read(prefix.tuning_file(prefix.releases / current)) if current else None
     except EdgepackError as error:

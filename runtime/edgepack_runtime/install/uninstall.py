@@ -2,9 +2,9 @@
 
     `current` -> receipt -> launcher, unit -> releases, bytecode, tuning, interpreters -> state.json
 
-Nothing serves after the first step, which is one unlink. After a kill in a later step, `status` reports it, `uninstall`
-continues and `install` installs again. The receipts, the pinned keys, and the name and sequence floor in state.json
-stay, unless `purge`. No link is followed. Foreign files stay and are named.
+No release is active after the first step, which is one unlink. After a kill in a later step, `status` reports it,
+`uninstall` continues and `install` installs again. The receipts, the pinned keys, and the name and sequence floor in
+state.json stay, unless `purge`. No link is followed. Foreign files stay and are named.
 
 The code may run from the release that it removes: it imports everything before, and writes no bytecode after.
 """

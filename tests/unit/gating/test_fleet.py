@@ -171,7 +171,7 @@ def test_the_table_and_the_json(stick: Path) -> None:
     assert "-1.00" in shown.output
     assert "gate-7: missed its gate" in shown.output
     assert "p95 is 1.20 times" in shown.output
-    assert f"hotel {OLD} serves on 2 devices" in shown.output
+    assert f"hotel {OLD} is active on 2 devices" in shown.output
     told = json.loads(CliRunner().invoke(main, ["receipts", str(stick), "--json"]).output)
     assert [device["serving"] for device in told["devices"]] == [NEW, OLD, OLD]
     assert told["releases"][0] == {"bundle": "hotel", "serving": NEW, "devices": 1}

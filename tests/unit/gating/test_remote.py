@@ -239,7 +239,7 @@ def test_the_installed_release_is_gated_by_its_launcher(
     assert (installed / "receipts" / "000003-gate.json").is_file()
     assert far.left("line3") == []
     changed = far_bundle(tmp_path / "b.edgepack", version="1.3.0")
-    with pytest.raises(TargetUnreachableError, match=r"1\.2\.0-.* serves on line3") as error:
+    with pytest.raises(TargetUnreachableError, match=r"1\.2\.0-.* is active on line3") as error:
         gate_installed(far, changed, installed)
     assert "1.3.0" in error.value.why
     with pytest.raises(TargetUnreachableError, match=r"nothing is installed in .*none"):

@@ -43,7 +43,7 @@ def refused(folder: Path, text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in GOLDEN.glob("*.yaml")))
 def test_findings_are_those_of_the_golden_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each with the settings of NAME.set, one a line, where there is such a file."""
+    """Each with the settings of NAME.set, one per line, where there is such a file."""
     monkeypatch.chdir(GOLDEN)
     settings = Path(f"{name}.set")
     lines = settings.read_text(encoding="utf-8").splitlines() if settings.exists() else []

@@ -173,7 +173,7 @@ def write_release(
 
 
 def write_lines(path: Path, objects: Iterable[Any]) -> None:
-    """JSON objects, one a line."""
+    """JSON objects, one per line."""
     path.write_text("".join(json.dumps(item, ensure_ascii=False) + "\n" for item in objects), encoding="utf-8")
 
 

@@ -153,7 +153,7 @@ def _form(file: Path, sample: tuple[str, ...], encoding: str) -> FileFormat:
     found = likely_separator(sample)
     if found is None:
         reason = "this is not a table: no separator gives its lines the same number of fields"
-        fix = "separate text and label by a tab, with one row a line and a first line `text<TAB>label`"
+        fix = "separate text and label by a tab, with one row per line and a first line `text<TAB>label`"
         raise UnreadableError(Finding("error", file, 1, reason, fix))
     return FileFormat(found, encoding)
 

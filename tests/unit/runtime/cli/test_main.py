@@ -417,7 +417,7 @@ def test_bench_at_a_rate(tmp_path: Path, capsys: Capture, monkeypatch: pytest.Mo
     [row] = lines_of(capsys)[0]["open_loop"]  # type: ignore[attr-defined]
     assert (row["rate_per_s"], row["n"]) == (2000, 662)
     assert edgert("bench", folder, "--runs", "1", "--rate", "2000") == 0
-    assert "2000 texts a second, each from its arrival: p50 " in capsys.readouterr().out
+    assert "2000 texts per second, each from its arrival: p50 " in capsys.readouterr().out
 
 
 def test_bench_of_models_of_two_tasks_is_refused(tmp_path: Path, capsys: Capture) -> None:

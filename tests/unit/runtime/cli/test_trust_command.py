@@ -136,7 +136,7 @@ def test_trust_notes_a_serving_release_that_is_not_trusted(
     install(small_bundle, prefix.root, log=silent)
     notes = trust_command.add(prefix, "sentiment", pub(keys[0]))["notes"]
     assert notes[0].startswith(
-        f"{prefix.current_id()} still serves, without a trusted signature: {prefix.current_id()} is not signed"
+        f"{prefix.current_id()} stays active, without a trusted signature: {prefix.current_id()} is not signed"
     )
     install(signed(small_bundle, keys[0], tmp_path / "x.edgepack"), prefix.root, log=silent)
     assert trust_command.add(prefix, "sentiment", pub(keys[1]))["notes"] == []

@@ -102,11 +102,11 @@ def test_arrivals_are_poisson_and_the_same_every_time(machine: Machine) -> None:
 
 def test_a_rate_that_is_reached_is_judged_and_beside_others_does_not_fail(machine: Machine) -> None:
     run = open_loop.measure(model(machine, 5.0), ["a"], 20.0, 400)
-    assert verdict(run, 30.0) == ("pass", "20 texts a second on average, busy 10% of the time")
+    assert verdict(run, 30.0) == ("pass", "20 texts per second on average, busy 10% of the time")
     assert verdict(run, 1.0)[0] == "fail"
     found, detail = verdict(run, sorted(run.latencies_ms)[380])
     assert found == "inconclusive" and detail.endswith("the limit lies within the interval")
-    assert ": 20 texts a second, each from its arrival: p50 " in open_loop.render(
+    assert ": 20 texts per second, each from its arrival: p50 " in open_loop.render(
         [{"folder": "a", "kept": True, **open_loop.summary(run)}]
     )
     beside = run._replace(interference=BUSY)
@@ -138,7 +138,7 @@ def test_bench_tells_when_a_rate_is_not_reached(machine: Machine, monkeypatch: p
     rows = open_loop.compare([Path(name) for name in speeds], ["a"], 20.0, threads=1, progress=silent)
     assert [(row["folder"], row["kept"], row["n"]) for row in rows] == [("fast", True, 662), ("slow", False, 662)]
     fast, slow, shout = open_loop.render(rows).splitlines()
-    assert fast.startswith("fast: 20 texts a second, each from its arrival: p50 2.000 ms, p95 ")
+    assert fast.startswith("fast: 20 texts per second, each from its arrival: p50 2.000 ms, p95 ")
     assert slow.endswith("busy 120% of the time") and "NOT REACHED" in shout
     assert json.dumps(rows, allow_nan=False)
 

@@ -1,4 +1,4 @@
-"""Installs: a release serves only when proven, and the old release serves after any failure."""
+"""Installs: a release is active only when proven, and the old release stays active after any failure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from edgepack_runtime.install.rollback import rollback
 def test_a_device_installs_and_updates(bundle: Path, second: Path, prefix: Prefix, device: Device) -> None:
     first = device(sys.executable, bundle, "install", "--prefix", prefix.root, env={"HOME": "/nonexistent"})
     assert first.returncode == 0, first.stderr
-    assert f"installed: {id_of(bundle)} serves" in first.stdout
+    assert f"installed: {id_of(bundle)} is active" in first.stdout
     entry = prefix.bin / "sentiment"
     answer = device(entry, "predict", "很好", "--scores")
     assert json.loads(answer.stdout) == {"label": "差", "score": 0.75, "scores": {"差": 0.75, "好": 0.25}}
@@ -160,7 +160,7 @@ def test_a_release_that_fails_a_step_never_serves(
     with pytest.raises(error) as caught:
         install(make_bundle(version="2.0.0", **behaviour), prefix.root, log=silent)
     if "gate" in behaviour:
-        assert f"size.bundle: n=1; {id_of(bundle)} still serves" in caught.value.why
+        assert f"size.bundle: n=1; {id_of(bundle)} stays active" in caught.value.why
     if behaviour.get("selftest") == "signal":
         assert "SIGILL" in str(caught.value)
         assert "lacks an instruction" in str(caught.value)
@@ -180,7 +180,7 @@ def test_install_switches_back_from_a_release_that_fails_after_the_switch(
     assert prefix.current_id() is None
     assert not status.status(prefix)["ok"]
     install(bundle, prefix.root, log=silent)
-    with pytest.raises(RolledBackError, match=f"{id_of(bundle)} serves again"):
+    with pytest.raises(RolledBackError, match=f"{id_of(bundle)} is active again"):
         install(bad, prefix.root, log=silent)
     assert prefix.current_id() == id_of(bundle)
     assert (state_of(prefix).current, state_of(prefix).pending) == (id_of(bundle), None)
@@ -197,7 +197,7 @@ def test_install_succeeds_after_damage_at_the_switch_was_rolled_back(
 
     with monkeypatch.context() as patch:
         patch.setattr(activate, "write_launcher", damage)
-        with pytest.raises(RolledBackError, match=f"{id_of(small_bundle)} serves again"):
+        with pytest.raises(RolledBackError, match=f"{id_of(small_bundle)} is active again"):
             install(second, installed.root, log=silent)
     assert installed.current_id() == id_of(small_bundle)
     receipt = install(second, installed.root, log=silent)
@@ -353,7 +353,7 @@ def test_the_next_command_reports_an_interrupted_install(small_bundle: Path, bun
         killed_at(count, small_bundle, prefix.root)
         if status.status(prefix)["pending"]:
             break
-    note = f"an install of {id_of(small_bundle)} was interrupted; {id_of(bundle)} still serves"
+    note = f"an install of {id_of(small_bundle)} was interrupted; {id_of(bundle)} stays active"
     assert status.status(prefix)["notes"] == [note]
     assert note in install(small_bundle, prefix.root, log=silent)["notes"]
 

@@ -94,7 +94,7 @@ def test_a_device_installs_only_updates_that_a_pinned_key_signed(
     assert down.returncode == 8
     assert down.stderr.splitlines()[-3:] == [
         "error: first.edgepack is older than a bundle that was installed here before",
-        f"  why: its sequence is 1 (1.2.0); 2 was installed; {id_of(second)} serves",
+        f"  why: its sequence is 1 (1.2.0); 2 was installed; {id_of(second)} is active",
         "  fix: install a newer bundle, or return to the previous release with `rollback`",
     ]
     assert prefix.current_id() == id_of(second)
@@ -282,7 +282,7 @@ def test_install_notes_another_bundle_with_the_same_sequence(
 ) -> None:
     receipt = install(releases[1], installed.root, log=silent)
     was = id_of(small_bundle)
-    assert f"another bundle with the same sequence, 1, was installed before; {was} still serves" in receipt["notes"]
+    assert f"another bundle with the same sequence, 1, was installed before; {was} stays active" in receipt["notes"]
 
 
 @pytest.mark.usefixtures("proven")

@@ -32,7 +32,7 @@ def test_rolling_back_twice_returns_to_the_newer_release(
     entry = updated.bin / "sentiment"
     done = device(entry, "rollback")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"rolled back: {id_of(bundle)} serves; {id_of(second)} is kept\n"
+    assert done.stdout == f"rolled back: {id_of(bundle)} is active; {id_of(second)} is kept\n"
     told = json.loads(device(entry, "status", "--json").stdout)
     assert (told["current"], told["previous"], told["notes"]) == (id_of(bundle), id_of(second), [])
     assert (told["ok"], told["sequence"], told["last_change"]["verdict"]) == (True, 1, "rolled back")
@@ -56,7 +56,7 @@ def test_rollback_without_a_previous_release_changes_nothing(
         rollback(installed.root, "other", log=silent)
     with pytest.raises(EnvironmentUnfitError, match="no previous release to roll back to") as caught:
         rollback(installed.root, None, log=silent)
-    assert caught.value.why == f"{id_of(small_bundle)} serves, and no other was kept"
+    assert caught.value.why == f"{id_of(small_bundle)} is active, and no other was kept"
     receipt = last_receipt(installed, "rollback")
     assert (receipt["verdict"], receipt["exit_code"]) == ("not rolled back", ExitCode.ENVIRONMENT_UNFIT)
     assert "rollback not rolled back (no release)" in status.render(status.status(installed))
@@ -65,7 +65,7 @@ def test_rollback_without_a_previous_release_changes_nothing(
 def test_rollback_refuses_a_damaged_release(updated: Prefix, bundle: Path, second: Path) -> None:
     file = updated.releases / id_of(bundle) / "model" / "model.onnx"
     file.write_bytes(bytes(999))
-    with pytest.raises(BundleInvalidError, match=f"{id_of(bundle)} is damaged; {id_of(second)} still serves") as caught:
+    with pytest.raises(BundleInvalidError, match=f"{id_of(bundle)} is damaged; {id_of(second)} stays active") as caught:
         rollback(updated.root, None, log=silent)
     assert "has 999 bytes instead of 1000" in caught.value.why
     found = status.status(updated)
@@ -96,7 +96,7 @@ def test_rollback_replaces_a_missing_interpreter(updated: Prefix, bundle: Path) 
 
 def test_an_interrupted_rollback_is_reported_and_completed(updated: Prefix, bundle: Path, second: Path) -> None:
     state.write_state(updated, dataclasses.replace(state_of(updated), pending=id_of(bundle)))
-    note = f"an install of, or a rollback to, {id_of(bundle)} was interrupted; {id_of(second)} still serves"
+    note = f"an install of, or a rollback to, {id_of(bundle)} was interrupted; {id_of(second)} stays active"
     assert status.status(updated)["notes"] == [note]
     receipt = rollback(updated.root, None, log=silent)
     assert (receipt["notes"], receipt["serving"]) == ([note], id_of(bundle))

@@ -30,7 +30,7 @@ def test_status_of_an_install(installed: Prefix) -> None:
     assert (found["ok"], found["version"], found["notes"], found["running"]) == (True, "1.2.0", [], False)
     summary = {"verb": "install", "verdict": "installed", "release_id": found["current"], "error": None}
     assert found["last_install"] == found["last_change"] == summary
-    assert status.render(found).startswith(f"sentiment {found['current']} serves in {installed.root}\n")
+    assert status.render(found).startswith(f"sentiment {found['current']} is active in {installed.root}\n")
 
     with state.lock(installed):
         assert status.status(installed)["notes"] == ["an install or a tuning is running"]
@@ -41,11 +41,11 @@ def test_status_notes_an_interruption_before_and_after_the_commit(installed: Pre
     change(installed, pending="2.0.0-0123456789ab")
     found = status.status(installed)
     assert found["ok"]
-    assert found["notes"] == [f"an install of 2.0.0-0123456789ab was interrupted; {current} still serves"]
+    assert found["notes"] == [f"an install of 2.0.0-0123456789ab was interrupted; {current} stays active"]
     change(installed, pending=current, current="1.0.0-0123456789ab")
     found = status.status(installed)
     assert found["ok"]
-    assert found["notes"] == [f"an install of {current} was interrupted right after its commit; it serves"]
+    assert found["notes"] == [f"an install of {current} was interrupted right after its commit; it is active"]
 
 
 def test_status_notes_a_damaged_manifest_and_a_lost_state(installed: Prefix) -> None:
