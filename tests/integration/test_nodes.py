@@ -151,7 +151,7 @@ def test_a_worker_that_is_killed_ends_both_builds(pair: Pair) -> None:
         said = [build.communicate(timeout=_SOON_SECONDS)[1] for build in builds]
         assert [build.returncode for build in builds] == [5, 5], said
     assert any("a process of the training was killed" in text for text in said), said
-    assert all("on all of them" in text or "goes on from the last checkpoint" in text for text in said), said
+    assert all("on all of them" in text or "continues from the last checkpoint" in text for text in said), said
     assert not pair.processes()
 
 
