@@ -100,7 +100,7 @@ def minimum(models: int, n: int, limit: float, confidence: float) -> dict[str, A
         synthetic.rates(synthetic.minimums(models, n, limit, confidence, lambda source, true=true: true, seed))
         for seed, true in enumerate((limit, limit - A_HAIR, min(limit + 0.02, 1.0)))
     )
-    return _told(f"min {limit:g}", n, at, below, above, wilson_alone=wilson_fails(n, limit, confidence))
+    return _row(f"min {limit:g}", n, at, below, above, wilson_alone=wilson_fails(n, limit, confidence))
 
 
 def drop(models: int, n: int, points: float, won: float, confidence: float) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def drop(models: int, n: int, points: float, won: float, confidence: float) -> d
             ((points + won) / 100 - A_HAIR, (points + won) / 100 + A_HAIR, max(points + won - 2, 0) / 100)
         )
     )
-    return _told(f"drop {points:g}, {won:g} % won", n, at, above, below)
+    return _row(f"drop {points:g}, {won:g} % won", n, at, above, below)
 
 
 def per_class(models: int, classes: int, n: int, confidence: float) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def per_class(models: int, classes: int, n: int, confidence: float) -> dict[str,
         synthetic.rates(synthetic.floors(models, n, FLOOR, confidence, recalls, seed))
         for seed, recalls in enumerate(([FLOOR] * classes, [FLOOR - A_HAIR, *lone], [FLOOR - 0.1, *lone]))
     )
-    return _told(f"recall of {classes} classes {FLOOR:g}", n, at, below, above)
+    return _row(f"recall of {classes} classes {FLOOR:g}", n, at, below, above)
 
 
 def minimum_f1(
@@ -132,14 +132,14 @@ def minimum_f1(
     """`accuracy.min` of the macro F1 of some classes, or the F1 of one."""
     true = model.figure(metric)
     judged = model.judged(metric, models, n, (true, true + A_HAIR, true - 0.06), confidence, seed=n)
-    return _told(f"{metric} min {true:.3f} of {what}", n, *map(synthetic.rates, judged))
+    return _row(f"{metric} min {true:.3f} of {what}", n, *map(synthetic.rates, judged))
 
 
 def drop_of_f1(models: int, metric: str, n: int) -> dict[str, Any]:
     """`max_drop_points` of the macro F1 of two classes, or the F1 of one, that is mostly missed, and more so after."""
     true = LOSING.drop(metric)
     judged = LOSING.judged(metric, models, n, _around(true, 0.06), seed=n)
-    return _told(f"{metric} drop {true:.4f}, a label of 10 %, mostly missed", n, *map(synthetic.rates, judged))
+    return _row(f"{metric} drop {true:.4f}, a label of 10 %, mostly missed", n, *map(synthetic.rates, judged))
 
 
 def spans(models: int, what: str, model: synthetic.Spanning, n: int) -> list[dict[str, Any]]:
@@ -149,7 +149,7 @@ def spans(models: int, what: str, model: synthetic.Spanning, n: int) -> list[dic
         f"entity_f1 drop {model.drop:.4f}": model.drops(models, n, _around(model.drop, 0.03), n),
         f"recall floor {model.right:g}": model.floors(models, n, _around(model.right, -0.06), n),
     }
-    return [_told(f"{name}: {what}", n, *map(synthetic.rates, judged)) for name, judged in cases.items()]
+    return [_row(f"{name}: {what}", n, *map(synthetic.rates, judged)) for name, judged in cases.items()]
 
 
 def _around(true: float, off: float) -> tuple[float, float, float]:
@@ -168,7 +168,7 @@ def wilson_fails(n: int, limit: float, confidence: float) -> float:
     return failed
 
 
-def _told(
+def _row(
     name: str,
     n: int,
     kept: synthetic.Rates,

@@ -94,7 +94,9 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def test_rows(data: Path) -> list[Row]:
     """As the stage data has them in its folder."""
-    return [Row.of(json.loads(line)) for line in (data / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        Row.from_document(json.loads(line)) for line in (data / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def table(name: str, float_score: float, rows: int, found: dict[str, Lost]) -> str:

@@ -30,7 +30,7 @@ def measure(texts: list[str], vocab: Path) -> dict[str, Any]:
     tokenizer = ErnieTokenizer(vocab, TokenizerConfig())
     true = np.array([len(tokenizer.encode([text], UNCUT)[0]) for text in texts])  # (texts,)
     error = np.array([estimate_tokens(text) for text in texts]) - true  # (texts,)
-    estimated = Lengths.of(texts)
+    estimated = Lengths.from_texts(texts)
     return {
         "texts": len(texts),
         "mean_tokens": round(float(true.mean()), 2),

@@ -1,3 +1,3 @@
 """edgepack: one recipe in, one gated offline bundle per target out."""
 
-__version__ = "0.1.0"
+from edgepack_runtime import __version__ as __version__  # one for both sides

@@ -223,7 +223,7 @@ class Row:
         return document
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Row:
+    def from_document(cls, document: Mapping[str, Any]) -> Row:
         """The row of a `document`."""
         label: Answer = ()
         if "label" in document:
@@ -325,7 +325,7 @@ class DataArtifact(Artifact):
     def read(self, split: Split) -> list[Row]:
         """All rows of one split, in file order."""
         with (self.folder / f"{split}.jsonl").open(encoding="utf-8") as lines:
-            return [Row.of(json.loads(line)) for line in lines]
+            return [Row.from_document(json.loads(line)) for line in lines]
 
     def example(self, *, own: bool = True) -> str:
         """The beginning of a test text (of both texts of a pair), quoted for a shell; without `own` a greeting."""

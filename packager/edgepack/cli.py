@@ -79,7 +79,7 @@ class _Commands(click.Group):
         process.name_stdout()
         with process.noticed() as arrived:
             try:
-                with process.read_by_somebody():
+                with process.exit_on_broken_pipe():
                     self._run(run, *arguments, **options)
             finally:
                 if arrived:
@@ -102,15 +102,15 @@ class _Commands(click.Group):
         except OSError as error:
             if isinstance(error, BrokenPipeError) or not _is_of_output(error):
                 raise
-            process.lead_nowhere(1)
+            process.redirect_to_devnull(1)
             _end(EnvironmentUnfitError("the output cannot be written", why=error.strerror or ""))
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        with process.read_by_somebody():  # prints `--help`
+        with process.exit_on_broken_pipe():  # prints `--help`
             return super().make_context(*arguments, **options)
 
     def invoke(self, context: click.Context) -> Any:
-        with process.read_by_somebody():
+        with process.exit_on_broken_pipe():
             return self._invoke(context)
 
     def _invoke(self, context: click.Context) -> Any:

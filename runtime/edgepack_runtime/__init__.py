@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from edgepack_runtime.inference.predictions import LabelsPrediction, Prediction, SpanPrediction, SpansPrediction
     from edgepack_runtime.inference.predictor import Predictor
 
+__version__ = "0.1.0"
+
 _MODULES = {
     "Predictor": "inference.predictor",
     "Prediction": "inference.predictions",

@@ -81,7 +81,7 @@ def _check(where: Path) -> str:
 
 
 def _changed(where: Path, name: str) -> str:
-    """Which of file `name` and manifest has changed, by the manifest's checksum in the zip."""
+    """Whether file `name` or the manifest was changed, as a sentence. The zip has a checksum of the manifest."""
     if where.is_dir():
         return name
     import zipfile

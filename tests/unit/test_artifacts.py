@@ -59,7 +59,7 @@ ROWS: list[tuple[Row, AnswerKey | None, str]] = [
 @pytest.mark.parametrize(("row", "key", "written"), ROWS)
 def test_rows_come_back_from_json(row: Row, key: AnswerKey | None, written: str) -> None:
     assert json.dumps(row.document(key), ensure_ascii=False) == written
-    assert Row.of(json.loads(written)) == row
+    assert Row.from_document(json.loads(written)) == row
 
 
 @pytest.mark.parametrize(

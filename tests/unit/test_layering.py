@@ -84,12 +84,31 @@ def test_a_folder_imports_only_folders_above_it(module: str) -> None:
 
 
 @pytest.mark.parametrize("package", SOURCES)
-def test_no_two_files_import_each_other(package: str) -> None:
-    graph = {module: own(module) - {module} for module in FILES if module.split(".")[0] == package}
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        pytest.fail(" -> ".join(error.args[1]))
+def test_no_two_files_or_folders_import_each_other(package: str) -> None:
+    files = {module: own(module) - {module} for module in FILES if module.split(".")[0] == package}
+    folders: dict[str, set[str]] = {}
+    for module, others in files.items():
+        if module != package:  # its `__init__` offers what lies in folders
+            here = folder(module)
+            folders.setdefault(here, set()).update({folder(other) for other in others} - {here, package})
+    for graph in (files, folders):
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            pytest.fail(" -> ".join(error.args[1]))
+
+
+def folder(module: str) -> str:
+    return module if FILES[module].name == "__init__.py" else module.rpartition(".")[0]
+
+
+@pytest.mark.parametrize("package", SOURCES)
+def test_no_two_classes_have_one_name(package: str) -> None:
+    found: dict[str, str] = {}
+    for module, file in FILES.items():
+        for node in ast.parse(file.read_text(encoding="utf-8")).body if module.split(".")[0] == package else ():
+            if isinstance(node, ast.ClassDef):
+                assert found.setdefault(node.name, module) == module, f"{node.name} in {module} and {found[node.name]}"
 
 
 @pytest.mark.parametrize("module", [name for name in FILES if name.startswith("edgepack.")])

@@ -1,1 +1,1 @@
-"""What a bundle holds and how it is made: archive, head, site-packages, wheels, golden files, SBOM, checks."""
+"""Parts of a bundle and their assembly: archive, head, site-packages, wheels, golden files, SBOM, checks."""

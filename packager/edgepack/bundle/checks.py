@@ -89,7 +89,7 @@ class Carried:
 
 @dataclass(frozen=True)
 class Needs:
-    """What the binaries need of the device: the oldest glibc, and libraries besides glibc."""
+    """Requirements of the binaries on the device: the oldest glibc, and libraries besides glibc."""
 
     glibc: str
     libraries: tuple[str, ...]
@@ -105,16 +105,16 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> Needs:
     """
     for wheel in wheels:
         check_wheel(wheel.wheel, profile)
-    told = [line for wheel in wheels for line in _check_licenses(wheel)]
+    notes = [line for wheel in wheels for line in _check_licenses(wheel)]
     names = [name for wheel in wheels for name in wheel.files]
     for name in names:
         check_extension(name, profile)
     binaries = {name: elf.read(site / name) for name in sorted(names) if elf.is_elf(site / name)}
     carried = {Path(name).name for name in names}
-    told += [line for name, binary in binaries.items() for line in _fits(name, binary, carried, profile)]
-    told += loader.check_needed(binaries, carried, profile)
+    notes += [line for name, binary in binaries.items() for line in _fits(name, binary, carried, profile)]
+    notes += loader.check_needed(binaries, carried, profile)
     held = _gpu_code(site, wheels, binaries)
-    told += gpu_code.check(held, profile)
+    notes += gpu_code.check(held, profile)
     glibc, libstdcxx = symbols.oldest_glibc(binaries.values()), symbols.oldest_libstdcxx(binaries.values(), carried)
     passed = (
         ContentCheck("wheels", str(len(wheels))),
@@ -125,7 +125,7 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> Needs:
         ContentCheck("libstdc++", libstdcxx or "none", profile.glibcxx and f"<= {profile.glibcxx}"),
         *_gpu_checks(held, profile),
     )
-    return Needs(glibc, loader.needed(binaries, carried), Checks(passed, tuple(told)), len(binaries))
+    return Needs(glibc, loader.needed(binaries, carried), Checks(passed, tuple(notes)), len(binaries))
 
 
 def check_machine(name: str, binary: Binary, profile: Profile) -> None:
@@ -184,4 +184,4 @@ def _gpu_code(site: Path, wheels: Iterable[Carried], binaries: Mapping[str, Bina
 def _gpu_checks(held: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[ContentCheck]:
     allowed = "for no GPU" if profile.cuda is None else "for " + ", ".join(f"sm_{sm}" for sm in profile.cuda.sm)
     for package, codes in held.items():
-        yield ContentCheck("GPU code", gpu_code.told(codes), allowed, package)
+        yield ContentCheck("GPU code", gpu_code.describe_codes(codes), allowed, package)

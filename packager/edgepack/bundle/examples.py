@@ -40,7 +40,7 @@ def choose(
             wrong.append(number)
     distances = {number: _distance(truths[number], shipped[number]) for number in wrong}
 
-    def told(number: int) -> Example:
+    def example(number: int) -> Example:
         ours, shown = shipped[number], texts[number]
         first = None if shown is None else shown[0]
         return Example(
@@ -56,8 +56,8 @@ def choose(
     return Examples(
         rows=len(truths),
         **{kind: len(numbers) for kind, numbers in kinds.items()},
-        changed=tuple(map(told, changed[:MOST])),
-        wrong=tuple(map(told, worst[:MOST])),
+        changed=tuple(map(example, changed[:MOST])),
+        wrong=tuple(map(example, worst[:MOST])),
     )
 
 

@@ -36,7 +36,7 @@ _WHOLE: Final = 2**53  # tokens: no text is truncated
 _SPECIAL: Final = 2  # [CLS] and [SEP]
 
 
-def stand_ins(rows: Sequence[Row], model: Path) -> list[Row]:
+def placeholder_rows(rows: Sequence[Row], model: Path) -> list[Row]:
     """A placeholder row for each row: without an answer, with as many tokens in each text for the model in that folder.
 
     Each token is a random Chinese character of its vocabulary. The latency of a text depends on its number of tokens.
@@ -122,7 +122,7 @@ def make(
         baseline_bundle: a release whose answers are recorded too.
     """
     chosen = stratified(rows, wanted.rows)
-    asked = chosen if wanted.carry else stand_ins(chosen, shipped)
+    asked = chosen if wanted.carry else placeholder_rows(chosen, shipped)
     texts = golden_texts(rows if wanted.carry else asked)
     model, float_model = evaluation.opened(shipped, threads=1), evaluation.opened(reference, threads=1)
     logits, float_logits = _alone(model, texts), _alone(float_model, texts)

@@ -112,15 +112,15 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
 
     `values` maps dotted names to [before, after]; `files` counts changed, added and removed files of each part.
     """
-    values = {name: list(pair) for name, pair in differences(_told(before), _told(after)).items()}
+    values = {name: list(pair) for name, pair in differences(_compared_values(before), _compared_values(after)).items()}
     return {"values": values, "files": _files(before["files"], after["files"])}
 
 
-def _told(inspection: Mapping[str, Any]) -> dict[str, Any]:
+def _compared_values(inspection: Mapping[str, Any]) -> dict[str, Any]:
     """The values to compare: without digests, and with the rows of the ledger by name."""
     left_out = ("files", "sha256", "release_id", "ledger", "file")
-    told = {key: value for key, value in inspection.items() if key not in left_out}
-    told["ledger"] = {
+    values = {key: value for key, value in inspection.items() if key not in left_out}
+    values["ledger"] = {
         row["stage"]: {
             row["score"]["metric"]: row["score"]["value"],
             "model_mib": row["model_mib"],
@@ -128,7 +128,7 @@ def _told(inspection: Mapping[str, Any]) -> dict[str, Any]:
         }
         for row in inspection["ledger"]
     }
-    return told
+    return values
 
 
 def _files(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, dict[str, list[str]]]:

@@ -14,7 +14,7 @@ from typing import Final
 from edgepack.bundle import wheels
 from edgepack.bundle import wheels as complete
 from edgepack.errors import EnvironmentUnfitError
-from edgepack.targets import facts
+from edgepack.targets import package_data
 from edgepack.targets.profiles import Profile
 from edgepack_runtime.util.fs import FILE_MODE
 
@@ -88,7 +88,7 @@ def write(profile: Profile, lock: Lock, resolve: Resolve | None = None) -> tuple
 
 
 def _lock(profile: Profile, name: str, needs: frozenset[str]) -> Lock:
-    ours = facts.folder("locks")
+    ours = package_data.folder("locks")
     folder = ours if profile.locks is None else profile.locks
     wanted_name = re.sub(r"(-cp3[0-9]+)?\.txt$", ".in", name)
     wanted = next((at / wanted_name for at in (folder, ours) if (at / wanted_name).is_file()), folder / wanted_name)

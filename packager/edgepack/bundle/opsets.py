@@ -13,7 +13,7 @@ from packaging.version import Version
 from edgepack.artifacts import ContentCheck
 from edgepack.bundle.site_packages import Package
 from edgepack.errors import StageFailedError
-from edgepack.targets import facts
+from edgepack.targets import package_data
 
 _WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
 _STANDARD: Final = ("", "ai.onnx")  # names of the domain of ONNX's own operators
@@ -32,7 +32,7 @@ class Limits:
 
 def limits_of(version: str) -> Limits | None:
     """The newest versions that a release of onnxruntime reads; None for a release older than the table."""
-    table = sorted((Version(release), limits) for release, limits in facts.tables("onnxruntime.toml").items())
+    table = sorted((Version(release), limits) for release, limits in package_data.tables("onnxruntime.toml").items())
     known = [limits for release, limits in table if release <= Version(version)]
     return Limits(**known[-1]) if known else None
 

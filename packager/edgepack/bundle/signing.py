@@ -75,7 +75,7 @@ def sign(bundle: Path, key: Path, out: Path, *, known: Path | None = None) -> Si
     return Signed(who, kept is not None)
 
 
-def verified(bundle: Path, signers: Path | None) -> tuple[Manifest, Proof]:
+def verify_signed(bundle: Path, signers: Path | None) -> tuple[Manifest, Proof]:
     """Verify every byte of `bundle`; return its manifest and its signature.
 
     Args:

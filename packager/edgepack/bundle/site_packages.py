@@ -31,7 +31,7 @@ from edgepack.artifacts import Checks
 from edgepack.bundle import checks, wheels
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
-from edgepack.targets import facts
+from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
 from edgepack.util.hashing import sha256_file
@@ -105,7 +105,7 @@ class SiteFacts:
 
 def load_rules() -> dict[str, Rules]:
     """The rules of `slim.toml` by package name."""
-    return {name: _rules(table) for name, table in facts.tables("slim.toml").items()}
+    return {name: _rules(table) for name, table in package_data.tables("slim.toml").items()}
 
 
 def assemble(
@@ -233,7 +233,7 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bo
         raise _failed(wheel, f"nothing in it matches {', '.join(unmatched)}", "correct targets/slim.toml")
     if mine.license_text:
         place = f"{destination.licenses_folder}/{mine.license_text}"
-        _write_new(folder, place, facts.text("licenses", mine.license_text).encode(), wheel)
+        _write_new(folder, place, package_data.text("licenses", mine.license_text).encode(), wheel)
         destination.license_files.append(place)
     expression = metadata.get("License-Expression", mine.license)
     if not expression:

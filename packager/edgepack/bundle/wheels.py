@@ -27,7 +27,7 @@ from packaging.utils import canonicalize_name
 from edgepack.bundle import local_wheels
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import Progress, Task
-from edgepack.targets import facts, tags
+from edgepack.targets import package_data, tags
 from edgepack.targets.context import CACHE_VARIABLE, BuildContext
 from edgepack.targets.profiles import Profile
 from edgepack.util.hashing import sha256_file
@@ -204,7 +204,7 @@ def lock_text(profile: Profile, name: str) -> str:
         if place.is_file():
             return place.read_text(encoding="utf-8")
     try:
-        return facts.text("locks", name)
+        return package_data.text("locks", name)
     except OSError as error:
         where = f"{places[0]} is not there" if places else "it is not among the locks of this edgepack"
         raise EnvironmentUnfitError(

@@ -47,6 +47,6 @@ def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: 
             freed += left.size_bytes
             if not dry_run:
                 place.discard(left)
-            told = "would remove" if dry_run else "removed"
-            click.echo(f"{told} {left.path} ({left.kind}, {mib(left.size_bytes)})")
+            verb = "would remove" if dry_run else "removed"
+            click.echo(f"{verb} {left.path} ({left.kind}, {mib(left.size_bytes)})")
     click.echo(f"{mib(freed)} {'would be ' if dry_run else ''}freed")

@@ -198,7 +198,7 @@ def _show(results: Sequence[GateResult], found: Mapping[str, Any], out: _Out, co
     except BrokenPipeError:
         raise
     except OSError as error:
-        process.lead_nowhere(1)
+        process.redirect_to_devnull(1)
         what = f"the output cannot be written; its verdict: {total(found)}"
         return [EnvironmentUnfitError(what, why=error.strerror or str(error))]
     return []
@@ -224,8 +224,8 @@ def _show_total(found: Mapping[str, Any], out: _Out, console: Console) -> None:
     from edgepack.report import total
 
     if len(found["results"]) > 1:
-        told = f"Gate: {total(found)}"
+        summary = f"Gate: {total(found)}"
         if out.to_stdout:
-            console.line(told)
+            console.line(summary)
         else:
-            console.closing([told])
+            console.closing([summary])

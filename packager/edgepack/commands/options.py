@@ -169,8 +169,8 @@ def profiles_file(profiles: Path | None, beside: Path) -> Path | None:
     """The user's file of profiles, if there is one."""
     if profiles is not None:
         return profiles
-    if told := os.environ.get(PROFILES_VARIABLE):
-        return Path(told)
+    if named := os.environ.get(PROFILES_VARIABLE):
+        return Path(named)
     found = beside / PROFILES_FILE
     return found if found.is_file() else None
 

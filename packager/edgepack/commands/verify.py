@@ -26,7 +26,7 @@ def command(bundle: Path, signers: Path | None) -> None:
     """Check every byte of BUNDLE against its manifest, and its signature. Exits 8 and names the damage."""
     from edgepack.bundle import signing
 
-    manifest, proof = signing.verified(bundle, signers)
+    manifest, proof = signing.verify_signed(bundle, signers)
     click.echo(
         f"{bundle}: {manifest.name} {manifest.version} for {manifest.target.profile}, "
         f"{len(manifest.files)} files, intact"

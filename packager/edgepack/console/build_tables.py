@@ -58,9 +58,9 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
         style="dim",
     )
     for stage, other, note in zip(stages, to, notes, strict=True):
-        told = "; ".join(part for part in (other and f"parity {other}", note) if part)
-        if told and not fits:
-            yield Text(f"{stage}: {told}")
+        text = "; ".join(part for part in (other and f"parity {other}", note) if part)
+        if text and not fits:
+            yield Text(f"{stage}: {text}")
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> Table:
@@ -119,7 +119,7 @@ def _parity_to(row: LedgerRow, before: str) -> str:
 
 
 def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
-    """What `edgepack.bundle.inspect.inspect` found."""
+    """The result of `edgepack.bundle.inspect.inspect` as tables."""
     target, model = found["target"], found["model"]
     yield Text(
         safe(f"{found['name']} {found['version']} for {target['profile']} ({found['release_id']})"), style="bold"
@@ -166,7 +166,7 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
 
 
 def comparison(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
-    """What `edgepack.bundle.inspect.compare` found."""
+    """The result of `edgepack.bundle.inspect.compare` as tables."""
     if not found["values"] and not found["files"]:
         yield Text("the two bundles hold the same")
         return
@@ -215,9 +215,9 @@ def _examined(report: Report) -> Iterator[tuple[str, str]]:
     cuda = f", runs CUDA up to {driver.cuda}" if driver.cuda else ""
     yield "driver", f"{driver.driver}{cuda}" if driver.driver else f"none: {driver.why}"
     for gpu in driver.gpus:
-        told = [gpu.name, gpu.sm and sm_name(gpu.sm), gpu.memory_mib and f"{gpu.memory_mib} MiB"]
-        told += [] if gpu.mig is None else [f"MIG: {', '.join(gpu.mig) or 'no instance'}"]
-        yield f"driver's GPU {gpu.index}", ", ".join(str(part) for part in told if part)
+        facts = [gpu.name, gpu.sm and sm_name(gpu.sm), gpu.memory_mib and f"{gpu.memory_mib} MiB"]
+        facts += [] if gpu.mig is None else [f"MIG: {', '.join(gpu.mig) or 'no instance'}"]
+        yield f"driver's GPU {gpu.index}", ", ".join(str(part) for part in facts if part)
     for card in report.paddle.cards if report.paddle is not None else ():
         state = f"cannot compute: {card.failure}" if card.failure else "computes"
         yield f"gpu:{card.index}", f"{card.name}, {sm_name(card.sm)}, {card.memory_mib} MiB, {state}"

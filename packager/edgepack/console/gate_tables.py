@@ -23,17 +23,17 @@ SLOWER: Final = 1.2  # ratio from which a later p95 is worth a remark
 
 def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Table | Text]:
     """A gate receipt: verdict, checks, reasons, and conditions."""
-    bundle, told = receipt["bundle"], verdict(receipt)
+    bundle, word = receipt["bundle"], verdict(receipt)
     head = Text(safe(f"gate of {bundle['name']} {bundle['version']} for {bundle['target']}: "))
-    yield head.append(told.upper(), style=STYLES[told])
+    yield head.append(word.upper(), style=STYLES[word])
     if receipt["checks"]:
         yield from _checks(receipt["checks"], live=live, width=width)
     for check in receipt["checks"]:
         if check["verdict"] != "pass":
             yield Text(safe(f"{check['gate']}: {check['verdict']}: {check['detail']}"))
-    if told == UNGATED:
+    if word == UNGATED:
         yield Text(f"{NO_GATES}: nothing was judged", style="bold")
-    for one in receipt.get("unmeasured", ()) if told != UNGATED else ():
+    for one in receipt.get("unmeasured", ()) if word != UNGATED else ():
         waived = ", waived" if one["waived"] else ""
         yield Text(safe(f"{one['gate']}: not measured{waived}: {one['why']}"), style="bold")
     yield Text(safe(_conditions(receipt.get("conditions") or {})), style="dim")
@@ -60,15 +60,15 @@ def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> I
     least = [tables.longest_part(columns[0]), *map(tables.longest_word, columns[1:])]
     widths = tables.widths(columns, least, (0, 4, 3, 2), width - gap(live) * (len(heads) - 1))
     if widths is None:
-        titles = [Text(f"{name}: ", style="bold").append(told, style=STYLES[told]) for name, told, *_ in rows]
+        titles = [Text(f"{name}: ", style="bold").append(word, style=STYLES[word]) for name, word, *_ in rows]
         yield from one_by_one(titles, heads[2:], [figures for _, _, *figures in rows])
         return
     made = table(live, *heads)
     for column, columns_wide in zip(made.columns, widths, strict=True):
         column.overflow, column.no_wrap = "fold", column.header in ("verdict", "n")
         column.width = columns_wide
-    for name, told, *figures in rows:
-        made.add_row(tables.at_joints(name, widths[0]), Text(told, style=STYLES[told]), *figures)
+    for name, word, *figures in rows:
+        made.add_row(tables.at_joints(name, widths[0]), Text(word, style=STYLES[word]), *figures)
     yield made
 
 
@@ -100,16 +100,16 @@ def fleet(found: Fleet, *, live: bool) -> Iterator[Table | Text]:
     yield made
     yield Text("score: on the bundle's rows; drift: points above what the file scored on them when built", style="dim")
     for device in found.devices:
-        told = [device.last] if device.last not in (None, "install: installed", "install: already installed") else []
-        told += [line for line in (device.error or "").splitlines() if line]
+        notes = [device.last] if device.last not in (None, "install: installed", "install: already installed") else []
+        notes += [line for line in (device.error or "").splitlines() if line]
         if device.gate is not None:
-            told += device.gate.missed
+            notes += device.gate.missed
         if device.slower is not None and device.slower >= SLOWER:
-            told.append(f"p95 is {device.slower:.2f} times what the first gate of this release measured here")
-        told += [f"left out: {line}" for line in device.unreadable]
+            notes.append(f"p95 is {device.slower:.2f} times what the first gate of this release measured here")
+        notes += [f"left out: {line}" for line in device.unreadable]
         if device.signers not in ((), (device.name,)):
-            told.append(f"receipts in this folder were signed by: {', '.join(device.signers)}")
-        for line in told:
+            notes.append(f"receipts in this folder were signed by: {', '.join(device.signers)}")
+        for line in notes:
             yield Text(safe(f"{device.name}: {line}"))
     for (bundle, release), devices in sorted(found.releases.items(), key=lambda item: -item[1]):
         what = f"{bundle} {release} is active" if release else f"nothing of {bundle or 'any bundle'} is active"

@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
+from edgepack.data.text_digests import visible
+from edgepack.recipe.messages import listed
+
 SEPARATORS: Final = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "vertical bars"}
 SAMPLE_ROWS: Final = 200
 TEXT_NAMES: Final = (
@@ -55,6 +58,14 @@ def are_measurements(values: Collection[str]) -> bool:
     numbers = [value for value in values if _NUMBER.fullmatch(value.strip())]
     with_fraction = sum(not value.strip().isdecimal() and ("." in value or "," in value) for value in numbers)
     return len(values) > _GRADES and len(numbers) >= _AGREEMENT * len(values) and with_fraction * 2 > len(numbers)
+
+
+def refuse_measurements(column: str, values: Collection[str]) -> tuple[str, str]:
+    """Reason and fix of a column of labels that `are_measurements`."""
+    shown = listed(sorted(values)[:3])
+    holds = f"`{visible(column[:40])}` holds many different numbers, as {shown}"
+    reason = f"{holds}: these look like measurements, not labels"
+    return reason, "put them into bins (`low`, `high`) and name that column `label`, or another that holds labels"
 
 
 def json_object(line: str) -> dict[str, Any] | None:

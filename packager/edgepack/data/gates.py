@@ -46,19 +46,19 @@ def describe_gate(gate: AccuracyGate, total: int, test: Iterable[Row], most: int
         most: maximum number of golden rows.
     """
     rows = min(total, most)
-    told = (
+    text = (
         f"gates.accuracy: {counted(rows, 'golden row')} give an interval of about "
         f"±{half_width(rows, gate.confidence):.1f} points where {_RIGHT:.0%} are right"
     )
     if gate.max_drop_points is not None or gate.max_regression_points is not None:
-        told += f", and about ±{drop_half_width(rows, gate.confidence):.1f} points for a drop"
+        text += f", and about ±{drop_half_width(rows, gate.confidence):.1f} points for a drop"
     if gate.per_class is not None or gate.metric in (metrics.MACRO_F1, metrics.F1):
         rows_of = Counter(name for row in test for name in set(_names(row.label)))
         rarest = min(rows_of, key=lambda name: (rows_of[name], name), default=None)
         if rarest is not None:
             few = max(rows_of[rarest] * rows // total, 1)
-            told += f"; the rarest label, {rarest!r}, has {few} of them: ±{half_width(few, gate.confidence):.1f} points"
-    return told
+            text += f"; the rarest label, {rarest!r}, has {few} of them: ±{half_width(few, gate.confidence):.1f} points"
+    return text
 
 
 def check_gate(gate: AccuracyGate, test: Iterable[Row], labels: Sequence[str]) -> list[tuple[str, str]]:

@@ -45,7 +45,7 @@ class Lengths:
         self._rows = Counter(dict(rows_by_tokens or {}))
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> Lengths:
+    def from_texts(cls, texts: Iterable[str]) -> Lengths:
         """Estimated lengths of `texts`."""
         made = cls()
         for text in texts:

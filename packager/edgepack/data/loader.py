@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -104,10 +104,17 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
         findings = [] if made else check_splits(facts, section.leaks, section.repeats)
         kept: dict[SplitName, _Kept] = {}
         if not made and not errors(findings):
-            kept = _rows_to_keep(facts, section)
+            dropped = rows_to_drop(facts, section.leaks, section.repeats)
+            kept = {name: (~(leaked | repeated)).tolist() for name, (leaked, repeated) in dropped.items()}
+            left_out = {
+                name: f"{mask.count(False)} of {len(mask)} {name} rows are left out" for name, mask in kept.items()
+            }
+            for name, (leaked, repeated) in dropped.items():
+                progress.line(f"{left_out[name]}: {leaked.sum()} with a leaked text, {repeated.sum()} repeated")
             facts |= {name: _facts(name, section, files[name], no_progress, mask) for name, mask in kept.items()}
             # Errors that arise from the dropped rows: train may have lost a label.
-            findings += errors(check_splits(facts, section.leaks, section.repeats)) if kept else []
+            for error in errors(check_splits(facts, section.leaks, section.repeats)) if kept else []:
+                findings.append(replace(error, reason=f"{error.reason}; {' and '.join(left_out.values())}"))
         unlabelled = None
         for file in texts:
             held = HeldTexts.of_splits([facts[name] for name in HELD_OUT])
@@ -127,12 +134,6 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
         {name: split.lengths for name, split in facts.items()},
         unlabelled,
     )
-
-
-def _rows_to_keep(facts: Mapping[SplitName, SplitFacts], section: Data) -> dict[SplitName, _Kept]:
-    """For each split that loses rows, whether each of its rows is kept."""
-    dropped = rows_to_drop(facts, section.leaks, section.repeats)
-    return {name: (~(leaked | repeated)).tolist() for name, (leaked, repeated) in dropped.items()}
 
 
 def _facts(

@@ -200,8 +200,8 @@ def _json_records(lines: Iterator[str], wanted: Wanted, log: FindingLog) -> Iter
         try:
             record = json.loads(content, object_pairs_hook=_unique)
         except (ValueError, RecursionError) as error:
-            told = isinstance(error, json.JSONDecodeError | _RepeatedKeyError)
-            why = str(error.args[0]).partition(": line ")[0] if told else "a value is out of all bounds"
+            explained = isinstance(error, json.JSONDecodeError | _RepeatedKeyError)
+            why = str(error.args[0]).partition(": line ")[0] if explained else "a value is out of all bounds"
             log.add("lines that are not JSON", "error", number, f"this line is not JSON: {why}", fix)
             continue
         if not isinstance(record, dict):

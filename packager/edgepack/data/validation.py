@@ -11,8 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack.data.detect import are_measurements
-from edgepack.data.draft.columns import measurements
+from edgepack.data.detect import are_measurements, refuse_measurements
 from edgepack.data.finding_log import MAX_LISTED
 from edgepack.data.split_stats import SplitFacts, SplitName
 from edgepack.data.text_digests import shortened, without_unseen
@@ -134,24 +133,24 @@ def _check_size(split: SplitFacts) -> None:
     if len(split) < MIN_ROWS:
         reason = f"the {split.name} split has {counted(len(split), 'row')}; it takes {MIN_ROWS} at least"
         split.log.add("size", "error", None, reason, "add rows")
-    elif (same := uniform(split, f" of the {split.name} split")) is not None:
+    elif (same := _uniform(split)) is not None:
         effect = {
             "train": "there is nothing to learn",
             "dev": "selection among models rests on one label",
-            "test": "a model that always says so would pass the gate",
+            "test": "a model that always answers it would pass the gate",
         }[split.name]
         severity: Severity = "warning" if split.name == "dev" else "error"
         split.log.add("one label", severity, None, f"{same}: {effect}", "shuffle the rows before splitting them")
 
 
-def uniform(split: SplitFacts, where: str = "") -> str | None:
-    """The finding if all rows of a split, named by `where`, have the same labels; None if they differ."""
+def _uniform(split: SplitFacts) -> str | None:
+    """The finding if all rows of a split have the same labels; None if they differ."""
     if not split.labels:
-        return f"no row{where} has a {'span' if split.columns.answer == 'spans' else 'label'}"
+        return f"no row of the {split.name} split has a {'span' if split.columns.answer == 'spans' else 'label'}"
     only = split.labels[0]
     if len(split.labels) > 1 or split.columns.answer == "spans" or split.label_rows[only] < len(split):
         return None
-    return f"every row{where} has the label `{shortened(only)}`"
+    return f"every row of the {split.name} split has the label `{shortened(only)}`"
 
 
 def _check_separated(train: SplitFacts) -> None:
@@ -164,7 +163,7 @@ def _check_separated(train: SplitFacts) -> None:
 def _check_measured(train: SplitFacts) -> None:
     if train.columns.answer == "label" and are_measurements(train.label_rows):
         log = train.log
-        log.add("measurements", "warning", None, *measurements(train.columns.wanted["label"], train.label_rows))
+        log.add("measurements", "warning", None, *refuse_measurements(train.columns.wanted["label"], train.label_rows))
 
 
 def _check_balance(train: SplitFacts) -> None:
@@ -173,7 +172,7 @@ def _check_balance(train: SplitFacts) -> None:
         return
     (most, most_rows), (rarest, rows) = ranked[0], ranked[-1]
     if rows < MIN_LABEL_ROWS:
-        reason = f"the label `{shortened(rarest)}` has {counted(rows, 'row')} in train, too few to learn it from"
+        reason = f"the label `{shortened(rarest)}` has {counted(rows, 'row')} in train, too few to learn it"
     elif rows * MAX_IMBALANCE < most_rows:
         reason = (
             f"the label `{shortened(most)}` has {most_rows / rows:.0f} times the training rows of `{shortened(rarest)}`"
@@ -183,7 +182,7 @@ def _check_balance(train: SplitFacts) -> None:
     counts = [f"`{shortened(label)}` {count}" for label, count in ranked]
     if len(counts) > _SHOWN_LABELS:
         counts[_SHOWN_LABELS // 2 : -_SHOWN_LABELS // 2] = ["..."]
-    fix = "add rows of the rare labels, or join them to others; accuracy alone hides how they fare"
+    fix = "add rows of the rare labels, or join them to others; accuracy alone says little about them"
     train.log.add("balance", "warning", None, f"{reason}: {', '.join(counts)}", fix)
 
 
@@ -200,7 +199,7 @@ def _check_labels(split: SplitFacts, train: SplitFacts) -> None:
         shown = ", ".join(f"`{shortened(label)}`" for label in lacking[:_SHOWN_LABELS])
         shown += ", ..." if len(lacking) > _SHOWN_LABELS else ""
         known = len(train.labels)
-        reason = f"test has no row of {len(lacking)} of the {known} labels, so no figure tells how they fare: {shown}"
+        reason = f"test has no row of {len(lacking)} of the {known} labels, so their accuracy is unknown: {shown}"
         split.log.add("labels that test lacks", "warning", None, reason, "split so that test holds every label")
 
 

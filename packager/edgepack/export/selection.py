@@ -75,7 +75,7 @@ class Doubts:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """The measured models, the one that ships, and the reason; "" if there was only one."""
 
     float_model: ModelFile
@@ -86,15 +86,15 @@ class Chosen:
 
 def of_files(
     float_file: Exported, small_file: Exported | None, doubts: Doubts, data: DataArtifact, progress: Progress
-) -> Chosen:
+) -> Selection:
     """Measure the float model and the small one, if there is one, and choose the one that ships."""
     if small_file is None:
         (float_model,) = measured([float_file], data, progress)
-        return Chosen(float_model, None, float_model, "")
+        return Selection(float_model, None, float_model, "")
     float_model, small_model = measured([float_file, small_file], data, progress)
     ships, reason = choose(float_model, small_model, doubts)
     progress.line(reason)
-    return Chosen(float_model, small_model, ships, reason)
+    return Selection(float_model, small_model, ships, reason)
 
 
 def _line(row: Row) -> str:
@@ -146,8 +146,8 @@ def doubts_of_float16(tried: Tried, may_lose_points: float) -> Doubts:
 def note(made: Int8Choice, *, reduced: bool = False) -> str:
     """The ledger's note on an INT8 model; `reduced` ones have weights of 7 bits."""
     way = f"{made.way}, weights of 7 bits" if reduced else made.way
-    told = f"{way}, {lost(made.drop_points, made.dev_rows)}"
-    return f"{told}; float: {', '.join(made.kept_float)}" if made.kept_float else told
+    text = f"{way}, {lost(made.drop_points, made.dev_rows)}"
+    return f"{text}; float: {', '.join(made.kept_float)}" if made.kept_float else text
 
 
 def lost(drop_points: float, dev_rows: int) -> str:

@@ -196,8 +196,8 @@ def summarize(folder: Path, signer: SignerOf | None = None) -> Fleet:
             fix=f"copy them into a folder for each device: {folder}/DEVICE/000001-install.json",
         )
     # A device that was only gated has no active release.
-    told = [device for device in found if device.receipts and (device.last or not device.gate)]
-    return Fleet(tuple(found), Counter((device.bundle, device.serving) for device in told))
+    known = [device for device in found if device.receipts and (device.last or not device.gate)]
+    return Fleet(tuple(found), Counter((device.bundle, device.serving) for device in known))
 
 
 def as_json(found: Fleet) -> str:

@@ -125,19 +125,19 @@ def document(results: Sequence[GateResult]) -> dict[str, Any]:
                 "verdict": result.verdict,
                 "exit_code": result.exit_code,
                 "receipt": result.receipt,
-                "error": None if result.error is None else _told(result.error),
+                "error": None if result.error is None else _document_of(result.error),
                 "seconds": result.seconds,
                 "device": dict(result.device) or None,
                 "copied": result.copied and asdict(result.copied),
                 "kept": None if result.kept is None else str(result.kept),
-                "not_kept": None if result.unkept is None else _told(result.unkept),
+                "not_kept": None if result.unkept is None else _document_of(result.unkept),
             }
             for result in results
         ],
     }
 
 
-def _told(error: EdgepackError) -> dict[str, str]:
+def _document_of(error: EdgepackError) -> dict[str, str]:
     return {"what": error.what, "why": error.why, "fix": error.fix}
 
 

@@ -98,7 +98,7 @@ def run(request: GateRequest, log: Log) -> list[GateResult]:
         KeyboardInterrupt: gates on devices were ended.
     """
     names = request.names()
-    output = _Output(log, several=len(names) > 1)
+    output = _SharedLog(log, several=len(names) > 1)
     bundles: list[_Opened | None] = [_open(bundle) for bundle in request.bundles]
     for bundle in bundles:
         if bundle is not None and bundle.manifest is not None:
@@ -139,7 +139,7 @@ def _open(path: Path) -> _Opened:
         return _Opened(path, error=error)
 
 
-def _gate_here(bundle: _Opened, request: GateRequest, output: _Output) -> GateResult:
+def _gate_here(bundle: _Opened, request: GateRequest, output: _SharedLog) -> GateResult:
     def measure() -> GateResult:
         code, receipt = gate_here(bundle.path, output.of(LOCAL), request.pythons, request.rows)
         result = GateResult(LOCAL, bundle.path.name, bundle.manifest, code, readable(receipt))
@@ -154,7 +154,7 @@ def _gate_device(
     target: Address,
     request: GateRequest,
     connections: _Connections,
-    output: _Output,
+    output: _SharedLog,
 ) -> GateResult:
     def measure() -> GateResult:
         paths = RemotePaths(target.prefix, request.remote_dir, request.remote_python)
@@ -195,7 +195,7 @@ def _stored(result: GateResult, store: ReceiptStore | None) -> GateResult:
         return replace(result, unkept=error)
 
 
-def _result_of(measure: Callable[[], GateResult], bundle: _Opened | None, name: str, output: _Output) -> GateResult:
+def _result_of(measure: Callable[[], GateResult], bundle: _Opened | None, name: str, output: _SharedLog) -> GateResult:
     """The result of `measure`, or a result with its error, so that one target cannot hide the results of others."""
     begin = time.monotonic()
     try:
@@ -211,7 +211,7 @@ def _result_of(measure: Callable[[], GateResult], bundle: _Opened | None, name: 
     return replace(result, seconds=round(time.monotonic() - begin, 3))
 
 
-def _failure(error: EdgepackError, bundle: _Opened | None, name: str, output: _Output) -> GateResult:
+def _failure(error: EdgepackError, bundle: _Opened | None, name: str, output: _SharedLog) -> GateResult:
     if output.several:  # others may run for minutes; the full error follows with the results
         output.of(name)(f"not measured: {error.what}")
     return GateResult(name, *_described(bundle), int(error.exit_code), error=error)
@@ -259,7 +259,7 @@ class _Connections:
                 connection.stop()
 
 
-class _Output:
+class _SharedLog:
     """Lines of several threads, each with its target's name if there are several targets."""
 
     def __init__(self, log: Log, *, several: bool) -> None:

@@ -139,7 +139,7 @@ def _about(stage: str, recipe: Recipe, rows: int) -> str:
 
 
 def _pruning(student: Student) -> str:
-    """Which tokens of the vocabulary will stay."""
+    """The tokens that vocabulary pruning will keep."""
     pruning = student.pruning
     assert pruning is not None, "the stage exists only with `student.vocabulary: prune`"
     often = "" if pruning.min_count == 1 else f" at least {pruning.min_count} times"

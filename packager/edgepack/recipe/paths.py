@@ -41,7 +41,7 @@ def is_folder(path: Path) -> bool:
 
 
 def siblings(path: Path) -> list[Path]:
-    """What lies in the folder of `path`, sorted; nothing when it is not a folder that can be read."""
+    """The files and folders beside `path`, sorted; empty if its folder cannot be read."""
     try:
         return sorted(path.parent.iterdir())
     except (OSError, ValueError):
@@ -71,7 +71,7 @@ def check_there(document: Document, where: KeyPath, value: str) -> Iterator[Prob
 
 
 def path_fix(value: str) -> str | None:
-    """What is wrong with a path whatever lies there."""
+    """The fix of a path that is wrong by its form (`~`, backslashes); None if the form is right."""
     if value.startswith("~"):
         return "`~` is not filled in: write `${HOME}`"
     return "write `/` between folders" if "\\" in value else None

@@ -89,23 +89,23 @@ def config_problems(fields: Mapping[str, Any]) -> list[str]:
 def tokenizer_problems(folder: Path) -> list[str]:
     """Reasons why PaddleNLP's ErnieTokenizer would tokenize differently, each with its key; else empty."""
     try:
-        told, added = (_read(folder / name) for name in _TOKENIZER_FILES)
+        config, added = (_read(folder / name) for name in _TOKENIZER_FILES)
     except (OSError, ValueError, RecursionError) as error:
         return [f"one of {' and '.join(_TOKENIZER_FILES)} is not a JSON object ({error})"]
     problems = []
-    if (kind := told.get("tokenizer_class", _TOKENIZERS[0])) not in _TOKENIZERS:
+    if (kind := config.get("tokenizer_class", _TOKENIZERS[0])) not in _TOKENIZERS:
         problems.append(f"`tokenizer_class` is {_shown(kind)}, and only BERT's and ERNIE's can be converted")
-    lower = told.get("do_lower_case", True)
+    lower = config.get("do_lower_case", True)
     if type(lower) is not bool:
         problems.append(f"`do_lower_case` is {_shown(lower)}, which is neither true nor false")
-    if told.get("strip_accents") not in (None, lower):  # PaddleNLP drops accents exactly where it lower-cases
-        problems.append(f"`strip_accents` is {_shown(told['strip_accents'])}, and `do_lower_case` is {_shown(lower)}")
-    if told.get("tokenize_chinese_chars", True) is not True:
-        problems.append(f"`tokenize_chinese_chars` is {_shown(told['tokenize_chinese_chars'])}, and only true works")
+    if config.get("strip_accents") not in (None, lower):  # PaddleNLP drops accents exactly where it lower-cases
+        problems.append(f"`strip_accents` is {_shown(config['strip_accents'])}, and `do_lower_case` is {_shown(lower)}")
+    if config.get("tokenize_chinese_chars", True) is not True:
+        problems.append(f"`tokenize_chinese_chars` is {_shown(config['tokenize_chinese_chars'])}, and only true works")
     for key, usual in _SPECIAL_TOKENS.items():
-        if (token := _content(told.get(key, usual))) != usual:
+        if (token := _content(config.get(key, usual))) != usual:
             problems.append(f"`{key}` is {_shown(token)}, and only {usual} can be converted")
-    decoder = told.get("added_tokens_decoder")
+    decoder = config.get("added_tokens_decoder")
     more = [*added, *(map(_content, decoder.values()) if isinstance(decoder, dict) else ())]
     if unknown := [token for token in more if token not in _SPECIAL_TOKENS.values()]:
         problems.append(f"`added_tokens` has {_shown(unknown[0])}, and only the five usual tokens are supported")

@@ -77,11 +77,11 @@ def merged(checked: Sequence[tuple[Trial, Sequence[Finding]]]) -> list[Finding]:
             having.setdefault(finding, []).append(trial)
     everyone = [trial for trial, _ in checked]
 
-    def told(finding: Finding, some: list[Trial]) -> Finding:
-        of_some = f"{finding.reason} ({_told(some, everyone)})"
+    def attributed(finding: Finding, some: list[Trial]) -> Finding:
+        of_some = f"{finding.reason} ({_described(some, everyone)})"
         return finding if len(some) == len(everyone) else replace(finding, reason=of_some)
 
-    return [told(finding, some) for finding, some in having.items()]
+    return [attributed(finding, some) for finding, some in having.items()]
 
 
 def twins(document: Document, tried: Sequence[Trial], recipes: Sequence[Recipe]) -> list[Finding]:
@@ -93,7 +93,7 @@ def twins(document: Document, tried: Sequence[Trial], recipes: Sequence[Recipe])
     ]
 
 
-def _told(some: Sequence[Trial], everyone: Sequence[Trial]) -> str:
+def _described(some: Sequence[Trial], everyone: Sequence[Trial]) -> str:
     """The candidates `some` in words: by values that only they have, else by the first of them."""
     shared = [pair for pair in some[0].values if all(pair in trial.values for trial in some)]
     alike = sum(all(pair in trial.values for pair in shared) for trial in everyone)

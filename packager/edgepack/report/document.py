@@ -178,8 +178,8 @@ def _vocabulary(pruned: PrunedArtifact) -> dict[str, Any]:
     """Size of the vocabulary before and after, and the cost. `unknown` are shares (0 to 1) of dev tokens."""
     names = ("tokens_before", "tokens", "parameters", "unknown_before", "unknown", "test_metrics")
     scores = ("dev_score_before", "dev_score", "test_score")
-    told = {name: getattr(pruned, name) for name in names}
-    return told | {name: asdict(getattr(pruned, name)) for name in scores}
+    shape = {name: getattr(pruned, name) for name in names}
+    return shape | {name: asdict(getattr(pruned, name)) for name in scores}
 
 
 def selection(selected: SelectArtifact) -> dict[str, Any]:
@@ -293,7 +293,7 @@ def _target(item: Delivery, ledger: Sequence[LedgerRow]) -> dict[str, Any]:
             "unpacked_bytes": bundle.unpacked_bytes,
             "manifest_sha256": bundle.manifest_sha256,
             "bytes_by_part": bundle.bytes_by_part,
-            "checks": {"passed": [asdict(check) for check in bundle.checks.passed], "told": list(bundle.checks.notes)},
+            "checks": {"passed": [asdict(check) for check in bundle.checks.passed], "notes": list(bundle.checks.notes)},
             "rows_name": bundle.rows_name,
         },
         "examples": bundle.examples and asdict(bundle.examples),

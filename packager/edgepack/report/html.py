@@ -72,13 +72,13 @@ def _latency_plots(receipts: Sequence[Mapping[str, Any] | None]) -> list[Markup]
     At most `MOST_LATENCY_PLOTS` targets have a plot, those with a missed latency gate first. With a plot for each, the
     page of 30 targets would be twice as large.
     """
-    told = {
+    measured = {
         number: receipt
         for number, receipt in enumerate(receipts)
         if receipt is not None and (receipt["latency"] or {}).get("distribution")
     }
-    drawn = sorted(told, key=lambda number: (_is_fast(told[number]), number))[:MOST_LATENCY_PLOTS]
-    return [_latency(number, told[number]) if number in drawn else Markup() for number in range(len(receipts))]
+    drawn = sorted(measured, key=lambda number: (_is_fast(measured[number]), number))[:MOST_LATENCY_PLOTS]
+    return [_latency(number, measured[number]) if number in drawn else Markup() for number in range(len(receipts))]
 
 
 def _is_fast(receipt: Mapping[str, Any]) -> bool:

@@ -9,13 +9,13 @@ measurement.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from xml.etree import ElementTree
 
 from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span
+from edgepack.util.text import as_text
 
 # XML 1.0 cannot represent these characters, even escaped.
 _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -75,16 +75,16 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
         skipped=str(waived.count(True) + (not_run is not None)),
     )
     seconds = target.get("seconds", receipt.get("seconds"))  # of a build there are those of the receipt alone
-    for name, told in (("timestamp", _timestamp(receipt)), ("time", _seconds(seconds))):
-        if told is not None:
-            suite.set(name, told)
+    for name, value in (("timestamp", _timestamp(receipt)), ("time", _seconds(seconds))):
+        if value is not None:
+            suite.set(name, value)
     properties = ElementTree.SubElement(suite, "properties")
     facts = {"bundle": target["bundle"]["file_name"], "manifest_sha256": target["bundle"]["manifest_sha256"]}
     facts = {
         name: fact for name, fact in facts.items() if fact is not None
     }  # of what was not reached, not all is known
     for name, value in {**facts, **(receipt.get("conditions") or {})}.items():
-        ElementTree.SubElement(properties, "property", name=_text(name), value=_text(_plain(value)))
+        ElementTree.SubElement(properties, "property", name=_text(name), value=_text(as_text(value)))
     class_name = f"{report['name']}.{target['target']}"
     explained = {one["gate"]: one["why"] for one in target.get("explained", ())}
     for check in checks:
@@ -95,8 +95,8 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
         element.set("type", NOT_MEASURED)
     if not_run is not None:
         case = ElementTree.SubElement(suite, "testcase", classname=class_name, name="gate")
-        told = f"not run here: {not_run['why']}; on the device: {not_run['command']}"
-        ElementTree.SubElement(case, "skipped", message=_text(told))
+        value = f"not run here: {not_run['why']}; on the device: {not_run['command']}"
+        ElementTree.SubElement(case, "skipped", message=_text(value))
     if error is not None:
         case = ElementTree.SubElement(suite, "testcase", classname=_text(class_name), name="gate")
         element = ElementTree.SubElement(case, "error", type="not measured", message=_text(error["what"]))
@@ -120,8 +120,8 @@ def _case(class_name: str, check: Mapping[str, Any], explained: str | None) -> E
 
 def _timestamp(receipt: Mapping[str, Any]) -> str | None:
     """Start by the device's clock, without a zone, as in JUnit; None if unknown."""
-    told = _CLOCK.fullmatch(str((receipt.get("conditions") or {}).get("device_clock_utc")))
-    return told and told[1]
+    value = _CLOCK.fullmatch(str((receipt.get("conditions") or {}).get("device_clock_utc")))
+    return value and value[1]
 
 
 def _seconds(seconds: object) -> str | None:
@@ -129,10 +129,6 @@ def _seconds(seconds: object) -> str | None:
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < _MOST_SECONDS:
         return None
     return f"{seconds:.3f}"
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _text(text: str) -> str:

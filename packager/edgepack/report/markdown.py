@@ -9,14 +9,13 @@ long details, and states how much is left out.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span, total, unmet
-from edgepack.util.text import counted, safe
+from edgepack.util.text import as_text, counted, safe
 
 _MARKS: Final = {"pass": "✅", "fail": "❌", "inconclusive": "❔", NOT_MEASURED: "⚠️"}
 MOST_CHARACTERS: Final = 65_536
@@ -113,10 +112,10 @@ def _left_out(results: Sequence[Mapping[str, Any]], levels: Sequence[int]) -> It
 
 
 def _bundle(result: Mapping[str, Any]) -> str:
-    told = (result["receipt"] or {}).get("bundle") or result["bundle"]
-    if told.get("name") is None:
+    bundle = (result["receipt"] or {}).get("bundle") or result["bundle"]
+    if bundle.get("name") is None:
         return code(result["bundle"]["file_name"])
-    return f"{code(told['name'])} {code(told['version'])} for {code(told['target'])}: {result['verdict']}"
+    return f"{code(bundle['name'])} {code(bundle['version'])} for {code(bundle['target'])}: {result['verdict']}"
 
 
 def _short(text: object) -> str:
@@ -161,7 +160,7 @@ def _measured(receipt: Mapping[str, Any], quote: Callable[[object], str]) -> Ite
     first = {words: conditions[key] for key, words in _FIRST.items() if conditions.get(key) is not None}
     if first:
         yield ""
-        yield f"On {', '.join(words.format(quote(_plain(value))) for words, value in first.items())}."
+        yield f"On {', '.join(words.format(quote(as_text(value))) for words, value in first.items())}."
 
 
 def _folded(receipt: Mapping[str, Any]) -> Iterator[str]:
@@ -173,7 +172,7 @@ def _folded(receipt: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "<details><summary>other conditions</summary>"
     yield ""
-    yield from (f"- {code(name)}: {code(_plain(conditions[name]))}" for name in others)
+    yield from (f"- {code(name)}: {code(as_text(conditions[name]))}" for name in others)
     yield ""
     yield "</details>"
 
@@ -190,7 +189,3 @@ def _row(cells: Sequence[str]) -> str:
 
 def _mark(verdict: str) -> str:
     return _MARKS.get(verdict, "")
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -128,7 +128,7 @@ def _tables(path: str, table: Mapping[str, Any]) -> list[str]:
 
 
 def _on_gpu(facts: Mapping[str, Any], tag: str, *, jetson: bool) -> dict[str, Any]:
-    """What differs in a profile whose model runs on the device's GPU."""
+    """The keys of a profile that differ if the model runs on the device's GPU."""
     found = _mapping(facts, "gpu")
     driver, sm = str(found.get("driver")), str(found.get("sm"))
     if not (re.fullmatch(r"\d{1,3}\.\d{1,3}", driver) and re.fullmatch(r"\d{1,2}\.\d", sm)):

@@ -22,6 +22,7 @@ from edgepack.targets.profiles import Host, this_host
 from edgepack.util.versions import minor_version
 from edgepack_runtime.bundle.model_config import CUDA
 from edgepack_runtime.device import info, jetson, nvidia
+from edgepack_runtime.device.doctor import version_numbers
 from edgepack_runtime.device.info import cpu_model
 from edgepack_runtime.errors import EnvironmentUnfitError
 
@@ -83,7 +84,7 @@ def looked_at(path: Path) -> Interpreter | None:
     if path == Path(base_python()):
         return Interpreter(path, platform.python_version())
     try:
-        told = subprocess.run(
+        answer = subprocess.run(
             [str(path), "-I", "-S", "-c", _PROBE],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -91,7 +92,7 @@ def looked_at(path: Path) -> Interpreter | None:
             timeout=_TIMEOUT_SECONDS,
             check=False,
         )
-        implementation, version, machine, bits, flags, binary = json.loads(told.stdout)
+        implementation, version, machine, bits, flags, binary = json.loads(answer.stdout)
         found = Interpreter(Path(binary), version)
     except (OSError, subprocess.TimeoutExpired, ValueError, TypeError):
         return None  # not an interpreter, or none that runs here
@@ -142,7 +143,7 @@ def runner(
     wanted = (target.system, target.machine, target.libc)
     if (host.system, host.machine, host.libc) != wanted:
         return NotRunHere(f"it is for {' '.join(wanted)}, and this machine is {host.system} {host.machine} {host.libc}")
-    if libc_min and _numbers(host.libc_version) < _numbers(libc_min):
+    if libc_min and version_numbers(host.libc_version) < version_numbers(libc_min):
         return NotRunHere(f"it needs glibc {libc_min}, and this machine has {host.libc_version}")
     if provider == CUDA and (lacking := _lacks_gpu(jetpack)):
         return NotRunHere(lacking)
@@ -164,7 +165,3 @@ def _lacks_gpu(jetpack: str) -> str:
     except EnvironmentUnfitError as error:
         return f"this machine has no NVIDIA GPU to run it on: {error.what}"
     return ""
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdigit())

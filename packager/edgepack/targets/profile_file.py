@@ -158,7 +158,7 @@ def _keys(path: Sequence[str]) -> list[str]:
 
 
 class _Lines:
-    """Which line of a TOML text says what: tables and keys that begin on a line of their own."""
+    """Line numbers of the tables and keys of a TOML text that begin on a line of their own."""
 
     def __init__(self, text: str) -> None:
         self._first: dict[Place, int] = {}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.errors import EnvironmentUnfitError, TargetUnreachableError
-from edgepack.targets import facts, profile_file
+from edgepack.targets import package_data, profile_file
 from edgepack_runtime.bundle.model_config import CPU, CUDA
 from edgepack_runtime.device.info import libc
 
@@ -97,7 +97,7 @@ def load_profiles(file: Path | None = None) -> dict[str, Profile]:
     Raises:
         RecipeInvalidError: the user's file cannot be read, or is invalid.
     """
-    own = {name: _profile(name, table) for name, table in facts.tables("profiles.toml").items()}
+    own = {name: _profile(name, table) for name, table in package_data.tables("profiles.toml").items()}
     if file is not None:
         folder = file.absolute().parent / LOCKS_FOLDER
         theirs = {name: _profile(name, table) for name, table in profile_file.read(file, own).items()}

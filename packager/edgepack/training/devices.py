@@ -75,7 +75,7 @@ def sm_names(archs: Sequence[int]) -> str:
 
 
 @functools.cache
-def look() -> PaddleBuild:
+def detect() -> PaddleBuild:
     """The installed Paddle and its GPUs. Each is tested once per process, in a child process."""
     import paddle
 
@@ -187,7 +187,7 @@ def choose(wanted: str) -> Device:
     """
     import paddle
 
-    build, driver = look(), nvidia.look()
+    build, driver = detect(), nvidia.detect()
     device = decide(wanted, build, driver)
     paddle.set_device(device.place)
     return device
@@ -199,7 +199,7 @@ def require(wanted: str, key: str) -> None:
     Raises:
         EnvironmentUnfitError: the requested GPU cannot be used.
     """
-    decide(wanted, look(), nvidia.look(), key=key)
+    decide(wanted, detect(), nvidia.detect(), key=key)
 
 
 def decide(
@@ -292,7 +292,7 @@ def _too_old(build: PaddleBuild, driver: Nvidia) -> Obstacle | None:
 
 
 def _cpu(why: str, build: PaddleBuild) -> Device:
-    here = machine.look()
+    here = machine.detect()
     threads = environment.threads(environment.settings())
     return Device(CPU, why, f"{here.cpu_model}, {here.cores}, {counted(threads, 'thread')}", build.about)
 

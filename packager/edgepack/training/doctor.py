@@ -78,7 +78,7 @@ def examine(workspace: Path) -> Report:
         workspace: folder of stage results, which need not exist.
     """
     settings = environment.settings()  # before Paddle is imported, which sets these variables
-    packages, driver, here = environment.installed(), nvidia.look(), hardware.look()
+    packages, driver, here = environment.installed(), nvidia.detect(), hardware.detect()
     problems = [*_missing(packages), *_doubtful_threads(settings, here)]
     build, device = None, None
     if None not in packages.values():
@@ -98,7 +98,7 @@ def _test_devices(driver: Nvidia) -> tuple[PaddleBuild, str, list[Problem]]:
     """The installed Paddle, the device of `device: auto`, and the problems of GPUs."""
     from edgepack.training import devices
 
-    build = devices.look()
+    build = devices.detect()
     return build, str(devices.decide("auto", build, driver)), list(gpu_problems(build, driver, os.environ))
 
 

@@ -1,6 +1,6 @@
 """Program that computes on each GPU that Paddle sees: `python -m edgepack.training.gpu_probe` prints JSON.
 
-It runs in a process of its own, because a broken driver may end the process; `devices.look` starts it.
+It runs in a process of its own, because a broken driver may end the process; `devices.detect` starts it.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def run_job(job: TrainingJob, data: DataArtifact, out: Path, progress: Progress,
     if training.ranks == 1:
         progress.line(f"{job.name}: device {devices.choose(training.device)}")
         return finetune(job, data, out, progress, checkpoint, ALONE)
-    progress.line(f"{job.name}: device {devices.decide(training.device, devices.look(), nvidia.look())}")
+    progress.line(f"{job.name}: device {devices.decide(training.device, devices.detect(), nvidia.detect())}")
     progress.line(f"{job.name}: {described(training)}")
     if not isinstance(job.model, NarrowedModel):
         classifiers.probe(job.model)  # download once, not in each process
@@ -165,7 +165,7 @@ def command(training: Training, folder: Path, environ: Mapping[str, str]) -> lis
 def _labels(wanted: str, environ: Mapping[str, str]) -> list[str]:
     """GPU names for the launcher, in the numbering of CUDA_VISIBLE_DEVICES if it is set."""
     if ":" not in wanted:
-        wanted = devices.decide(wanted, devices.look(), nvidia.look()).place
+        wanted = devices.decide(wanted, devices.detect(), nvidia.detect()).place
     numbers = wanted.removeprefix("gpu:").split(",")
     visible = environ.get(devices.VISIBLE_VARIABLE, "").split(",")
     return [visible[int(number)] for number in numbers] if visible != [""] else numbers

@@ -37,7 +37,7 @@ class Machine:
     memory: Memory
 
 
-def look(root: Path = _ROOT) -> Machine:
+def detect(root: Path = _ROOT) -> Machine:
     """This machine. `root` is the parent of /proc and /sys."""
     return Machine(info.cpu_model(), cores(root), memory(root))
 

@@ -92,7 +92,7 @@ def sm_name(sm: str) -> str:
     return f"sm_{sm.replace('.', '')}"
 
 
-def look(ask: Callable[[Sequence[str]], DriverAnswer] | None = None) -> Nvidia:
+def detect(ask: Callable[[Sequence[str]], DriverAnswer] | None = None) -> Nvidia:
     """The driver and GPUs of this machine, queried once per process.
 
     `ask` calls nvidia-smi with arguments; by default the installed one.

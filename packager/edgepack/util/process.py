@@ -80,13 +80,13 @@ def open_closed() -> None:
         try:
             os.fstat(number)
         except OSError:
-            lead_nowhere(number)
+            redirect_to_devnull(number)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - for as long as we run
 
 
-def lead_nowhere(*numbers: int) -> None:
+def redirect_to_devnull(*numbers: int) -> None:
     """Redirect file descriptors to /dev/null, because Python flushes their buffers again at exit."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in numbers:
@@ -111,11 +111,11 @@ def name_stdout() -> None:
     """Set the file name `STDOUT` in errors of standard output, to recognise them. A replaced `sys.stdout` stays."""
     own = sys.__stdout__
     if own is not None and sys.stdout is own:
-        raw = io.BufferedWriter(_Output(own.fileno(), "w", closefd=False))
+        raw = io.BufferedWriter(_StandardStream(own.fileno(), "w", closefd=False))
         sys.stdout = io.TextIOWrapper(raw, own.encoding, own.errors, line_buffering=own.line_buffering)
 
 
-class _Output(io.FileIO):
+class _StandardStream(io.FileIO):
     """A file whose errors have its name, except for a closed pipe."""
 
     def write(self, data: ReadableBuffer) -> int:
@@ -139,15 +139,15 @@ class _Spare(io.FileIO):
         try:
             return super().write(data) or size  # None if it would block, which the buffer above would treat as an error
         except OSError:
-            lead_nowhere(self.fileno())  # permanently: parts of lines, or later lines alone, are useless
+            redirect_to_devnull(self.fileno())  # permanently: parts of lines, or later lines alone, are useless
             return size
 
 
 @contextmanager
-def read_by_somebody() -> Iterator[None]:
+def exit_on_broken_pipe() -> Iterator[None]:
     """Exit with 141 on a closed pipe of the output. Use it inside click's `main`, which would exit with 1."""
     try:
         yield
     except BrokenPipeError:
-        lead_nowhere(1, 2)
+        redirect_to_devnull(1, 2)
         sys.exit(READER_GONE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -16,6 +17,11 @@ _UNSAFE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2
 def safe(text: object) -> str:
     """`text` with escaped control characters."""
     return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", str(text))
+
+
+def as_text(value: object) -> str:
+    """`value` of a JSON document: a string as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def duration(seconds: float) -> str:
@@ -39,9 +45,9 @@ def metric_name(metric: str) -> str:
 
 def verdict(receipt: Mapping[str, Any]) -> str:
     """The verdict of a receipt; `no gates` if its recipe sets none."""
-    told = str(receipt["verdict"])
+    word = str(receipt["verdict"])
     left_out = [one["gate"] for one in receipt.get("unmeasured", ())]
-    return UNGATED if told == "pass" and not receipt["checks"] and left_out in ([], ["gates"]) else told
+    return UNGATED if word == "pass" and not receipt["checks"] and left_out in ([], ["gates"]) else word
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

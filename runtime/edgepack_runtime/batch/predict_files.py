@@ -115,15 +115,15 @@ class _Run:
         self._output.finish()
         if not self._options.quiet:
             log(f"{rows - bad} predictions in {self._options.output}")
-        told = f"{bad} of {rows} rows {'has' if bad == 1 else 'have'} no answer"
+        text = f"{bad} of {rows} rows {'has' if bad == 1 else 'have'} no answer"
         if bad == rows:
             raise UsageError(
-                told,
+                text,
                 why=_in_a_line(self._first) if self._first else "the interrupted run found none either",
                 fix=f"see to the form of the file, or to its encoding; {self._output.errors_path} tells of each row",
             )
         if bad:
-            log(f"{told}: {self._output.errors_path} tells why")
+            log(f"{text}: {self._output.errors_path} has the reasons")
 
     def _read(self, source: Source) -> Iterator[InputRow]:
         with os_errors(f"{self._options.input or STDIN} cannot be read"):
@@ -143,8 +143,8 @@ class _Run:
         if self._options.strict:
             raise error
         self._first = self._first or error
-        told = {"line": row.line, "error": error.what, **({"why": error.why} if error.why else {})}
-        self._output.add(self._form.missing(), told)
+        text = {"line": row.line, "error": error.what, **({"why": error.why} if error.why else {})}
+        self._output.add(self._form.missing(), text)
 
 
 def _in_a_line(error: UsageError) -> str:

@@ -36,6 +36,8 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises UsageError."""
 
     def error(self, message: str) -> NoReturn:
+        if "--restart" in message.split():
+            raise UsageError("`--restart` was removed", fix="remove OUTPUT.partial to start again from the first text")
         dashed = message.startswith("unrecognized arguments: -")
         text = "; put -- before a text that begins with -" if dashed else ""
         raise UsageError(message, fix=f"{self.prog} --help{text}")

@@ -150,7 +150,7 @@ def _check_system(target: TargetFacts) -> Check:
 def _check_libc(target: TargetFacts) -> Check:
     name, version = info.libc()
     what = f"{name} {version}".strip()
-    if name != target.libc or _numbers(version) < _numbers(target.libc_min):
+    if name != target.libc or version_numbers(version) < version_numbers(target.libc_min):
         why = f"the bundle's libraries need {target.libc} {target.libc_min} or newer"
         return Check("libc", False, f"the C library is {what}", why, "use a newer system, or build for an older target")
     return Check("libc", True, f"{what} (needs {target.libc_min})")
@@ -250,5 +250,6 @@ def _needed_memory(manifest: Manifest) -> Tuple[int, str]:
     return (size if isinstance(size, int) else 0), "size of the model file"
 
 
-def _numbers(version: str) -> Tuple[int, ...]:
+def version_numbers(version: str) -> Tuple[int, ...]:
+    """The numbers of a dotted version, to compare it."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())

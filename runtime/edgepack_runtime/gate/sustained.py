@@ -46,7 +46,7 @@ class SustainedRun(NamedTuple):
 
     @property
     def reasons(self) -> List[str]:
-        """What throttled the device during the run, as far as it reports that."""
+        """Causes of throttling during the run that the device reports."""
         return throttling.reasons(self.moments[0], throttling.worst(self.moments))
 
 

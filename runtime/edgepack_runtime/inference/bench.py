@@ -60,7 +60,7 @@ def take_turns(
                 splits[model].append(predictors[model].timed_predict(text)[1])
         for model, one in enumerate(splits):
             result[model].append(one)
-        medians = ", ".join(f"{_p50_ms(one):.3f} ms" for one in splits)
+        medians = ", ".join(f"{p50_ms(one):.3f} ms" for one in splits)
         progress(f"round {number + 1} of {rounds}: {medians}")
     return result
 
@@ -145,7 +145,7 @@ def compare(
 
 
 def _ratio(one: Timed, base: Timed) -> Dict[str, Any]:
-    ratios = sorted(_p50_ms(ours) / _p50_ms(theirs) for ours, theirs in zip(one.rounds, base.rounds))
+    ratios = sorted(p50_ms(ours) / p50_ms(theirs) for ours, theirs in zip(one.rounds, base.rounds))
     spread = len(ratios) >= 20  # with fewer rounds the 5th percentile would be the minimum
     return {
         "folder": str(one.folder),
@@ -157,7 +157,8 @@ def _ratio(one: Timed, base: Timed) -> Dict[str, Any]:
     }
 
 
-def _p50_ms(samples: Sequence[Split]) -> float:
+def p50_ms(samples: Sequence[Split]) -> float:
+    """Median time of a text."""
     return statistics.median(sample.total_ms for sample in samples)
 
 

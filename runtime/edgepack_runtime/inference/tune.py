@@ -20,7 +20,7 @@ from edgepack_runtime.device.cores import usable_cores
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.inference import bench, selftest
-from edgepack_runtime.inference.predictor import Predictor, Split
+from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item, evenly
@@ -171,7 +171,7 @@ class _Arena:
     def duel(self, first: Tuning, second: Tuning) -> intervals.Interval:
         self._open = {tuning: one for tuning, one in self._open.items() if tuning == first}
         timed = bench.take_turns([self.predictor(first), self.predictor(second)], self.texts, ROUNDS, _silent)
-        ratios = sorted(_p50_ms(theirs) / _p50_ms(ours) for ours, theirs in zip(*timed))
+        ratios = sorted(bench.p50_ms(theirs) / bench.p50_ms(ours) for ours, theirs in zip(*timed))
         return intervals.percentile_interval(ratios, 0.5, bench.CONFIDENCE)
 
     def objection(self, tuning: Tuning) -> Optional[str]:
@@ -191,10 +191,6 @@ def _how_many(predictor: Predictor, texts: Sequence[Item]) -> int:
     probe_ms = statistics.median(predictor.timed_predict(text)[1].total_ms for text in probed)
     fit = int(_DUEL_BUDGET_MS / (2 * ROUNDS * max(probe_ms, 1e-3)))
     return max(_LEAST_TEXTS, min(_MOST_TEXTS, fit))
-
-
-def _p50_ms(samples: Sequence[Split]) -> float:
-    return statistics.median(sample.total_ms for sample in samples)
 
 
 def _silent(line: str) -> None:

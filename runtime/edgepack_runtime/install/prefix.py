@@ -133,7 +133,7 @@ class State:
     floor: Optional[int] = None
 
     def interruption(self, current: Optional[str]) -> Optional[str]:
-        """What was interrupted if `current` is active, as a sentence; None if this state agrees with it."""
+        """The operation that was interrupted, as a sentence, if `current` differs from this state; else None."""
         if self.pending is not None:
             verb = "an install of, or a rollback to," if self.pending == self.previous else "an install of"
             if self.pending == current != self.current:

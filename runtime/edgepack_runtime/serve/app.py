@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from edgepack_runtime import __version__
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import locate
 from edgepack_runtime.serve import kserve, logs, model_info, openapi, page, requests
@@ -178,8 +179,7 @@ class Routes:
         return _json({"predictions": answers} if asked.several else answers[0], headers=timed)
 
     async def v2_server(self, request: Request) -> Response:
-        facts = self.running.facts
-        return _json({"name": "edgepack", "version": facts.version, "extensions": ["binary_tensor_data"]})
+        return _json({"name": "edgepack", "version": __version__, "extensions": ["binary_tensor_data"]})
 
     async def v2_live(self, request: Request) -> Response:
         return _json({"live": True})

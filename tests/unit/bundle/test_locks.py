@@ -8,7 +8,7 @@ import pytest
 
 from edgepack.bundle import locks, wheels
 from edgepack.errors import EnvironmentUnfitError
-from edgepack.targets import facts, profiles
+from edgepack.targets import package_data, profiles
 
 KNOWN = profiles.load_profiles()
 DIGEST = "a" * 64
@@ -59,7 +59,7 @@ def test_every_lock_that_ships_is_of_what_its_input_names() -> None:
 
 def test_the_lock_of_a_users_profile_lies_beside_its_file(tmp_path: Path) -> None:
     profile = replace(KNOWN["rpi-bookworm"], locks=tmp_path / "edgepack-locks")
-    before = facts.text("locks", "onnxruntime-cp311.txt")
+    before = package_data.text("locks", "onnxruntime-cp311.txt")
     asked: list[Sequence[str]] = []
 
     def resolve(command: Sequence[str], folder: Path) -> str:
@@ -71,7 +71,7 @@ def test_the_lock_of_a_users_profile_lies_beside_its_file(tmp_path: Path) -> Non
     assert lock.file == tmp_path / "edgepack-locks/onnxruntime-cp311.txt"
     assert lock.file.read_text(encoding="utf-8").startswith("# Wheels of onnxruntime.in for CPython 3.11.")
     assert wheels.locked_for(profile)[0].version == "9.9"
-    assert facts.text("locks", "onnxruntime-cp311.txt") == before
+    assert package_data.text("locks", "onnxruntime-cp311.txt") == before
     (tmp_path / "edgepack-locks/onnxruntime.in").write_text("numpy\n", encoding="utf-8")
     assert locks.locks_of(profile)[0].wanted == tmp_path / "edgepack-locks/onnxruntime.in"
 

@@ -17,9 +17,9 @@ from edgepack.onnx_graph.float16 import half
 from edgepack.onnx_graph.graph_writer import compose, fastest
 from edgepack.onnx_graph.int8_operators import Form, OrtCpuForm
 from edgepack.onnx_graph.quantize import with_ranges
-from edgepack.targets import facts
+from edgepack.targets import package_data
 
-LOCKS = sorted((Path(facts.__file__).parent / "locks").glob("*.txt"))
+LOCKS = sorted((Path(package_data.__file__).parent / "locks").glob("*.txt"))
 # Also of the profiles to come: Python 3.8 ends at 1.19.2.
 PINS = {
     "1.19.2",

@@ -173,7 +173,7 @@ def test_keys_that_cannot_sign_are_refused(bundle: Path, tmp_path: Path, monkeyp
     assert signing.require(locked) == public(locked).fingerprint  # no passphrase is needed to know whose it is
     assert bundle.read_bytes() == before
     with pytest.raises(UsageError, match="is not a file of signers"):
-        signing.verified(bundle, none)
+        signing.verify_signed(bundle, none)
     tool = tmp_path / "ssh-keygen"
     tool.write_text("#!/bin/sh\necho 'unknown option -- Y' >&2; exit 1\n")
     tool.chmod(0o755)
@@ -205,7 +205,7 @@ def test_a_key_in_an_agent_is_named_by_its_public_half(
         agent.terminate()
         agent.communicate()
     assert signed.fingerprint == public(key).fingerprint
-    assert signing.verified(bundle, key.with_name("release.pub"))[1].proven
+    assert signing.verify_signed(bundle, key.with_name("release.pub"))[1].proven
 
 
 def test_a_signature_that_is_there_and_right_is_kept(
@@ -223,7 +223,7 @@ def test_a_signature_that_is_there_and_right_is_kept(
     assert not signing.sign(bundle, keys[1], dist, known=dist).kept
     dist.write_bytes(b"damaged")
     assert not signing.sign(bundle, keys[1], dist, known=dist).kept
-    assert signing.verified(dist, Path(f"{keys[1]}.pub"))[1].proven
+    assert signing.verify_signed(dist, Path(f"{keys[1]}.pub"))[1].proven
 
 
 def test_a_machine_without_ssh_keygen_cannot_verify(
@@ -232,7 +232,7 @@ def test_a_machine_without_ssh_keygen_cannot_verify(
     signing.sign(bundle, keys[0], bundle)
     monkeypatch.setattr(trust, "TOOLS", ())
     with pytest.raises(EnvironmentUnfitError, match="ssh-keygen is not installed"):
-        signing.verified(bundle, None)
+        signing.verify_signed(bundle, None)
     with pytest.raises(BundleInvalidError, match="is not signed"):
         write_bundle(members_of(FILES), bundle)
-        signing.verified(bundle, Path(f"{keys[0]}.pub"))
+        signing.verify_signed(bundle, Path(f"{keys[0]}.pub"))

@@ -15,7 +15,7 @@ from edgepack.bundle import wheels
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
 from edgepack.targets import context as context
-from edgepack.targets import facts
+from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
 
@@ -43,7 +43,7 @@ def digest_of(file: Path) -> str:
 
 @pytest.fixture
 def use_lock(monkeypatch: pytest.MonkeyPatch) -> UseLock:
-    return lambda text: monkeypatch.setattr(facts, "text", lambda *path: text)
+    return lambda text: monkeypatch.setattr(package_data, "text", lambda *path: text)
 
 
 class Index:
@@ -186,7 +186,7 @@ def test_what_serves_comes_from_a_lock_of_its_own(
     two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, fetch: Fetch, profile: Profile
 ) -> None:
     locks = {profile.lock: lock_of(two[1]), "serve.txt": lock_of(two[0])}
-    monkeypatch.setattr(facts, "text", lambda folder, name: locks[name])
+    monkeypatch.setattr(package_data, "text", lambda folder, name: locks[name])
     serving = replace(profile, serve_lock="serve.txt")
     assert [path.name for path in fetch(Index(*two), serve=True, target=serving)] == [file.name for file in two]
     assert [path.name for path in fetch(target=serving)] == [two[1].name]

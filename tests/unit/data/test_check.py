@@ -192,7 +192,7 @@ def test_every_name_of_a_row_counts_and_one_is_enough_where_rows_may_have_none()
     ("split", "columns", "reason"),
     [
         ("train", SPANS, "no row of the train split has a span: there is nothing to learn"),
-        ("test", SPANS, "no row of the test split has a span: a model that always says so would pass the gate"),
+        ("test", SPANS, "no row of the test split has a span: a model that always answers it would pass the gate"),
         ("dev", MANY, "no row of the dev split has a label: selection among models rests on one label"),
     ],
 )
@@ -229,7 +229,7 @@ def test_measurements_as_labels_are_a_warning() -> None:
     held = {name: facts(name, *(f"{n}.5 {name}之{n}" for n in range(30))) for name in NAMES[1:]}
     (finding,) = check(train=train, **held)
     assert finding.severity == "warning"
-    assert finding.reason.startswith("`label` holds 30 different numbers")
+    assert finding.reason.startswith("`label` holds many different numbers")
 
 
 @pytest.mark.parametrize(

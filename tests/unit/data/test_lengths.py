@@ -46,7 +46,7 @@ def test_an_estimate_is_at_most_one_token_a_character(text: str) -> None:
 
 
 def of(*tokens: int) -> Lengths:
-    return Lengths.of("好" * (count - 2) for count in tokens)
+    return Lengths.from_texts("好" * (count - 2) for count in tokens)
 
 
 def test_percentiles_are_lengths_that_occur_and_shares_count_longer_texts() -> None:
@@ -64,7 +64,7 @@ def test_lengths_come_back_from_their_counts() -> None:
     lengths = of(5, 5, 9)
     assert lengths.rows_by_tokens == {5: 2, 9: 1}
     assert Lengths(lengths.rows_by_tokens).percentile(1) == 9
-    assert Lengths.of(["好" * 10_000]).rows_by_tokens == {COUNTED_TOKENS: 1}
+    assert Lengths.from_texts(["好" * 10_000]).rows_by_tokens == {COUNTED_TOKENS: 1}
     counted = Lengths()
     counted.add("房间很大", "WiFi 不错")
     assert counted.rows_by_tokens == {10: 1}

@@ -81,7 +81,7 @@ def test_the_ledger_tells_the_way_and_what_stayed_float() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flips", "n", "told"),
+    ("flips", "n", "message"),
     [
         (0, 64, ""),
         (1, 64, "1 of 64 answers differs"),
@@ -89,11 +89,11 @@ def test_the_ledger_tells_the_way_and_what_stayed_float() -> None:
         (1, 1, "1 of 1 answer differs"),
     ],
 )
-def test_answers_that_differ_are_counted(flips: int, n: int, told: str) -> None:
-    assert selection.differing(Parity(0.1, flips, n)) == told
+def test_answers_that_differ_are_counted(flips: int, n: int, message: str) -> None:
+    assert selection.differing(Parity(0.1, flips, n)) == message
 
 
-def of_files(monkeypatch: pytest.MonkeyPatch, *precisions: Precision) -> selection.Chosen:
+def of_files(monkeypatch: pytest.MonkeyPatch, *precisions: Precision) -> selection.Selection:
     """Of measured files of these precisions: float is slower and larger than all others."""
     models = [file(one, 1000, 4.0) if one == "float32" else file(one, 270, 1.0) for one in precisions]
     monkeypatch.setattr(selection, "measured", lambda files, data, progress: models)

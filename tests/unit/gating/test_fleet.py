@@ -1,4 +1,4 @@
-"""Receipts of many devices, summarised; what is no receipt is told and never stops it."""
+"""Receipts of many devices, summarised; other files are named and never stop it."""
 
 from __future__ import annotations
 
@@ -104,16 +104,16 @@ def test_nothing_is_compared_that_was_not_measured_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    ("waived", "told"), [(True, "accuracy.min: not measured, waived"), (False, "accuracy.min: not measured")]
+    ("waived", "message"), [(True, "accuracy.min: not measured, waived"), (False, "accuracy.min: not measured")]
 )
-def test_a_gate_without_rows_says_what_was_not_measured(tmp_path: Path, waived: bool, told: str) -> None:
+def test_a_gate_without_rows_says_what_was_not_measured(tmp_path: Path, waived: bool, message: str) -> None:
     unmeasured = [{"gate": "accuracy.min", "why": "at home", "waived": waived}]
     write(tmp_path / "line3", [{**gate(NEW), "accuracy": None, "unmeasured": unmeasured}])
     (device,) = fleet.summarize(tmp_path).devices
     assert device.gate is not None and device.gate.drift_points is None
-    assert device.gate.missed == (told,)
+    assert device.gate.missed == (message,)
     shown = CliRunner().invoke(main, ["receipts", str(tmp_path)])
-    assert f"line3: {told}" in shown.output
+    assert f"line3: {message}" in shown.output
 
 
 def test_a_release_without_gates_is_not_shown_as_one_that_passed(tmp_path: Path) -> None:
@@ -172,9 +172,9 @@ def test_the_table_and_the_json(stick: Path) -> None:
     assert "gate-7: missed its gate" in shown.output
     assert "p95 is 1.20 times" in shown.output
     assert f"hotel {OLD} is active on 2 devices" in shown.output
-    told = json.loads(CliRunner().invoke(main, ["receipts", str(stick), "--json"]).output)
-    assert [device["serving"] for device in told["devices"]] == [NEW, OLD, OLD]
-    assert told["releases"][0] == {"bundle": "hotel", "serving": NEW, "devices": 1}
+    message = json.loads(CliRunner().invoke(main, ["receipts", str(stick), "--json"]).output)
+    assert [device["serving"] for device in message["devices"]] == [NEW, OLD, OLD]
+    assert message["releases"][0] == {"bundle": "hotel", "serving": NEW, "devices": 1}
 
 
 values = st.recursive(

@@ -49,16 +49,16 @@ def train(tmp_path: Path, built: Build, monkeypatch: pytest.MonkeyPatch) -> Trai
         monkeypatch.setattr(function_of(stage), stand_in(stage))
     monkeypatch.setattr("edgepack.pipeline.stages.train.check_student", lambda section: None)
     monkeypatch.setattr("edgepack.bundle.wheels.fetch", lambda *inputs, **options: None)
-    monkeypatch.setattr("edgepack.util.nvidia.look", lambda: Nvidia(None, None, (), "no driver", "install one"))
+    monkeypatch.setattr("edgepack.util.nvidia.detect", lambda: Nvidia(None, None, (), "no driver", "install one"))
     monkeypatch.setattr(environment, "versions", dict)
     monkeypatch.setattr(environment, "start", lambda: None)
 
     def run(devices: dict[str, str], *cards: Card, until: Any = "student", width: float = 1.0) -> list[str]:
-        def look() -> gpus.PaddleBuild:
+        def detect() -> gpus.PaddleBuild:
             assert any(device.startswith("gpu") for device in devices.values()), "Paddle is imported for nothing"
             return gpus.PaddleBuild("3.3.1", "12.6", None, (), cards)
 
-        monkeypatch.setattr(gpus, "look", look)
+        monkeypatch.setattr(gpus, "detect", detect)
         trained.clear()
         asked, results = recipe(tmp_path, devices, width), Workspace(tmp_path / "w")
         made = runner.build(asked, results, Console(quiet=True), BuildOptions(until))

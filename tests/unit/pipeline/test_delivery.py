@@ -14,7 +14,7 @@ from ssh_keys import make_key, needs_ssh_keygen
 from tests.unit.conftest import ungated_of
 
 from edgepack.bundle.archive import write_bundle
-from edgepack.bundle.signing import verified
+from edgepack.bundle.signing import verify_signed
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.pipeline import delivery
 from edgepack.pipeline.delivery import require_writable
@@ -158,7 +158,7 @@ def test_a_bundle_is_signed_when_it_is_delivered(passed: Any, tmp_path: Path, mo
     write_bundle({"a": b"a", "manifest.json": dump(manifest)}, made)
     before, dist = made.read_bytes(), tmp_path / "dist"
     bundle = deliver(passed, dist)[0]
-    assert verified(bundle, key.with_name("release.pub"))[1].proven
+    assert verify_signed(bundle, key.with_name("release.pub"))[1].proven
     assert made.read_bytes() == before
     first = bundle.read_bytes()
     monkeypatch.setattr("edgepack.bundle.signing._signature", lambda *args: pytest.fail("the key was touched again"))

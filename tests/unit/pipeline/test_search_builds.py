@@ -343,7 +343,7 @@ def test_every_candidate_is_checked_before_the_teacher_is_trained(
     runner.build(with_teacher(over), Workspace(tmp_path / "w"), Console(quiet=True), BuildOptions("teacher"))
     assert probed == [2, 3]
     found = with_teacher(over.replace("[cpu]", "[cpu, gpu]"), "teacher.epochs=1")
-    monkeypatch.setattr(gpus, "look", lambda: gpus.PaddleBuild("3.3.1", None, None, (), ()))
+    monkeypatch.setattr(gpus, "detect", lambda: gpus.PaddleBuild("3.3.1", None, None, (), ()))
     with pytest.raises(EnvironmentUnfitError, match=r"student\.device: gpu is requested"):
         runner.build(found, Workspace(tmp_path / "w"), Console(quiet=True), BuildOptions("student"))
 

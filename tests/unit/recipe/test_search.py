@@ -118,22 +118,21 @@ def test_settings_may_make_and_end_a_search(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("over", "told"),
+    ("over", "message"),
     [
         ("{student.epochs: [0, 1, 2]}", "(candidate with epochs=0)"),
         ("{student.epochs: [0, 1], student.seed: [1, 2]}", "(candidates with epochs=0)"),
         ("{student.epochs: [0]}", ""),
     ],
 )
-def test_a_finding_names_the_candidates_that_have_it(tmp_path: Path, over: str, told: str) -> None:
+def test_a_finding_names_the_candidates_that_have_it(tmp_path: Path, over: str, message: str) -> None:
     text = ONE_MODEL + f"  over:\n    {over.strip('{}')}\n"
     with pytest.raises(RecipeInvalidError) as caught:
         load(tmp_path, text.replace(", student.seed", "\n    student.seed"))
     (finding,) = caught.value.findings
     assert finding.line == 10
-    assert (
-        finding.reason == f"`student.epochs` takes a number greater than 0, and this is the number `0` {told}".strip()
-    )
+    reason = "`student.epochs` takes a number greater than 0, and this is the number `0`"
+    assert finding.reason == f"{reason} {message}".strip()
 
 
 def test_a_finding_of_several_values_names_their_candidate(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from edgepack.bundle import wheels
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, TargetUnreachableError
-from edgepack.targets import facts, profiles
+from edgepack.targets import package_data, profiles
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Host, Profile
 from edgepack_runtime.bundle.model_config import CPU, CUDA
@@ -62,7 +62,7 @@ def test_host_python_is_the_running_one() -> None:
 def test_every_profile_has_a_lock_for_every_python_it_names() -> None:
     for profile in profiles.load_profiles().values():
         for python in profile.pythons:
-            locked = wheels.parse_lock(facts.text("locks", profile.lock), replace(profile, python=python))
+            locked = wheels.parse_lock(package_data.text("locks", profile.lock), replace(profile, python=python))
             names = {package.name for package in locked}
             own = {"numpy", "onnxruntime" if profile.by_path else profile.package, "tokenizers"}
             assert names >= own
@@ -75,10 +75,10 @@ def test_what_serves_adds_to_every_lock_and_is_pure_python() -> None:
     for profile in profiles.load_profiles().values():
         for python in profile.pythons:
             there = replace(profile, python=python)
-            locked = wheels.parse_lock(facts.text("locks", profile.serve_lock), there)
+            locked = wheels.parse_lock(package_data.text("locks", profile.serve_lock), there)
             older = {"3.10": {"exceptiongroup"}, "3.8": {"exceptiongroup", "sniffio"}}.get(python, set())
             assert {package.name for package in locked} == needed | older
-            besides = wheels.parse_lock(facts.text("locks", profile.lock), there)
+            besides = wheels.parse_lock(package_data.text("locks", profile.lock), there)
             assert not {package.name for package in locked} & {package.name for package in besides}
 
 
@@ -125,12 +125,12 @@ def test_an_unknown_target_names_the_known_ones() -> None:
     assert "linux-x86_64-cpu" in caught.value.why
 
 
-LOCKS = sorted(path.name for path in (Path(facts.__file__).parent / "locks").glob("*.txt"))
+LOCKS = sorted(path.name for path in (Path(package_data.__file__).parent / "locks").glob("*.txt"))
 
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_locks_and_facts_name_no_index(name: str) -> None:
-    lock = facts.text("locks", name)
+    lock = package_data.text("locks", name)
     uncommented = [line.strip() for line in lock.splitlines() if not line.startswith("#")]
     assert not [line for line in uncommented if line.startswith(("-i", "--index", "--extra", "--find", "-f"))]
     assert "://" not in lock

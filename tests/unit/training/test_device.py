@@ -136,8 +136,8 @@ def test_of_several_gpus_each_must_work() -> None:
 
 
 def test_a_requirement_names_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "look", lambda: WITHOUT_CUDA)
-    monkeypatch.setattr("edgepack.util.nvidia.look", lambda: NO_DRIVER)
+    monkeypatch.setattr(devices, "detect", lambda: WITHOUT_CUDA)
+    monkeypatch.setattr("edgepack.util.nvidia.detect", lambda: NO_DRIVER)
     devices.require("auto", "student.device")
     with pytest.raises(EnvironmentUnfitError, match=r"student\.device: gpu is requested"):
         devices.require("gpu", "student.device")

@@ -29,7 +29,7 @@ Examine = Callable[..., Report]
 @pytest.fixture
 def examine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Examine:
     """`examination.examine` on a machine as described; what is left out is in order and has no GPU."""
-    monkeypatch.setattr(hardware, "look", lambda: HERE)
+    monkeypatch.setattr(hardware, "detect", lambda: HERE)
     monkeypatch.setattr(environment, "start", lambda: None)
     monkeypatch.setattr(environment, "has_both_builds", lambda: False)
     monkeypatch.setattr(hardware, "free_bytes", lambda folder: 2**36)
@@ -39,8 +39,8 @@ def examine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Examine:
     def run(
         build: PaddleBuild = WITHOUT_CUDA, driver: Nvidia = NO_DRIVER, packages: dict[str, str | None] | None = None
     ) -> Report:
-        monkeypatch.setattr(devices, "look", lambda: build)
-        monkeypatch.setattr(nvidia, "look", lambda: driver)
+        monkeypatch.setattr(devices, "detect", lambda: build)
+        monkeypatch.setattr(nvidia, "detect", lambda: driver)
         monkeypatch.setattr(environment, "installed", lambda: {**STACK, **(packages or {})})
         return doctor.examine(tmp_path / "work" / ".edgepack")
 

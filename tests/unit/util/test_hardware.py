@@ -68,6 +68,6 @@ def test_free_space_is_that_of_the_nearest_folder(tmp_path: Path) -> None:
 
 
 def test_this_machine_can_be_looked_at() -> None:
-    found = hardware.look()
+    found = hardware.detect()
     assert found.cpu_model
     assert 1 <= found.cores.threads <= found.cores.machine

@@ -73,12 +73,12 @@ def test_every_golden_file_is_read_by_a_test() -> None:
 
 @pytest.mark.parametrize("name", FOUND)
 def test_gpus_and_driver_are_read(name: str) -> None:
-    assert nvidia.look(recorded(name)) == FOUND[name]
+    assert nvidia.detect(recorded(name)) == FOUND[name]
 
 
 @pytest.mark.parametrize("name", NOTHING_FOUND)
 def test_where_there_is_nothing_it_says_why_and_what_to_do(name: str) -> None:
-    found = nvidia.look(recorded(name))
+    found = nvidia.detect(recorded(name))
     assert (found.driver, found.cuda, found.gpus) == (None, None, ())
     why, fix = NOTHING_FOUND[name]
     assert why in found.why
@@ -86,7 +86,7 @@ def test_where_there_is_nothing_it_says_why_and_what_to_do(name: str) -> None:
 
 
 def test_a_gpu_that_is_lost_does_not_hide_the_others() -> None:
-    found = nvidia.look(recorded("lost-550"))
+    found = nvidia.detect(recorded("lost-550"))
     assert [gpu.name for gpu in found.gpus] == ["NVIDIA L40S"]
     assert found.why == "a GPU has stopped responding to the driver"
     assert "reboot" in found.fix
@@ -94,7 +94,7 @@ def test_a_gpu_that_is_lost_does_not_hide_the_others() -> None:
 
 def test_a_tool_that_is_missing_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = nvidia.look(nvidia.call)
+    found = nvidia.detect(nvidia.call)
     assert found.gpus == ()
     assert found.why == "nvidia-smi cannot be run: it is not installed, or not on PATH"
     assert "driver" in found.fix
@@ -120,14 +120,14 @@ def test_a_driver_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
         raise subprocess.TimeoutExpired(command, options["timeout"])
 
     monkeypatch.setattr(subprocess, "run", hang)
-    found = nvidia.look(nvidia.call)
+    found = nvidia.detect(nvidia.call)
     assert found.gpus == ()
     assert "did not answer within 60 s" in found.why
 
 
 @given(st.text(), st.integers(-1, 255))
 def test_whatever_it_prints_is_read_or_told(text: str, status: int) -> None:
-    found = nvidia.look(lambda arguments: DriverAnswer(status, text))
+    found = nvidia.detect(lambda arguments: DriverAnswer(status, text))
     assert bool(found.gpus) or (found.why and found.fix)
 
 
@@ -140,7 +140,7 @@ def test_whatever_it_prints_is_read_or_told(text: str, status: int) -> None:
     st.integers(0, 1),
 )
 def test_odd_values_are_none_and_no_error(values: list[str], status: int) -> None:
-    for gpu in nvidia.look(lambda arguments: DriverAnswer(status, ", ".join(values))).gpus:
+    for gpu in nvidia.detect(lambda arguments: DriverAnswer(status, ", ".join(values))).gpus:
         assert gpu.name
         assert gpu.memory_mib is None or gpu.memory_mib >= 0
 

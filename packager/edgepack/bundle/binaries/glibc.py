@@ -66,8 +66,8 @@ def check_gcc_libraries(name: str, binary: Binary, carried: Container[str], prof
     if profile.glibcxx:
         versions = {need.version for need in binary.needs if need.library not in carried}
         limits = limits_of(profile.glibcxx)
-        told = ", ".join(f"{kind}_{release}" for kind, release in limits.items())
-        _compare(name, versions, limits, profile, f"libraries of GCC as far as {told}")
+        newest = ", ".join(f"{kind}_{release}" for kind, release in limits.items())
+        _compare(name, versions, limits, profile, f"libraries of GCC as far as {newest}")
 
 
 def limits_of(glibcxx: str) -> dict[str, str]:

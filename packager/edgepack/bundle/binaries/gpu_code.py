@@ -191,7 +191,7 @@ def check(held: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[str
 
     A package counts as a whole: in some, each library is about other GPUs. NVIDIA's own serve every GPU of their
     release, and keep code in places that nobody else knows (of cuFFT 11 a section holds sm_52 alone): what they seem to
-    lack is told, and no error.
+    lack is a note, not an error.
 
     Args:
         held: GPU code of each package, by its name and version.
@@ -206,7 +206,7 @@ def check(held: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[str
     for package, codes in held.items():
         lacking = [sm for sm in gpus if not _has(codes, sm, profile)]
         if codes and lacking and package.startswith(_NVIDIAS):
-            yield f"{package} shows {told(codes)}; what it has for {_named('sm', lacking)} cannot be read"
+            yield f"{package} shows {describe_codes(codes)}; what it has for {_named('sm', lacking)} cannot be read"
         elif codes and lacking:
             raise StageFailedError(
                 f"{package} has no code for {_named('sm', lacking)}, the GPU of target {profile.name}",
@@ -215,7 +215,7 @@ def check(held: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[str
             )
 
 
-def told(codes: Iterable[Code]) -> str:
+def describe_codes(codes: Iterable[Code]) -> str:
     """The architectures in words: `machine code for sm_80, sm_90, no PTX`."""
     ordered = sorted(codes, key=lambda code: (int(code.sm), code.variant))
     sass, ptx, other = (
@@ -231,7 +231,7 @@ def _has(codes: Iterable[Code], sm: str, profile: Profile) -> bool:
 
 
 def _why(codes: Iterable[Code], profile: Profile) -> str:
-    why = f"it holds {told(codes)}: it would install, and fail when the first model is run"
+    why = f"it holds {describe_codes(codes)}: it would install, and fail when the first model is run"
     if _is_for_servers(codes, profile):
         why += (
             f"; it is the wheel for ARM64 servers, and installs on JetPack {profile.jetpack} because Python, glibc and "

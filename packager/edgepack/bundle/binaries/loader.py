@@ -41,7 +41,7 @@ def needed(binaries: Mapping[str, Binary], carried: Container[str]) -> tuple[str
 def check_search_paths(name: str, binary: Binary) -> Iterator[str]:
     """Whether a file looks for libraries only where nobody else puts any; `name` is its path in the site folder.
 
-    Yields what is to be told: places outside of the folder, which on the device do not exist or hold something else;
+    Yields findings: places outside of the folder, which on the device do not exist or hold something else;
     and an empty entry, the folder that a program is started in, as NVIDIA's own NVRTC 12 has one behind `$ORIGIN`.
 
     Raises:
@@ -72,7 +72,7 @@ def _is_in(place: str, folders: Iterable[str]) -> bool:
 def check_needed(binaries: Mapping[str, Binary], carried: Container[str], profile: Profile) -> Iterator[str]:
     """Whether what the files need is carried, part of the system, or of the target's GPU stack in that release.
 
-    Yields what is to be told: libraries that nobody promises.
+    Yields findings: libraries that nobody promises.
 
     Raises:
         StageFailedError: a file was built for another release of CUDA than the target has.

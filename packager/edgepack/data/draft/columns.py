@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from edgepack.data.detect import (
@@ -14,6 +14,7 @@ from edgepack.data.detect import (
     TEXT_NAMES,
     TOKEN_NAMES,
     are_measurements,
+    refuse_measurements,
 )
 from edgepack.data.draft.profile import MAX_VALUES, Column, FileProfile
 from edgepack.data.text_digests import visible
@@ -42,7 +43,7 @@ def choose_columns(found: FileProfile) -> Columns:
     text = _text(found, label)
     measured = label if label is not None else found.column(LABEL_NAMES)
     if measured is not None and are_measurements(measured.values):
-        raise _refusal(found, *measurements(measured.name, measured.values))
+        raise _refusal(found, *refuse_measurements(measured.name, measured.values))
     if label is None or text is None:
         missing = "labels: few different short values" if label is None else "texts"
         shown = "; ".join(_described(column) for column in found.columns[:10])
@@ -68,15 +69,6 @@ def separator_between_labels(column: Column) -> str | None:
         if any(len(cell) > 1 for cell in cells) and parts.total() >= _RECURRENCE * len(parts):
             return separator
     return None
-
-
-def measurements(column: str, values: Collection[str]) -> tuple[str, str]:
-    """Reason and fix of a column of labels that `are_measurements`."""
-    many = f"more than {MAX_VALUES}" if len(values) > MAX_VALUES else str(len(values))
-    shown = listed(sorted(values)[:3])
-    holds = f"`{visible(column[:40])}` holds {many} different numbers, as {shown}"
-    reason = f"{holds}: these look like measurements, not labels"
-    return reason, "put them into bins (`low`, `high`) and name that column `label`, or another that holds labels"
 
 
 def _tokens(found: FileProfile) -> Columns | None:

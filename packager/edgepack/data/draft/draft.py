@@ -23,7 +23,7 @@ from edgepack.data.draft.split import (
     written_suffix,
 )
 from edgepack.data.split_stats import HELD_OUT, SPLIT_NAMES, HeldOut, SplitFacts, SplitName
-from edgepack.data.validation import check_splits, uniform
+from edgepack.data.validation import check_splits
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, UsageError
 from edgepack.progress import Progress
 from edgepack.recipe.findings import Finding
@@ -53,14 +53,13 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
     """
     _refuse_overwriting([recipe], given, force)
     sources = {name: look_at(name, given[name], progress) for name in SPLIT_NAMES if name in given}
-    _refuse_one_label(sources["train"].facts)
     _refuse_other_tasks(sources)
     lines = [source.describe() for source in sources.values()]
     try:
         recipe.parent.mkdir(parents=True, exist_ok=True)
         if _usable_as_they_are(sources):
             facts = {name: source.facts for name, source in sources.items()}
-            findings = _checked(facts, given["train"])
+            findings = check_splits(facts)
             files = {name: source.file for name, source in sources.items()}
             train = sources["train"]
             made = Draft(given["train"], recipe, files, train.columns, facts, (), train.label_separator)
@@ -81,12 +80,6 @@ def _usable_as_they_are(sources: Mapping[SplitName, DraftSource]) -> bool:
     plain = all(source.plain for source in sources.values())
     ways = {(source.columns, source.label_separator) for source in sources.values()}
     return plain and len(sources) == len(SPLIT_NAMES) and len(ways) == 1
-
-
-def _refuse_one_label(facts: SplitFacts) -> None:
-    if (same := uniform(facts)) is not None:
-        findings = [Finding("error", facts.file, None, f"{same}: there is nothing to learn", "give rows that differ")]
-        raise RecipeInvalidError(f"no recipe was drafted for {facts.file}", findings=findings)
 
 
 def _refuse_other_tasks(sources: Mapping[SplitName, DraftSource]) -> None:
@@ -115,7 +108,7 @@ def _convert(
                 written.add(name, line, row)
         notes = _notes(held, int(np.count_nonzero(codes == LEFT_OUT)), written.respaced)
         findings = [_left_out(finding) for source in sources.values() for finding in source.facts.log.findings()]
-        findings += _checked(written.facts, sources["train"].file)
+        findings += check_splits(written.facts)
         text = recipe_text(Draft(sources["train"].file, recipe, files, columns, written.facts, notes))
     _write(recipe, text)
     return findings, [*_described(written.facts), *notes]
@@ -137,14 +130,6 @@ def _notes(held: list[HeldOut], left_out: int, respaced: int) -> list[str]:
     if respaced:
         notes.append(f"Tabs and line ends in {respaced} texts became spaces, which are the same to the model.")
     return notes
-
-
-def _checked(facts: Mapping[SplitName, SplitFacts], file: Path) -> list[Finding]:
-    """The findings of `edgepack check` for three splits. Only an empty split prevents a draft."""
-    findings = check_splits(facts)
-    if not all(map(len, facts.values())):
-        raise RecipeInvalidError(f"no recipe was drafted for {file}: too few rows", findings=findings)
-    return findings
 
 
 def _left_out(finding: Finding) -> Finding:

@@ -20,12 +20,14 @@ from edgepack.data.lines import form_by_suffix
 from edgepack.data.split_stats import SplitFacts, SplitName
 from edgepack.data.text_digests import shortened
 from edgepack.recipe.model import Columns
+from edgepack.util.text import counted
 from edgepack_runtime.stats import metrics
 
 TEMPLATE: Final = "draft.yaml.txt"
 _SHOWN_LABELS: Final = 10
 _CONFIDENCE: Final = 0.95
 _CALIBRATION_ROWS: Final = 256
+_MIN_CALIBRATION_ROWS: Final = 8  # that a recipe may have
 _OF: Final = {metrics.ENTITY_F1: "F1 of exact spans, with their labels", metrics.MICRO_F1: "F1 over all labels"}
 _TRIED_ACCURACY: Final = 0.9
 _PLAIN: Final = re.compile(r"[A-Za-z_\u4e00-\u9fff][\w./-]*\Z")
@@ -71,7 +73,7 @@ def recipe_text(draft: Draft) -> str:
         "max_length": max_length,
         "lengths": _comment([_lengths(draft.facts)]),
         "accuracy": _accuracy(draft.facts["test"]),
-        "calibration_rows": min(_CALIBRATION_ROWS, len(draft.facts["train"])),
+        "calibration_rows": max(_MIN_CALIBRATION_ROWS, min(_CALIBRATION_ROWS, len(draft.facts["train"]))),
         **_latency(max_length),
     }
     fields |= {name: _scalar(_relative(file, draft.recipe)) for name, file in draft.files.items()}
@@ -107,7 +109,7 @@ def _accuracy(test: SplitFacts) -> str:
 
 def _known(test: SplitFacts) -> list[str]:
     """Comment for the choice of `min`."""
-    if test.columns.answer != "label":
+    if test.columns.answer != "label" or not len(test):
         return []
     majority, rows = max(test.label_rows.items(), key=lambda item: item[1])
     known = proportion(round(_TRIED_ACCURACY * len(test)), len(test), _CONFIDENCE)
@@ -145,7 +147,7 @@ def describe(facts: Mapping[SplitName, SplitFacts]) -> list[str]:
     ranked = sorted(train.label_rows.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"`{shortened(label)}` {count} ({count / len(train):.1%})" for label, count in ranked[:_SHOWN_LABELS]]
     more = ", ..." if len(ranked) > _SHOWN_LABELS else ""
-    return [f"Rows: {rows}.", f"{len(ranked)} labels in train: {', '.join(shown)}{more}."]
+    return [f"Rows: {rows}.", f"{counted(len(ranked), 'label')} in train: {', '.join(shown)}{more}."]
 
 
 def _lengths(facts: Mapping[SplitName, SplitFacts]) -> str:

@@ -26,7 +26,7 @@ from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import is_local_folder
-from edgepack.targets import facts
+from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
 from edgepack.util.hashing import sha256_file
@@ -49,7 +49,7 @@ def inputs(profile: Profile, context: BuildContext, *, serve: bool) -> list[str]
     texts = [wheels.lock_text(profile, lock) for lock in locks] if profile.locks is not None else []
     about = repr(replace(profile, locks=None))  # without the path of its file
     given = [sha256_file(wheel) for wheel in context.given.get(profile.name, ())]
-    return [facts.digest(), about, *texts, *given, hashlib.sha256(_README.read_bytes()).hexdigest()]
+    return [package_data.digest(), about, *texts, *given, hashlib.sha256(_README.read_bytes()).hexdigest()]
 
 
 def run(
@@ -199,7 +199,7 @@ def _site(site: SiteFacts) -> Members:
     paths = [path for part in (SITE, LICENSES) for path in (site.folder / part).rglob("*") if path.is_file()]
     members: Members = {path.relative_to(site.folder).as_posix(): path for path in paths}
     own = f"{LICENSES}/edgepack-{__version__}/{sbom.EDGEPACK_LICENSE}.txt"
-    return members | {own: facts.text("licenses", f"{sbom.EDGEPACK_LICENSE}.txt").encode()}
+    return members | {own: package_data.text("licenses", f"{sbom.EDGEPACK_LICENSE}.txt").encode()}
 
 
 def _listed(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.Model:

@@ -68,7 +68,7 @@ def _write_train(section: Data, splits: Splits, out: Path, task: Task) -> dict[S
 def _untrained(extra: Iterable[Row], out: Path) -> Iterator[Row]:
     """The unlabelled texts that are not among the written training rows."""
     with (out / "train.jsonl").open(encoding="utf-8") as lines:
-        trained = HeldTexts.of_rows(Row.of(json.loads(line)) for line in lines)
+        trained = HeldTexts.of_rows(Row.from_document(json.loads(line)) for line in lines)
     yield from (row for row in extra if row not in trained)
 
 

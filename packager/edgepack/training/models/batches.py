@@ -145,9 +145,9 @@ def config_of(folder: Path) -> TokenizerConfig:
         StageFailedError: the folder does not describe a tokenizer.
     """
     try:
-        told = json.loads((folder / _CONFIG_NAME).read_text(encoding="utf-8"))
-        special = {key: told[key] for key in ("unk_token", "cls_token", "sep_token", "pad_token")}
-        return TokenizerConfig(lower_case=bool(told["do_lower_case"]), **special)
+        config = json.loads((folder / _CONFIG_NAME).read_text(encoding="utf-8"))
+        special = {key: config[key] for key in ("unk_token", "cls_token", "sep_token", "pad_token")}
+        return TokenizerConfig(lower_case=bool(config["do_lower_case"]), **special)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StageFailedError(
             f"{folder / _CONFIG_NAME} does not describe a tokenizer", why=str(error), fix="copy the model again"

@@ -56,11 +56,11 @@ class _Narrow:
 
 
 class NarrowErnieForSequenceClassification(_Narrow, ErnieForSequenceClassification):  # type: ignore[misc, unused-ignore]
-    """One that was pruned in width."""
+    """A classifier whose heads and neurons were pruned."""
 
 
 class NarrowErnieForTokenClassification(_Narrow, ErnieForTokenClassification):  # type: ignore[misc, unused-ignore]
-    """One that was pruned in width."""
+    """A classifier whose heads and neurons were pruned."""
 
 
 _NARROW_KINDS: Final[Mapping[Any, Any]] = {

@@ -25,7 +25,7 @@ _RENAMED: Final = (
 )
 _PREFIX: Final = re.compile(r"^(bert|ernie)\.")  # of a model with a head; without one there is none
 _GAMMA, _BETA = re.compile(r"\.gamma$"), re.compile(r"\.beta$")  # of a norm, as TensorFlow's BERT named them
-# Heads of the pre-training, and numbers that are counted anew wherever they are needed: 0, 1, 2, ...
+# Heads of the pre-training, and numbers that are computed wherever they are needed: 0, 1, 2, ...
 _LEFT_OUT: Final = re.compile(r"cls\..+|embeddings\.(position_ids|token_type_ids)")
 _SHOWN: Final = 20
 

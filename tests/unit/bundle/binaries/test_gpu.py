@@ -110,8 +110,8 @@ def test_code_is_read_from_the_sections_of_a_library(
 
 
 def test_architectures_are_listed_in_their_order() -> None:
-    assert gpu_code.told({Code("sass", "120"), Code("sass", "75"), Code("ptx", "90")}) == (
+    assert gpu_code.describe_codes({Code("sass", "120"), Code("sass", "75"), Code("ptx", "90")}) == (
         "machine code for sm_75, sm_120, PTX of compute_90"
     )
-    assert gpu_code.told({Code("ptx", "52")}) == "no machine code, PTX of compute_52"
-    assert gpu_code.told({Code("other", "90")}) == "no machine code, no PTX, code that is still to be linked"
+    assert gpu_code.describe_codes({Code("ptx", "52")}) == "no machine code, PTX of compute_52"
+    assert gpu_code.describe_codes({Code("other", "90")}) == "no machine code, no PTX, code that is still to be linked"

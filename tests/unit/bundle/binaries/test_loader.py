@@ -41,7 +41,7 @@ def test_places_that_anybody_fills_are_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [
         ("", "the folder that a program is started in"),
         ("/usr/local/cuda/lib64", "as it was on the machine that built it"),
@@ -51,11 +51,11 @@ def test_places_that_anybody_fills_are_refused(path: str) -> None:
         ("$ORIGIN/../../../lib", "outside of the bundle"),
     ],
 )
-def test_other_places_are_noted(path: str, told: str) -> None:
+def test_other_places_are_noted(path: str, message: str) -> None:
     [line] = loader.check_search_paths("fakelib/a.so", binary(paths=(path,)))
     assert line.startswith("fakelib/a.so ")
     assert path in line
-    assert told in line
+    assert message in line
 
 
 def test_libraries_that_the_device_must_have_leave_out_glibc_and_what_is_carried() -> None:

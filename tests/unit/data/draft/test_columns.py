@@ -150,13 +150,7 @@ def test_what_recurs_between_separators_is_a_label(values: set[str], separator: 
 def test_measurements_are_no_labels(tmp_path: Path, values: list[object], refusal: bool) -> None:
     path = file(tmp_path, [*WORDS], values, header="text\tscore")
     if refusal:
-        assert "`score` holds 24 different numbers" in refused(path)
+        assert "`score` holds many different numbers" in refused(path)
         assert refused(path).endswith("these look like measurements, not labels")
     else:
         assert chosen(path) == ("text", "score")
-
-
-def test_more_measurements_than_are_counted_are_named(tmp_path: Path) -> None:
-    texts: list[object] = [f"第{n}位客人说房间很大" for n in range(1100)]
-    path = file(tmp_path, texts, [f"{n}.25" for n in range(1100)], header="text\tlabel")
-    assert "`label` holds more than 1000 different numbers" in refused(path)

@@ -149,8 +149,6 @@ def test_the_data_are_never_overwritten(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("text\tlabel\n" + "".join(f"文本{n}\t好\n" for n in range(9)), "every row has the label `好`"),
-        ("text\tlabel\n很好\t1\n太吵\t0\n", "the test split has 0 rows"),
         ("", "the file is empty"),
         ("just\nlines\n", "this is not a table"),
         ("text,label\n", "the file has a header (`text`, `label`) and no rows below it"),
@@ -169,6 +167,26 @@ def test_data_that_cannot_be_used_leave_nothing_behind(tmp_path: Path, content: 
     assert any(reason in finding.reason for finding in error.value.findings)
     assert all(finding.file == file for finding in error.value.findings)
     assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (
+            "text\tlabel\n" + "".join(f"文本{n}\t好\n" for n in range(40)),
+            "every row of the train split has the label `好`",
+        ),
+        ("text\tlabel\n很好\t1\n太吵\t0\n", "the test split has 0 rows"),
+        ("text\tlabel\n" + "很好\t1\n太吵\t0\n" * 50, "the dev split has 0 rows"),
+    ],
+)
+def test_a_recipe_is_written_for_rows_that_cannot_train(tmp_path: Path, content: str, reason: str) -> None:
+    file = tmp_path / "a.tsv"
+    file.write_text(content, encoding="utf-8")
+    found = drafted(file, tmp_path / "recipe.yaml")
+    assert any(reason in finding.reason for finding in found.findings if finding.severity == "error")
+    with pytest.raises(RecipeInvalidError, match="the data cannot be used"):  # the recipe itself is valid
+        made(tmp_path / "recipe.yaml")
 
 
 def test_a_missing_folder_is_made_and_one_that_cannot_be_is_an_error(tmp_path: Path) -> None:

@@ -224,5 +224,5 @@ def test_the_readme_names_the_bundle_and_in_both_languages_every_verb_and_exit_c
 def test_inputs_change_with_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     before = bundle.inputs(load_profiles()[TARGET], BuildContext(), serve=False)
     assert before == bundle.inputs(load_profiles()[TARGET], BuildContext(), serve=False)
-    monkeypatch.setattr("edgepack.targets.facts.digest", lambda: "other")
+    monkeypatch.setattr("edgepack.targets.package_data.digest", lambda: "other")
     assert bundle.inputs(load_profiles()[TARGET], BuildContext(), serve=False) != before

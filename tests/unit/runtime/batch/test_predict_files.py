@@ -66,7 +66,7 @@ def test_a_bad_row_keeps_its_line_and_stands_in_the_file_of_errors(here: Path, c
     ]
     assert "invalid start byte" in found[1]["why"] and "why" not in found[0]
     shown = capsys.readouterr().err.splitlines()
-    assert shown == ["3 predictions in out.jsonl", "2 of 5 rows have no answer: out.jsonl.errors.jsonl tells why"]
+    assert shown == ["3 predictions in out.jsonl", "2 of 5 rows have no answer: out.jsonl.errors.jsonl has the reasons"]
     (here / "in.txt").write_text("好\n", encoding="utf-8")
     assert predict() == 0
     assert names(here) == {"in.txt", "out.jsonl"}  # what an older run told is gone

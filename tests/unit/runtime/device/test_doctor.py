@@ -129,7 +129,7 @@ def test_the_doctor_compares_the_memory_with_the_gate(manifest: Manifest, monkey
 
 
 @pytest.mark.parametrize(
-    ("precision", "flags", "told"),
+    ("precision", "flags", "message"),
     [
         ("float32", "avx2", "int8: no VNNI or SDOT"),
         ("int8", "avx2", "int8: no VNNI or SDOT: int8 runs, but slower and with different rounding; the gate decides"),
@@ -139,13 +139,13 @@ def test_the_doctor_compares_the_memory_with_the_gate(manifest: Manifest, monkey
     ],
 )
 def test_a_cpu_that_is_slow_for_a_precision_is_described(
-    manifest: Manifest, monkeypatch: pytest.MonkeyPatch, precision: str, flags: str, told: str
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch, precision: str, flags: str, message: str
 ) -> None:
     monkeypatch.setattr(info, "cpu_flags", flags.split)
     manifest = dataclasses.replace(manifest, model={**manifest.model, "precision": precision})
     (check,) = [check for check in doctor.check_device(manifest) if check.check == "cpu"]
     assert check.ok
-    assert check.what.endswith(told)
+    assert check.what.endswith(message)
 
 
 def test_an_emulated_cpu_is_described(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +166,6 @@ def test_a_target_with_a_gpu_needs_one(manifest: Manifest, monkeypatch: pytest.M
     monkeypatch.setattr(nvidia, "gpu_facts", lambda: CudaFacts("Orin", "8.7", "12.6", 7168))
     assert failed(for_cuda) == []
     monkeypatch.setattr(jetson, "facts", lambda: JetsonFacts("36.4.3", "6.2", "MAXN (0)"))
-    told = doctor.render(doctor.check_device(for_cuda))
-    assert "Orin, compute capability 8.7, driver for CUDA up to 12.6, 7168 MiB" in told
-    assert "JetPack 6.2, Jetson Linux 36.4.3, power mode MAXN (0)" in told
+    message = doctor.render(doctor.check_device(for_cuda))
+    assert "Orin, compute capability 8.7, driver for CUDA up to 12.6, 7168 MiB" in message
+    assert "JetPack 6.2, Jetson Linux 36.4.3, power mode MAXN (0)" in message

@@ -175,7 +175,7 @@ def test_the_metadata_names_what_goes_in_and_out(task: str, multi_label: bool) -
     found = kserve.metadata(facts(task, multi_label=multi_label))
     assert [entry["name"] for entry in found["inputs"]] == (["text", "text_pair"] if task == PAIR else ["text"])
     assert all(entry["shape"][0] == -1 for entry in (*found["inputs"], *found["outputs"]))
-    assert found["platform"] == "onnx_onnxruntime"
+    assert found["platform"] == "onnxruntime_onnx"
 
 
 _NAMES = st.sampled_from(["name", "shape", "datatype", "data", "text", "inputs", "id", "outputs"])

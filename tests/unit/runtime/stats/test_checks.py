@@ -22,14 +22,14 @@ def test_a_detail_repeats_no_figure_that_stands_beside_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "unit", "told"),
+    ("low", "high", "unit", "message"),
     [
         (50.0, 60.25, "ms", "latency.p95_ms: 50 to 60.25 ms where <= 40 ms is due; texts of 1 row"),
         (50.0, math.inf, "percent", "latency.p95_ms: 50 % or more where <= 40 % is due; texts of 1 row"),
     ],
 )
-def test_what_was_missed_stands_alone(low: float, high: float, unit: str, told: str) -> None:
-    assert missed(row(low, high, unit)) == told
+def test_what_was_missed_stands_alone(low: float, high: float, unit: str, message: str) -> None:
+    assert missed(row(low, high, unit)) == message
 
 
 def test_what_was_not_sampled_or_not_measured_is_told_as_far_as_it_goes() -> None:
@@ -40,10 +40,10 @@ def test_what_was_not_sampled_or_not_measured_is_told_as_far_as_it_goes() -> Non
 
 
 def test_a_fraction_is_told_in_percent_as_in_the_table() -> None:
-    told = {**row(0.9123, 0.9412, "fraction", "accuracy.min"), "limit": 0.955, "detail": "6 lost"}
-    assert missed(told) == "accuracy.min: 91.23 to 94.12 % where >= 95.5 % is due; 6 lost"
-    assert (interval(told), interval(told, with_unit=False)) == ("91.23 to 94.12 %", "91.23 to 94.12")
-    assert interval({**told, "high": None}) == "91.23 % or more"
+    message = {**row(0.9123, 0.9412, "fraction", "accuracy.min"), "limit": 0.955, "detail": "6 lost"}
+    assert missed(message) == "accuracy.min: 91.23 to 94.12 % where >= 95.5 % is due; 6 lost"
+    assert (interval(message), interval(message, with_unit=False)) == ("91.23 to 94.12 %", "91.23 to 94.12")
+    assert interval({**message, "high": None}) == "91.23 % or more"
     assert (shown(0.9412, "fraction"), figure(0.29, "fraction"), shown(None, "fraction")) == ("94.12 %", "29", "-")
 
 

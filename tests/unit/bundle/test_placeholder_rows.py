@@ -10,7 +10,7 @@ import pytest
 
 from edgepack.artifacts import Row
 from edgepack.bundle import golden
-from edgepack.bundle.golden import stand_ins
+from edgepack.bundle.golden import placeholder_rows
 from edgepack.progress import SILENT
 from edgepack.recipe.gates import GoldenRows
 from edgepack_runtime.inference.predictor import Predictor
@@ -30,8 +30,8 @@ def characters(rows: list[Row]) -> set[str]:
 
 def test_they_are_as_long_for_the_model_and_of_its_own_characters(model: Path) -> None:
     rows = [Row(text, "0") for text in TEXTS]
-    made = stand_ins(rows, model)
-    assert made == stand_ins(rows, model)  # as in any other build
+    made = placeholder_rows(rows, model)
+    assert made == placeholder_rows(rows, model)  # as in any other build
     predictor = Predictor(model)
     assert [predictor.tokens(row.item) for row in made] == [predictor.tokens(text) for text in TEXTS]
     assert len(made[4].text) == 700  # cut by the model, not here
@@ -42,7 +42,7 @@ def test_they_are_as_long_for_the_model_and_of_its_own_characters(model: Path) -
 
 
 def test_of_pairs_both_are_made_up(model: Path) -> None:
-    [made] = stand_ins([Row("房间", "0", "服务不好")], model)
+    [made] = placeholder_rows([Row("房间", "0", "服务不好")], model)
     assert (len(made.text), len(made.text_pair or "")) == (2, 4)
 
 
@@ -52,7 +52,7 @@ def test_a_vocabulary_without_chinese_still_has_texts(model: Path) -> None:
         line if not "一" <= line <= "鿿" else f"x{n}" for n, line in enumerate(vocab.read_text("utf-8").split("\n"))
     ]
     vocab.write_text("\n".join(kept), encoding="utf-8")
-    assert stand_ins([Row("房间", "0")], model) == [Row("好好", ())]
+    assert placeholder_rows([Row("房间", "0")], model) == [Row("好好", ())]
 
 
 def test_no_text_of_the_rows_is_among_what_travels(model: Path) -> None:
