@@ -14,11 +14,11 @@ from edgepack.artifacts import Row
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.lengths import Lengths
 from edgepack.data.lines import no_progress
+from edgepack.data.split_checks import check_splits, rows_to_drop
 from edgepack.data.split_stats import HELD_OUT, SPLIT_NAMES, SplitFacts, SplitName, gather_facts, read_facts
 from edgepack.data.synthetic import reviews_zh
 from edgepack.data.tables import read_rows
 from edgepack.data.unlabelled import HeldTexts, count, free_texts
-from edgepack.data.validation import check_splits, rows_to_drop
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.findings import Finding, errors

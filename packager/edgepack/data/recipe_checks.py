@@ -10,8 +10,8 @@ from typing import Any
 from edgepack.artifacts import DataArtifact, Row
 from edgepack.data.gates import check_gate, floors
 from edgepack.data.lengths import Lengths, check_lengths
+from edgepack.data.split_checks import MIN_LABEL_ROWS
 from edgepack.data.unlabelled import further_texts
-from edgepack.data.validation import MIN_LABEL_ROWS
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed

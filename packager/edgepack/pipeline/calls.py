@@ -26,7 +26,7 @@ from edgepack.artifacts import (
     SelectArtifact,
 )
 from edgepack.export import target_variants
-from edgepack.pipeline import keys
+from edgepack.pipeline import cache_keys
 from edgepack.pipeline.options import CANDIDATE_STAGES
 from edgepack.pipeline.stages import bundle, data, export, gate, narrow, prune, quantize, select, train
 from edgepack.pipeline.workspace import Key, StageResult
@@ -238,7 +238,7 @@ def _labels(chains: Mapping[str, Chain], candidates: Sequence[Candidate]) -> dic
 
 def _data(section: Data) -> StageCall[DataArtifact]:
     def work(results: Results) -> Work[DataArtifact]:
-        key = keys.make("data", data.VERSION, keys.data_section(section), keys.data_digests(section))
+        key = cache_keys.make("data", data.VERSION, cache_keys.data_section(section), cache_keys.data_digests(section))
         return Work(key, lambda out, checkpoint, progress: data.run(section, out, progress))
 
     return StageCall("data", DataArtifact, (), work)
@@ -246,8 +246,8 @@ def _data(section: Data) -> StageCall[DataArtifact]:
 
 def _teacher(section: Teacher, rows: StageCall[DataArtifact]) -> StageCall[ModelArtifact]:
     def work(results: Results) -> Work[ModelArtifact]:
-        inputs = [*keys.labelled(results[rows]), *keys.weights(section.model)]
-        key = keys.make("teacher", train.VERSION, keys.training_section(section), inputs)
+        inputs = [*cache_keys.labelled(results[rows]), *cache_keys.weights(section.model)]
+        key = cache_keys.make("teacher", train.VERSION, cache_keys.training_section(section), inputs)
         read = results[rows].artifact
         return Work(key, lambda out, checkpoint, progress: train.teacher(section, read, out, progress, checkpoint))
 
@@ -289,10 +289,10 @@ def _student(
     source = teacher if section.distill is not None or isinstance(section.model, FromTeacher) else None
 
     def work(results: Results) -> Work[ModelArtifact]:
-        inputs = [*keys.labelled(results[rows]), *keys.weights(section.model)]
-        inputs += keys.model(results[source]) if source is not None else []
-        inputs += keys.unlabelled(results[rows]) if section.distill is not None else []
-        key = keys.make("student", train.VERSION, keys.training_section(section), inputs)
+        inputs = [*cache_keys.labelled(results[rows]), *cache_keys.weights(section.model)]
+        inputs += cache_keys.model(results[source]) if source is not None else []
+        inputs += cache_keys.unlabelled(results[rows]) if section.distill is not None else []
+        key = cache_keys.make("student", train.VERSION, cache_keys.training_section(section), inputs)
         read, model = results[rows].artifact, results.artifact(source)
         return Work(
             key, lambda out, checkpoint, progress: train.student(section, read, model, out, progress, checkpoint)
@@ -311,11 +311,14 @@ def _narrow(
     source, distill = (student, Distill()) if teacher is None else (teacher, section.distill)
 
     def work(results: Results) -> Work[NarrowedArtifact]:
-        decides = keys.training_section(section) | {"width": section.width, "distill": distill and keys.dump(distill)}
-        inputs = [*keys.labelled(results[rows]), *keys.model(results[student])]
+        decides = cache_keys.training_section(section) | {
+            "width": section.width,
+            "distill": distill and cache_keys.dump(distill),
+        }
+        inputs = [*cache_keys.labelled(results[rows]), *cache_keys.model(results[student])]
         if distill is not None:
-            inputs += [*keys.model(results[source]), *keys.unlabelled(results[rows])]
-        key = keys.make("narrow", narrow.VERSION, decides, inputs)
+            inputs += [*cache_keys.model(results[source]), *cache_keys.unlabelled(results[rows])]
+        key = cache_keys.make("narrow", narrow.VERSION, decides, inputs)
         read, uncut, model = results[rows].artifact, results[student].artifact, results[source].artifact
         return Work(
             key,
@@ -331,13 +334,17 @@ def _prune(
     section: Pruning, columns: Columns, rows: StageCall[DataArtifact], student: StageCall[ModelArtifact]
 ) -> StageCall[PrunedArtifact]:
     def work(results: Results) -> Work[PrunedArtifact]:
-        decides: dict[str, Any] = {"pruning": keys.dump(section)}
-        inputs = [*keys.labelled(results[rows]), *keys.unlabelled(results[rows]), *keys.model(results[student])]
+        decides: dict[str, Any] = {"pruning": cache_keys.dump(section)}
+        inputs = [
+            *cache_keys.labelled(results[rows]),
+            *cache_keys.unlabelled(results[rows]),
+            *cache_keys.model(results[student]),
+        ]
         if section.texts is not None:
             decides["pruning"]["texts"] = Path(section.texts).suffix
             decides["columns"] = columns.texts
             inputs += [sha256_file(Path(section.texts))]
-        key = keys.make("prune", prune.VERSION, decides, inputs)
+        key = cache_keys.make("prune", prune.VERSION, decides, inputs)
         read, model = results[rows].artifact, results[student].artifact
         return Work(key, lambda out, checkpoint, progress: prune.run(section, columns, read, model, out, progress))
 
@@ -353,12 +360,12 @@ def _quantize(
     student: StageCall[ModelArtifact],
 ) -> StageCall[ScalesArtifact]:
     def work(results: Results) -> Work[ScalesArtifact]:
-        decides = {"quantize": keys.dump(section), "calibration": keys.dump(sample), "seed": seed}
-        inputs = [*keys.labelled(results[rows]), *keys.model(results[student])]
+        decides = {"quantize": cache_keys.dump(section), "calibration": cache_keys.dump(sample), "seed": seed}
+        inputs = [*cache_keys.labelled(results[rows]), *cache_keys.model(results[student])]
         if section.method == "qat":
-            decides["training"] = keys.training_section(training)
-            inputs += keys.unlabelled(results[rows])
-        key = keys.make("quantize", quantize.VERSION, decides, inputs)
+            decides["training"] = cache_keys.training_section(training)
+            inputs += cache_keys.unlabelled(results[rows])
+        key = cache_keys.make("quantize", quantize.VERSION, decides, inputs)
         read, model = results[rows].artifact, results[student].artifact
         return Work(
             key,
@@ -381,11 +388,11 @@ def _export(
     def work(results: Results) -> Work[ExportArtifact]:
         differing = target_variants.wanted(map(context.profile, targets), section)
         decides = {
-            "quantize": keys.dump(section),
+            "quantize": cache_keys.dump(section),
             "differing": {one.name: names for one, names in differing.items()},
         }
-        inputs = [*keys.labelled(results[rows]), *keys.model(results[student]), results[scales].digest]
-        key = keys.make("export", export.VERSION, decides, [*inputs, *keys.runtime()], host_facts())
+        inputs = [*cache_keys.labelled(results[rows]), *cache_keys.model(results[student]), results[scales].digest]
+        key = cache_keys.make("export", export.VERSION, decides, [*inputs, *cache_keys.runtime()], host_facts())
         read, model, ranges = results[rows].artifact, results[student].artifact, results[scales].artifact
         return Work(
             key,
@@ -407,14 +414,17 @@ def _select(
         decides = {
             "prefer": section.prefer,
             "tolerance": section.tolerance_points,
-            "gates": keys.gates_section(gates),
+            "gates": cache_keys.gates_section(gates),
             "names": list(built),
             "left_out": left_out,
             "untried": untried,
         }
-        inputs = [*keys.labelled(results[rows], ("dev",)), *(results[one.export].digest for one in built.values())]
-        inputs += [digest for one in built.values() for digest in keys.model(results[one.model])]
-        key = keys.make("select", select.VERSION, decides, [*inputs, *keys.runtime()], host_facts())
+        inputs = [
+            *cache_keys.labelled(results[rows], ("dev",)),
+            *(results[one.export].digest for one in built.values()),
+        ]
+        inputs += [digest for one in built.values() for digest in cache_keys.model(results[one.model])]
+        key = cache_keys.make("select", select.VERSION, decides, [*inputs, *cache_keys.runtime()], host_facts())
         read = results[rows].artifact
         entries = {
             name: select.Entry(results[one.model].artifact, results[one.export].artifact, one.train_seconds(results))
@@ -443,10 +453,10 @@ def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
             "ledger": [asdict(row) for row in ledger],
             "tools": tool_versions(),  # the manifest lists them
         }
-        inputs = [results[calls.data].digest, results[chain.export].digest, *keys.runtime()]
+        inputs = [results[calls.data].digest, results[chain.export].digest, *cache_keys.runtime()]
         inputs += bundle.inputs(context.profile(target), context, serve=recipe.serve)
         inputs += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
-        key = keys.make("bundle", bundle.VERSION, decides, inputs)
+        key = cache_keys.make("bundle", bundle.VERSION, decides, inputs)
         read = results[calls.data].artifact
         return Work(
             key,
@@ -467,7 +477,7 @@ def _gate(calls: StageCalls, target: str, packed: StageCall[BundleArtifact]) -> 
         facts = host_facts() | {"python": minor_version(found.version)}
         model_mib = model.shipped_model.ledger.model_mib or 0.0
         return Work(
-            keys.make("gate", gate.VERSION, target, [made.digest], facts),
+            cache_keys.make("gate", gate.VERSION, target, [made.digest], facts),
             lambda out, checkpoint, progress: gate.run(made.artifact, model_mib, found, out, progress),
         )
 

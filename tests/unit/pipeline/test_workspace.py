@@ -14,12 +14,12 @@ import pytest
 
 from edgepack.artifacts import DataArtifact
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
-from edgepack.pipeline import keys
+from edgepack.pipeline import cache_keys
 from edgepack.pipeline.workspace import SEAL_FILE, Key, Workspace
 
 
 def key(section: object = "s", inputs: tuple[str, ...] = (), version: int = 1) -> Key:
-    return keys.make("data", version, section, inputs)
+    return cache_keys.make("data", version, section, inputs)
 
 
 def writer(text: str = "row\n") -> Callable[[Path], DataArtifact]:

@@ -22,8 +22,8 @@ from edgepack.data.draft.split import (
     written_columns,
     written_suffix,
 )
+from edgepack.data.split_checks import check_splits
 from edgepack.data.split_stats import HELD_OUT, SPLIT_NAMES, HeldOut, SplitFacts, SplitName
-from edgepack.data.validation import check_splits
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, UsageError
 from edgepack.progress import Progress
 from edgepack.recipe.findings import Finding
