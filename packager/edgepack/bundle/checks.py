@@ -172,7 +172,7 @@ def _check_licenses(wheel: Carried) -> Iterator[str]:
 
 
 def _gpu_code(site: Path, wheels: Iterable[Carried], binaries: Mapping[str, Binary]) -> dict[str, frozenset[Code]]:
-    """Package -> what its libraries hold code for, of those that hold any."""
+    """GPU code in the libraries of each package; packages without GPU code are omitted."""
     found = {}
     for wheel in wheels:
         own = [gpu_code.code_of(site / name, name, binaries[name]) for name in wheel.files if name in binaries]

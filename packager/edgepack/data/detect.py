@@ -63,9 +63,9 @@ def are_measurements(values: Collection[str]) -> bool:
 def refuse_measurements(column: str, values: Collection[str]) -> tuple[str, str]:
     """Reason and fix of a column of labels that `are_measurements`."""
     shown = listed(sorted(values)[:3])
-    holds = f"`{visible(column[:40])}` holds many different numbers, as {shown}"
+    holds = f"`{visible(column[:40])}` holds many different numbers, such as {shown}"
     reason = f"{holds}: these look like measurements, not labels"
-    return reason, "put them into bins (`low`, `high`) and name that column `label`, or another that holds labels"
+    return reason, "put the numbers into bins (`low`, `high`), or name the column that has the labels `label`"
 
 
 def json_object(line: str) -> dict[str, Any] | None:

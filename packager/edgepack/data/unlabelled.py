@@ -99,7 +99,7 @@ def further_texts(file: Path, columns: Columns, held_out: Iterable[Row]) -> list
     held, log = HeldTexts.of_rows(held_out), FindingLog(file)
     rows = [row for row in _rows(file, columns, log, no_progress) if row not in held]
     if not rows and not log.ended:
-        log.add("empty", "error", None, "the file holds no text that dev and test do not hold", "add texts to it")
+        log.add("empty", "error", None, "all texts of the file are in dev or test, too", "add other texts")
     findings = list(log.findings())
     if stopping := errors(findings):
         raise RecipeInvalidError(f"{file} cannot be used: {counted(len(stopping), 'error')}", findings=findings)

@@ -101,7 +101,9 @@ def _settled(encoder: Encoder, made: Int8Choice, trials: Trials, progress: Progr
     while evaluation.exceeds(drop_points, most) and len(kept) < len(made.parts):
         kept.append(made.parts[len(kept)].part)
         drop_points = trials.tried(f"{counted(len(kept), 'part')} float", in_float(encoder, kept)).drop_points
-        progress.line(f"{kept[-1]} goes back to float: {drop_points:.2f} points below float on dev")
+        progress.line(
+            f"{kept[-1]} returned to float: the model is {drop_points:.2f} points below the float model on dev"
+        )
     return in_float(encoder, kept), replace(made, kept_float=tuple(kept), drop_points=drop_points)
 
 

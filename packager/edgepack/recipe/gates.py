@@ -89,8 +89,8 @@ class LengthBudget(Section):
     """Limits for texts of some lengths: at most `max_tokens`, and more than in the budget before."""
 
     max_tokens: int = Field(ge=3, le=2048, description="Maximum number of tokens of a text, with `[CLS]` and `[SEP]`.")
-    p50_ms: float | None = Field(None, gt=0, description="Longest median.")
-    p95_ms: float | None = Field(None, gt=0, description="Longest 95th percentile.")
+    p50_ms: float | None = Field(None, gt=0, description="Maximum median.")
+    p95_ms: float | None = Field(None, gt=0, description="Maximum 95th percentile.")
     p99_ms: float | None = Field(None, gt=0, description="Maximum 99th percentile; needs 662 texts.")
 
 
@@ -104,8 +104,8 @@ class OpenLoop(Section):
         le=MOST_OPEN_LOOP_S,
         description="Minimum duration. A machine that is slow only at other times may pass.",
     )
-    p50_ms: float | None = Field(None, gt=0, description="Longest median.")
-    p95_ms: float | None = Field(None, gt=0, description="Longest 95th percentile.")
+    p50_ms: float | None = Field(None, gt=0, description="Maximum median.")
+    p95_ms: float | None = Field(None, gt=0, description="Maximum 95th percentile.")
     p99_ms: float | None = Field(None, gt=0, description="Maximum 99th percentile; needs 662 texts or more.")
 
 
@@ -122,8 +122,8 @@ class Sustained(Section):
 class LatencyGate(Section):
     """Latency from text to label, batch 1."""
 
-    p50_ms: float | None = Field(None, gt=0, description="Longest median.")
-    p95_ms: float | None = Field(None, gt=0, description="Longest 95th percentile.")
+    p50_ms: float | None = Field(None, gt=0, description="Maximum median.")
+    p95_ms: float | None = Field(None, gt=0, description="Maximum 95th percentile.")
     p99_ms: float | None = Field(None, gt=0, description="Maximum 99th percentile; needs 662 texts.")
     threads: Threads = Field(
         1, description="Maximum number of threads of one prediction. `tune` on the device finds the best number."

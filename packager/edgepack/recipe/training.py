@@ -135,7 +135,8 @@ class Distill(Section):
     )
     hidden: bool = Field(False, description="Also match the hidden states of mapped layers, through a projection.")
     relations: bool = Field(
-        False, description="Also match the relations of tokens in the attention of the top mapped layers."
+        False,
+        description="Also match the relations of tokens in the student's top layer (queries, keys, values).",
     )
     layers: tuple[PositiveInt, ...] | None = Field(
         None,

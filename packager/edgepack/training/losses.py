@@ -166,7 +166,7 @@ class Match:
     hidden: the mean squared difference of the student's hidden states, through a learnt projection to the teacher's
     width, and the teacher's, over all tokens and mapped layers (Jiao et al., "TinyBERT", 2020).
     relations: KL divergence between the scaled products of queries with queries, keys with keys and values with
-    values of the top mapped layers, each over all tokens (Wang et al., "MiniLMv2", 2021).
+    values of the student's top layer and the layer mapped to it, each over all tokens (Wang et al., "MiniLMv2", 2021).
 
     Args:
         student, teacher: PaddleNLP Ernie networks with a head; the teacher is not changed.

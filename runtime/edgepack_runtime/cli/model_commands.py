@@ -81,7 +81,7 @@ def read(options: argparse.Namespace, arguments: Sequence[str], *, pairs: bool) 
         EnvironmentUnfitError: `--input` cannot be read.
     """
     if options.pair_column is not None and not pairs:
-        raise UsageError("this model takes one text at a time", fix="omit --pair-column")
+        raise UsageError("this model takes single texts, not pairs", fix="omit --pair-column")
     first, second = columns(options, pairs=pairs)
     if first == second:
         raise UsageError(

@@ -139,7 +139,7 @@ def singles(items: Sequence[Item]) -> Sequence[str]:
     """
     for item in items:
         if isinstance(item, tuple):
-            raise UsageError("this model takes one text at a time", why="it was given a pair", fix="give it one text")
+            raise UsageError("this model takes single texts, not pairs", fix="give it one text")
         if not isinstance(item, str):
             raise UsageError("a text is a str", why=f"it was given a {type(item).__name__}", fix="decode it first")
     return cast(Sequence[str], items)

@@ -62,13 +62,13 @@ def run(release: Path, *, most_threads: int, progress: Log) -> Dict[str, Any]:
     """Find the fastest settings of an unpacked release, on its golden rows.
 
     Args:
-        most_threads: maximum number of threads, besides the number of cores.
+        most_threads: maximum number of threads; the number of usable cores is a second limit.
 
     Returns:
         `{"tune": 1, "tuning": {...}, "measured": {...}}`: the fields of `Tuning`; the trials and the conditions.
 
     Raises:
-        BundleInvalidError: the release lacks something.
+        BundleInvalidError: a file of the release is missing or invalid.
         EnvironmentUnfitError: the model's execution provider is not active.
         StageFailedError: the model cannot be run.
     """

@@ -92,7 +92,7 @@ class Journal:
 
 
 def new_receipt(verb: str, verdict: str) -> Dict[str, Any]:
-    """The fields that all receipts share. `verdict` holds unless the verb fails."""
+    """The fields that all receipts share. The verb replaces `verdict` if it ends otherwise."""
     from edgepack_runtime.install.release_process import interpreter  # slow to import, and `gate` does not need it
 
     return {

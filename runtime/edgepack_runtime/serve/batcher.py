@@ -67,8 +67,8 @@ class Batcher:
     Args:
         run: predicts a batch, in its order; called from `workers` threads.
         max_batch: maximum number of texts in a batch; 1 turns batching off.
-        max_wait_ms: how long after its arrival a text that came while all workers were busy may wait for a full
-            batch; 0 runs the queued texts as soon as a worker is idle.
+        max_wait_ms: maximum wait for a full batch, from the arrival of the oldest queued text, if all workers were
+            busy at that time; 0 runs the queued texts as soon as a worker is idle.
         capacity: maximum number of queued texts.
         workers: number of batches that run at the same time.
         max_length: maximum number of tokens that the model reads; longer texts cost no more.

@@ -142,7 +142,7 @@ def checked(entries: Sequence[Any], *, pairs: bool, max_texts: int, form: str) -
 
 def _entry(document: Mapping[str, Any], *, pairs: bool) -> Any:
     if not pairs and "text_pair" in document:
-        raise http_errors.unfit("this model takes one text at a time", "leave out `text_pair`")
+        raise http_errors.unfit("this model takes single texts, not pairs", "leave out `text_pair`")
     return [document["text"], document.get("text_pair")] if pairs else document["text"]
 
 

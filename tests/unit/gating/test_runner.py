@@ -145,7 +145,7 @@ def test_this_machine_is_gated_before_devices(ask: Ask, bundles: dict[str, Path]
     ("files", "targets", "more", "words"),
     [
         (["a"], [], {}, "no target is named"),
-        (["a"], ["ssh://a", "ssh://a"], {}, "a is named twice"),
+        (["a"], ["ssh://a", "ssh://a"], {}, "named more than once: a"),
         ([], ["ssh://a"], {}, "no bundle is named"),
         (["a"], ["local"], {"installed": True}, "--installed needs devices"),
     ],

@@ -56,7 +56,7 @@ class Binary:
 
     @property
     def symbols(self) -> frozenset[str]:
-        """The symbol versions of all libraries."""
+        """The symbol versions that this file requires of all libraries."""
         return frozenset(need.version for need in self.needs)
 
 

@@ -424,4 +424,4 @@ def test_bench_of_models_of_two_tasks_is_refused(tmp_path: Path, capsys: Capture
     folders = [write_model_folder(tmp_path / task, task=task) for task in (PAIRS, TOKENS)]
     (tmp_path / "texts.txt").write_text("好\t差\n", encoding="utf-8")
     assert edgert("bench", *folders) == ExitCode.USAGE
-    assert "this model takes one text at a time" in capsys.readouterr().err
+    assert "this model takes single texts, not pairs" in capsys.readouterr().err

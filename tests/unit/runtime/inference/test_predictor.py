@@ -231,9 +231,9 @@ def test_a_model_of_pairs_wants_two_texts(pairs: Predictor, item: Any) -> None:
 def test_other_models_want_one_text(predictor: Predictor, tokens: Predictor, item: Any) -> None:
     for model in (predictor, tokens):
         for ask in (model.predict, model.timed_predict):
-            with pytest.raises(UsageError, match="this model takes one text at a time"):
+            with pytest.raises(UsageError, match="this model takes single texts, not pairs"):
                 ask("好", "差")
-        with pytest.raises(UsageError, match="this model takes one text at a time"):
+        with pytest.raises(UsageError, match="this model takes single texts, not pairs"):
             model.predict_batch(["好", ("好", "差")])
         with pytest.raises(UsageError, match=r"is not a text|a text is a str"):
             model.predict(item)

@@ -88,7 +88,7 @@ async def test_the_server_answers_for_pairs_several_labels_and_spans(make_app: M
         ({"texts": ["a", ""]}, "text 2 is empty"),
         ({"texts": [["a", "b"]]}, "text 1 is not a text"),
         ({"texts": ["a"] * 33}, "33 texts are more than 32"),
-        ({"text": "a", "text_pair": "b"}, "one text at a time"),
+        ({"text": "a", "text_pair": "b"}, "single texts, not pairs"),
         ({"texts": ["a"], "text_pair": "b"}, "belongs to `text`"),
         ({"text": "a", "scores": 1}, "`scores` is true or false"),
     ],
