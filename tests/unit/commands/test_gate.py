@@ -167,7 +167,7 @@ def test_options_go_to_ssh(far: Far, bundle: Path, tmp_path: Path) -> None:
         (["--target", "ssh://-x"], 2, "not a host name"),
         (["--json", "--markdown", "-"], 2, "both go to stdout"),
         (["--junit", "out.xml", "--markdown", "./out.xml"], 2, "are both to be written to out.xml"),
-        (["--target", "ssh://a", "--target", "ssh://a", "--junit", "out.xml"], 2, "named twice"),
+        (["--target", "ssh://a", "--target", "ssh://a", "--junit", "out.xml"], 2, "named more than once"),
         (["--jobs", "0"], 2, "--jobs"),
         (["--junit", "/proc/none/junit.xml"], 4, "/proc/none/junit.xml cannot be written"),
         (["--target", "ssh://line3", "-o", "-v"], 2, "not an ssh option"),
