@@ -32,6 +32,7 @@ from edgepack.onnx_graph.graph_writer import PLAIN, compose, fastest
 from edgepack.onnx_graph.int8_operators import OrtCpuForm
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import open_engine
+from edgepack_runtime.engine.batch import InputBatch
 
 VOCABULARY: Final = 20_000
 LONGEST: Final = 128
@@ -86,7 +87,8 @@ class Timed:
     def burst(self, texts: Sequence[Any], *, counted: bool = True) -> None:
         begin = self._clock()
         for ids in texts:
-            self._opened.run(ids, np.zeros_like(ids))
+            rows, length = ids.shape
+            self._opened.run(InputBatch(ids.ravel().tolist(), [0] * ids.size, rows, length))
         if counted:
             self.milliseconds.append((self._clock() - begin) * 1e3 / len(texts))
 

@@ -108,10 +108,10 @@ def floor_ms(predictor: Predictor, texts: list[str], rounds: int) -> dict[int, f
     for _ in range(rounds):
         for tokens in BATCH_TOKENS:
             planned = streaming.batches(sizes, streaming.StreamSettings(batch_tokens=tokens, alike=alike))
-            arrays = [predictor._encoding.arrays([encoded[place].rows[0] for place, _ in batch]) for batch in planned]
+            ready = [predictor._encoding.batch([encoded[place].rows[0] for place, _ in batch]) for batch in planned]
             begin = time.process_time()
-            for ids, types in arrays:
-                predictor._engine.run(ids, types)
+            for batch in ready:
+                predictor._engine.run(batch)
             found[tokens].append((time.process_time() - begin) * 1e3 / len(texts))
     return {tokens: statistics.median(values) for tokens, values in found.items()}
 

@@ -130,7 +130,7 @@ def answers(predictor: Predictor, rows: Sequence[Row], label: str, progress: Pro
 
 def logits(predictor: Predictor, rows: Sequence[Row]) -> list[Float]:
     """The logits of each row, run alone: (1, C), or (1, T, C) if tokens are classified."""
-    return [predictor.logits([row.item]) for row in rows]
+    return [np.asarray(predictor.logits([row.item]), np.float32) for row in rows]
 
 
 def latency(folders: Sequence[Path], texts: Path, progress: Progress, *, stage: str = "export") -> list[Latency]:

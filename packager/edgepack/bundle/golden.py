@@ -224,7 +224,7 @@ def _evenly(items: Sequence[Any], count: int) -> list[Any]:
 
 def _alone(model: Predictor, texts: Sequence[Row]) -> list[Float]:
     """Logits of each text, each in its own batch as in the self-test: shape (C,), or (T, C) for tokens."""
-    return [model.logits([row.item])[0] for row in texts]
+    return [np.asarray(model.logits([row.item])[0], np.float32) for row in texts]
 
 
 def _units(logits: Sequence[Float]) -> Float:

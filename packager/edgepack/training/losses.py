@@ -340,7 +340,7 @@ class _TagsOfTokens:
         return Tags(balanced_weights(targets, len(self.labels)) if balanced else None)
 
     def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
-        return predictions.spans(self.labels, logits, encoded.offsets, row.text).answer  # logits (T, C)
+        return predictions.spans(self.labels, logits.tolist(), encoded.offsets, row.text).answer  # logits (T, C)
 
 
 def task_of(data: DataArtifact) -> LabelTask:

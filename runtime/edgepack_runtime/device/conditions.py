@@ -11,9 +11,6 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
-import numpy as np
-import tokenizers
-
 from edgepack_runtime.device import info as device
 from edgepack_runtime.device import jetson, throttling
 from edgepack_runtime.device.cores import usable_cores
@@ -44,8 +41,6 @@ def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path =
         "providers": list(providers),
         "python": platform.python_version(),
         "engine": engine,
-        "numpy": np.__version__,
-        "tokenizers": tokenizers.__version__,
         "kernel": platform.release(),
         "guest": device.is_guest(root),
         "emulated": why_emulated is not None,

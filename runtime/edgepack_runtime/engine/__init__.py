@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Protocol, Tuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, List, Protocol, Tuple
 
 from edgepack_runtime.bundle.model_config import CUDA, EngineConfig
 from edgepack_runtime.device.tuning import Tuning
+from edgepack_runtime.engine.batch import InputBatch
 
 
 class Engine(Protocol):
@@ -24,24 +22,28 @@ class Engine(Protocol):
     def version(self) -> str:
         """The version of ONNX Runtime."""
 
-    def run(self, input_ids: NDArray[np.int64], token_type_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Logits for ids with shape (B, T): shape (B, n_labels), or (B, T, n_labels) where tokens are classified."""
+    def run(self, batch: InputBatch) -> List[Any]:
+        """Logits as nested lists: (rows, n_labels), or (rows, length, n_labels) where tokens are classified.
+
+        Raises:
+            StageFailedError: the model cannot be run.
+        """
 
 
 def open_engine(config: EngineConfig, folder: Path, tuning: Tuning) -> Engine:
     """Load `folder/model.onnx` on the provider that `config` names, as `tuning` says.
 
     Raises:
-        EnvironmentUnfitError: the provider that `config` asks for is not active.
+        EnvironmentUnfitError: there is no ONNX Runtime, or it lacks the provider that `config` asks for.
         BundleInvalidError: there is no model, or it is not of the expected form.
         StageFailedError: ONNX Runtime cannot load it.
     """
-    # Imported here because onnxruntime takes long to load, and reads this at its first import; it reports home else.
+    # Read when the library is loaded: else it writes a device id below HOME and reports home.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     if config.provider == CUDA:
-        from edgepack_runtime.engine.onnxruntime_gpu import OnnxRuntimeGpuEngine
+        from edgepack_runtime.engine.cuda import CudaEngine
 
-        return OnnxRuntimeGpuEngine(config, folder, tuning)
-    from edgepack_runtime.engine.onnxruntime_cpu import OnnxRuntimeCpuEngine
+        return CudaEngine(config, folder, tuning)
+    from edgepack_runtime.engine.cpu import CpuEngine
 
-    return OnnxRuntimeCpuEngine(config, folder, tuning)
+    return CpuEngine(config, folder, tuning)

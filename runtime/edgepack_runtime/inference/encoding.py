@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Sequence, Tuple, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, List, NamedTuple, Sequence, Tuple, cast
 
 from edgepack_runtime.bundle.model_config import PAIR, TOKENS, ModelConfig
+from edgepack_runtime.engine.batch import InputBatch
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.inference import predictions
 from edgepack_runtime.inference.predictions import AnyPrediction
@@ -92,17 +90,23 @@ class Encoding:
         rows = [[ids[0], *ids[part.start + 1 : part.start + 1 + length], ids[-1]] for part in parts]
         return Encoded(text, [EncodedRow(row, len(row)) for row in rows], parts, offsets)
 
-    def arrays(self, rows: Sequence[EncodedRow]) -> Tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """input_ids and token_type_ids of `rows` as one batch, both int64 (B, T), padded to the longest."""
-        ids = self._tokenizer.padded([row.ids for row in rows])
-        types = np.zeros(ids.shape, dtype=np.int64)
-        for number, (row, n_first) in enumerate(rows):
-            if n_first < len(row):
-                types[number, n_first : len(row)] = 1
-        return ids, types
+    def batch(self, rows: Sequence[EncodedRow]) -> InputBatch:
+        """`rows` as one batch, padded to the longest."""
+        length = max((len(row.ids) for row in rows), default=0)
+        ids: List[int] = []
+        types: List[int] = []
+        for row, n_first in rows:
+            ids += row
+            ids += [self._tokenizer.pad_id] * (length - len(row))
+            types += [0] * n_first
+            types += [1] * (len(row) - n_first)
+            types += [0] * (length - len(row))
+        return InputBatch(ids, types, len(rows), length)
 
-    def decide(self, encoded: Encoded, logits: Sequence[NDArray[np.float32]]) -> AnyPrediction:
+    def decide(self, encoded: Encoded, logits: Sequence[List[Any]]) -> AnyPrediction:
         """The answer for an item from the logits of its rows, in their order.
+
+        The logits of a row are one number per label, or for token classification a list of such numbers per token.
 
         For windows: with one label, the mean of the windows' probabilities weighted by their own tokens; with several
         labels, the highest probability of each; with spans, the tag of each token in its own window.
@@ -114,20 +118,21 @@ class Encoding:
         if self._config.task == TOKENS:
             return predictions.spans(labels, _joined(encoded, logits), encoded.offsets, cast(str, encoded.item))
         if self._config.multi_label:
-            several = [predictions.several_labels(labels, row.tolist()) for row in logits]
+            several = [predictions.several_labels(labels, row) for row in logits]
             return several[0] if len(several) == 1 else predictions.several_labels_of_parts(several)
-        found = [predictions.one_label(labels, row.tolist()) for row in logits]
+        found = [predictions.one_label(labels, row) for row in logits]
         weights = [part.own for part in encoded.parts]
         return found[0] if len(found) == 1 else predictions.one_label_of_parts(found, weights)
 
 
-def _joined(encoded: Encoded, logits: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Logits (T, C) of all tokens of an item, with [CLS] and [SEP], each token from its own window."""
+def _joined(encoded: Encoded, logits: Sequence[List[List[float]]]) -> List[List[float]]:
+    """Logits of all tokens of an item, with [CLS] and [SEP], each token from its own window."""
     if len(logits) == 1:
         return logits[0]
-    found = np.zeros((len(encoded.offsets), logits[0].shape[1]), dtype=np.float32)
+    found = [logits[0][0]]
     for part, row in zip(encoded.parts, logits):
-        found[1 + part.first : 1 + part.after] = row[1 + part.first - part.start : 1 + part.after - part.start]
+        found += row[1 + part.first - part.start : 1 + part.after - part.start]
+    found.append(logits[-1][-1])
     return found
 
 

@@ -9,9 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple, Union
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.util.spans import Span, token_spans
 
@@ -93,7 +90,6 @@ def one_label(labels: Sequence[str], logits: Sequence[float]) -> Prediction:
     Raises:
         StageFailedError: a logit is not a number.
     """
-    # Plain Python: for the few labels of a classifier it is faster than NumPy.
     highest = max(logits)
     weights = [math.exp(value - highest) for value in logits]
     total = sum(weights)
@@ -130,30 +126,33 @@ def several_labels_of_parts(predictions: Sequence[LabelsPrediction]) -> LabelsPr
 
 
 def spans(
-    tags: Sequence[str], logits: NDArray[np.float32], offsets: Sequence[Tuple[int, int]], text: str
+    tags: Sequence[str], logits: Sequence[Sequence[float]], offsets: Sequence[Tuple[int, int]], text: str
 ) -> SpansPrediction:
     """The spans from the most probable tag of each token. Raises as `one_label`.
 
     Args:
         tags: BIO tags in the order of the logits; for invalid sequences see `spans.token_spans`.
-        logits: shape (T, C), with [CLS] and [SEP]; rows beyond `offsets` are padding.
-        offsets: of T tokens, from `ErnieTokenizer.encode_with_offsets`.
+        logits: of each token, with [CLS] and [SEP]; tokens beyond `offsets` are padding.
+        offsets: of the tokens, from `ErnieTokenizer.encode_with_offsets`.
         text: the text of the tokens.
     """
-    # Without [CLS] and [SEP]: (tokens of the text, C). In float32 the exponentials below could overflow.
-    wide = logits[1 : len(offsets) - 1].astype(np.float64)
-    finite = np.isfinite(wide).all(axis=1)  # (tokens,)
-    if not finite.all():
-        raise _no_number(wide[finite.argmin()].tolist())
-    best = wide.argmax(axis=1)  # (tokens,)
-    # The softmax at the highest logit is 1 over the sum of exp(logit - highest).
-    scores = 1 / np.exp(wide - wide.max(axis=1, keepdims=True)).sum(axis=1)  # (tokens,)
-    places = offsets[1:-1]
+    rows, places = logits[1 : len(offsets) - 1], offsets[1:-1]  # without [CLS] and [SEP]
+    for row in rows:
+        if not math.isfinite(sum(row)):
+            raise _no_number(row)
+    best = [tags[row.index(max(row))] for row in rows]
     found: List[SpanPrediction] = []
-    for first, after, label in token_spans([tags[index] for index in best.tolist()]):
+    for first, after, label in token_spans(best):
         start, end = places[first][0], places[after - 1][1]
-        found.append(SpanPrediction(start, end, label, float(scores[first:after].mean()), text[start:end]))
+        score = sum(map(_highest_probability, rows[first:after])) / (after - first)
+        found.append(SpanPrediction(start, end, label, score, text[start:end]))
     return SpansPrediction(tuple(found))
+
+
+def _highest_probability(logits: Sequence[float]) -> float:
+    """The softmax at the highest logit: 1 over the sum of exp(logit - highest)."""
+    highest = max(logits)
+    return 1 / sum(math.exp(value - highest) for value in logits)
 
 
 def _sigmoid(value: float) -> float:

@@ -8,14 +8,12 @@ import itertools
 import numbers
 import time
 from pathlib import Path
-from typing import Generator, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Dict, Generator, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.device.tuning import MAX_THREADS, Tuning
 from edgepack_runtime.engine import open_engine
+from edgepack_runtime.engine.batch import shape_of
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.inference import windows
 from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding
@@ -196,18 +194,15 @@ class Predictor:
 
         return max(1, usable_cores() // self.tuning.threads)
 
-    def logits(self, texts: Sequence[Item]) -> NDArray[np.float32]:
-        """Logits of `texts`, each truncated to `max_length` tokens, as one batch, float32. Raises as `predict`.
+    def logits(self, texts: Sequence[Item]) -> List[List[Any]]:
+        """Logits of `texts`, each truncated to `max_length` tokens, as one batch. Raises as `predict`.
 
         Returns:
-            Shape (B, n_labels); for token classification (B, T, n_labels), with [CLS] first and [SEP] last in each
-            text, padded to the longest. Logits of padding are undefined.
+            Of each text one number per label; for token classification a list of them for each token, with [CLS] first
+            and [SEP] last.
         """
         _require_several(texts)
-        if not texts:
-            shape = (0, 0) if self._tokens else (0,)
-            return np.zeros((*shape, len(self.config.labels)), dtype=np.float32)
-        return self._run(*self._encoding.arrays(self._encoding.cut(texts)))
+        return self._run_rows(self._encoding.cut(texts))
 
     def tokens(self, item: Item) -> int:
         """Number of tokens that the model reads of a text or pair, with [CLS] and [SEP]. Raises as `predict`."""
@@ -235,7 +230,7 @@ class Predictor:
         done = time.perf_counter()
         return predictions, Split((tokenized - begin) * 1e3, (ran - tokenized) * 1e3, (done - ran) * 1e3)
 
-    def _logits_of(self, encoded: Sequence[Encoded]) -> List[Sequence[NDArray[np.float32]]]:
+    def _logits_of(self, encoded: Sequence[Encoded]) -> List[Sequence[List[Any]]]:
         """Logits of the rows of each item."""
         if not self._encoding.in_windows:  # each has one
             return [(row,) for row in self._run_rows([item.rows[0] for item in encoded])]
@@ -244,34 +239,27 @@ class Predictor:
         found = iter([logits for start in starts for logits in self._run_rows(rows[start : start + _ROWS])])
         return [list(itertools.islice(found, len(item.rows))) for item in encoded]
 
-    def _run_rows(self, rows: Sequence[EncodedRow]) -> List[NDArray[np.float32]]:
-        """Logits of each row; logits of padding are undefined."""
-        return list(self._run(*self._encoding.arrays(rows)))
+    def _run_rows(self, rows: Sequence[EncodedRow]) -> List[List[Any]]:
+        """Logits of each row. If the graph has no padding mask, rows of each length are run separately.
 
-    def _run(self, ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Logits of a batch. If the graph has no padding mask, texts of each length are run separately.
-
-        With `run_alone` each text is run by itself, so that its answer does not depend on the batch.
+        With `run_alone` each row is run by itself, so that its answer does not depend on the batch.
         """
-        if len(ids) == 1 or (self.config.hides_padding and not self.config.run_alone):
-            return self._engine.run(ids, types)
-        lengths = self._tokenizer.lengths(ids)
-        axes = ids.shape if self._tokens else ids.shape[:1]
-        logits = np.zeros((*axes, len(self.config.labels)), dtype=np.float32)
-        for rows in _groups(lengths, alone=self.config.run_alone):
-            length = lengths[rows[0]]
-            found = self._engine.run(ids[rows, :length], types[rows, :length])
-            if self._tokens:
-                logits[rows, :length] = found
-            else:
-                logits[rows] = found
-        return logits
+        if len(rows) > 1 and (self.config.run_alone or not self.config.hides_padding):
+            found: List[List[Any]] = [[]] * len(rows)
+            for group in _groups(rows, alone=self.config.run_alone):
+                for number, logits in zip(group, self._engine.run(self._encoding.batch([rows[i] for i in group]))):
+                    found[number] = logits
+            return found
+        if not rows:
+            return []
+        found = self._engine.run(self._encoding.batch(rows))
+        return [logits[: len(row.ids)] for row, logits in zip(rows, found)] if self._tokens else found
 
     def _check_shape(self, item: Item) -> None:
         """Run the model once on an item of at least one token, to load everything."""
-        ids, types = self._encoding.arrays(self._encoding.cut([item]))
-        found, n_labels = self._run(ids, types).shape, len(self.config.labels)
-        wanted = (*ids.shape, n_labels) if self._tokens else (1, n_labels)
+        batch = self._encoding.batch(self._encoding.cut([item]))
+        found, n_labels = shape_of(self._engine.run(batch)), len(self.config.labels)
+        wanted = (1, batch.length, n_labels) if self._tokens else (1, n_labels)
         if found != wanted:
             raise BundleInvalidError(
                 f"{model_config.MODEL_NAME} and {model_config.CONFIG_NAME} do not belong together",
@@ -305,8 +293,11 @@ def _required(item: Item) -> Item:
     return item
 
 
-def _groups(lengths: NDArray[np.int64], *, alone: bool) -> List[NDArray[np.intp]]:
+def _groups(rows: Sequence[EncodedRow], *, alone: bool) -> List[List[int]]:
     """Groups of rows that are run together: rows of the same length, or each row `alone`."""
     if alone:
-        return [np.array([row]) for row in range(len(lengths))]
-    return [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
+        return [[number] for number in range(len(rows))]
+    groups: Dict[int, List[int]] = {}
+    for number, row in enumerate(rows):
+        groups.setdefault(len(row.ids), []).append(number)
+    return list(groups.values())

@@ -61,7 +61,7 @@ def compare(release: Path, predictor: Predictor) -> Dict[str, Any]:
 
 
 def _compare(expected: golden.GoldenText, predictor: Predictor, tolerance: float) -> _Compared:
-    found = predictor.logits([expected.item])[0].tolist()
+    found = predictor.logits([expected.item])[0]
     table = found if predictor.config.task == TOKENS else [found]
     if len(table) != len(expected.logits):
         raise _failed(expected, f"it has {len(table)} tokens and should have {len(expected.logits)}")

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from edgepack_runtime.bundle.model_config import EngineConfig
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import open_engine
+from edgepack_runtime.engine.batch import InputBatch
 from edgepack_runtime.engine.denormals import DenormalsAsZero
 
 pytestmark = pytest.mark.skipif(
@@ -87,6 +88,6 @@ def model(folder: Path) -> Path:
 def test_an_engine_runs_without_them_and_its_caller_keeps_them(threads: int, tmp_path: Path) -> None:
     engine = open_engine(EngineConfig(), model(tmp_path / "m"), Tuning(threads))
     assert counted(), "opening a session left the mode as it was"
-    ids = np.ones((4, 250_000), dtype=np.int64)  # enough that two threads share it
-    assert not engine.run(ids, ids).any()
+    ids = [1] * 1_000_000  # enough that two threads share it
+    assert not any(map(any, engine.run(InputBatch(ids, ids, 4, 250_000))))
     assert counted()

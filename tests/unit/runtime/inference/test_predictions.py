@@ -26,7 +26,8 @@ numbers = st.floats(-1e3, 1e3, width=32)
 def spans_of(logits: list[list[float]], text: str = "abc") -> predictions.SpansPrediction:
     """One character is one token."""
     places = [(0, 0), *((i, i + 1) for i in range(len(text))), (0, 0)]
-    return predictions.spans(TAGS, np.array([[9, 0, 0, 0, 0], *logits, [0, 9, 0, 0, 0]], np.float32), places, text)
+    rows = [[9, 0, 0, 0, 0], *logits, [0, 9, 0, 0, 0]]
+    return predictions.spans(TAGS, [list(map(float, row)) for row in rows], places, text)
 
 
 # --- one label and several ------------------------------------------------------------------------------------
@@ -91,7 +92,7 @@ def test_spans_are_those_of_the_best_tags(logits: np.ndarray, padding: int) -> N
     places = [(0, 0), *((2 * i, 2 * i + 2) for i in range(n)), (0, 0)]
     padded = np.concatenate([logits, np.full((padding, len(TAGS)), np.nan, np.float32)])
     text = "abcdefghijklmnopqrstuvwxyz"
-    found = predictions.spans(TAGS, padded, places, text)
+    found = predictions.spans(TAGS, padded.tolist(), places, text)
     tags = [TAGS[index] for index in logits.argmax(axis=1)]
     assert found.answer == spans_of_tags(tags, places)
     for span in found.spans:

@@ -98,10 +98,10 @@ def test_an_error_of_the_model_comes_out_at_its_item(
     run = predictor._engine.run
     bad = predictor.config.labels and predictor._tokenizer.encode(["差"], 16)[0][1]
 
-    def refusing(ids: Any, types: Any) -> Any:
-        if (ids == bad).any():
+    def refusing(batch: Any) -> Any:
+        if bad in batch.ids:
             raise StageFailedError("the model could not be run")
-        return run(ids, types)
+        return run(batch)
 
     monkeypatch.setattr(predictor._engine, "run", refusing)
     found = []

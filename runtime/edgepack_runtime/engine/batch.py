@@ -1,0 +1,24 @@
+"""Input and output of a model, as the engines take and give them."""
+
+from __future__ import annotations
+
+from typing import Any, List, NamedTuple, Tuple
+
+
+class InputBatch(NamedTuple):
+    """Input of the model: token ids and types of `rows` texts, each padded to `length`, in row-major order."""
+
+    ids: List[int]
+    types: List[int]
+    rows: int
+    length: int
+
+
+def shape_of(nested: List[Any]) -> Tuple[int, ...]:
+    """The shape of nested lists."""
+    shape = []
+    inner: Any = nested
+    while isinstance(inner, list):
+        shape.append(len(inner))
+        inner = inner[0] if inner else None
+    return tuple(shape)

@@ -1,0 +1,185 @@
+"""The engine on an NVIDIA GPU, through ONNX Runtime's CUDA provider.
+
+Launching the kernels of a small model one by one takes longer than running them. A CUDA graph launches all of them at
+once, but it reads and writes the very addresses that it was captured with. So each length of a single text has memory
+of its own on the GPU, and a graph of its own under a number that ONNX Runtime gets with every run. Several texts at
+once run without a graph: their shapes are many, and launching the kernels is a smaller part of the work.
+
+ONNX Runtime keeps a captured graph for the thread that captured it. So the session is opened and run by one thread of
+its own, whoever asks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import math
+from concurrent.futures import ThreadPoolExecutor
+from ctypes import c_int64, c_void_p
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+
+from edgepack_runtime.bundle.model_config import CUDA, EngineConfig
+from edgepack_runtime.device.tuning import Tuning
+from edgepack_runtime.engine import model_file, ort_api
+from edgepack_runtime.engine.batch import InputBatch, shape_of
+from edgepack_runtime.engine.ort_api import OrtError, Session
+from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
+
+# Each captured graph holds memory of the GPU until the session ends. Texts of further lengths run without a graph.
+MAX_GRAPHS = 128
+NOT_CAPTURED = -1  # ONNX Runtime's number for a run that neither captures nor replays
+OPTIONS: Mapping[str, str] = {
+    "device_id": "0",
+    "enable_cuda_graph": "1",
+    # TF32 rounds the operands of float32 products to 10 bits: not what was gated.
+    "use_tf32": "0",
+}
+_TO_DEVICE, _TO_HOST = 1, 2  # cudaMemcpyKind
+# Those that the provider needs, each after those that it needs itself.
+_LIBRARIES = ("libcudart", "libnvJitLink", "libcublasLt", "libcublas", "libcufft", "libcurand", "libnvrtc", "libcudnn")
+_MEMORY = "Cuda"  # ONNX Runtime's name of the GPU's memory
+
+Copy = Callable[[int, int, int, int], None]  # to an address, from an address, bytes, cudaMemcpyKind
+
+
+class CudaEngine:
+    """One session, one run at a time. See `edgepack_runtime.engine.Engine` and `open_engine`."""
+
+    def __init__(self, config: EngineConfig, folder: Path, tuning: Tuning) -> None:
+        preload()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu")
+        self._session: Session = self._thread.submit(model_file.open_session, config, folder, tuning, OPTIONS).result()
+        self._graphs: Dict[int, Graph] = {}  # of one text, by its length
+        self._plain = run_options(self._session, NOT_CAPTURED)
+        self._copy, self._memory = cuda_copy(), _MEMORY
+
+    @property
+    def providers(self) -> Tuple[str, ...]:
+        return (CUDA, "CPUExecutionProvider")
+
+    @property
+    def version(self) -> str:
+        return self._session.api.version
+
+    def run(self, batch: InputBatch) -> List[Any]:
+        try:
+            return self._thread.submit(self._run, batch).result()
+        except OrtError as error:
+            raise StageFailedError("the model could not be run", why=str(error)) from error
+
+    def _run(self, batch: InputBatch) -> List[Any]:
+        given = {"input_ids": batch.ids, "token_type_ids": batch.types}
+        graph = self._graphs.get(batch.length) if batch.rows == 1 else None
+        if graph is not None:
+            return graph.run(given)
+        # The first run of a length is plain: what a kernel allocates then must not be allocated during a capture.
+        logits = self._session.run(batch.rows, batch.length, given, self._plain)
+        if batch.rows == 1 and len(self._graphs) < MAX_GRAPHS:
+            shape = shape_of(logits)
+            number = len(self._graphs) + 1
+            self._graphs[batch.length] = Graph(
+                self._session, batch.length, shape, number, memory=self._memory, copy=self._copy
+            )
+        return logits
+
+
+class Graph:
+    """Memory on the GPU for one text of `length` tokens and for its logits, and the graph captured with it.
+
+    Args:
+        shape: of the logits.
+        number: of the graph, 1 or more, unlike that of any other graph of the session.
+        memory: ONNX Runtime's name of the memory.
+        copy: copies between the host and that memory.
+    """
+
+    def __init__(
+        self, session: Session, length: int, shape: Sequence[int], number: int, *, memory: str, copy: Copy
+    ) -> None:
+        self._session, self._api, self._copy = session, session.api, copy
+        self._handles: List[Tuple[str, c_void_p]] = []
+        device, default = ort_api.DEVICE_ALLOCATOR, ort_api.DEFAULT_MEMORY
+        info = self._made("ReleaseMemoryInfo", "CreateMemoryInfo", memory.encode(), device, 0, default)
+        self._allocator = self._made("ReleaseAllocator", "CreateAllocator", session.handle, info)
+        self._inputs = {name: self._tensor((1, length), ort_api.INT64) for name in session.inputs}
+        self._output = self._tensor(shape, ort_api.FLOAT)
+        self._options = run_options(session, number)
+        self._handles.append(("ReleaseRunOptions", self._options))
+        self._binding = self._made("ReleaseIoBinding", "CreateIoBinding", session.handle)
+        for name, value in self._inputs.items():
+            self._api.call("BindInput", self._binding, name.encode(), value)
+        self._api.call("BindOutput", self._binding, session.outputs[0].encode(), self._output)
+        self._ids: Any = (c_int64 * length)()
+        self._logits: Any = (ctypes.c_float * math.prod(shape))()
+        self._view = ort_api.floats(ctypes.addressof(self._logits), shape)
+
+    def __del__(self) -> None:
+        for name, handle in reversed(self._handles):
+            self._api.release(name, handle)
+
+    def run(self, given: Mapping[str, List[int]]) -> List[Any]:
+        """The logits. Captures the graph on the first runs, and replays it on the others."""
+        for name, value in self._inputs.items():
+            self._ids[:] = given[name]
+            size = ctypes.sizeof(self._ids)
+            self._copy(self._api.address(value), ctypes.addressof(self._ids), size, _TO_DEVICE)
+        self._api.call("RunWithBinding", self._session.handle, self._options, self._binding)
+        size = ctypes.sizeof(self._logits)
+        self._copy(ctypes.addressof(self._logits), self._api.address(self._output), size, _TO_HOST)
+        return self._view.tolist()
+
+    def _tensor(self, shape: Sequence[int], kind: int) -> c_void_p:
+        dimensions = (c_int64 * len(shape))(*shape)
+        return self._made("ReleaseValue", "CreateTensorAsOrtValue", self._allocator, dimensions, len(shape), kind)
+
+    def _made(self, release: str, name: str, *arguments: Any) -> c_void_p:
+        handle = self._api.made(name, *arguments)
+        self._handles.append((release, handle))
+        return handle
+
+
+def run_options(session: Session, graph: int) -> c_void_p:
+    """A handle of options for a run that captures or replays the graph of this number, or none with `NOT_CAPTURED`."""
+    options = session.api.made("CreateRunOptions")
+    session.api.call("AddRunConfigEntry", options, b"gpu_graph_id", str(graph).encode())
+    return options
+
+
+def preload() -> None:
+    """Load the libraries of CUDA and cuDNN that travel in the bundle: the loader finds the provider's by their names.
+
+    Without any in the bundle, the loader looks for those of the system.
+    """
+    found = importlib.util.find_spec("nvidia")
+    places = [] if found is None else found.submodule_search_locations or []
+    for name in _LIBRARIES:
+        for place in places:
+            for path in sorted(Path(place).glob(f"*/lib/{name}.so*")):
+                ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+
+
+def cuda_copy() -> Copy:
+    """cudaMemcpy of the CUDA runtime that ONNX Runtime's provider has loaded.
+
+    Raises:
+        EnvironmentUnfitError: none is loaded.
+    """
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    paths = [line.split(None, 5)[-1] for line in maps if "/libcudart.so" in line]
+    if not paths:
+        raise EnvironmentUnfitError(
+            "the CUDA runtime is not loaded",
+            why="no libcudart.so is mapped into this process",
+            fix="look at what onnxruntime printed above; or build the bundle for a target that this device offers",
+        )
+    library = ctypes.CDLL(paths[0])
+
+    def copy(to: int, source: int, size: int, kind: int) -> None:
+        code = library.cudaMemcpy(c_void_p(to), c_void_p(source), ctypes.c_size_t(size), kind)
+        # From memory that is not pinned it returns before the bytes have arrived.
+        code = code or library.cudaDeviceSynchronize()
+        if code:
+            raise OrtError(f"cudaMemcpy ended with error {code}")
+
+    return copy

@@ -1,0 +1,373 @@
+"""ONNX Runtime through its C API, called with ctypes: one library for every Python, and no compiled module.
+
+`struct OrtApi` of onnxruntime_c_api.h is a table of functions that only ever grows at its end, so a function is known
+by its position. `Api` is that table; `Session` is a model loaded from a file, and runs it on the CPU or on a GPU.
+
+Each function but the few that release something returns a status: null, or an error that `Api.call` raises.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import math
+import os
+import threading
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from edgepack_runtime.errors import EnvironmentUnfitError
+
+API_VERSION = 17  # of ONNX Runtime 1.17 and newer: all functions below are in it
+_ERRORS_ONLY = 3  # severity of messages; below it are warnings about parts of the graph that fusing removed
+FLOAT, INT64 = 1, 7  # ONNXTensorElementDataType
+DEVICE_ALLOCATOR, DEFAULT_MEMORY = 0, 0  # OrtAllocatorType, OrtMemType
+_SEQUENTIAL = 0  # ExecutionMode
+_KEPT_LENGTHS = 64  # of single texts, whose buffers a thread keeps
+
+_OUT = POINTER(c_void_p)
+_NAMES = POINTER(c_char_p)
+_SHAPE = POINTER(c_int64)
+# name: position in `struct OrtApi`, and the arguments
+_FUNCTIONS: Mapping[str, Tuple[int, Tuple[Any, ...]]] = {
+    "CreateEnv": (3, (c_int, c_char_p, _OUT)),
+    "DisableTelemetryEvents": (6, (c_void_p,)),
+    "CreateSession": (7, (c_void_p, c_char_p, c_void_p, _OUT)),
+    "Run": (9, (c_void_p, c_void_p, _NAMES, _OUT, c_size_t, _NAMES, c_size_t, _OUT)),
+    "CreateSessionOptions": (10, (_OUT,)),
+    "SetSessionExecutionMode": (13, (c_void_p, c_int)),
+    "SetSessionLogSeverityLevel": (22, (c_void_p, c_int)),
+    "SetIntraOpNumThreads": (24, (c_void_p, c_int)),
+    "SetInterOpNumThreads": (25, (c_void_p, c_int)),
+    "SessionGetInputCount": (30, (c_void_p, POINTER(c_size_t))),
+    "SessionGetOutputCount": (31, (c_void_p, POINTER(c_size_t))),
+    "SessionGetInputName": (36, (c_void_p, c_size_t, c_void_p, _OUT)),
+    "SessionGetOutputName": (37, (c_void_p, c_size_t, c_void_p, _OUT)),
+    "CreateRunOptions": (39, (_OUT,)),
+    "CreateTensorAsOrtValue": (48, (c_void_p, _SHAPE, c_size_t, c_int, _OUT)),
+    "CreateTensorWithDataAsOrtValue": (49, (c_void_p, c_void_p, c_size_t, _SHAPE, c_size_t, c_int, _OUT)),
+    "GetTensorMutableData": (51, (c_void_p, _OUT)),
+    "GetDimensionsCount": (61, (c_void_p, POINTER(c_size_t))),
+    "GetDimensions": (62, (c_void_p, _SHAPE, c_size_t)),
+    "GetTensorTypeAndShape": (65, (c_void_p, _OUT)),
+    "CreateMemoryInfo": (68, (c_char_p, c_int, c_int, c_int, _OUT)),
+    "CreateCpuMemoryInfo": (69, (c_int, c_int, _OUT)),
+    "AllocatorFree": (76, (c_void_p, c_void_p)),
+    "GetAllocatorWithDefaultOptions": (78, (_OUT,)),
+    "GetAvailableProviders": (125, (POINTER(_NAMES), POINTER(c_int))),
+    "ReleaseAvailableProviders": (126, (_NAMES, c_int)),
+    "AddSessionConfigEntry": (130, (c_void_p, c_char_p, c_char_p)),
+    "CreateAllocator": (131, (c_void_p, c_void_p, _OUT)),
+    "AddRunConfigEntry": (165, (c_void_p, c_char_p, c_char_p)),
+    "RunWithBinding": (133, (c_void_p, c_void_p, c_void_p)),
+    "CreateIoBinding": (134, (c_void_p, _OUT)),
+    "BindInput": (136, (c_void_p, c_char_p, c_void_p)),
+    "BindOutput": (137, (c_void_p, c_char_p, c_void_p)),
+    "SessionOptionsAppendExecutionProvider_CUDA_V2": (204, (c_void_p, c_void_p)),
+    "CreateCUDAProviderOptions": (205, (_OUT,)),
+    "UpdateCUDAProviderOptions": (206, (c_void_p, _NAMES, _NAMES, c_size_t)),
+}
+# Functions of one argument without a status.
+_RELEASES: Mapping[str, int] = {
+    "ReleaseStatus": 93,
+    "ReleaseMemoryInfo": 94,
+    "ReleaseSession": 95,
+    "ReleaseValue": 96,
+    "ReleaseRunOptions": 97,
+    "ReleaseTensorTypeAndShapeInfo": 99,
+    "ReleaseSessionOptions": 100,
+    "ReleaseAllocator": 132,
+    "ReleaseIoBinding": 135,
+    "ReleaseCUDAProviderOptions": 208,
+}
+# They take long, so other threads run meanwhile. The others are over before a thread could be switched.
+_WITHOUT_GIL = ("CreateSession", "Run", "RunWithBinding")
+
+
+class OrtError(Exception):
+    """An error of ONNX Runtime. `str` is its message."""
+
+
+class Api:
+    """The functions of one loaded library, and its environment, which lives as long as the process.
+
+    Args:
+        library: absolute path of libonnxruntime.so.
+
+    Raises:
+        EnvironmentUnfitError: the library cannot be loaded, or is older than 1.17.
+    """
+
+    def __init__(self, library: Path) -> None:
+        try:
+            loaded = ctypes.CDLL(str(library))
+            loaded.OrtGetApiBase.restype = POINTER(_ApiBase)
+        except (OSError, AttributeError) as error:
+            raise EnvironmentUnfitError(
+                f"ONNX Runtime cannot be loaded from {library}",
+                why=str(error),
+                fix="install the bundle again; or build it for a target that this device offers",
+            ) from error
+        base = loaded.OrtGetApiBase().contents
+        self.version: str = base.GetVersionString().decode()
+        table = base.GetApi(API_VERSION)
+        if not table:
+            raise EnvironmentUnfitError(
+                f"ONNX Runtime {self.version} is too old",
+                why="edgepack needs 1.17 or newer",
+                fix="name a newer library in the recipe's target",
+            )
+        addresses = ctypes.cast(table, _OUT)
+        self._functions = {
+            name: (ctypes.CFUNCTYPE if name in _WITHOUT_GIL else ctypes.PYFUNCTYPE)(c_void_p, *arguments)(
+                addresses[position]
+            )
+            for name, (position, arguments) in _FUNCTIONS.items()
+        }
+        self._releases = {
+            name: ctypes.PYFUNCTYPE(None, c_void_p)(addresses[position]) for name, position in _RELEASES.items()
+        }
+        self._message = ctypes.PYFUNCTYPE(c_char_p, c_void_p)(addresses[2])
+        self.environment = self.made("CreateEnv", _ERRORS_ONLY, b"edgepack")
+        self.call("DisableTelemetryEvents", self.environment)
+        self.cpu_memory = self.made("CreateCpuMemoryInfo", DEVICE_ALLOCATOR, DEFAULT_MEMORY)
+        self.allocator = self.made("GetAllocatorWithDefaultOptions")
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function.
+
+        Raises:
+            OrtError: it failed.
+        """
+        status = self._functions[name](*arguments)
+        if status:
+            message = self._message(status).decode("utf-8", "replace")
+            self._releases["ReleaseStatus"](status)
+            raise OrtError(message)
+
+    def made(self, name: str, *arguments: Any) -> c_void_p:
+        """The result of a function whose last argument is the place for it. Raises as `call`."""
+        found = c_void_p()
+        self.call(name, *arguments, byref(found))
+        return found
+
+    def release(self, name: str, handle: c_void_p) -> None:
+        """Call a function that releases `handle`."""
+        self._releases[name](handle)
+
+    def tensor(self, data: Any, shape: Sequence[int]) -> c_void_p:
+        """A tensor over the memory of `data`, an array of c_int64 that must live as long as the tensor."""
+        dimensions = (c_int64 * len(shape))(*shape)
+        size = ctypes.sizeof(data)
+        return self.made(
+            "CreateTensorWithDataAsOrtValue", self.cpu_memory, byref(data), size, dimensions, len(shape), INT64
+        )
+
+    def address(self, value: c_void_p) -> int:
+        """Where the values of a tensor lie, in the memory of its device."""
+        return self.made("GetTensorMutableData", value).value or 0
+
+    def shape(self, value: c_void_p) -> Tuple[int, ...]:
+        """The shape of a tensor."""
+        info = self.made("GetTensorTypeAndShape", value)
+        try:
+            axes = c_size_t()
+            self.call("GetDimensionsCount", info, byref(axes))
+            dimensions = (c_int64 * axes.value)()
+            self.call("GetDimensions", info, dimensions, axes)
+            return tuple(dimensions)
+        finally:
+            self.release("ReleaseTensorTypeAndShapeInfo", info)
+
+    def available_providers(self) -> Tuple[str, ...]:
+        """Names of the execution providers that the library was built with."""
+        names, count = _NAMES(), c_int()
+        self.call("GetAvailableProviders", byref(names), byref(count))
+        found = tuple((names[number] or b"").decode() for number in range(count.value))
+        self.call("ReleaseAvailableProviders", names, count)
+        return found
+
+
+class _ApiBase(ctypes.Structure):
+    _fields_ = (
+        ("GetApi", ctypes.CFUNCTYPE(c_void_p, ctypes.c_uint32)),
+        ("GetVersionString", ctypes.CFUNCTYPE(c_char_p)),
+    )
+
+
+def library_path() -> Path:
+    """The library of the package `onnxruntime` on Python's path, which is not imported.
+
+    Raises:
+        EnvironmentUnfitError: there is none.
+    """
+    found = importlib.util.find_spec("onnxruntime")
+    places = [] if found is None else found.submodule_search_locations or []
+    folders = [Path(place) / "capi" for place in places]
+    for folder in folders:
+        for path in sorted(folder.glob("libonnxruntime.so*")):
+            return path
+    why = f"there is no libonnxruntime.so in {', '.join(map(str, folders))}"
+    raise EnvironmentUnfitError(
+        "there is no ONNX Runtime",
+        why=why if folders else "Python finds no package onnxruntime",
+        fix="install the bundle again",
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def api() -> Api:
+    """The library of `library_path`, loaded once. Raises as `Api`."""
+    return Api(library_path())
+
+
+class Session:
+    """A model loaded from a file. `run` may be called from several threads at once.
+
+    Args:
+        path: the model.
+        threads: threads of one run.
+        spinning: whether idle threads wait busily.
+        disabled_optimizers: names of graph optimizers that are left out.
+        cuda: options of the CUDA provider; None to run on the CPU.
+
+    Raises:
+        OrtError: the model cannot be loaded.
+        EnvironmentUnfitError: the CUDA provider cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        functions: Api,
+        path: Path,
+        *,
+        threads: int,
+        spinning: bool,
+        disabled_optimizers: Sequence[str] = (),
+        cuda: Optional[Mapping[str, str]] = None,
+    ) -> None:
+        self.api = functions
+        self._handle: Optional[c_void_p] = None
+        options = functions.made("CreateSessionOptions")
+        try:
+            functions.call("SetIntraOpNumThreads", options, threads)
+            functions.call("SetInterOpNumThreads", options, 1)
+            functions.call("SetSessionExecutionMode", options, _SEQUENTIAL)
+            functions.call("SetSessionLogSeverityLevel", options, _ERRORS_ONLY)
+            entries = {
+                "session.intra_op.allow_spinning": str(int(spinning)),
+                "session.set_denormal_as_zero": "1",  # in threads of its own
+                "optimization.disable_specified_optimizers": ";".join(disabled_optimizers),
+            }
+            for key, value in entries.items():
+                functions.call("AddSessionConfigEntry", options, key.encode(), value.encode())
+            if cuda is not None:
+                self._append_cuda(options, cuda)
+            self._handle = functions.made("CreateSession", functions.environment, os.fsencode(path), options)
+        finally:
+            functions.release("ReleaseSessionOptions", options)
+        self.inputs = self._names("Input")
+        self.outputs = self._names("Output")
+        self.input_names = (c_char_p * len(self.inputs))(*(name.encode() for name in self.inputs))
+        self.output_names = (c_char_p * len(self.outputs))(*(name.encode() for name in self.outputs))
+        self._kept = threading.local()
+
+    def __del__(self) -> None:
+        if self._handle is not None:
+            self.api.release("ReleaseSession", self._handle)
+
+    @property
+    def handle(self) -> c_void_p:
+        """The session, for functions of the API."""
+        assert self._handle is not None
+        return self._handle
+
+    def _append_cuda(self, options: c_void_p, chosen: Mapping[str, str]) -> None:
+        keys = (c_char_p * len(chosen))(*(key.encode() for key in chosen))
+        values = (c_char_p * len(chosen))(*(value.encode() for value in chosen.values()))
+        provider = c_void_p()  # releasing null does nothing
+        try:
+            self.api.call("CreateCUDAProviderOptions", byref(provider))
+            self.api.call("UpdateCUDAProviderOptions", provider, keys, values, len(chosen))
+            self.api.call("SessionOptionsAppendExecutionProvider_CUDA_V2", options, provider)
+        except OrtError as error:
+            raise EnvironmentUnfitError(
+                "CUDAExecutionProvider is not active",
+                why=str(error),
+                fix="install what it names; or build the bundle for a target that this device offers",
+            ) from error
+        finally:
+            self.api.release("ReleaseCUDAProviderOptions", provider)
+
+    def _names(self, kind: str) -> Tuple[str, ...]:
+        """Names of the inputs or outputs."""
+        count = c_size_t()
+        self.api.call(f"SessionGet{kind}Count", self.handle, byref(count))
+        found = []
+        for number in range(count.value):
+            place = self.api.made(f"SessionGet{kind}Name", self.handle, number, self.api.allocator)
+            found.append(ctypes.cast(place, c_char_p).value or b"")
+            self.api.call("AllocatorFree", self.api.allocator, place)
+        return tuple(name.decode() for name in found)
+
+    def run(
+        self, rows: int, length: int, given: Mapping[str, List[int]], options: Optional[c_void_p] = None
+    ) -> List[Any]:
+        """The first output for inputs of shape (rows, length), as nested lists of its shape.
+
+        Args:
+            given: values of each input in row-major order.
+            options: a handle of run options.
+
+        Raises:
+            OrtError: the run failed.
+        """
+        if rows > 1:
+            return _Buffers(self, rows, length).run(given, options)
+        kept: Dict[Any, _Buffers] = self._kept.__dict__
+        buffers = kept.get(length)
+        if buffers is None:
+            if len(kept) == _KEPT_LENGTHS:
+                kept.pop(next(iter(kept)))
+            buffers = kept[length] = _Buffers(self, rows, length)
+        return buffers.run(given, options)
+
+
+class _Buffers:
+    """Memory of the inputs and the output for one shape, and tensors over it. Not for two threads at once."""
+
+    def __init__(self, session: Session, rows: int, length: int) -> None:
+        self._session, self._api = session, session.api
+        self._values: List[c_void_p] = []
+        self._memory: Dict[str, Any] = {name: (c_int64 * (rows * length))() for name in session.inputs}
+        for memory in self._memory.values():
+            self._values.append(self._api.tensor(memory, (rows, length)))
+        self._inputs = (c_void_p * len(self._values))(*(value.value for value in self._values))
+        self._output = (c_void_p * 1)()  # null: the first run allocates it
+        self._logits: Optional[memoryview[float]] = None
+
+    def __del__(self) -> None:
+        for value in self._values:
+            self._api.release("ReleaseValue", value)
+
+    def run(self, given: Mapping[str, List[int]], options: Optional[c_void_p]) -> List[Any]:
+        session = self._session
+        for name, memory in self._memory.items():
+            memory[:] = given[name]
+        self._api.call(
+            "Run", session.handle, options, session.input_names, self._inputs, len(self._inputs),
+            session.output_names, 1, self._output,
+        )  # fmt: skip
+        if self._logits is None:  # what the first run allocated is written over by the others
+            value = c_void_p(self._output[0])
+            self._values.append(value)
+            self._logits = floats(self._api.address(value), self._api.shape(value))
+        return self._logits.tolist()
+
+
+def floats(address: int, shape: Sequence[int]) -> memoryview[float]:
+    """float32 values at `address`; its `tolist` is nested as `shape`."""
+    memory = (ctypes.c_float * math.prod(shape)).from_address(address)
+    return memoryview(memory).cast("B").cast("f", shape=list(shape))

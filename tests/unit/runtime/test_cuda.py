@@ -1,0 +1,139 @@
+"""The engine for GPUs, as far as it runs without one: memory, binding and turns on the CPU, and the provider's options.
+
+The memory is the CPU's and `cudaMemcpy` is `memmove`; nothing here captures a graph, which takes the hardware.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_model import write_model_folder
+
+from edgepack_runtime.bundle import model_config
+from edgepack_runtime.bundle.model_config import CUDA, TOKENS, EngineConfig
+from edgepack_runtime.device.tuning import Tuning
+from edgepack_runtime.engine import cuda, model_file, open_engine
+from edgepack_runtime.engine.batch import InputBatch, shape_of
+from edgepack_runtime.engine.cuda import NOT_CAPTURED, CudaEngine, Graph
+from edgepack_runtime.engine.ort_api import Api
+from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
+
+RANDOM = random.Random(7)
+
+
+@pytest.fixture
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Opens the engine with the session and memory of the CPU."""
+    opened = model_file.open_session
+    monkeypatch.setattr(
+        model_file, "open_session", lambda config, folder, tuning, options=None: opened(EngineConfig(), folder, tuning)
+    )
+    monkeypatch.setattr(cuda, "cuda_copy", lambda: lambda to, source, size, kind: ctypes.memmove(to, source, size))
+    monkeypatch.setattr(cuda, "_MEMORY", "Cpu")
+    return lambda folder: CudaEngine(EngineConfig(provider=CUDA), folder, Tuning())
+
+
+def batch(rows: int, length: int, most: int = 9) -> InputBatch:
+    size = rows * length
+    return InputBatch(RANDOM.choices(range(1, most + 1), k=size), RANDOM.choices((0, 1), k=size), rows, length)
+
+
+@pytest.mark.parametrize("task", [model_config.ONE_TEXT, model_config.PAIR, TOKENS])
+def test_answers_are_those_of_the_cpu_engine_whatever_the_batch(task: str, tmp_path: Path, on_cpu: Any) -> None:
+    folder = write_model_folder(tmp_path / "m", task=task)
+    plain, engine = open_engine(EngineConfig(), folder, Tuning()), on_cpu(folder)
+    for rows, length in [(1, 5), (3, 5), (4, 5), (1, 5), (1, 5), (5, 9), (1, 1), (1, 1)]:
+        given = batch(rows, length)
+        found = engine.run(given)
+        assert found == plain.run(given)
+        assert shape_of(found)[0] == rows
+    assert sorted(engine._graphs) == [1, 5]
+
+
+def test_a_run_that_fails_is_an_error(tmp_path: Path, on_cpu: Any) -> None:
+    engine = on_cpu(write_model_folder(tmp_path / "m"))
+    engine.run(batch(1, 2))
+    for _ in range(2):  # with a graph
+        with pytest.raises(StageFailedError, match="could not be run"):
+            engine.run(InputBatch([10**6] * 2, [0, 0], 1, 2))
+
+
+def test_every_length_has_a_graph_of_its_own_and_late_ones_have_none(
+    tmp_path: Path, on_cpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "MAX_GRAPHS", 2)
+    numbers: list[bytes] = []
+    call = Api.call
+
+    def spy(self: Api, name: str, *arguments: Any) -> None:
+        if name == "AddRunConfigEntry":
+            numbers.append(arguments[2])
+        call(self, name, *arguments)
+
+    monkeypatch.setattr(Api, "call", spy)
+    engine = on_cpu(write_model_folder(tmp_path / "m"))
+    for rows, length in ((1, 3), (1, 3), (2, 3), (1, 4), (1, 3), (1, 5), (1, 5)):
+        engine.run(batch(rows, length))
+    assert numbers == [str(NOT_CAPTURED).encode(), b"1", b"2"]
+
+
+def test_one_thread_opens_and_runs(tmp_path: Path, on_cpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    call = Api.call
+
+    def spy(self: Api, name: str, *arguments: Any) -> None:
+        if name in ("CreateSession", "Run", "RunWithBinding"):
+            names.append(threading.current_thread().name)
+        call(self, name, *arguments)
+
+    monkeypatch.setattr(Api, "call", spy)
+    engine = on_cpu(write_model_folder(tmp_path / "m"))
+    for _ in range(3):
+        asking = threading.Thread(target=engine.run, args=(batch(1, 3),))
+        asking.start()
+        asking.join()
+    assert names == ["gpu_0"] * 4
+
+
+def test_threads_take_turns(tmp_path: Path, on_cpu: Any) -> None:
+    folder = write_model_folder(tmp_path / "m")
+    plain, engine = open_engine(EngineConfig(), folder, Tuning()), on_cpu(folder)
+    wrong: list[int] = []
+
+    def ask(number: int) -> None:
+        for _ in range(50):
+            given = InputBatch([number] * 4, [0] * 4, 1, 4)
+            if engine.run(given) != plain.run(given):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_memory_is_released_once(tmp_path: Path, on_cpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = on_cpu(write_model_folder(tmp_path / "m"))
+    engine.run(batch(1, 3))
+    released: list[str] = []
+    monkeypatch.setattr(Api, "release", lambda self, name, handle: released.append(name))
+    graph: Graph = engine._graphs.pop(3)
+    expected = [name for name, _ in reversed(graph._handles)]
+    del graph
+    assert released == expected
+    assert released[0] == "ReleaseIoBinding" and released[-1] == "ReleaseMemoryInfo"
+
+
+def test_cuda_captures_graphs_and_rounds_as_float32_does(tmp_path: Path) -> None:
+    assert (cuda.OPTIONS["enable_cuda_graph"], cuda.OPTIONS["use_tf32"]) == ("1", "0")
+    with pytest.raises(EnvironmentUnfitError, match=f"has no {CUDA}"):  # and no fallback
+        open_engine(EngineConfig(provider=CUDA), write_model_folder(tmp_path / "m"), Tuning())
+    with pytest.raises(EnvironmentUnfitError, match="the CUDA runtime is not loaded"):
+        cuda.cuda_copy()
