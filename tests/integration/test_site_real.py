@@ -44,7 +44,7 @@ numpy.linalg.inv(random @ random.T), numpy.fft.rfft(random), numpy.percentile(ra
 numpy.ma.masked_array(random), numpy.polynomial.Polynomial([1])
 files = [module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
 print(json.dumps({
-    "logits": predictor.logits(["\u597d\u574f", "\u810f"]).tolist(),
+    "logits": predictor.logits(["\u597d\u574f", "\u810f"]),
     "label": predictor.predict("\u597d").label,
     "providers": predictor.providers,
     "mapped": sorted({line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line}),
