@@ -28,7 +28,7 @@ from edgepack.artifacts import LinearScales, weight_digest
 from edgepack.onnx_graph.encoder import Encoder
 from edgepack.onnx_graph.graph_writer import PLAIN, Layout, compose, fastest
 from edgepack.onnx_graph.int8_operators import OrtCpuForm
-from edgepack.onnx_graph.quantize import with_ranges
+from edgepack.onnx_graph.int8_ranges import with_ranges
 from edgepack.onnx_graph.rewrite import rewrite
 from edgepack.onnx_graph.utils import fold_constants
 from edgepack.training import environment

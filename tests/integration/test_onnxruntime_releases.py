@@ -24,7 +24,7 @@ from edgepack.onnx_graph.encoder import Encoder
 from edgepack.onnx_graph.float16 import half
 from edgepack.onnx_graph.graph_writer import Layout, compose, fastest
 from edgepack.onnx_graph.int8_operators import Form, OrtCpuForm
-from edgepack.onnx_graph.quantize import with_ranges
+from edgepack.onnx_graph.int8_ranges import with_ranges
 
 pytestmark = pytest.mark.integration
 VARIABLE = "EDGEPACK_TEST_PYTHONS"

@@ -19,7 +19,7 @@ from edgepack.artifacts import DataArtifact, LinearScales, ModelArtifact, Row
 from edgepack.onnx_graph.encoder import Range
 from edgepack.onnx_graph.graph_writer import compose, fastest
 from edgepack.onnx_graph.int8_operators import OrtCpuForm
-from edgepack.onnx_graph.quantize import uint8_grid, with_ranges
+from edgepack.onnx_graph.int8_ranges import uint8_grid, with_ranges
 from edgepack.onnx_graph.recognise import IDS, TYPES
 from edgepack.onnx_graph.rewrite import rewrite
 from edgepack.progress import SILENT

@@ -27,12 +27,12 @@ def command(context: click.Context, folder: Path, signers: Path | None, as_json:
     """
     from edgepack.bundle import signing
     from edgepack.console import gate_tables
-    from edgepack.gating import fleet
+    from edgepack.gating import receipts_summary
 
     signer = None if signers is None else lambda file, raw: signing.signer_of(file, raw, signers)
-    found = fleet.summarize(folder, signer)
+    found = receipts_summary.summarize(folder, signer)
     if as_json:
-        click.echo(fleet.as_json(found))
+        click.echo(receipts_summary.as_json(found))
     else:
         console = options.console(context)
         console.show(gate_tables.fleet(found, live=console.is_live))

@@ -15,7 +15,7 @@ from edgepack.util.text import UNGATED, counted, safe, verdict
 from edgepack_runtime.stats.checks import NO_GATES
 
 if TYPE_CHECKING:
-    from edgepack.gating.fleet import DeviceSummary, Fleet
+    from edgepack.gating.receipts_summary import DeviceSummary, Fleet
     from edgepack.results import NotRunHere
 
 SLOWER: Final = 1.2  # ratio from which a later p95 is worth a remark
@@ -93,7 +93,7 @@ def not_run(bundle: str, target: str, gate: NotRunHere, *, ungated: bool) -> Ite
 
 
 def fleet(found: Fleet, *, live: bool) -> Iterator[Table | Text]:
-    """The summary of `gating.fleet.summarize`: a row for each device, remarks, and the number of each release."""
+    """The result of `receipts_summary.summarize`: a row per device, remarks, and the number of each release."""
     made = table(live, "device", "active", "gate", "score", "drift", "p95 ms", "limit")
     for device in found.devices:
         made.add_row(safe(device.name), safe(device.serving or NOTHING), *_gated(device))

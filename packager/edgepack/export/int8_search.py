@@ -14,8 +14,8 @@ from typing import Final
 from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, Int8Choice, PartCost, Quantization, Tried
 from edgepack.onnx_graph.encoder import Encoder
+from edgepack.onnx_graph.int8_ranges import in_float, int8_parts
 from edgepack.onnx_graph.parity import divergence
-from edgepack.onnx_graph.quantize import in_float, int8_parts
 from edgepack.progress import Progress
 from edgepack.util.text import counted
 from edgepack_runtime.inference.predictor import Predictor

@@ -12,7 +12,7 @@ import numpy as np
 from onnx import TensorProto
 
 from edgepack.onnx_graph.encoder import Embeddings, Linear, Range, Ranges
-from edgepack.onnx_graph.quantize import (
+from edgepack.onnx_graph.int8_ranges import (
     INT8_MAX,
     REDUCED_MAX,
     column_steps,

@@ -12,8 +12,8 @@ from edgepack.artifacts import DataArtifact
 from edgepack.bundle import wheels
 from edgepack.data.loader import load_splits
 from edgepack.pipeline import preflight
-from edgepack.pipeline.calls import Results, StageCall, StageCalls, gate_interpreter
 from edgepack.pipeline.options import BuildOptions
+from edgepack.pipeline.stage_calls import Results, StageCall, StageCalls, gate_interpreter
 from edgepack.pipeline.workspace import StageResult, Workspace
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.pretrained_models import cut, parameters, shape_of

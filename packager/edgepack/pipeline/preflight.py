@@ -8,8 +8,8 @@ from edgepack.artifacts import DataArtifact
 from edgepack.bundle import baseline, site_packages, wheels
 from edgepack.data.recipe_checks import check_built, read_further_texts, require_judged_by
 from edgepack.errors import EdgepackError, UsageError
-from edgepack.pipeline.calls import StageCalls
 from edgepack.pipeline.options import BuildOptions
+from edgepack.pipeline.stage_calls import StageCalls
 from edgepack.pipeline.stages import train
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe

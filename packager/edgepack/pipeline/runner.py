@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 from edgepack.artifacts import Artifact, GateArtifact
 from edgepack.errors import EdgepackError
 from edgepack.pipeline import preflight
-from edgepack.pipeline.calls import Results, StageCall, StageCalls, Work
 from edgepack.pipeline.options import CANDIDATE_STAGES, BuildOptions
+from edgepack.pipeline.stage_calls import Results, StageCall, StageCalls, Work
 from edgepack.pipeline.workspace import Key, StageResult, Workspace
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe

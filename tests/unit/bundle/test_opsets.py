@@ -16,7 +16,7 @@ from edgepack.errors import StageFailedError
 from edgepack.onnx_graph.float16 import half
 from edgepack.onnx_graph.graph_writer import compose, fastest
 from edgepack.onnx_graph.int8_operators import Form, OrtCpuForm
-from edgepack.onnx_graph.quantize import with_ranges
+from edgepack.onnx_graph.int8_ranges import with_ranges
 from edgepack.targets import package_data
 
 LOCKS = sorted((Path(package_data.__file__).parent / "locks").glob("*.txt"))

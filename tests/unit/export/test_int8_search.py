@@ -12,7 +12,7 @@ from tests.unit.onnx_graph.test_parts import ranged
 from edgepack.artifacts import Quantization, Tried
 from edgepack.export.int8_search import Trials, choose, elsewhere
 from edgepack.onnx_graph.encoder import Encoder
-from edgepack.onnx_graph.quantize import WORDS, int8_parts
+from edgepack.onnx_graph.int8_ranges import WORDS, int8_parts
 from edgepack.progress import SILENT
 
 WHOLE = ranged()

@@ -30,7 +30,7 @@ from edgepack.export import target_variants
 from edgepack.export.model_folder import ModelWriter
 from edgepack.export.target_variants import Variant, VariantSource
 from edgepack.onnx_graph.graph_writer import compose
-from edgepack.onnx_graph.quantize import with_ranges
+from edgepack.onnx_graph.int8_ranges import with_ranges
 from edgepack.progress import SILENT
 from edgepack.recipe.model import Quantize
 from edgepack.targets.profiles import Cuda, Profile

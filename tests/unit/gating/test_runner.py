@@ -17,7 +17,7 @@ import pytest
 from tests.unit.far import GATE, Far, Heard, far, far_bundle
 
 from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
-from edgepack.gating import address, fleet, local, receipts, remote, runner
+from edgepack.gating import address, local, receipts, receipts_summary, remote, runner
 from edgepack.gating import results as gates
 from edgepack.gating.results import GateResult
 from edgepack.gating.rows import GoldenRowsOption
@@ -71,7 +71,7 @@ def test_an_unreachable_target_does_not_stop_the_others(ask: Ask, bundles: dict[
     assert there == [
         f"{folder}/00000{number}-gate.json" for folder in ("line3", "pi@line4%3A2222%2Fopt%2Fx") for number in (1, 2)
     ]
-    summary = fleet.summarize(tmp_path / "receipts")
+    summary = receipts_summary.summarize(tmp_path / "receipts")
     assert [(device.name, device.receipts, device.unreadable) for device in summary.devices] == [
         ("line3", 2, ()),
         ("pi@line4%3A2222%2Fopt%2Fx", 2, ()),

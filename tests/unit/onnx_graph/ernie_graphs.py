@@ -13,7 +13,7 @@ from onnx import helper
 
 from edgepack.artifacts import LinearScales, weight_digest
 from edgepack.onnx_graph.encoder import Attention, Embeddings, Encoder, Layer, Linear, Norm
-from edgepack.onnx_graph.quantize import with_ranges
+from edgepack.onnx_graph.int8_ranges import with_ranges
 from edgepack.onnx_graph.recognise import recognise
 
 FOLDER: Final = Path(__file__).parents[1] / "golden" / "graphs"

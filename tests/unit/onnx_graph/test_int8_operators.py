@@ -14,7 +14,7 @@ from edgepack.errors import StageFailedError
 from edgepack.onnx_graph.encoder import Embeddings, Linear, Range
 from edgepack.onnx_graph.graph_writer import PLAIN, Layout, compose, fastest
 from edgepack.onnx_graph.int8_operators import FloatForm, OrtCpuForm
-from edgepack.onnx_graph.quantize import (
+from edgepack.onnx_graph.int8_ranges import (
     INT8_MAX,
     REDUCED_MAX,
     column_steps,

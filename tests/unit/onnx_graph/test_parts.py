@@ -9,7 +9,7 @@ from tests.unit.onnx_graph.ernie_graphs import NAMES, exported, ranged, run, som
 
 from edgepack.onnx_graph.graph_writer import compose, fastest
 from edgepack.onnx_graph.int8_operators import OrtCpuForm
-from edgepack.onnx_graph.quantize import WORDS, in_float, int8_parts
+from edgepack.onnx_graph.int8_ranges import WORDS, in_float, int8_parts
 from edgepack.onnx_graph.recognise import recognise
 
 

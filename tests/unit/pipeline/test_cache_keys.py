@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from edgepack.artifacts import ModelArtifact
-from edgepack.pipeline.calls import Results, StageCall, StageCalls, Work
+from edgepack.pipeline.stage_calls import Results, StageCall, StageCalls, Work
 from edgepack.pipeline.workspace import StageResult, Workspace
 from edgepack.progress import SILENT
 from edgepack.recipe.loader import load_recipe

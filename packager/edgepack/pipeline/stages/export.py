@@ -39,7 +39,7 @@ from edgepack.export.target_variants import Variant, VariantSource
 from edgepack.onnx_graph import parity
 from edgepack.onnx_graph.encoder import Encoder
 from edgepack.onnx_graph.graph_writer import OUTPUT, Layout
-from edgepack.onnx_graph.quantize import with_ranges
+from edgepack.onnx_graph.int8_ranges import with_ranges
 from edgepack.onnx_graph.recognise import Unrecognised
 from edgepack.onnx_graph.rewrite import rewrite
 from edgepack.onnx_graph.utils import fold_constants, name_by_position

@@ -18,7 +18,7 @@ from ssh_keys import make_key, needs_ssh_keygen
 import edgepack_runtime
 from edgepack.bundle import signing
 from edgepack.cli import main
-from edgepack.gating import fleet
+from edgepack.gating import receipts_summary
 from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.install import receipts, trust
 from edgepack_runtime.install.prefix import Prefix
@@ -156,7 +156,7 @@ def test_a_fleet_leaves_out_receipts_that_no_listed_device_signed(key: Path, tmp
     signers.write_text("".join(lines))
     changed = stick / "gate-7" / "receipts" / "000002-install.json"
     changed.write_text(changed.read_text().replace("1.1.0", "1.2.0"))
-    found = fleet.summarize(stick, lambda file, raw: signing.signer_of(file, raw, signers))
+    found = receipts_summary.summarize(stick, lambda file, raw: signing.signer_of(file, raw, signers))
     told = {one.name: (one.serving, one.receipts, len(one.unreadable), one.signers) for one in found.devices}
     assert told == {
         "gate-3": ("1.1.0-000000000002", 2, 0, ("gate-3",)),

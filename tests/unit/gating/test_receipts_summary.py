@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from edgepack.cli import main
 from edgepack.console import gate_tables
 from edgepack.errors import UsageError
-from edgepack.gating import fleet
+from edgepack.gating import receipts_summary
 
 OLD, NEW = "1.0.0-000000000001", "1.1.0-000000000002"
 
@@ -66,7 +66,7 @@ def stick(tmp_path: Path) -> Path:
 
 
 def test_what_serves_is_what_the_newest_change_left(stick: Path) -> None:
-    found = fleet.summarize(stick)
+    found = receipts_summary.summarize(stick)
     assert [(one.name, one.serving, one.last, one.receipts) for one in found.devices] == [
         ("gate-3", NEW, "install: installed", 3),
         ("gate-7", OLD, "install: not installed", 3),
@@ -81,13 +81,13 @@ def test_a_device_where_nothing_is_installed_any_more(tmp_path: Path) -> None:
     gone = {**install(OLD, verdict="uninstalled", serving=None, gate=None), "verb": "uninstall"}
     write(tmp_path / "a", [install(OLD), refused, gone])
     write(tmp_path / "b", [install(OLD), refused])
-    a, b = fleet.summarize(tmp_path).devices
+    a, b = receipts_summary.summarize(tmp_path).devices
     assert (a.serving, a.last, a.gate, a.unreadable) == (None, "uninstall: uninstalled", None, ())
     assert (b.serving, b.last, b.unreadable) == (OLD, "rollback: not rolled back", ())
 
 
 def test_gates_are_those_of_the_release_that_serves(stick: Path) -> None:
-    updated, failed, _ = fleet.summarize(stick).devices
+    updated, failed, _ = receipts_summary.summarize(stick).devices
     assert updated.gate is not None and failed.gate is not None
     assert (updated.gate.latency.p95_ms, updated.gate.p95_limit_ms) == (9.6, 10.0)
     assert updated.gate.drift_points == pytest.approx(-1.0)
@@ -98,9 +98,11 @@ def test_gates_are_those_of_the_release_that_serves(stick: Path) -> None:
 
 
 def test_nothing_is_compared_that_was_not_measured_alike() -> None:
-    one = fleet.Gate.model_validate({**gate(NEW), "promised": {"metric": "accuracy", "value": 0.9, "n": 100}})
+    one = receipts_summary.Gate.model_validate(
+        {**gate(NEW), "promised": {"metric": "accuracy", "value": 0.9, "n": 100}}
+    )
     assert one.drift_points is None
-    assert fleet.Gate.model_validate({**gate(NEW), "promised": None}).drift_points is None
+    assert receipts_summary.Gate.model_validate({**gate(NEW), "promised": None}).drift_points is None
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_nothing_is_compared_that_was_not_measured_alike() -> None:
 def test_a_gate_without_rows_says_what_was_not_measured(tmp_path: Path, waived: bool, message: str) -> None:
     unmeasured = [{"gate": "accuracy.min", "why": "at home", "waived": waived}]
     write(tmp_path / "line3", [{**gate(NEW), "accuracy": None, "unmeasured": unmeasured}])
-    (device,) = fleet.summarize(tmp_path).devices
+    (device,) = receipts_summary.summarize(tmp_path).devices
     assert device.gate is not None and device.gate.drift_points is None
     assert device.gate.missed == (message,)
     shown = CliRunner().invoke(main, ["receipts", str(tmp_path)])
@@ -124,13 +126,13 @@ def test_a_release_without_gates_is_not_shown_as_one_that_passed(tmp_path: Path)
 
 
 def test_what_is_no_receipt_is_told(stick: Path) -> None:
-    assert [len(device.unreadable) for device in fleet.summarize(stick).devices] == [0, 0, 1]
-    assert "Invalid JSON" in fleet.summarize(stick).devices[2].unreadable[0]
+    assert [len(device.unreadable) for device in receipts_summary.summarize(stick).devices] == [0, 0, 1]
+    assert "Invalid JSON" in receipts_summary.summarize(stick).devices[2].unreadable[0]
 
 
 def test_a_folder_of_one_device(tmp_path: Path) -> None:
     write(tmp_path / "kiosk", [install(NEW)])
-    assert [device.name for device in fleet.summarize(tmp_path / "kiosk").devices] == ["kiosk"]
+    assert [device.name for device in receipts_summary.summarize(tmp_path / "kiosk").devices] == ["kiosk"]
 
 
 @pytest.mark.parametrize("made", [True, False])
@@ -139,27 +141,27 @@ def test_no_receipts(tmp_path: Path, made: bool) -> None:
     if made:
         folder.mkdir()
     with pytest.raises(UsageError, match="receipts" if made else "no folder"):
-        fleet.summarize(folder)
+        receipts_summary.summarize(folder)
 
 
 @pytest.mark.parametrize("figure", [{"accuracy": 1e300}, {"accuracy": -0.1}, {"p95_ms": 1e300}, {"p95_ms": -1.0}])
 def test_a_figure_that_cannot_be_makes_a_receipt_none(stick: Path, figure: dict[str, float]) -> None:
     """One such receipt made the columns of every device too wide to be read."""
     write(stick / "gate-9", [install(OLD, gate=gate(OLD, **figure))])
-    broken = next(device for device in fleet.summarize(stick).devices if device.name == "gate-9")
+    broken = next(device for device in receipts_summary.summarize(stick).devices if device.name == "gate-9")
     assert (broken.receipts, len(broken.unreadable)) == (0, 1)
 
 
 def test_a_device_of_which_nothing_can_be_read_counts_nowhere(stick: Path) -> None:
     write(stick / "gate-9", [install(NEW)])
-    before = fleet.summarize(stick).releases
+    before = receipts_summary.summarize(stick).releases
     (stick / "gate-9" / "000001-install.json").write_text("{", encoding="utf-8")
     assert before[("hotel", NEW)] == 2
-    assert fleet.summarize(stick).releases == {("hotel", NEW): 1, ("hotel", OLD): 2}
+    assert receipts_summary.summarize(stick).releases == {("hotel", NEW): 1, ("hotel", OLD): 2}
 
 
 def test_receipts_that_another_device_signed_are_told(stick: Path) -> None:
-    found = fleet.summarize(stick, lambda file, raw: "gate-3")
+    found = receipts_summary.summarize(stick, lambda file, raw: "gate-3")
     said = [str(part) for part in gate_tables.fleet(found, live=False)]
     assert "gate-7: receipts in this folder were signed by: gate-3" in said
     assert "gate-3: receipts in this folder were signed by: gate-3" not in said
@@ -188,7 +190,7 @@ values = st.recursive(
 def test_any_bytes_are_a_receipt_or_a_reason(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     folder = tmp_path_factory.mktemp("any")
     (folder / "000001-install.json").write_bytes(raw)
-    [device] = fleet.summarize(folder).devices
+    [device] = receipts_summary.summarize(folder).devices
     assert device.receipts + len(device.unreadable) == 1
 
 
@@ -198,13 +200,13 @@ def test_any_value_anywhere_is_a_receipt_or_a_reason(
 ) -> None:
     folder = tmp_path_factory.mktemp("any")
     (folder / "000001-install.json").write_text(json.dumps({**install(NEW), key: value}), encoding="utf-8")
-    assert len(fleet.summarize(folder).devices) == 1
+    assert len(receipts_summary.summarize(folder).devices) == 1
     assert CliRunner().invoke(main, ["receipts", str(folder)]).exit_code == 0
 
 
 def test_of_a_device_that_was_only_gated_the_newest_gate_is_told(tmp_path: Path) -> None:
     write(tmp_path / "line3", [gate(OLD), gate(NEW, accuracy=0.85), gate(NEW, accuracy=0.8, p95_ms=8.8)])
-    found = fleet.summarize(tmp_path)
+    found = receipts_summary.summarize(tmp_path)
     (device,) = found.devices
     assert (device.serving, device.last) == (None, None)
     assert device.gate is not None
