@@ -8,8 +8,8 @@ For applications:
     predictor.predict("房间很大，服务也很好")
 
 Importing the package itself loads nothing: `Predictor` and its predictions are imported when they are first named.
-`engine/`, `inference/` and parts of `gate/` need numpy, onnxruntime and tokenizers, which travel in every bundle; the
-rest needs the standard library alone.
+`engine/` loads the library of ONNX Runtime, which travels in every bundle, and `serve/` needs a web server; the rest
+needs the standard library alone.
 """
 
 from __future__ import annotations

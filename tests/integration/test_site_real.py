@@ -25,23 +25,19 @@ pytestmark = pytest.mark.integration
 TARGET = "linux-x86_64-cpu"
 MIB = 2**20
 
-# What the runtime does with the libraries, and what an application may do that calls the predictor from Python.
+# What the runtime does with the libraries.
 PROGRAM = r"""
 import json, pkgutil, importlib, sys
 from pathlib import Path
 site, runtime, model = sys.argv[1:]
 sys.path[:0] = [site, runtime]
 sys.dont_write_bytecode = True
-import numpy, tokenizers
 import edgepack_runtime
 for module in pkgutil.walk_packages(edgepack_runtime.__path__, "edgepack_runtime."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 from edgepack_runtime.inference.predictor import Predictor
 predictor = Predictor(Path(model))
-random = numpy.random.default_rng(0).normal(size=(40, 40))
-numpy.linalg.inv(random @ random.T), numpy.fft.rfft(random), numpy.percentile(random, 95)
-numpy.ma.masked_array(random), numpy.polynomial.Polynomial([1])
 files = [module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
 print(json.dumps({
     "logits": predictor.logits(["\u597d\u574f", "\u810f"]),
@@ -49,7 +45,7 @@ print(json.dumps({
     "providers": predictor.providers,
     "mapped": sorted({line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line}),
     "outside": [file for file in files if "-packages" in file and not file.startswith(site)],
-    "versions": sorted([f"numpy {numpy.__version__}", predictor.engine, f"tokenizers {tokenizers.__version__}"]),
+    "engine": predictor.engine,
 }))
 """
 
@@ -75,8 +71,7 @@ def test_the_slimmed_site_runs_a_model(answer: dict[str, Any], site: SiteFacts) 
     assert answer["providers"] == ["CPUExecutionProvider"]
     assert [len(row) for row in answer["logits"]] == [2, 2]
     assert answer["label"] in ("0", "1")
-    used = [package for package in site.packages if package.name in ("numpy", "onnxruntime", "tokenizers")]
-    assert answer["versions"] == [f"{package.name} {package.version}" for package in used]
+    assert answer["engine"] in [f"{package.name} {package.version}" for package in site.packages]
 
 
 def test_nothing_that_reports_home_travels(site: SiteFacts) -> None:
@@ -102,15 +97,15 @@ def test_a_server_travels_where_it_is_asked_for(site: SiteFacts) -> None:
 
 def test_what_was_left_out_is_worth_it(site: SiteFacts) -> None:
     before = sum(package.bytes_before for package in site.packages)
-    assert before > 110 * MIB
-    assert site.site_bytes < 92 * MIB
+    assert before > 60 * MIB
+    assert site.site_bytes < 31 * MIB
 
 
 def test_binaries_load_on_the_glibc_they_were_built_for(site: SiteFacts) -> None:
     needed, here = (tuple(map(int, version.split("."))) for version in (site.libc_min, libc()[1]))
     assert (2, 17) <= needed <= here
     assert "libstdc++.so.6" in site.system_libraries
-    assert site.binaries >= 15
+    assert site.binaries == 2
 
 
 def test_every_check_passed_and_there_is_nothing_to_tell(site: SiteFacts) -> None:

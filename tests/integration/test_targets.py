@@ -102,8 +102,8 @@ def test_a_bundle_for_arm_is_delivered_without_a_verdict(project: Project, tmp_p
     assert "rpi-bookworm: NOT RUN HERE" in said.stdout
     assert told["command"] in said.stdout
     with zipfile.ZipFile(bundle) as archive:
-        binaries = [name for name in archive.namelist() if name.endswith(".so")]
-        assert len(binaries) > 10
+        binaries = [name for name in archive.namelist() if ".so" in Path(name).name]
+        assert len(binaries) == 2
         for name in binaries:
             assert elf.read(Path(archive.extract(name, tmp_path))).machine == "EM_AARCH64"
     refused = project.edgepack("gate", str(bundle))

@@ -27,12 +27,7 @@ ORDER = {"edgepack": BUILD_SIDE, "edgepack_runtime": DEVICE_SIDE}
 PADDLE = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}  # imported in training/ alone
 # Packages that bundles carry, and the folders that may import them; everything else is the standard library.
 CARRIED = {
-    "device": {"numpy", "tokenizers"},
-    "engine": {"numpy", "onnxruntime"},
-    "inference": {"numpy", "onnxruntime", "tokenizers"},
-    "gate": {"numpy"},
-    "stats": {"numpy"},
-    "serve": {"starlette", "uvicorn", "prometheus_client", "numpy"},
+    "serve": {"starlette", "uvicorn", "prometheus_client"},
 }
 
 FILES = {

@@ -97,7 +97,7 @@ def inspect(bundle: Path) -> dict[str, Any]:
 
 
 def _packages(manifest: Manifest) -> dict[str, int]:
-    """Unpacked bytes of each package, with its libraries (`numpy.libs`)."""
+    """Unpacked bytes of each package, with its libraries (`NAME.libs`)."""
     sizes: dict[str, int] = {}
     for entry in manifest.files:
         folder, _, rest = entry.path.partition("/")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.bundle import wheels
-from edgepack.bundle import wheels as complete
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.targets import package_data
 from edgepack.targets.profiles import Profile
@@ -40,14 +39,14 @@ class Lock:
 def locks_of(profile: Profile) -> list[Lock]:
     """The locks of a profile, each once; those of a user's profile lie beside its file, whatever this package has."""
     own = () if profile.by_path else (profile.package,)
-    locks = [_lock(profile, profile.lock, frozenset({*complete.ALWAYS, *own}))]
+    locks = [_lock(profile, profile.lock, frozenset(own))]
     if profile.serve_lock and profile.serve_lock != profile.lock:
         locks.append(_lock(profile, profile.serve_lock, frozenset()))
     return locks
 
 
 def write(profile: Profile, lock: Lock, resolve: Resolve | None = None) -> tuple[str, ...]:
-    """Make `lock` anew, and return what it names, as `numpy==2.2.6`.
+    """Make `lock` anew, and return what it names, as `onnxruntime==1.31.1`.
 
     Args:
         resolve: runs a command in a folder and returns what it prints; uv, unless given.

@@ -42,6 +42,8 @@ LICENSES = "licenses"
 _ANOTHER = "lock another wheel"
 _FETCH_AGAIN = "delete the wheel cache and build again"
 _GIVE_AGAIN = "give the file as it was built; `python3 -m wheel pack FOLDER` makes one of a wheel that was unpacked"
+_LIBRARY = "onnxruntime/capi/libonnxruntime.so*"
+_LIBRARY_FIX = "give a wheel with ONNX Runtime's shared library: build it with --build_shared_lib and --build_wheel"
 _SAID = 600  # characters: a wheel may have thousands of files
 _DIST_INFO_KEPT = ("METADATA",)  # read by importlib.metadata and by scanners
 _DIST_INFO_LICENSES = ("licenses/*", "sboms/*", "license*", "licence*", "copying*", "notice*", "authors*")  # any case
@@ -136,6 +138,9 @@ def assemble(
         (wheel, *_unpack(wheel, folder, rules, strict=wheel not in given))
         for wheel in sorted(wheels, key=lambda one: one.name)
     ]
+    for wheel, package, files in unpacked:
+        if package.name == profile.package and not any(fnmatch.fnmatchcase(name, _LIBRARY) for name in files):
+            raise _failed(wheel, f"it has no {_LIBRARY}, which the runtime calls", _LIBRARY_FIX)
     carried = [_carried(package, files, is_given=wheel in given) for wheel, package, files in unpacked]
     needs = checks.run(folder / SITE, carried, profile)
     return SiteFacts(
@@ -216,7 +221,7 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bo
     try:
         _require_plain_files(wheel)
         with WheelFile.open(wheel) as source, warnings.catch_warnings():
-            # numpy 2.2 ships some bytecode; pypa/installer leaves it out, as we want, and says so.
+            # pypa/installer leaves bytecode out, as we want, and says so.
             warnings.filterwarnings("ignore", message="Skip installing .*__pycache__", category=RuntimeWarning)
             destination = _Destination(
                 wheel, folder, source.dist_info_dir, f"{LICENSES}/{name}-{version}", patterns, mine.licenses

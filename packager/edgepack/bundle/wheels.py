@@ -73,7 +73,6 @@ def _in_use(store: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-ALWAYS: Final = ("numpy", "tokenizers")  # beside ONNX Runtime
 SERVING: Final = ("anyio", "click", "h11", "prometheus-client", "starlette", "uvicorn")
 _ONNXRUNTIMES: Final = frozenset({"onnxruntime", "onnxruntime-gpu"})
 
@@ -92,7 +91,8 @@ def require(
         EnvironmentUnfitError: one is missing, or there is a second ONNX Runtime among them.
     """
     own = profile.package
-    _require_all({*ALWAYS, *(() if without_onnxruntime else (own,))} - {*carried}, profile, profile.lock)
+    if not without_onnxruntime:
+        _require_all({own} - {*carried}, profile, profile.lock)
     if serve:
         _require_all({*SERVING} - {*carried}, profile, profile.serve_lock)
     if others := sorted({*carried} & _ONNXRUNTIMES - {own}):

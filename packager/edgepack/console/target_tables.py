@@ -62,7 +62,7 @@ def in_full(profile: Profile, pythons: Sequence[Path] = ()) -> dict[str, Any]:
 
 
 def _packages(profile: Profile) -> list[str] | str:
-    """The packages of its bundles, as `numpy==2.2.6`; or why they are unknown."""
+    """The packages of its bundles, as `onnxruntime==1.31.1`; or why they are unknown."""
     try:
         locked = _locked(profile, serve=bool(profile.serve_lock))
     except EnvironmentUnfitError as error:

@@ -1,66 +1,61 @@
-"""Text to ids exactly as PaddleNLP's `ErnieTokenizer` does it, at the speed of the `tokenizers` library.
+"""Text to ids exactly as PaddleNLP's `ErnieTokenizer` does it.
 
-PaddleNLP's steps: lower-case character by character; drop control, format, private-use and unassigned characters
-and U+FFFD; decompose (NFD) and drop combining marks; make a word of its own of every CJK ideograph, punctuation
-mark and symbol; split the rest at white space; WordPiece. The library's own BERT normaliser and pre-tokenizer come
-close but carry old Unicode tables, keep unassigned characters and do not isolate symbols, so the steps are
-spelled out here as character classes of its regular-expression engine.
+PaddleNLP's steps: keep special tokens whole; lower-case character by character; drop control, format, private-use and
+unassigned characters, lone surrogates and U+FFFD; make a word of its own of every CJK ideograph; split at white space;
+decompose (NFD) and drop combining marks; make a word of its own of every punctuation mark and symbol; WordPiece.
 
-Character data is that of Unicode 14.0 (Python 3.11, where ERNIE is trained), whatever the library was built
-with: the same text gives the same ids on every device.
+Most characters of a Chinese text are words by themselves whatever stands beside them: a table gives their ids. Words of
+other characters are cut into pieces once, and their ids are remembered.
+
+Character data is that of Unicode 14.0 (Python 3.11, where ERNIE is trained) on any Python: the same text gives the same
+ids on every device.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import unicodedata
+from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence, Tuple
-
-import numpy as np
-import tokenizers
-from numpy.typing import NDArray
-from tokenizers import models, normalizers, pre_tokenizers
+from typing import Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar, Union, cast
 
 from edgepack_runtime.bundle.model_config import TokenizerConfig
 from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.inference import unicode_data
 
 # `ErnieTokenizer.from_pretrained` keeps these spellings whole when a text holds them; [MASK] is its default
 # and has no key in model.json because no task of this runtime masks anything.
 MASK_TOKEN = "[MASK]"
 _MAX_WORD_CHARS = 100  # PaddleNLP's WordpieceTokenizer: a longer word is one [UNK]
-
-# Assigned after Unicode 14.0 (up to 16.0), and the unassigned gaps between: dropped, as Python 3.11 does.
-_AFTER_UNICODE_14 = (
-    "897 CF3 ECE 1B4E-1B4F 1B7F 1C89-1C8A 2427-2429 2FFC-2FFF 31E4-31EF A7CB-A7CD A7DA-A7DC 105C0-105F3 10D40-10D8F "
-    "10EC2-10EFF 1123F-11241 11380-113E2 116D0-116E3 11B00-11BF9 11F00-11F5A 1342F 13439-143FA 16100-16139 "
-    "16D40-16D79 18CFF 1B132 1B155 1CC00-1CEB3 1D2C0-1D2D3 1DF25-1DF2A 1E030-1E08F 1E4D0-1E5FF 1F6DC 1F774-1F77F "
-    "1F7D9 1F8B2-1F8C1 1FA75-1FA77 1FA87-1FA8F 1FAAD-1FAAF 1FABB-1FABF 1FAC6-1FACF 1FADA-1FADF 1FAE8-1FAE9 "
-    "1FAF7-1FAF8 1FBCB-1FBEF 2B739 2EBF0-2EE5D 31350-323AF"
+# PaddleNLP's lists of ideographs, and of symbols that are none to Unicode; all ASCII punctuation has category P or S.
+_STANDS_ALONE = re.compile(
+    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
+    "\U0002b820-\U0002ceaf\U0002f800-\U0002fa1f\u00b2\u00b5\u00ba\u00d8\u014b\u01b1\u3007]"
 )
-_CJK = (  # PaddleNLP's list; the library's BERT normaliser misses 2B820-2B91F
-    "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF 2F800-2FA1F"
-)
-_ASCII_PUNCTUATION = "21-2F 3A-40 5B-60 7B-7E"
-_PADDLENLP_SYMBOLS = "B2 B5 BA D8 14B 1B1 3007"  # no symbols to Unicode, but listed in PaddleNLP's `_is_symbol`
-_MARKS_SINCE_RECLASSIFIED = "1171E"  # Mn in Unicode 14.0, Mc later
-_CHARACTERS_A_TOKEN = 8  # more than texts of any language have
-# No word, mark or special token goes on over one of these: blanks and what is a word by itself, emoji and punctuation
-# among it, of which a text without a blank may be full; or behind a `]`, with which special tokens end.
-_BOUNDARY = re.compile(r"(?<=\])|[ \n\t!\"#$%&'()*+,.:;=?@{}\[\u3001\u3002\u4e00-\u9fff\uff0c\U0001f300-\U0001f64f]")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_BEFORE_MARKS = "\u02ff"  # the last character in front of all combining marks
+_REMEMBERED = 16_384  # characters, and words
+_REMEMBERED_CHARS = 32  # of a word: with the pieces that it is cut into, a longer one takes kilobytes
+
+_Span = Tuple[int, int]
+_Item = Union[int, str, None]  # see `_read_character`
+_Value = TypeVar("_Value")
 
 
-def _ranges(codes: str) -> str:
-    """`codes` ("21-2F B2") as the inside of a character class."""
-    return "".join(r"\x{" + code.replace("-", r"}-\x{") + "}" for code in codes.split())
+class _Memory(Dict[str, _Value]):
+    """Values that `compute` gives, computed once. Bounded, and safe to share between threads without a lock.
 
+    Threads that miss the same key compute the same value, and one that has just been forgotten is computed again.
+    """
 
-# \p{Cc} without the tabulator and the line ends, which are white space to PaddleNLP.
-_DROPPED = _ranges("0-8 B-C E-1F 7F-9F FFFD " + _AFTER_UNICODE_14) + r"\p{Cf}\p{Co}\p{Cn}"
-_SINGLE = _ranges(_ASCII_PUNCTUATION + " " + _PADDLENLP_SYMBOLS + " " + _CJK) + r"\p{P}\p{S}"
-_MARK = r"\p{Mn}" + _ranges(_MARKS_SINCE_RECLASSIFIED)
+    def __init__(self, compute: Callable[[str], _Value]) -> None:
+        self._compute = compute
+
+    def __missing__(self, key: str) -> _Value:
+        value = self._compute(key)
+        if len(key) <= _REMEMBERED_CHARS:
+            if len(self) >= _REMEMBERED:
+                self.clear()
+            self[key] = value
+        return value
 
 
 class ErnieTokenizer:
@@ -75,33 +70,31 @@ class ErnieTokenizer:
     """
 
     def __init__(self, vocab: Path, config: TokenizerConfig) -> None:
-        # The library would otherwise start one thread for each core on the first batch, behind the back of whoever
-        # asked for `threads=1`, and warn after every fork. A setting made by the application is respected.
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        ids = {entry: number for number, entry in enumerate(read_vocab(vocab))}
-        for token in (config.unk_token, config.cls_token, config.sep_token, config.pad_token):
+        self._vocabulary = ids = {entry: number for number, entry in enumerate(read_vocab(vocab))}
+        special = [config.unk_token, config.cls_token, config.sep_token, config.pad_token]
+        for token in special:
             if token not in ids:
                 raise _invalid(vocab, f"it lacks the special token {token!r} that model.json names")
         self.vocab_size = max(ids.values()) + 1
-        self.unk_id = ids[config.unk_token]
-        self.cls_id = ids[config.cls_token]
-        self.sep_id = ids[config.sep_token]
-        self.pad_id = ids[config.pad_token]
-        self._pipeline = _pipeline(ids, config)
+        self.unk_id, self.cls_id, self.sep_id, self.pad_id = (ids[token] for token in special)
+        self._lower_case = config.lower_case
+        self._continuations = {entry[2:]: number for entry, number in ids.items() if entry.startswith("##")}
+        self._longest_entry = max(map(len, ids))
+        # The longest first, for one may begin with another.
+        self._special = sorted({*special, MASK_TOKEN} & ids.keys(), key=len, reverse=True)
+        self._find_special = re.compile("|".join(map(re.escape, self._special))).search
+        self._items: _Memory[_Item] = _Memory(self._read_character)
+        self._words: _Memory[Tuple[List[int], List[_Span]]] = _Memory(self._read_word)
 
     def encode(self, texts: Sequence[str], max_length: int) -> List[List[int]]:
-        """Ids of each text, `[CLS] ... [SEP]`. Lone surrogates are dropped, as PaddleNLP drops them.
+        """Ids of each text, `[CLS] ... [SEP]`.
 
         Args:
-            max_length: tokens that a text is cut to, at least the two or three special ones.
+            max_length: tokens that a text is cut to, at least the two or three special ones. The rest is not read.
         """
-        room = max_length - 2
-        encodings = self._encodings(self._pipeline.encode_batch_fast, texts, room)
-        return [[self.cls_id, *encoding.ids[:room], self.sep_id] for encoding in encodings]
+        return [[self.cls_id, *self._ids(text, max_length - 2), self.sep_id] for text in texts]
 
-    def encode_with_offsets(
-        self, texts: Sequence[str], max_length: int
-    ) -> Tuple[List[List[int]], List[List[Tuple[int, int]]]]:
+    def encode_with_offsets(self, texts: Sequence[str], max_length: int) -> Tuple[List[List[int]], List[List[_Span]]]:
         """`encode`, and where each token stands.
 
         Returns:
@@ -110,12 +103,12 @@ class ErnieTokenizer:
             A combining mark belongs to the character that it stands on, whether the model sees it or not; other
             characters that the model does not see belong to a token only where they stand inside it.
         """
-        room = max_length - 2
-        encodings = self._encodings(self._pipeline.encode_batch, texts, room)
-        rows = [[self.cls_id, *encoding.ids[:room], self.sep_id] for encoding in encodings]
-        offsets = [
-            [(0, 0), *_in_text(text, encoding.offsets)[:room], (0, 0)] for text, encoding in zip(texts, encodings)
-        ]
+        rows, offsets = [], []
+        for text in texts:
+            tokens = list(islice(self._tokens(text, max_length - 2), max_length - 1))  # and one that limits the last
+            spans = _with_marks(text, [span for _, span in tokens])[: max_length - 2]
+            rows.append([self.cls_id, *(number for number, _ in tokens[: max_length - 2]), self.sep_id])
+            offsets.append([(0, 0), *spans, (0, 0)])
         return rows, offsets
 
     def encode_pairs(
@@ -128,61 +121,129 @@ class ErnieTokenizer:
         """
         if len(texts) != len(pairs):
             raise ValueError(f"{len(texts)} texts and {len(pairs)} second texts make no pairs")
-        # Of a text with as many tokens as there is room for, `_cut` need not know how many more there are.
-        encodings = self._encodings(self._pipeline.encode_batch_fast, [*texts, *pairs], max_length - 3)
+        room = max_length - 3
         rows, n_first = [], []
-        for first, second in zip(encodings[: len(texts)], encodings[len(texts) :]):
-            ids, other_ids = first.ids, second.ids
-            left, other_left = _cut(len(ids), len(other_ids), max_length - 3)
+        for text, pair in zip(texts, pairs):
+            # Of a text with as many tokens as there is room for, `_cut` need not know how many more there are.
+            ids, other_ids = self._ids(text, room), self._ids(pair, room)
+            left, other_left = _cut(len(ids), len(other_ids), room)
             rows.append([self.cls_id, *ids[:left], self.sep_id, *other_ids[:other_left], self.sep_id])
             n_first.append(left + 2)
         return rows, n_first
 
-    def lengths(self, input_ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many tokens each row (B, T) has before its padding; one that a text spells inside it counts."""
-        padding: NDArray[np.int64] = np.argmax(input_ids[:, ::-1] != self.pad_id, axis=1)  # [SEP] ends every text
-        return input_ids.shape[1] - padding
+    def _ids(self, text: str, room: int) -> List[int]:
+        """The ids of the first `room` tokens of `text`."""
+        ids: List[int] = []
+        word = ""
+        for _, _, items in self._parts(text, room):
+            for item in items:
+                if isinstance(item, int):
+                    if word:
+                        ids += self._words[word][0]
+                        word = ""
+                    ids.append(item)
+                elif item is not None:
+                    word += item
+                elif word:
+                    ids += self._words[word][0]
+                    word = ""
+            if len(ids) >= room:
+                break
+        return ids[:room]
 
-    def _encodings(self, encode: Callable[..., List[Any]], texts: Sequence[str], room: int) -> List[Any]:
-        """What the library makes of `texts`: of each all tokens, or at least `room` of them.
+    def _tokens(self, text: str, room: int) -> Iterator[Tuple[int, _Span]]:
+        """The id of each token of `text`, and where it stands, without combining marks behind it."""
+        word, first = "", 0
+        for start, width, items in self._parts(text, room):
+            for place, item in enumerate(items, start):
+                if isinstance(item, str):
+                    if not word:
+                        first = place
+                    word += item
+                    continue
+                if word:
+                    places: Sequence[int] = range(first, place)
+                    # Some characters add nothing to a word, and some, none of which is of ASCII, several characters.
+                    if len(word) < len(places) or not word.isascii():
+                        places = [index for index in places for _ in cast(str, self._items[text[index]])]
+                    for number, (begin, last) in zip(*self._words[word]):
+                        yield number, (places[begin], places[last] + 1)
+                    word = ""
+                if item is not None:
+                    yield item, (place, place + width)
 
-        A text that is far longer than that is read only as far as it takes: the library would cut all of it, at 500
-        bytes a token. What is read ends before a character that is, or ends, a word by itself, so that its tokens are
-        those with which the tokens of the whole text begin.
+    def _parts(self, text: str, room: int) -> Iterator[Tuple[int, int, List[_Item]]]:
+        """`text` as items, in parts of about `room` characters: place of the first, characters per item, items."""
+        step = max(0, min(room, len(text))) + 1
+        place = 0
+        while place < len(text):
+            # No special token that begins within `step` characters ends later than this.
+            special = self._find_special(text, place, place + step + len(self._special[0]) - 1)
+            end = special.start() if special else place + step
+            yield place, 1, list(map(self._items.__getitem__, text[place:end]))
+            place = end
+            if special:
+                yield place, len(special.group()), [self._vocabulary[special.group()]]
+                place = special.end()
+        yield len(text), 0, [None]
+
+    def _read_character(self, character: str) -> _Item:
+        """The item of a character: its id if it is a word by itself; None if it ends words; or what it adds to one."""
+        category = unicode_data.category(character)
+        if category[0] == "Z" or character in "\t\n\r":
+            return None
+        if category[0] == "C" or character == "\ufffd":
+            return ""
+        if self._lower_case:
+            parts = "".join(map(unicode_data.decomposed, unicode_data.lower(character)))
+            # A mark of combining class 0 stays for now: the characters around it cannot change places across it.
+            character = "".join(c for c in parts if unicode_data.category(c) != "Mn" or not unicode_data.combining(c))
+        return self._vocabulary.get(character, self.unk_id) if _stands_alone(character) else character
+
+    def _read_word(self, word: str) -> Tuple[List[int], List[_Span]]:
+        """The ids of the tokens of `word`, and the index of the first and last character of each.
+
+        `word` is what its characters add to it. Left to do are marks, and symbols within a decomposed character.
         """
-        if not any(len(text) > _CHARACTERS_A_TOKEN * room for text in texts):
-            return self._all(encode, texts)
-        parts = [_beginning(text, _CHARACTERS_A_TOKEN * room) for text in texts]
-        found = self._all(encode, parts)
-        for place, (text, part) in enumerate(zip(texts, parts)):
-            if len(part) < len(text) and len(found[place].ids) < room:  # blanks, or what is dropped, most of it
-                found[place] = self._all(encode, [text])[0]
-        return found
+        if word.isalnum() or not self._lower_case:
+            return self._pieces(word)
+        kept = [i for i in unicode_data.canonical_order(word) if unicode_data.category(word[i]) != "Mn"]
+        bare = "".join(word[i] for i in kept)
+        places = sorted(kept)  # a character that changes its place is taken to stand where it is put
+        alone = list(map(_stands_alone, bare))
+        cuts = [i for i in range(1, len(bare)) if alone[i - 1] or alone[i]]
+        ids: List[int] = []
+        spans: List[_Span] = []
+        for start, end in zip([0, *cuts], [*cuts, len(bare)]):
+            more_ids, more_spans = self._pieces(bare[start:end])
+            ids += more_ids
+            spans += [(places[start + first], places[start + last]) for first, last in more_spans]
+        return ids, spans
 
-    def _all(self, encode: Callable[..., List[Any]], texts: Sequence[str]) -> List[Any]:
-        try:
-            return encode(list(texts), add_special_tokens=False)
-        except (UnicodeEncodeError, TypeError):
-            # Half a surrogate pair cannot cross into the library. This happens next to never, so it costs nothing
-            # before it does. Anything but a text fails again here, with Python's own message.
-            clean = [text.encode("utf-8", "ignore").decode("utf-8") for text in texts]
-            return encode(clean, add_special_tokens=False)
+    def _pieces(self, word: str) -> Tuple[List[int], List[_Span]]:
+        """WordPiece: always the longest piece that the vocabulary has. Returns as `_read_word`."""
+        unknown = [self.unk_id], [(0, len(word) - 1)]
+        if len(word) > _MAX_WORD_CHARS:
+            return unknown
+        ids: List[int] = []
+        spans: List[_Span] = []
+        start, entries = 0, self._vocabulary
+        while start < len(word):
+            for end in range(min(start + self._longest_entry, len(word)), start, -1):
+                number = entries.get(word[start:end])
+                if number is not None:
+                    break
+            else:
+                return unknown
+            ids.append(number)
+            spans.append((start, end - 1))
+            start, entries = end, self._continuations
+        return ids, spans
 
-    def padded(self, rows: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-        """`rows` of ids as one array (B, T), each filled up with `pad_id` to the longest."""
-        width = max(map(len, rows), default=0)
-        padded = np.full((len(rows), width), self.pad_id, dtype=np.int64)  # (B, T)
-        for i, row in enumerate(rows):
-            padded[i, : len(row)] = row
-        return padded
 
-
-def _beginning(text: str, characters: int) -> str:
-    """The first `characters` of `text` and what comes up to the next `_BOUNDARY`; all of it where there is none."""
-    if len(text) <= characters:
-        return text
-    found = _BOUNDARY.search(text, characters)
-    return text[: found.start()] if found else text
+def _stands_alone(part: str) -> bool:
+    """Whether `part` is one character, and a word by itself."""
+    return len(part) == 1 and (unicode_data.category(part)[0] in "PS" or _STANDS_ALONE.match(part) is not None)
 
 
 def _cut(n_first: int, n_second: int, room: int) -> Tuple[int, int]:
@@ -197,16 +258,13 @@ def _cut(n_first: int, n_second: int, room: int) -> Tuple[int, int]:
     return room - second_left, second_left
 
 
-def _in_text(text: str, offsets: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
-    """`offsets` as the library tells them -> offsets in `text`, combining marks included."""
-    if _LONE_SURROGATE.search(text):  # the library got the text without them
-        places = [i for i, character in enumerate(text) if not _LONE_SURROGATE.match(character)]
-        offsets = [(places[start], places[end - 1] + 1) for start, end in offsets]
+def _with_marks(text: str, spans: Sequence[_Span]) -> List[_Span]:
+    """`spans` of `text`, each with the combining marks behind it."""
     found = []
-    next_starts = [start for start, _ in offsets[1:]] + [len(text)]
-    for (start, end), limit in zip(offsets, next_starts):
+    next_starts = [start for start, _ in spans[1:]] + [len(text)]
+    for (start, end), limit in zip(spans, next_starts):
         # Between two tokens are blanks, characters that are dropped, and marks on what stands before them.
-        while end < limit and unicodedata.category(text[end]) == "Mn":
+        while end < limit and text[end] > _BEFORE_MARKS and unicode_data.category(text[end]) == "Mn":
             end += 1
         found.append((start, end))
     return found
@@ -223,27 +281,6 @@ def read_vocab(path: Path) -> List[str]:
             return [line.rstrip("\n") for line in lines]
     except (OSError, UnicodeDecodeError) as error:
         raise _invalid(path, str(error)) from error
-
-
-def _pipeline(ids: Dict[str, int], config: TokenizerConfig) -> Any:
-    pipeline = tokenizers.Tokenizer(
-        models.WordPiece(vocab=ids, unk_token=config.unk_token, max_input_chars_per_word=_MAX_WORD_CHARS)
-    )
-    steps = [normalizers.Replace(_class(_DROPPED), "")]
-    if config.lower_case:
-        steps += [normalizers.Lowercase(), normalizers.NFD(), normalizers.Replace(_class(_MARK), "")]
-    pipeline.normalizer = normalizers.Sequence(steps)
-    # One pass: a word is one character of _SINGLE, or a run of others that are not white space.
-    word = tokenizers.Regex("[" + _SINGLE + r"]|[^\s" + _SINGLE + "]+")
-    pipeline.pre_tokenizer = pre_tokenizers.Split(word, "removed", invert=True)
-    special = {config.unk_token, config.cls_token, config.sep_token, config.pad_token, MASK_TOKEN}
-    # Sorted, because the library matches them in the order in which they were added.
-    pipeline.add_special_tokens([token for token in sorted(special) if token in ids])
-    return pipeline
-
-
-def _class(inside: str) -> Any:
-    return tokenizers.Regex("[" + inside + "]")
 
 
 def _invalid(path: Path, why: str) -> BundleInvalidError:

@@ -181,13 +181,13 @@ SERVING = {"anyio", "click", "exceptiongroup", "h11", "prometheus-client", "star
 def test_every_rule_that_ships_has_its_reason() -> None:
     rules = site_packages.load_rules()
     of_gpus = {name for name in rules if name.startswith("nvidia-")}
-    assert set(rules) - of_gpus == {"numpy", "onnxruntime", "onnxruntime-gpu", "tokenizers"} | SERVING
+    assert set(rules) - of_gpus == {"onnxruntime", "onnxruntime-gpu"} | SERVING
     for package in rules.values():
         assert package.license
         assert all(len(drop.reason) > 10 and drop.files for drop in package.drop)
-    numpy = rules["numpy"]  # distutils is dropped where there is one
-    assert "numpy/distutils/*" in numpy.patterns("2.4.6")
-    assert "numpy/distutils/*" not in numpy.patterns("2.5.5")
+    uvicorn = rules["uvicorn"]  # zttp is dropped where there is one
+    assert "uvicorn/protocols/http/zttp_*.py" in uvicorn.patterns("0.54.0")
+    assert "uvicorn/protocols/http/zttp_*.py" not in uvicorn.patterns("0.33.0")
 
 
 @pytest.mark.parametrize(

@@ -35,16 +35,16 @@ def test_the_list_has_a_row_and_a_sentence_for_each() -> None:
     for name, profile in profiles.load_profiles().items():
         assert f"\n{name} " in told
         assert f"{name}: {profile.summary}" in told
-    assert "2 locked, 1 by path" in told
+    assert "0 locked, 1 by path" in told
     rows = {row["name"]: row for row in json.loads(run("targets", "list", "--json").stdout)}
     assert rows["jetpack6"]["by_path"] == "onnxruntime-gpu"
-    assert rows["rpi-bookworm"]["wheels"] == 3
+    assert rows["rpi-bookworm"]["wheels"] == 1
     assert not rows["rpi-bookworm"]["own"]
 
 
 def test_show_prints_every_fact() -> None:
     told = run("targets", "show", "jetpack6").stdout
-    for fact in ("aarch64", "2.35", "3.4.30", "onnxruntime-gpu (given by path)", "tokenizers==", '["87"]'):
+    for fact in ("aarch64", "2.35", "3.4.30", "onnxruntime-gpu (given by path)", '["87"]'):
         assert fact in told
     refused = run("targets", "show", "jetpak6")
     assert refused.exit_code == ExitCode.RECIPE_INVALID

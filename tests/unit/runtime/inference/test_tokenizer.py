@@ -1,30 +1,37 @@
 from __future__ import annotations
 
-import hashlib
 import itertools
+import os
 import re
+import subprocess
+import sys
+import threading
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
+import all_of_unicode
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_model import VOCAB
 
+import edgepack_runtime
+from edgepack.targets import local
 from edgepack_runtime.bundle.model_config import TokenizerConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference import tokenizer as module
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer, _cut
 
 ID = {token: number for number, token in enumerate(VOCAB)}
-# Digest of the words that every character of Unicode gives. It changes when a new `tokenizers` brings new character
-# tables: then pin the characters that are new, as _AFTER_UNICODE_14 does, so that all devices go on agreeing.
+# Digests of the words that every character of Unicode gives, and of Unicode 14.0's data about it.
 ALL_OF_UNICODE = "0508ca81fe0d735262ceea66aa30c7329049f3ba0271bced5e50a45366ee6c38"
+UNICODE_14 = "b367aa82392968c2d86e7f43525b9073ff1882c50670b9a3e67cbee840b5daa9"
 
 # Assigned in Unicode 3.2 already: every Python agrees on those. And some newer ones that people use.
 settled = st.characters(exclude_categories=("Cs", "Cn")).filter(lambda c: unicodedata.ucd_3_2_0.category(c) != "Cn")
 often = st.sampled_from("好差店很，！ok ～★〇12\u200d\ufe0f😀👨🇨\u0301ÉİẞΣΐ한가①ⅣＡ　\t\r\n\x0b\x85\u2028")
+moving = st.sampled_from("a\u302e\u1b44\U0001d15e\U0001d165\U0001d16d\u034f\u0344\u0327≠")  # put in order by NFD
 
 
 def write_vocab(folder: Path, text: str) -> Path:
@@ -76,16 +83,14 @@ def test_a_word_of_more_than_100_characters_is_unknown(tokenizer: ErnieTokenizer
 
 def test_lone_surrogates_are_dropped(tokenizer: ErnieTokenizer) -> None:
     assert tokens(tokenizer, "o\ud800k\udfff好") == ["ok", "好"]
+    assert tokens(tokenizer, "[SEP]\ud800[SE\ud800P]") == ["[SEP]", "[UNK]", "[UNK]", "[UNK]"]
     assert tokenizer.encode(["好", "\ud83d", "差"], 8) == [[1, ID["好"], 2], [1, 2], [1, ID["差"], 2]]
 
 
-def test_the_tokenizer_cuts_and_pads_texts(tokenizer: ErnieTokenizer) -> None:
+def test_the_tokenizer_cuts_texts(tokenizer: ErnieTokenizer) -> None:
     rows = tokenizer.encode(["好差店", "很", "好" * 90], 6)
     assert rows == [[1, ID["好"], ID["差"], ID["店"], 2], [1, ID["很"], 2], [1, *[ID["好"]] * 4, 2]]
-    ids = tokenizer.padded(rows)
-    assert ids.dtype == np.int64
-    assert ids.tolist() == [[*rows[0], 0], [*rows[1], 0, 0, 0], rows[2]]
-    assert tokenizer.padded(tokenizer.encode([], 8)).shape == (0, 0)
+    assert tokenizer.encode([], 8) == []
 
 
 # --- pairs ----------------------------------------------------------------------------------------------------
@@ -222,15 +227,31 @@ def test_a_vocabulary_that_is_missing_or_no_text_or_lacks_a_special_token_is_ref
         ErnieTokenizer(tmp_path / "vocab.txt", TokenizerConfig())
 
 
-def test_every_character_is_treated_alike_by_all_versions_of_the_library(tokenizer: ErnieTokenizer) -> None:
-    pipeline = tokenizer._pipeline
-    digest = hashlib.sha256()
-    # Planes 0 to 3 and the assigned part of plane 14; the rest is unassigned or private use.
-    for start in (*range(0, 0xD800, 0x400), *range(0xE000, 0x40000, 0x400), 0xE0000):
-        text = "\n".join(f"a{chr(code)}b 2{chr(code)}" for code in range(start, start + 0x400))
-        words = pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(text))
-        digest.update("|".join(word for word, _ in words).encode())
-    assert digest.hexdigest() == ALL_OF_UNICODE
+def test_every_character_is_treated_as_in_unicode_14() -> None:
+    assert all_of_unicode.words_digest() == ALL_OF_UNICODE
+    assert all_of_unicode.data_digest() == UNICODE_14
+
+
+@pytest.mark.parametrize("python", ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_every_character_is_treated_alike_by_all_pythons(python: str) -> None:
+    found = local.find(python, sorted(Path.home().glob(f".pyenv/versions/{python}.*/bin/python")))
+    if found is None:
+        pytest.skip(f"there is no Python {python} here")
+    # Without site-packages: the tokenizer needs the standard library alone.
+    command = [str(found.path), "-S", "-W", "error", all_of_unicode.__file__]
+    environment = {**os.environ, "PYTHONPATH": str(Path(edgepack_runtime.__file__).parents[1])}
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == [ALL_OF_UNICODE, UNICODE_14]
+
+
+@pytest.mark.skipif(unicodedata.unidata_version != "14.0.0", reason="this Python has another version of Unicode")
+def test_the_tables_agree_with_unicode_14(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = all_of_unicode.unicode_data
+    monkeypatch.setattr(data, "category", unicodedata.category)
+    monkeypatch.setattr(data, "combining", unicodedata.combining)
+    monkeypatch.setattr(data, "lower", str.lower)
+    monkeypatch.setattr(data, "decomposed", lambda character: unicodedata.normalize("NFD", character))
+    assert all_of_unicode.data_digest() == UNICODE_14
 
 
 def paddlenlp_words(text: str) -> list[str]:
@@ -262,11 +283,49 @@ def stands_alone(character: str) -> bool:
     )
 
 
-@given(st.text(settled | often, max_size=60))
-def test_words_are_those_of_paddlenlp(tokenizer: ErnieTokenizer, text: str) -> None:
-    pipeline = tokenizer._pipeline
-    words = pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(text))
-    assert [word for word, _ in words] == paddlenlp_words(text)
+@pytest.fixture(scope="module")
+def words() -> all_of_unicode.Words:
+    return all_of_unicode.Words()
+
+
+@given(st.text(settled | often, max_size=30) | st.text(moving, max_size=30))
+def test_words_are_those_of_paddlenlp(words: all_of_unicode.Words, text: str) -> None:
+    assert words(text) == paddlenlp_words(text)
+
+
+SPECIAL = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+# Words of few letters, which are cut into pieces in many ways; some have more than 100 letters.
+letters = st.text("abÉ\u0301\ud800", max_size=6) | st.integers(95, 105).map("a".__mul__)
+sentences = st.lists(letters | st.sampled_from([*SPECIAL, "[", "SEP]", "[sep]", "好", "，", " ", "\u200b"]), max_size=8)
+entries = st.lists(
+    st.text("abe", min_size=1, max_size=3).flatmap(lambda x: st.sampled_from([x, "##" + x])), max_size=12
+)
+
+
+def paddlenlp_ids(text: str, vocabulary: list[str]) -> list[int]:
+    """All steps, as plainly as they can be written."""
+    ids = {entry: number for number, entry in enumerate(vocabulary)}
+    found: list[int] = []
+    for part in re.split(r"(\[(?:UNK|CLS|SEP|PAD|MASK)\])", text):
+        for word in [part] if part in SPECIAL else paddlenlp_words(part):
+            pieces: list[int] | None = []
+            rest = word
+            while rest and pieces is not None:
+                begins = [rest[:n] for n in range(len(rest), 0, -1) if rest[:n] in ids]
+                pieces = [*pieces, ids[begins[0]]] if begins else None
+                rest = "##" + rest[len(begins[0]) :] if begins and begins[0] != rest else ""
+            found += [ids["[UNK]"]] if pieces is None or len(word) > 100 else pieces
+    return found
+
+
+@given(entries, sentences.map("".join), st.integers(2, 30))
+def test_ids_are_those_of_paddlenlp(
+    tmp_path_factory: pytest.TempPathFactory, entries: list[str], text: str, max_length: int
+) -> None:
+    vocabulary = [*SPECIAL, "好", "[", "a", "##a", *entries]
+    tokenizer = ErnieTokenizer(write_vocab(tmp_path_factory.getbasetemp(), "\n".join(vocabulary)), TokenizerConfig())
+    [ids] = tokenizer.encode([text], max_length)
+    assert ids[1:-1] == paddlenlp_ids(text, vocabulary)[: max_length - 2]
 
 
 @given(st.lists(st.text(st.characters(), max_size=40), max_size=5), st.integers(3, 20))
@@ -284,28 +343,87 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@given(st.lists(st.lists(PIECES, max_size=40).map("".join), max_size=3), st.integers(3, 8), st.sampled_from([1, 2, 8]))
+@given(st.lists(st.lists(PIECES, max_size=40).map("".join), max_size=3), st.integers(3, 8))
 def test_the_unread_rest_of_a_long_text_makes_no_difference(
-    tokenizer: ErnieTokenizer, texts: list[str], max_length: int, factor: int
+    tokenizer: ErnieTokenizer, texts: list[str], max_length: int
 ) -> None:
-    def all_ways() -> list[object]:
-        pairs = [*texts[1:], *texts[:1]]
-        rows, offsets = tokenizer.encode_with_offsets(texts, max_length)
-        return [tokenizer.encode(texts, max_length), rows, offsets, tokenizer.encode_pairs(texts, pairs, max_length)]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_CHARACTERS_A_TOKEN", 10_000)
-        expected = all_ways()
-        patch.setattr(module, "_CHARACTERS_A_TOKEN", factor)
-        assert all_ways() == expected
+    room = max_length - 2
+    rows, offsets = tokenizer.encode_with_offsets(texts, 2**53)
+    expected = [[*row[:-1][: room + 1], 2] for row in rows], [[*row[:-1][: room + 1], (0, 0)] for row in offsets]
+    assert tokenizer.encode_with_offsets(texts, max_length) == expected
+    assert tokenizer.encode(texts, max_length) == expected[0]
 
 
-def test_a_text_far_longer_than_the_model_reads_is_not_cut_into_all_its_tokens(tokenizer: ErnieTokenizer) -> None:
-    [found] = tokenizer._encodings(tokenizer._pipeline.encode_batch_fast, ["好" * 100_000], 14)
-    assert 14 <= len(found.ids) < 200
-    without_blanks = "😀" * 100_000, '{"a":1}' * 20_000, "!" * 100_000, "]" * 100_000, "[" * 100_000, "]a" * 50_000
-    for text in without_blanks:
-        [found] = tokenizer._encodings(tokenizer._pipeline.encode_batch_fast, [text], 14)
-        assert 14 <= len(found.ids) < 200
+@pytest.mark.parametrize("text", ["好", "😀", '{"a":1}', "!", "]", "[", "]a", "ok ", "好ok", "[SEP]", "\u0301好"])
+def test_a_text_far_longer_than_the_model_reads_is_not_read_to_its_end(
+    tokenizer: ErnieTokenizer, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = 0
+    parts = tokenizer._parts
+
+    def counted(text: str, room: int) -> Iterator[tuple[int, int, list[int | str | None]]]:
+        nonlocal read
+        for part in parts(text, room):
+            read += len(part[2])
+            yield part
+
+    monkeypatch.setattr(tokenizer, "_parts", counted)
+    text *= 100_000
+    assert [len(row) for row in tokenizer.encode([text], 16)] == [16]
+    assert [len(row) for row in tokenizer.encode_with_offsets([text], 16)[0]] == [16]
+    assert read < 200
+
+
+def test_blanks_at_the_beginning_take_no_room(tokenizer: ErnieTokenizer) -> None:
     blanks = " " * 100_000 + "好" * 20
     assert tokenizer.encode([blanks], 16) == tokenizer.encode(["好" * 20], 16)
+
+
+def test_a_special_token_is_whole_wherever_it_stands(tokenizer: ErnieTokenizer) -> None:
+    for before in range(40):
+        for max_length in (16, 20, 64):
+            assert tokens(tokenizer, " " * before + "[MASK]好[SEP]", max_length) == ["[MASK]", "好", "[SEP]"]
+
+
+def test_one_special_token_may_begin_with_another(tmp_path: Path) -> None:
+    vocab = write_vocab(tmp_path, "<s>\n<s>2\n</s>\n<pad>\na")
+    config = TokenizerConfig(unk_token="<pad>", cls_token="<s>", sep_token="</s>", pad_token="<s>2")
+    assert ErnieTokenizer(vocab, config).encode(["a<s>2<s>a</s>"], 9) == [[0, 4, 1, 0, 4, 2, 2]]
+
+
+# --- memory ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_remembered_is_bounded(tokenizer: ErnieTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"{chr(0x4E00 + number)}ok{number} {'x' * number}é" for number in range(200)]
+    expected = tokenizer.encode_with_offsets(texts, 64)
+    monkeypatch.setattr(module, "_REMEMBERED", 8)
+    tokenizer._items.clear()
+    tokenizer._words.clear()
+    for _ in range(2):
+        assert tokenizer.encode_with_offsets(texts, 64) == expected
+        assert tokenizer.encode(texts, 64) == expected[0]
+    assert len(tokenizer._items) <= 8 and len(tokenizer._words) <= 8
+    assert all(len(word) <= 32 for word in tokenizer._words)
+
+
+def test_threads_share_a_tokenizer(tokenizer: ErnieTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"{chr(0x4E00 + number)}ok{number}，[SEP]É好" for number in range(100)]
+    expected = tokenizer.encode_with_offsets(texts, 16)
+    monkeypatch.setattr(module, "_REMEMBERED", 8)  # they empty each other's memory
+    found: list[bool] = []
+
+    def work() -> None:
+        found.extend(tokenizer.encode_with_offsets(texts, 16) == expected for _ in range(20))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == [True] * 80
