@@ -125,6 +125,9 @@ def _bad_name(name: str, table: Any, taken: Collection[str]) -> tuple[str, str] 
     return None
 
 
+_REMOVED = {"engines": "write `lock` and `by_path` in the profile itself"}
+
+
 def _words(name: str, error: ErrorDetails) -> tuple[Place, str, str]:
     """Place, reason and fix for what pydantic found at one key."""
     path = [key for key in error["loc"] if isinstance(key, str)]  # without the numbers of entries in a list
@@ -132,7 +135,7 @@ def _words(name: str, error: ErrorDetails) -> tuple[Place, str, str]:
     kind = error["type"]
     if kind == "extra_forbidden":
         keys = _keys(path[:-1])
-        fix = did_you_mean(key, keys, f"remove it; it takes {listed(keys)}")
+        fix = _REMOVED.get(key) or did_you_mean(key, keys, f"remove it; it takes {listed(keys)}")
         return place, f"unknown key `{dotted}` in `{name}`", fix
     if kind == "missing":
         return place, f"`{'.'.join(place[:-1])}` lacks `{key}`", _HOW.get(key, f"add `{key}`")

@@ -71,6 +71,11 @@ def test_a_profile_of_ones_own_stands_beside_the_others(tmp_path: Path) -> None:
         ("lock =", "by_path = true\nlock =", "7: `kiosk` takes a wheel for a GPU by path, and lacks `cuda`"),
         ("onnxruntime-cp311.txt", "../secret.txt", "7: `lock` in `kiosk` cannot be"),
         ("lock =", "locks =", "7: unknown key `locks` in `kiosk` -> did you mean"),
+        (
+            "lock =",
+            "engines =",
+            "7: unknown key `engines` in `kiosk` -> write `lock` and `by_path` in the profile itself",
+        ),
         ("[kiosk]", "other = 3\n[kiosk]", "1: `other` is a value"),
         ("[kiosk]", "[kiosk", "None: it is not TOML"),
     ],
