@@ -14,6 +14,7 @@ ids on every device.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar, Union, cast
@@ -241,6 +242,7 @@ class ErnieTokenizer:
         return ids, spans
 
 
+@lru_cache(maxsize=4096)
 def _stands_alone(part: str) -> bool:
     """Whether `part` is one character, and a word by itself."""
     return len(part) == 1 and (unicode_data.category(part)[0] in "PS" or _STANDS_ALONE.match(part) is not None)

@@ -154,6 +154,7 @@ def slices(tokenizer: ErnieTokenizer, text: str, max_length: int = 64) -> list[t
         ("e\u0301好", ["e\u0301", "好"]),  # a mark belongs to what it stands on
         ("é好\ufe0f\u0301 \u0301差", ["é", "好\ufe0f\u0301", "差"]),  # and to nothing where it stands on nothing
         ("가好", ["가", "好"]),  # two code points for the model
+        ("\u0344\U0001d165\u0327好", ["\U0001d165\u0327", "好"]),  # a mark that the model sees, between others
         ("\U00020bb7\U0001f600店", ["\U00020bb7", "\U0001f600", "店"]),  # one index each, unlike in UTF-16
         ("\ud83d店\udc00\udc00o\ud800k好\ud83d", ["店", "o\ud800k", "好"]),  # halves of pairs count
         ("好[SEP]差", ["好", "[SEP]", "差"]),
@@ -201,6 +202,13 @@ def test_without_lower_casing_nothing_is_folded(tmp_path: Path) -> None:
     vocab = write_vocab(tmp_path, "\n".join([*VOCAB, "OK", "É"]))
     cased = ErnieTokenizer(vocab, TokenizerConfig(lower_case=False))
     assert cased.encode(["OK ok É"], 8) == [[1, len(VOCAB), ID["ok"], len(VOCAB) + 1, 2]]
+
+
+def test_without_lower_casing_marks_are_part_of_words(tmp_path: Path) -> None:
+    cased = ErnieTokenizer(write_vocab(tmp_path, "\n".join(VOCAB)), TokenizerConfig(lower_case=False))
+    for max_length in (3, 16):  # where the next token is cut off, its mark stays with it
+        rows, offsets = cased.encode_with_offsets(["[SEP]\u0301o"], max_length)
+        assert offsets[0][1:-1] == [(0, 5), (5, 7)][: max_length - 2] and len(rows[0]) == len(offsets[0])
 
 
 def test_an_entry_that_stands_twice_has_its_last_id(tmp_path: Path) -> None:
