@@ -38,6 +38,7 @@ OPTIONS: Mapping[str, str] = {
 _TO_DEVICE, _TO_HOST = 1, 2  # cudaMemcpyKind
 # Those that the provider needs, each after those that it needs itself.
 _LIBRARIES = ("libcudart", "libnvJitLink", "libcublasLt", "libcublas", "libcufft", "libcurand", "libnvrtc", "libcudnn")
+_MAPS = Path("/proc/self/maps")
 _MEMORY = "Cuda"  # ONNX Runtime's name of the GPU's memory
 
 Copy = Callable[[int, int, int, int], None]  # to an address, from an address, bytes, cudaMemcpyKind
@@ -159,14 +160,14 @@ def preload() -> None:
                 ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
-def cuda_copy() -> Copy:
+def cuda_copy(maps: Path = _MAPS) -> Copy:
     """cudaMemcpy of the CUDA runtime that ONNX Runtime's provider has loaded.
 
     Raises:
         EnvironmentUnfitError: none is loaded.
     """
-    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
-    paths = [line.split(None, 5)[-1] for line in maps if "/libcudart.so" in line]
+    lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
+    paths = [line.split(None, 5)[-1] for line in lines if "/libcudart.so" in line]
     if not paths:
         raise EnvironmentUnfitError(
             "the CUDA runtime is not loaded",

@@ -135,5 +135,7 @@ def test_cuda_captures_graphs_and_rounds_as_float32_does(tmp_path: Path) -> None
     assert (cuda.OPTIONS["enable_cuda_graph"], cuda.OPTIONS["use_tf32"]) == ("1", "0")
     with pytest.raises(EnvironmentUnfitError, match=f"has no {CUDA}"):  # and no fallback
         open_engine(EngineConfig(provider=CUDA), write_model_folder(tmp_path / "m"), Tuning())
+    maps = tmp_path / "maps"
+    maps.write_text("7f00-7f01 r-xp 00000000 08:01 42    /lib/libm.so.6\n", encoding="utf-8")
     with pytest.raises(EnvironmentUnfitError, match="the CUDA runtime is not loaded"):
-        cuda.cuda_copy()
+        cuda.cuda_copy(maps)
