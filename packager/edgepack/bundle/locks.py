@@ -46,7 +46,7 @@ def locks_of(profile: Profile) -> list[Lock]:
 
 
 def write(profile: Profile, lock: Lock, resolve: Resolve | None = None) -> tuple[str, ...]:
-    """Make `lock` anew, and return what it names, as `onnxruntime==1.31.1`.
+    """Write `lock` again, and return what it names, as `onnxruntime==1.31.1`.
 
     Args:
         resolve: runs a command in a folder and returns what it prints; uv, unless given.

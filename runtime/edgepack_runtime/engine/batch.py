@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 
 class InputBatch(NamedTuple):
@@ -12,6 +12,11 @@ class InputBatch(NamedTuple):
     types: List[int]
     rows: int
     length: int
+
+    @property
+    def by_name(self) -> Dict[str, List[int]]:
+        """The values by the name of the model's input."""
+        return {"input_ids": self.ids, "token_type_ids": self.types}
 
 
 def shape_of(nested: List[Any]) -> Tuple[int, ...]:

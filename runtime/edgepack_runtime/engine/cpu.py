@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, List, Tuple
 
-from edgepack_runtime.bundle.model_config import EngineConfig
+from edgepack_runtime.bundle.model_config import CPU, EngineConfig
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import model_file
 from edgepack_runtime.engine.batch import InputBatch
@@ -24,16 +24,15 @@ class CpuEngine:
 
     @property
     def providers(self) -> Tuple[str, ...]:
-        return ("CPUExecutionProvider",)
+        return (CPU,)
 
     @property
     def version(self) -> str:
         return self._session.api.version
 
     def run(self, batch: InputBatch) -> List[Any]:
-        given = {"input_ids": batch.ids, "token_type_ids": batch.types}
         try:
             with DenormalsAsZero():
-                return self._session.run(batch.rows, batch.length, given)
+                return self._session.run(batch.rows, batch.length, batch.by_name)
         except OrtError as error:
             raise StageFailedError("the model could not be run", why=str(error)) from error

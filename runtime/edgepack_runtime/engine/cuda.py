@@ -12,14 +12,13 @@ its own, whoever asks.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import math
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_int64, c_void_p
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
-from edgepack_runtime.bundle.model_config import CUDA, EngineConfig
+from edgepack_runtime.bundle.model_config import CPU, CUDA, EngineConfig
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import model_file, ort_api
 from edgepack_runtime.engine.batch import InputBatch, shape_of
@@ -53,11 +52,11 @@ class CudaEngine:
         self._session: Session = self._thread.submit(model_file.open_session, config, folder, tuning, OPTIONS).result()
         self._graphs: Dict[int, Graph] = {}  # of one text, by its length
         self._plain = run_options(self._session, NOT_CAPTURED)
-        self._copy, self._memory = cuda_copy(), _MEMORY
+        self._copy = cuda_copy()
 
     @property
     def providers(self) -> Tuple[str, ...]:
-        return (CUDA, "CPUExecutionProvider")
+        return (CUDA, CPU)
 
     @property
     def version(self) -> str:
@@ -70,18 +69,14 @@ class CudaEngine:
             raise StageFailedError("the model could not be run", why=str(error)) from error
 
     def _run(self, batch: InputBatch) -> List[Any]:
-        given = {"input_ids": batch.ids, "token_type_ids": batch.types}
         graph = self._graphs.get(batch.length) if batch.rows == 1 else None
         if graph is not None:
-            return graph.run(given)
+            return graph.run(batch.by_name)
         # The first run of a length is plain: what a kernel allocates then must not be allocated during a capture.
-        logits = self._session.run(batch.rows, batch.length, given, self._plain)
+        logits = self._session.run(batch.rows, batch.length, batch.by_name, self._plain)
         if batch.rows == 1 and len(self._graphs) < MAX_GRAPHS:
-            shape = shape_of(logits)
             number = len(self._graphs) + 1
-            self._graphs[batch.length] = Graph(
-                self._session, batch.length, shape, number, memory=self._memory, copy=self._copy
-            )
+            self._graphs[batch.length] = Graph(self._session, batch.length, shape_of(logits), number, self._copy)
         return logits
 
 
@@ -91,26 +86,25 @@ class Graph:
     Args:
         shape: of the logits.
         number: of the graph, 1 or more, unlike that of any other graph of the session.
-        memory: ONNX Runtime's name of the memory.
         copy: copies between the host and that memory.
     """
 
-    def __init__(
-        self, session: Session, length: int, shape: Sequence[int], number: int, *, memory: str, copy: Copy
-    ) -> None:
+    def __init__(self, session: Session, length: int, shape: Sequence[int], number: int, copy: Copy) -> None:
         self._session, self._api, self._copy = session, session.api, copy
         self._handles: List[Tuple[str, c_void_p]] = []
         device, default = ort_api.DEVICE_ALLOCATOR, ort_api.DEFAULT_MEMORY
-        info = self._made("ReleaseMemoryInfo", "CreateMemoryInfo", memory.encode(), device, 0, default)
+        info = self._made("ReleaseMemoryInfo", "CreateMemoryInfo", _MEMORY.encode(), device, 0, default)
         self._allocator = self._made("ReleaseAllocator", "CreateAllocator", session.handle, info)
-        self._inputs = {name: self._tensor((1, length), ort_api.INT64) for name in session.inputs}
-        self._output = self._tensor(shape, ort_api.FLOAT)
+        inputs = {name: self._tensor((1, length), ort_api.INT64) for name in session.inputs}
+        output = self._tensor(shape, ort_api.FLOAT)
         self._options = run_options(session, number)
         self._handles.append(("ReleaseRunOptions", self._options))
         self._binding = self._made("ReleaseIoBinding", "CreateIoBinding", session.handle)
-        for name, value in self._inputs.items():
+        for name, value in inputs.items():
             self._api.call("BindInput", self._binding, name.encode(), value)
-        self._api.call("BindOutput", self._binding, session.outputs[0].encode(), self._output)
+        self._api.call("BindOutput", self._binding, session.outputs[0].encode(), output)
+        self._input_addresses = {name: self._api.address(value) for name, value in inputs.items()}
+        self._output_address = self._api.address(output)
         self._ids: Any = (c_int64 * length)()
         self._logits: Any = (ctypes.c_float * math.prod(shape))()
         self._view = ort_api.floats(ctypes.addressof(self._logits), shape)
@@ -121,13 +115,13 @@ class Graph:
 
     def run(self, given: Mapping[str, List[int]]) -> List[Any]:
         """The logits. Captures the graph on the first runs, and replays it on the others."""
-        for name, value in self._inputs.items():
+        size = ctypes.sizeof(self._ids)
+        for name, address in self._input_addresses.items():
             self._ids[:] = given[name]
-            size = ctypes.sizeof(self._ids)
-            self._copy(self._api.address(value), ctypes.addressof(self._ids), size, _TO_DEVICE)
+            self._copy(address, ctypes.addressof(self._ids), size, _TO_DEVICE)
         self._api.call("RunWithBinding", self._session.handle, self._options, self._binding)
         size = ctypes.sizeof(self._logits)
-        self._copy(ctypes.addressof(self._logits), self._api.address(self._output), size, _TO_HOST)
+        self._copy(ctypes.addressof(self._logits), self._output_address, size, _TO_HOST)
         return self._view.tolist()
 
     def _tensor(self, shape: Sequence[int], kind: int) -> c_void_p:
@@ -152,11 +146,10 @@ def preload() -> None:
 
     Without any in the bundle, the loader looks for those of the system.
     """
-    found = importlib.util.find_spec("nvidia")
-    places = [] if found is None else found.submodule_search_locations or []
+    folders = ort_api.package_folders("nvidia")
     for name in _LIBRARIES:
-        for place in places:
-            for path in sorted(Path(place).glob(f"*/lib/{name}.so*")):
+        for folder in folders:
+            for path in sorted(folder.glob(f"*/lib/{name}.so*")):
                 ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 

@@ -18,6 +18,7 @@ from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from edgepack_runtime.bundle.model_config import CUDA
 from edgepack_runtime.errors import EnvironmentUnfitError
 
 API_VERSION = 17  # of ONNX Runtime 1.17 and newer: all functions below are in it
@@ -197,15 +198,19 @@ class _ApiBase(ctypes.Structure):
     )
 
 
+def package_folders(name: str) -> List[Path]:
+    """The folders of a package on Python's path, which is not imported."""
+    found = importlib.util.find_spec(name)
+    return [] if found is None else [Path(place) for place in found.submodule_search_locations or ()]
+
+
 def library_path() -> Path:
-    """The library of the package `onnxruntime` on Python's path, which is not imported.
+    """The library in the package `onnxruntime`.
 
     Raises:
         EnvironmentUnfitError: there is none.
     """
-    found = importlib.util.find_spec("onnxruntime")
-    places = [] if found is None else found.submodule_search_locations or []
-    folders = [Path(place) / "capi" for place in places]
+    folders = [folder / "capi" for folder in package_folders("onnxruntime")]
     for folder in folders:
         for path in sorted(folder.glob("libonnxruntime.so*")):
             return path
@@ -294,7 +299,7 @@ class Session:
             self.api.call("SessionOptionsAppendExecutionProvider_CUDA_V2", options, provider)
         except OrtError as error:
             raise EnvironmentUnfitError(
-                "CUDAExecutionProvider is not active",
+                f"{CUDA} is not active",
                 why=str(error),
                 fix="install what it names; or build the bundle for a target that this device offers",
             ) from error
@@ -325,21 +330,24 @@ class Session:
             OrtError: the run failed.
         """
         if rows > 1:
-            return _Buffers(self, rows, length).run(given, options)
+            return _Buffers(self, rows, length).run(self, given, options)
         kept: Dict[Any, _Buffers] = self._kept.__dict__
         buffers = kept.get(length)
         if buffers is None:
             if len(kept) == _KEPT_LENGTHS:
                 kept.pop(next(iter(kept)))
             buffers = kept[length] = _Buffers(self, rows, length)
-        return buffers.run(given, options)
+        return buffers.run(self, given, options)
 
 
 class _Buffers:
-    """Memory of the inputs and the output for one shape, and tensors over it. Not for two threads at once."""
+    """Memory of the inputs and the output for one shape, and tensors over it. Not for two threads at once.
+
+    It does not hold its session: each would keep the other alive.
+    """
 
     def __init__(self, session: Session, rows: int, length: int) -> None:
-        self._session, self._api = session, session.api
+        self._api = session.api
         self._values: List[c_void_p] = []
         self._memory: Dict[str, Any] = {name: (c_int64 * (rows * length))() for name in session.inputs}
         for memory in self._memory.values():
@@ -352,8 +360,7 @@ class _Buffers:
         for value in self._values:
             self._api.release("ReleaseValue", value)
 
-    def run(self, given: Mapping[str, List[int]], options: Optional[c_void_p]) -> List[Any]:
-        session = self._session
+    def run(self, session: Session, given: Mapping[str, List[int]], options: Optional[c_void_p]) -> List[Any]:
         for name, memory in self._memory.items():
             memory[:] = given[name]
         self._api.call(
