@@ -16,7 +16,7 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_int64, c_void_p
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle.model_config import CPU, CUDA, EngineConfig
 from edgepack_runtime.device.tuning import Tuning
@@ -47,12 +47,17 @@ class CudaEngine:
     """One session, one run at a time. See `edgepack_runtime.engine.Engine` and `open_engine`."""
 
     def __init__(self, config: EngineConfig, folder: Path, tuning: Tuning) -> None:
+        self._plain: Optional[c_void_p] = None  # options of runs without a graph
         preload()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu")
         self._session: Session = self._thread.submit(model_file.open_session, config, folder, tuning, OPTIONS).result()
         self._graphs: Dict[int, Graph] = {}  # of one text, by its length
         self._plain = run_options(self._session, NOT_CAPTURED)
         self._copy = cuda_copy()
+
+    def __del__(self) -> None:
+        if self._plain is not None:
+            self._session.api.release("ReleaseRunOptions", self._plain)
 
     @property
     def providers(self) -> Tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The engine for GPUs, as far as it runs without one: memory, binding and turns on the CPU, and the provider's options.
+"""The engine for GPUs, as far as it runs without one: memory, binding and turns on the CPU, and the calls for CUDA.
 
 The memory is the CPU's and `cudaMemcpy` is `memmove`; nothing here captures a graph, which takes the hardware.
 """
@@ -6,12 +6,14 @@ The memory is the CPU's and `cudaMemcpy` is `memmove`; nothing here captures a g
 from __future__ import annotations
 
 import ctypes
+import gc
 import random
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_cuda_api import FakeCudaApi
 from tiny_model import write_model_folder
 
 from edgepack_runtime.bundle import model_config
@@ -20,7 +22,7 @@ from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import cuda, model_file, open_engine
 from edgepack_runtime.engine.batch import InputBatch, shape_of
 from edgepack_runtime.engine.cuda import NOT_CAPTURED, CudaEngine, Graph
-from edgepack_runtime.engine.ort_api import Api
+from edgepack_runtime.engine.ort_api import Api, OrtError
 from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
 
 RANDOM = random.Random(7)
@@ -139,3 +141,107 @@ def test_cuda_captures_graphs_and_rounds_as_float32_does(tmp_path: Path) -> None
     maps.write_text("7f00-7f01 r-xp 00000000 08:01 42    /lib/libm.so.6\n", encoding="utf-8")
     with pytest.raises(EnvironmentUnfitError, match="the CUDA runtime is not loaded"):
         cuda.cuda_copy(maps)
+
+
+SESSION = [
+    "CreateCUDAProviderOptions",
+    "UpdateCUDAProviderOptions",
+    "SessionOptionsAppendExecutionProvider_CUDA_V2",
+    "ReleaseCUDAProviderOptions",
+    "CreateSession",
+]
+REPLAY = ["to device", "to device", "RunWithBinding", "to host"]
+
+
+def test_calls_for_cuda_have_their_order_and_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_model_folder(tmp_path / "m", task=TOKENS)
+    batches = [batch(rows, length) for rows, length in ((1, 5), (1, 5), (1, 5), (3, 5), (1, 3), (1, 3), (1, 5))]
+    plain = open_engine(EngineConfig(), folder, Tuning())
+    expected = [plain.run(one) for one in batches]
+    del plain
+    gc.collect()
+    fake = FakeCudaApi(monkeypatch)
+    engine = open_engine(EngineConfig(provider=CUDA), folder, Tuning())
+    assert [name for name in fake.calls if name in SESSION] == SESSION
+    assert fake.provider_options == {b"device_id": b"0", b"enable_cuda_graph": b"1", b"use_tf32": b"0"}
+    assert [engine.run(one) for one in batches[:2]] == expected[:2]
+    fake.calls.clear()
+    assert engine.run(batches[2]) == expected[2]
+    assert fake.calls == REPLAY
+    assert [engine.run(one) for one in batches[3:]] == expected[3:]
+    assert fake.graph_runs == [("capture", b"1"), ("replay", b"1"), ("capture", b"2"), ("replay", b"1")]
+    del engine
+    gc.collect()
+    assert (fake.problems, fake.owned) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("CreateCUDAProviderOptions", EnvironmentUnfitError),
+        ("UpdateCUDAProviderOptions", EnvironmentUnfitError),
+        ("SessionOptionsAppendExecutionProvider_CUDA_V2", EnvironmentUnfitError),
+        ("CreateSession", StageFailedError),
+    ],
+)
+def test_an_engine_that_cannot_be_opened_leaves_nothing(
+    name: str, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_model_folder(tmp_path / "m")
+    gc.collect()
+    fake = FakeCudaApi(monkeypatch)
+    fake.failing = name
+    with pytest.raises(error):
+        open_engine(EngineConfig(provider=CUDA), folder, Tuning())
+    gc.collect()
+    assert (fake.problems, fake.owned) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["CreateMemoryInfo", "CreateTensorAsOrtValue", "CreateIoBinding", "BindOutput"])
+def test_a_graph_without_memory_leaves_nothing_and_the_next_one_works(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, given = write_model_folder(tmp_path / "m"), batch(1, 4)
+    gc.collect()
+    fake = FakeCudaApi(monkeypatch)
+    engine = open_engine(EngineConfig(provider=CUDA), folder, Tuning())
+    fake.failing = name
+    with pytest.raises(StageFailedError, match="could not be run"):
+        engine.run(given)
+    fake.failing = ""
+    assert engine.run(given) == engine.run(given)
+    assert fake.graph_runs == [("capture", b"1")]
+    del engine
+    gc.collect()
+    assert (fake.problems, fake.owned) == ([], [])
+
+
+class CudaRuntime:
+    """libcudart.so: notes each call, and returns the codes of `codes`."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.codes = {"cudaMemcpy": 0, "cudaDeviceSynchronize": 0}
+
+    def cudaMemcpy(self, to: ctypes.c_void_p, source: ctypes.c_void_p, size: ctypes.c_size_t, kind: int) -> int:
+        self.calls.append(("cudaMemcpy", to.value, source.value, size.value, kind))  # as 64 bits, not as an int
+        return self.codes["cudaMemcpy"]
+
+    def cudaDeviceSynchronize(self) -> int:
+        self.calls.append("cudaDeviceSynchronize")
+        return self.codes["cudaDeviceSynchronize"]
+
+
+def test_copies_are_made_by_the_cuda_runtime_that_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    maps, library, opened = tmp_path / "maps", CudaRuntime(), []
+    line = "7f00-7f01 r-xp 00000000 08:01 42    /release/site/nvidia/cuda_runtime/lib/libcudart.so.12\n"
+    maps.write_text("7f00-7f01 r-xp 00000000 08:01 41    /lib/libm.so.6\n" + line, encoding="utf-8")
+    monkeypatch.setattr(cuda.ctypes, "CDLL", lambda path: opened.append(path) or library)
+    copy = cuda.cuda_copy(maps)
+    assert opened == ["/release/site/nvidia/cuda_runtime/lib/libcudart.so.12"]
+    copy(2**40, 2**41, 64, 1)
+    assert library.calls == [("cudaMemcpy", 2**40, 2**41, 64, 1), "cudaDeviceSynchronize"]
+    for name in library.codes:  # an error of an earlier kernel arrives with the synchronization
+        library.codes = {**dict.fromkeys(library.codes, 0), name: 700}
+        with pytest.raises(OrtError, match="700"):
+            copy(2**40, 2**41, 64, 2)
