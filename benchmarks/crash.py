@@ -38,6 +38,7 @@ import lost_writes
 from syscalls import KILLED, Call, Fail, Kill, run, unavailable
 
 from edgepack.bundle.archive import write_bundle
+from edgepack.bundle.head import head
 from edgepack_runtime.bundle.manifest import FileEntry, Manifest, TargetFacts, dump, release_id
 from edgepack_runtime.bundle.verify import verify_file, verify_folder
 from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError
@@ -83,14 +84,14 @@ def tiny_bundle(folder: Path, version: str, sequence: int) -> Path:
         "golden/rows.jsonl": b"{}\n" * 9,
     }
     files = [FileEntry(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in sorted(members.items())]
-    python = "{}.{}".format(*sys.version_info[:2])
-    target = TargetFacts("here", platform.system(), platform.machine(), "glibc", "2.5", python, "CPUExecutionProvider")
+    target = TargetFacts("here", (platform.machine(),), "2.5", "host", "CPUExecutionProvider")
+    first = head(NAME, f"{NAME} {version}", {})
     manifest = Manifest(
         NAME, version, sequence, "text-classification", target, {"precision": "int8", "onnx_bytes": 5}, {}, (),
-        {"edgepack": "0"}, "0" * 64, tuple(files),
+        {"edgepack": "0"}, "0" * 64, hashlib.sha256(first).hexdigest(), (), tuple(files),
     )  # fmt: skip
     path = folder / f"{NAME}-{version}.edgepack"
-    write_bundle({**members, "manifest.json": dump(manifest)}, path)
+    write_bundle({**members, "manifest.json": dump(manifest)}, path, first)
     return path
 
 

@@ -1,6 +1,6 @@
 """What a recipe's bundles weigh on each target, and what was found in them: one build, a row for each target.
 
-    python benchmarks/targets.py RECIPE [--target NAME ...] [--wheel-cache DIR] [--workspace DIR] [--python FILE ...]
+    python benchmarks/targets.py RECIPE [--target NAME ...] [--wheel-cache DIR] [--workspace DIR]
 
 Without --target: those that compute on a CPU, whose wheels are all on a package index. Sizes are MiB, compressed;
 `unpacked` is what the device holds. Prints a Markdown table and ends in one JSON line. Stage results are taken up again
@@ -20,7 +20,7 @@ from typing import Any
 from edgepack.bundle.inspect import PARTS
 from edgepack.targets.profiles import load_profiles
 
-CHECKS = ("wheels", "licences", "modules", "ELF", "glibc", "libstdc++", "opset")
+CHECKS = ("wheels", "licences", "ELF", "glibc", "libstdc++", "opset")
 MIB = 1 << 20
 
 
@@ -31,7 +31,6 @@ def main() -> None:
     parser.add_argument("--wheel-cache", type=Path)
     parser.add_argument("--workspace", type=Path, default=Path(".edgepack"))
     parser.add_argument("--dist", type=Path, default=Path("dist"))
-    parser.add_argument("--python", action="append", default=[])
     options = parser.parse_args()
     report = built(options, options.targets or on_cpu())
     rows = [row(target) for target in report["targets"]]
@@ -51,7 +50,7 @@ def built(options: argparse.Namespace, targets: Sequence[str]) -> dict[str, Any]
     command += ["--workspace", str(options.workspace), "--dist", str(options.dist)]
     if options.wheel_cache:
         command += ["--wheel-cache", str(options.wheel_cache)]
-    command += [word for python in options.python for word in ("--python", python)]
+
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     report: dict[str, Any] = json.loads(done.stdout)
     return report

@@ -16,7 +16,7 @@ HEAD = """\
 # Commands
 
 This page is made from the help of the commands (`make docs`). `edgepack` runs where bundles are built; the verbs below
-[on a device](#on-a-device) run as `python3 FILE.edgepack VERB`, as `PREFIX/bin/NAME VERB` after an install, and as
+[on a device](#on-a-device) run as `sh FILE.edgepack VERB`, as `PREFIX/bin/NAME VERB` after an install, and as
 `edgert VERB`. All of them end with the same [exit codes](exit-codes.md).
 
 ## Where bundles are built

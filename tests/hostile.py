@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from onnx import TensorProto, helper
+from tests.heads import HEAD, HEAD_SHA256
 
 from edgepack_runtime.bundle import archive as form
-from edgepack_runtime.bundle import extract, verify
+from edgepack_runtime.bundle import extract, interpreter, verify
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.errors import BundleInvalidError
 
@@ -50,7 +51,7 @@ class Draft:
     raw_manifest: bytes | None = None
     patch: Callable[[bytearray], None] | None = None
     digest: str | None = None
-    prefix: bytes = b""
+    prefix: bytes = HEAD
     suffix: bytes = b""
     sort: bool = True
     listed: bool = field(default=True)  # whether the manifest's list is made from the entries
@@ -72,20 +73,22 @@ def good(extra: Mapping[str, bytes] | None = None) -> Draft:
     entries = [Entry(path, content) for path, content in members.items()]
     entries[2].method = form.DEFLATED
     document = {
-        "edgepack_bundle": 1,
+        "edgepack_bundle": contract.FORMAT,
         "name": "sentiment",
         "version": "1.2.0",
         "sequence": 1,
         "task": "text-classification",
         "target": {
-            "profile": "test", "system": "Linux", "machine": "x86_64", "libc": "glibc", "libc_min": "2.5",
-            "python": "3.11", "provider": "CPUExecutionProvider",
+            "profile": "test", "machines": ["x86_64"], "libc_min": "2.5", "interpreter": "host",
+            "provider": "CPUExecutionProvider",
         },
         "model": {"precision": "int8", "onnx_bytes": 6},
         "gates": {},
         "ledger": [],
         "tools": {"edgepack": "0.1.0"},
         "recipe_sha256": "0" * 64,
+        "head_sha256": HEAD_SHA256,
+        "interpreters": [],
     }  # fmt: skip
     return Draft(entries, document)
 
@@ -255,6 +258,31 @@ def _bomb(size: int) -> Draft:
     return draft
 
 
+def with_interpreter(tar: bytes) -> Draft:
+    """A bundle that says that it carries an interpreter of one file, in this tar."""
+    draft = good()
+    packer = zlib.compressobj(9, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+    packed = packer.compress(tar) + packer.flush()
+    listed = {one.path: one.content for one in [*draft.entries, Entry(_CPYTHON, PASSES)]}
+    carried = {"machine": "x86_64", "version": "3.11.2", "size": len(packed), "sha256": _sha256(packed)}
+    rows = [{"path": path, "size": len(data), "sha256": _sha256(data)} for path, data in sorted(listed.items())]
+    entries = [*draft.entries, Entry("CPYTHON-x86_64.tar.gz", packed)]
+    return replace(draft, entries=entries, manifest={**draft.manifest, "files": rows, "interpreters": [carried]})
+
+
+def tar_of(*names: str, content: bytes = PASSES) -> bytes:
+    """The tar of an interpreter with these files."""
+    files = [(contract.FileEntry(f"x86_64/python/{name}", len(content), ""), [content]) for name in names]
+    return b"".join(interpreter.tar(files, "x86_64/python/"))
+
+
+_CPYTHON = "x86_64/python/bin/cpython"
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
 def _end(position: int, value: int) -> Draft:
     """A number of the end record that is not true."""
     draft = good()
@@ -297,7 +325,17 @@ def cases() -> Iterator[tuple[str, bytes]]:
         "sizes behind the data": _flags(8),
         "another compression": _changed("site/词.txt", method=12),
         "members in one place": _same_place(),
-        "bytes in front": replace(good(), prefix=b"#!/bin/sh\n"),
+        "bytes in front": replace(good(), prefix=b"\n" + HEAD),
+        "no head": replace(good(), prefix=b""),
+        "another head": replace(good(), prefix=HEAD.replace(b"sh", b"hs", 1)),
+        "an interpreter that is not there": replace(with_interpreter(b""), entries=good().entries),
+        "an interpreter with bytes behind": with_interpreter(tar_of("bin/cpython") + b"x"),
+        "an interpreter that ends early": with_interpreter(tar_of("bin/cpython")[:-1]),
+        "an interpreter with a file more": with_interpreter(tar_of("bin/cpython", "bin/more")),
+        "an interpreter with a file less": with_interpreter(tar_of()),
+        "an interpreter with another file": with_interpreter(tar_of("bin/cpython", content=PASSES[::-1])),
+        "an interpreter with a file outside": with_interpreter(tar_of("../cpython")),
+        "an interpreter that is set-uid": with_interpreter(tar_of("bin/cpython").replace(b"0000755", b"0004755")),
         "bytes behind": replace(good(), suffix=b"PK\5\6"),
         "a digest of something else": replace(good(), digest="0" * 64),
         "a digest that is none": replace(good(), digest="\x00" * 64),
@@ -341,7 +379,7 @@ def cases() -> Iterator[tuple[str, bytes]]:
         "a sequence below zero": _manifest(sequence=-1),
         "a sequence beyond all": _manifest(sequence=2**60),
         "a key of another version": _manifest(run_before="rm -rf /"),
-        "another format": _manifest(edgepack_bundle=2),
+        "another format": _manifest(edgepack_bundle=contract.FORMAT + 1),
         "a format that is true": _manifest(edgepack_bundle=True),
         "a target with more": _manifest(target={**good().manifest["target"], "run": "x"}),
         "gates that are a list": _manifest(gates=[]),

@@ -1,7 +1,8 @@
 """Launcher of a bundle or an unpacked release, from which their `__main__.py` is made.
 
+    sh FILE.edgepack VERB ...                its head starts the interpreter that it carries, or python3, on the zip
     python3 FILE.edgepack VERB ...           from the zip; the standard library is all there is
-    python3 -I -S RELEASE/__main__.py ...    unpacked; RELEASE/site holds the libraries
+    python3 -I -S RELEASE/__main__.py ...    unpacked; RELEASE/site and RELEASE/MACHINE/site hold the libraries
 
 It runs from unverified bytes, so it is small, and compares the runtime and itself with the manifest before it imports
 anything of the runtime.
@@ -32,6 +33,7 @@ def main() -> int:
             _restart()
         import os
 
+        _remove_at_exit(os.path.join(sys.prefix, ".edgepack-once"))  # noqa: PTH118 - as below
         own = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - pathlib must not be imported from the bundle
         sys.path[:] = [entry for entry in sys.path if entry and os.path.realpath(entry) != own]
         from pathlib import Path
@@ -58,6 +60,34 @@ def _restart() -> None:
     os.execv(python, [python, "-I", "-S", *sys.argv])
 
 
+def _remove_at_exit(mark: str) -> None:
+    """Remove the interpreter when this process ends, if the head of the bundle unpacked it and cannot do so.
+
+    A child waits for the end of this process, as nothing else can be done after SIGKILL. It ends with its container.
+    """
+    import os
+
+    if not os.path.exists(mark):  # noqa: PTH110 - pathlib must not be imported from the bundle
+        return
+    import atexit
+    import shutil
+
+    atexit.register(shutil.rmtree, sys.prefix, True)
+    ended, held = os.pipe()  # what this process starts does not inherit it
+    if os.fork():
+        os.close(ended)
+        return
+    try:
+        os.setsid()
+        os.chdir("/")
+        for descriptor in {0, 1, 2, held} - {ended}:
+            os.close(descriptor)
+        os.read(ended, 1)
+        shutil.rmtree(sys.prefix, True)
+    finally:
+        os._exit(0)
+
+
 def _check(where: Path) -> str:
     """Compare the runtime in `where` (a zip or a folder) with its manifest; return the bundle's name."""
     import hashlib
@@ -69,7 +99,7 @@ def _check(where: Path) -> str:
         manifest = json.loads(read(name).decode("utf-8"))
         bundle = str(manifest["name"])
         listed = {str(entry["path"]): str(entry["sha256"]) for entry in manifest["files"]}
-        for name in sorted({"__main__.py", *filter(_is_runtime, [*listed, *_files(where)])}):
+        for name in sorted({"__main__.py", *_runtime([*listed, *_files(where)], carried=_is_carried(where))}):
             if hashlib.sha256(read(name)).hexdigest() != listed.get(name, "not listed"):
                 raise DamagedError(f"{where.name} is damaged: {_changed(where, name)} is not as it was built")
     except DamagedError:
@@ -94,8 +124,18 @@ def _changed(where: Path, name: str) -> str:
     return name
 
 
-def _is_runtime(path: str) -> bool:
-    return path.startswith("edgepack_runtime/")
+def _runtime(paths: List[str], *, carried: bool) -> List[str]:
+    """Those of `paths` that may run: a carried interpreter runs the bytecode, others run the sources."""
+    own = [path for path in paths if path.startswith("edgepack_runtime/")]
+    compiled = [path for path in own if path.endswith(".pyc")]
+    return compiled if carried else [path for path in own if path not in compiled]
+
+
+def _is_carried(where: Path) -> bool:
+    """Whether this is the interpreter that the release in the folder `where` carries."""
+    import os
+
+    return os.path.realpath(sys.prefix) == str(where / os.uname().machine / "python")
 
 
 def _files(where: Path) -> List[str]:
@@ -123,7 +163,11 @@ def _set_paths(where: Path) -> None:
     # No bytecode unless the release lies in a prefix: PREFIX/releases[/.tmp]/ID keeps it in PREFIX/cache/pycache.
     sys.dont_write_bytecode = True
     if where.is_dir():
-        sys.path.insert(0, str(where / "site"))
+        import os
+
+        sys.path[:0] = [str(where / os.uname().machine / "site"), str(where / "site")]
+        if _is_carried(where):
+            return  # with its bytecode
         releases = where.parent.parent if where.parent.name == ".tmp" else where.parent
         if releases.name == "releases":
             sys.pycache_prefix = str(releases.parent / "cache" / "pycache")

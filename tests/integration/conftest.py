@@ -74,7 +74,7 @@ class Project:
 
     @property
     def bundle(self) -> Path:
-        return self.folder / "dist" / "tiny-0.1.0-linux-x86_64-cpu.edgepack"
+        return self.folder / "dist" / "tiny-0.1.0-local.edgepack"
 
 
 def write_rows(folder: Path) -> None:

@@ -53,7 +53,7 @@ def installed(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Pat
     (folder / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
     (folder / "home").mkdir()
     shutil.copytree(project.folder / "dist", folder / "dist")
-    done = run("python3 dist/quickstart-0.1.0-linux-x86_64-cpu.edgepack install --prefix ~/quickstart", folder)
+    done = run("sh dist/quickstart-0.1.0-local.edgepack install --prefix ~/quickstart", folder)
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -19,7 +19,8 @@ from edgepack_runtime.bundle.model_config import CPU
 
 pytestmark = pytest.mark.integration
 # Those without a glibc are of this machine's own kind, and are unpacked by test_site_real.py.
-NAMES = [name for name, profile in profiles.load_profiles().items() if profile.glibc and profile.provider == CPU]
+KNOWN = profiles.load_profiles()
+NAMES = [name for name, one in KNOWN.items() if one.glibc and one.provider == CPU and len(one.machines) == 1]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -33,7 +34,7 @@ def test_what_is_locked_for_a_target_fits_it(name: str, tmp_path: Path) -> None:
     site = assemble(fetched, tmp_path, profile)
     assert site.checks.notes == ()
     found = {check.check: check for check in site.checks.passed}
-    assert (found["ELF"].found, found["modules"].found) == ("2", "0")
+    assert found["ELF"].found == "2"
     assert found["glibc"].allowed == f"<= {profile.glibc}"
     assert found["libstdc++"].allowed == f"<= {profile.glibcxx}"
     assert (site.folder / "site" / "onnxruntime").is_dir()

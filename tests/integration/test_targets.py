@@ -1,118 +1,147 @@
-"""Bundles for other Pythons, built and gated here with those; and one for another machine, built without a verdict.
+"""Bundles that carry an interpreter: built, gated and installed here, and one for another machine without a verdict.
 
-Interpreters are found as a build finds them, and among pyenv's; wheels come from the cache or through pip. A target is
-skipped where there is no interpreter of its version, or no way to its wheels.
+Packages come from the cache or through pip and apt; a test is skipped where they cannot be had.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import platform
+import shutil
 import subprocess
+import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.interpreters import other_machine, required_python
 
 from edgepack.bundle.binaries import elf
-from edgepack.targets import local, profiles
-from edgepack.targets.local import Interpreter, base_python
 from edgepack_runtime.errors import ExitCode
 
 from .conftest import Project
 
 pytestmark = pytest.mark.integration
-KNOWN = profiles.load_profiles()
-HERE = ("ubuntu20.04-x86_64", "ubuntu22.04-x86_64", "debian12-x86_64", "ubuntu24.04-x86_64")
-ENGINES = {"3.8": "1.19.2", "3.10": "1.23.2", "3.11": "1.31.1", "3.12": "1.31.1"}  # newest onnxruntime by Python
+HERE, ELSEWHERE = f"linux-{platform.machine()}", f"linux-{other_machine()}"
 
 
-# The oldest Python in every run, the others in the sweep.
-@pytest.fixture(params=[HERE[0], *(pytest.param(name, marks=pytest.mark.sweep) for name in HERE[1:])])
-def target(request: pytest.FixtureRequest, project: Project) -> str:
-    return with_wheels(str(request.param), project)
+@pytest.fixture(scope="module")
+def fetched(project: Project) -> None:
+    done = project.edgepack("fetch", "--target", "linux")
+    if done.returncode == ExitCode.ENVIRONMENT_UNFIT:
+        pytest.skip(f"the packages of the interpreter cannot be had here: {done.stderr[-400:]}")
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.fixture
-def interpreter(target: str) -> Interpreter:
-    python = KNOWN[target].python
-    found = local.find(python, sorted(Path.home().glob(f".pyenv/versions/{python}.*/bin/python")))
-    if found is None:
-        pytest.skip(f"there is no CPython {python} here (name one in {local.VARIABLE})")
-    return found
+def built(project: Project, target: str, *options: str) -> tuple[Path, dict[str, Any], str]:
+    """The bundle, what the report says of the target, and the output."""
+    settings = ("--set", f"targets=[{target}]", "--set", "serve=true", "--offline")
+    done = project.edgepack("build", "tiny.yaml", *settings, "--dist", f"dist-{target}", *options)
+    assert done.returncode == 0, done.stderr[-4000:]
+    dist = project.folder / f"dist-{target}"
+    report = json.loads(next(dist.glob("*.report.json")).read_text(encoding="utf-8"))
+    return next(dist.glob("*.edgepack")), report["targets"][0], done.stdout
 
 
-def with_wheels(name: str, project: Project) -> str:
-    """`name`, when its wheels can be had."""
-    fetched = project.edgepack("fetch", "--target", name)
-    if fetched.returncode == ExitCode.ENVIRONMENT_UNFIT:
-        pytest.skip(f"the wheels of {name} cannot be had here: {fetched.stderr[-400:]}")
-    assert fetched.returncode == 0, fetched.stderr[-2000:]
-    return name
+@pytest.fixture(scope="module")
+def carried(project: Project, fetched: None) -> tuple[Path, dict[str, Any], str]:
+    return built(project, HERE)
 
 
-def built_for(target: str, project: Project, *options: str) -> tuple[Path, dict[str, object]]:
-    """The bundle, and what the report says of the target."""
-    dist = f"dist-{target}"
-    settings = ("--set", f"targets=[{target}]", "--set", "serve=true")
-    made = project.edgepack("build", "tiny.yaml", *settings, "--dist", dist, "--offline", *options)
-    assert made.returncode == 0, made.stderr[-4000:]
-    report = json.loads((project.folder / dist / "tiny-0.1.0.report.json").read_text(encoding="utf-8"))
-    (about,) = report["targets"]
-    return project.folder / dist / f"tiny-0.1.0-{target}.edgepack", {**about, "all": report["verdict"], "said": made}
+def device(*command: str | Path, **changed: str) -> subprocess.CompletedProcess[str]:
+    """Run on a device without HOME; `changed` are variables."""
+    environment = {"PATH": "/usr/bin:/bin", "TMPDIR": os.environ.get("TMPDIR", "/tmp"), **changed}
+    return subprocess.run(
+        [*map(str, command)], env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
 
 
-def test_gated_and_installed_with_the_targets_python(
-    target: str, interpreter: Interpreter, project: Project, device_environment: dict[str, str], tmp_path: Path
+def test_a_bundle_is_gated_on_the_interpreter_that_it_carries(carried: tuple[Path, dict[str, Any], str]) -> None:
+    bundle, about, _ = carried
+    assert about["verdict"] == "pass"
+    assert about["receipt"]["conditions"]["python"].startswith("3.11.")
+    with zipfile.ZipFile(bundle) as archive:
+        names = archive.namelist()
+    assert names[0] == f"CPYTHON-{platform.machine()}.tar.gz"
+    assert not [name for name in names if name.endswith((".abi3.so", "-gnu.so"))]
+
+
+@pytest.mark.parametrize("start", ["sh", "", "3.8", "3.13"])
+def test_a_release_runs_on_its_own_interpreter_whatever_installed_it(
+    carried: tuple[Path, dict[str, Any], str], start: str, tmp_path: Path
 ) -> None:
-    bundle, about = built_for(target, project, "--python", str(interpreter.path))
-    assert (about["verdict"], about["all"]) == ("pass", "pass")
-    receipt = about["receipt"]
-    assert isinstance(receipt, dict)
-    conditions = receipt["conditions"]
-    assert conditions["python"] == interpreter.version
-    assert conditions["engine"].endswith(ENGINES[interpreter.python])
-
-    def device(*command: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*map(str, command)], env=device_environment, capture_output=True, text=True, check=False, timeout=300
-        )
-
-    prefix = tmp_path / "installed"
-    installed = device(interpreter.path, "-I", "-S", bundle, "install", "--prefix", prefix)
-    assert installed.returncode == 0, installed.stderr[-2000:]
-    answered = device(prefix / "bin/tiny", "predict", "房间很大")
-    assert json.loads(answered.stdout)["label"] in ("正面", "负面")
-    with_another = device(base_python(), "-I", "-S", bundle, "doctor")
-    own = local.looked_at(Path(base_python()))
-    fits = own is not None and own.python == interpreter.python
-    assert with_another.returncode == (0 if fits else ExitCode.ENVIRONMENT_UNFIT), with_another.stdout
+    command = [required_python(start)] if start[:1] == "3" else [start] if start else []
+    temporary, prefix = tmp_path / "tmp", tmp_path / "it's here"
+    temporary.mkdir()
+    done = device(*command, carried[0], "install", "--prefix", prefix, "--no-tune", TMPDIR=str(temporary))
+    assert done.returncode == 0, done.stderr[-2000:]
+    for _ in range(50):  # what the file unpacked for this command goes when that has ended
+        if not list(temporary.iterdir()):
+            break
+        time.sleep(0.1)
+    assert list(temporary.iterdir()) == []
+    moved = tmp_path / "moved"
+    prefix.rename(moved)  # nothing in it names its own path
+    answered = device(moved / "bin/tiny", "predict", "房间很大", PATH="/nowhere", LD_LIBRARY_PATH="/lib")
+    assert json.loads(answered.stdout)["label"] in ("正面", "负面"), answered.stderr
+    assert device(moved / "bin/tiny", "verify").returncode == 0
+    loader = next(moved.glob("releases/*/*/python/bin/ld.so"))
+    loader.chmod(0o644)
+    damaged = device("python3", carried[0], "verify", next(moved.glob("releases/*")))
+    assert damaged.returncode == ExitCode.BUNDLE_INVALID
+    assert "may not be executed" in damaged.stderr
 
 
-def test_a_bundle_for_arm_is_delivered_without_a_verdict(project: Project, tmp_path: Path) -> None:
-    bundle, about = built_for(with_wheels("rpi-bookworm", project), project)
-    assert (about["verdict"], about["all"], about["receipt"], about["exit_code"]) == (
-        "not run here", "not run here", None, None,
-    )  # fmt: skip
-    told = about["not_run_here"]
-    assert isinstance(told, dict)
-    assert "aarch64" in told["why"]
-    assert told["command"] == f"python3 {bundle.name} gate"
-    said = about["said"]
-    assert isinstance(said, subprocess.CompletedProcess)
-    assert "rpi-bookworm: NOT RUN HERE" in said.stdout
-    assert told["command"] in said.stdout
+def test_twice_the_same_bytes(project: Project, carried: tuple[Path, dict[str, Any], str]) -> None:
+    again, _, _ = built(project, HERE, "--from", "bundle")
+    assert again.read_bytes() == carried[0].read_bytes()
+
+
+def test_a_bundle_for_another_machine_is_delivered_without_a_verdict(
+    project: Project, fetched: None, tmp_path: Path
+) -> None:
+    bundle, about, said = built(project, ELSEWHERE)
+    assert (about["verdict"], about["receipt"], about["exit_code"]) == ("not run here", None, None)
+    assert about["not_run_here"]["command"] == f"sh {bundle.name} gate"
+    assert f"{ELSEWHERE}: NOT RUN HERE" in said
     with zipfile.ZipFile(bundle) as archive:
         binaries = [name for name in archive.namelist() if ".so" in Path(name).name]
         assert len(binaries) == 2
         for name in binaries:
-            assert elf.read(Path(archive.extract(name, tmp_path))).machine == "EM_AARCH64"
+            assert (
+                elf.read(Path(archive.extract(name, tmp_path))).machine
+                == {
+                    "aarch64": "EM_AARCH64",
+                    "x86_64": "EM_X86_64",
+                }[other_machine()]
+            )
     refused = project.edgepack("gate", str(bundle))
     assert refused.returncode == ExitCode.TARGET_UNREACHABLE
-    assert told["command"] in refused.stderr
+    assert f"sh {bundle.name} gate" in refused.stderr
+    started = device("sh", bundle, "doctor")  # by the python3 of this machine
+    assert started.returncode == ExitCode.ENVIRONMENT_UNFIT
+    assert f"this is Linux {platform.machine()}" in started.stdout
+
+
+def test_a_file_for_both_machines_installs_the_part_of_one(project: Project, fetched: None, tmp_path: Path) -> None:
+    bundle, about, _ = built(project, "linux")
+    assert about["verdict"] == "pass"
+    done = device("sh", bundle, "install", "--prefix", tmp_path / "p", "--no-tune")
+    assert done.returncode == 0, done.stderr[-2000:]
+    (release,) = [path for path in (tmp_path / "p/releases").iterdir() if path.name != ".tmp"]
+    assert (release / platform.machine()).is_dir()
+    assert not (release / other_machine()).exists()
+    assert device(tmp_path / "p/bin/tiny", "verify").returncode == 0
+    foreign = release / other_machine()
+    foreign.mkdir()
+    shutil.copy(release / "README.txt", foreign)
+    assert device(tmp_path / "p/bin/tiny", "verify").returncode == ExitCode.BUNDLE_INVALID
 
 
 def test_a_wheel_that_does_not_fit_is_refused_before_the_training(project: Project, tmp_path: Path) -> None:
-    wheel = tmp_path / "onnxruntime_gpu-1.23.0-cp310-cp310-linux_aarch64.whl"
+    wheel = tmp_path / "onnxruntime_gpu-1.23.0-cp310-cp310-linux_x86_64.whl"
     wheel.write_bytes(b"")
     refused = project.edgepack("build", "tiny.yaml", "--wheel", str(wheel))
     assert refused.returncode == ExitCode.USAGE
@@ -121,4 +150,4 @@ def test_a_wheel_that_does_not_fit_is_refused_before_the_training(project: Proje
         "build", "tiny.yaml", "--set", "targets=[jetpack5]", "--set", f"wheels={{jetpack5: [{wheel}]}}"
     )
     assert by_recipe.returncode == ExitCode.ENVIRONMENT_UNFIT
-    assert "it is for cp310-cp310, and the target runs CPython 3.8" in by_recipe.stderr
+    assert "it is for linux_x86_64, and the target is Linux on aarch64" in by_recipe.stderr

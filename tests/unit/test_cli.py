@@ -264,12 +264,13 @@ def test_check_and_plan_name_a_missing_wheel_by_path(project: Path) -> None:
 
 
 def test_a_wheel_that_does_not_fit_or_stands_twice_is_refused(project: Path) -> None:
-    (project / WHEEL.replace("cp312", "cp310")).touch()
-    wheels = f"wheels={{jetpack7: [{WHEEL.replace('cp312', 'cp310')}]}}"
+    foreign = WHEEL.replace("aarch64", "x86_64")
+    (project / foreign).touch()
+    wheels = f"wheels={{jetpack7: [{foreign}]}}"
     for command in ("check", "plan"):
         result = run(command, "r.yaml", *JETSON, "--set", wheels)
         assert result.exit_code == ExitCode.ENVIRONMENT_UNFIT
-        assert "it is for cp310-cp310, and the target runs CPython 3.12" in " ".join(result.stderr.split())
+        assert "x86_64, and the target is Linux on aarch64" in " ".join(result.stderr.split())
     (project / WHEEL).touch()
     twice = f"{TINY_RECIPE}targets: [jetpack7]\nwheels:\n  jetpack7:\n    - {WHEEL}\n    - ./{WHEEL}\n"
     (project / "r.yaml").write_text(twice, encoding="utf-8")

@@ -12,20 +12,21 @@ from typing import BinaryIO
 from edgepack.errors import StageFailedError
 from edgepack_runtime.bundle import archive as form
 from edgepack_runtime.bundle import manifest as contract
-from edgepack_runtime.util.fs import FILE_MODE, fsync_folder, set_mode
+from edgepack_runtime.util.fs import EXECUTABLE_MODE, fsync_folder, set_mode
 from edgepack_runtime.util.hashing import CHUNK_BYTES, hash_prefix
 
 # Measured on numpy, onnxruntime and tokenizers (132 MB): level 6 gives 43.4 MB in 4.5 s, level 9 43.1 MB in 12 s.
 _LEVEL = 6
 _MAIN = "__main__.py"
+_INTERPRETER = ".tar.gz"
 
 
-def write_bundle(members: Mapping[str, Path | bytes], out: Path) -> None:
-    """Write `members` (POSIX path in the bundle -> file or content) to the bundle file `out`, atomically.
+def write_bundle(members: Mapping[str, Path | bytes], out: Path, head: bytes) -> None:
+    """Write `head`, then `members` (POSIX path in the bundle -> file or content), to the bundle file `out`, atomically.
 
     The same members give the same bytes, independent of the order of the mapping, the clock, and modes and times of the
     files; only another zlib may deflate differently. A member is deflated if that makes it smaller, except
-    `__main__.py`.
+    `__main__.py` and interpreters. Anybody may start the file.
 
     Raises:
         StageFailedError: a path is not allowed in a release, a file cannot be read, the result exceeds the 4 GiB of a
@@ -36,7 +37,17 @@ def write_bundle(members: Mapping[str, Path | bytes], out: Path) -> None:
             raise StageFailedError(f"the bundle cannot hold a file named {path!r}", fix="rename it")
     if len(members) > contract.MAX_FILES:
         raise StageFailedError(f"the bundle has {len(members)} files; at most {contract.MAX_FILES} can be read")
-    _replace(out, lambda file: [_write_member(file, path, members[path]) for path in sorted(members)])
+    _replace(out, head, lambda file: [_write_member(file, path, members[path]) for path in sorted(members)])
+
+
+def first_offsets(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Where the data of the first members begins in the file, from their sizes; all are stored."""
+    offset = form.HEAD_BYTES
+    offsets = {}
+    for path in sorted(sizes):
+        member = form.Member(path, form.STORED, 0, sizes[path], sizes[path], offset)
+        offsets[path], offset = member.data_offset, member.end
+    return offsets
 
 
 def write_signed(archive: form.Archive, signature: bytes, out: Path) -> None:
@@ -59,15 +70,17 @@ def write_signed(archive: form.Archive, signature: bytes, out: Path) -> None:
                 written.append(_copy_member(file, archive, archive.members[path]))
         return written
 
-    _replace(out, write)
+    _replace(out, archive.head(), write)
 
 
-def _replace(out: Path, write: Callable[[BinaryIO], list[form.Member]]) -> None:
-    """Replace `out` by the output of `write`, followed by the directory of the returned members."""
+def _replace(out: Path, head: bytes, write: Callable[[BinaryIO], list[form.Member]]) -> None:
+    """Replace `out` by `head`, the output of `write`, and the directory of the returned members."""
+    assert len(head) == form.HEAD_BYTES
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w+b") as file:
-            set_mode(file.fileno(), FILE_MODE)
+            set_mode(file.fileno(), EXECUTABLE_MODE)
+            file.write(head)
             _finish(write(file), file)
             file.flush()
             os.fsync(file.fileno())
@@ -108,7 +121,8 @@ def _write_member(file: BinaryIO, path: str, source: Path | bytes) -> form.Membe
     method = form.DEFLATED
     # `__main__.py` runs before anything is checked. In a stored file, a damaged byte is one wrong character, not
     # a different rest of the program: nearly all are syntax errors, or are found by its own check.
-    if file.tell() - start >= size or path == _MAIN:
+    # The head of the file cuts out an interpreter as it is.
+    if file.tell() - start >= size or path == _MAIN or path.endswith(_INTERPRETER):
         method = form.STORED
         file.seek(start)
         file.truncate()

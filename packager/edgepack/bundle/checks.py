@@ -20,14 +20,14 @@ from edgepack.bundle.binaries.elf import Binary
 from edgepack.bundle.binaries.gpu_code import Code
 from edgepack.errors import StageFailedError
 from edgepack.targets import tags
-from edgepack.targets.profiles import Profile
+from edgepack.targets.profiles import ELF_MACHINES, Profile
 
-_EXTENSION: Final = re.compile(r"\.cpython-([0-9]+[a-z]*)-([^.]+)\.so\Z")
-_STABLE: Final = ".abi3.so"
+_EXTENSION: Final = re.compile(r"\.(cpython-[^./]+|abi3)\.so\Z")
+_BITS: Final = 64  # of every machine that bundles exist for
 
 
 def check_wheel(file_name: str, profile: Profile) -> None:
-    """Whether one of a wheel's tags is for the target's Python, machine and glibc.
+    """Whether one of a wheel's tags is for the target's machine and glibc.
 
     Raises:
         StageFailedError: none is, or the name is not that of a wheel.
@@ -40,33 +40,21 @@ def check_wheel(file_name: str, profile: Profile) -> None:
         raise _unfit(file_name, profile, why)
 
 
-def check_extension(name: str, profile: Profile) -> None:
-    """Whether the target's Python loads an extension module of this name (a path in the site folder).
+def check_no_extension(name: str, profile: Profile) -> None:
+    """Whether a file (a path in the site folder) is no extension module: those are for one version of Python.
 
     Raises:
-        StageFailedError: it is one for another Python or another machine.
+        StageFailedError: it is one.
     """
-    match = _EXTENSION.search(name)
-    if match is None:
-        return  # `.abi3.so`, or no ABI in the name
-    version, platform = match.groups()
-    if version != profile.python.replace(".", ""):
-        raise _unfit(name, profile, f"it is for CPython {version}, and the target has {profile.python}")
-    if platform.split("-")[0] != profile.machine:
-        raise _unfit(name, profile, f"it is for {platform}, and the target is {profile.machine}")
-
-
-def extensions(names: Iterable[str]) -> tuple[int, int]:
-    """How many files have the ABI of one Python in their name, and how many have the stable one."""
-    listed = list(names)
-    return sum(bool(_EXTENSION.search(name)) for name in listed), sum(name.endswith(_STABLE) for name in listed)
+    if _EXTENSION.search(name):
+        raise _unfit(name, profile, "it is an extension module, for one version of Python, and a bundle fits all")
 
 
 def _unfit(name: str, profile: Profile, why: str) -> StageFailedError:
     return StageFailedError(
         f"{name} does not run on target {profile.name}",
         why=why,
-        fix=f"give a wheel for CPython {profile.python} on {profile.machine}",
+        fix=f"give a wheel for {profile.machine}",
     )
 
 
@@ -108,7 +96,7 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> Needs:
     notes = [line for wheel in wheels for line in _check_licenses(wheel)]
     names = [name for wheel in wheels for name in wheel.files]
     for name in names:
-        check_extension(name, profile)
+        check_no_extension(name, profile)
     binaries = {name: elf.read(site / name) for name in sorted(names) if elf.is_elf(site / name)}
     carried = {Path(name).name for name in names}
     notes += [line for name, binary in binaries.items() for line in _fits(name, binary, carried, profile)]
@@ -119,7 +107,6 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> Needs:
     passed = (
         ContentCheck("wheels", str(len(wheels))),
         ContentCheck("licences", str(sum(len(wheel.licenses) for wheel in wheels))),
-        ContentCheck("modules", str(sum(extensions(names)))),
         ContentCheck("ELF", str(len(binaries))),
         ContentCheck("glibc", glibc, profile.glibc and f"<= {profile.glibc}"),
         ContentCheck("libstdc++", libstdcxx or "none", profile.glibcxx and f"<= {profile.glibcxx}"),
@@ -138,11 +125,12 @@ def check_machine(name: str, binary: Binary, profile: Profile) -> None:
         order = "little" if binary.little_endian else "big"
         raise StageFailedError(
             f"{name} does not run on target {profile.name}",
-            why=f"it is {order}-endian and for {binary.system}, the target is little-endian and runs {profile.system}",
+            why=f"it is {order}-endian and for {binary.system}, the target is little-endian and runs Linux",
             fix="lock a wheel that was built for the target",
         )
-    if (binary.machine, binary.bits) != (profile.elf_machine, profile.elf_bits):
-        target = f"the target is {profile.elf_machine} with {profile.elf_bits}"
+    wanted = (ELF_MACHINES[profile.machine], _BITS)
+    if (binary.machine, binary.bits) != wanted:
+        target = "the target is {} with {}".format(*wanted)
         raise StageFailedError(
             f"{name} does not run on target {profile.name}",
             why=f"it is {binary.machine} with {binary.bits} bits, {target}",
@@ -167,7 +155,7 @@ def _check_licenses(wheel: Carried) -> Iterator[str]:
         raise StageFailedError(
             f"{wheel.package} comes without a licence text",
             why="whoever hands on a bundle has to hand on the licences of what is in it",
-            fix="put its text into targets/licenses and name that as `license_text` in targets/slim.toml",
+            fix="lock another wheel of it",
         )
 
 

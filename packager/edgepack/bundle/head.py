@@ -1,65 +1,43 @@
-"""The bundle's `__main__.py`, made of `edgepack_runtime/launcher.py` so that damage to it is told as such.
-
-Python runs it from the zip without comparing any checksum, and reads as many bytes as the zip's directory says. So:
-
-- The launcher travels as base64 with its CRC-32, and runs only when they agree. That text, and the code that compares
-  them, are string literals, so that no changed character of them can be a syntax error of the whole file; what goes
-  wrong in there is caught, and ends as exit code 8 with the name of the file.
-- Nothing here is a space or an `@`: one flipped bit makes those a NUL, which Python refuses in any source. For the same
-  reason the file is read as Latin-1, in which every byte is a character.
-- Everything stands inside one more string: cut short anywhere, the file is a syntax error, and never a shorter
-  program. And it ends in lines of which any one may be damaged.
-
-What is left are about two hundred bytes around those strings: a flipped bit there may make Python itself refuse the
-file, with exit code 1.
-"""
+"""The shell program at the beginning of a bundle: it unpacks the interpreter that follows it, and starts it."""
 
 from __future__ import annotations
 
-import base64
-import binascii
+from collections.abc import Mapping
 from pathlib import Path
-from string import Template
+from typing import Final
 
-import edgepack_runtime
+from edgepack.bundle.archive import first_offsets
+from edgepack_runtime.bundle.archive import COMMENT_BYTES, COMMENT_MAGIC, HEAD_BYTES
+from edgepack_runtime.bundle.manifest import Interpreter
 
-LAUNCHER_NAME = "launcher.py"
-_FORM = Template(
-    "\n".join(
-        (
-            "#coding:latin-1",
-            'exec(r"""',
-            "import\tsys",
-            "CODE=8",
-            "TEXT=r'''$text'''",
-            "try:exec(r'''",
-            "import\tbinascii",
-            "SOURCE=binascii.a2b_base64(TEXT)",
-            "if\tbinascii.crc32(SOURCE)!=$crc:raise\tValueError(TEXT)",
-            'exec(compile(SOURCE,"launcher.py","exec"))',
-            "''')",
-            "except:sys.stderr.write((r'''error:~'''+sys.argv[0]+r'''~is~damaged:~__main__.py~is~not~as~it~was~built",
-            "~~fix:~copy~the~bundle~again~from~where~it~was~built;~if~it~is~installed,~install~it~again",
-            "''').replace('~',chr(32)))",
-            "else:CODE=main()",
-            "sys.exit(int(CODE))",
-            "sys.exit(int(CODE))",
-            '""")',
-            "",
-        )
-    )
-)
-# A damaged size may keep either byte of its own: neither may then cut the file to nothing or to a comment alone.
-_SHORTEST_CUT = len('#coding:latin-1\nexec(r"""')
+HEAD_TEMPLATE: Final = Path(__file__).parent / "head.sh"
+_UNAME: Final = {"x86_64": "x86_64 | amd64", "aarch64": "aarch64 | arm64"}  # what `uname -m` prints
 
 
-def main_source() -> bytes:
-    """The bytes of `__main__.py`."""
-    launcher = (Path(edgepack_runtime.__path__[0]) / LAUNCHER_NAME).read_bytes()
-    text = base64.encodebytes(launcher).decode("ascii")
-    source = _FORM.substitute(text=text, crc=binascii.crc32(launcher)).encode("ascii")
-    assert not set(source) & set(b"\0 @\\"), "one flipped bit of these would break the syntax of the whole"
-    while len(source) % 256 < _SHORTEST_CUT:
-        source += b"\n"
-    assert len(source) // 256 * 256 >= _SHORTEST_CUT
-    return source
+def head(name: str, title: str, interpreters: Mapping[str, Interpreter]) -> bytes:
+    """The bytes of the head.
+
+    Args:
+        name: of the bundle.
+        title: one line about it.
+        interpreters: by machine; none where the device's own Python runs it.
+    """
+    offsets = first_offsets({one.member: one.size for one in interpreters.values()})
+    cases = [
+        f"{_UNAME[machine]}) offset={offsets[one.member] + 1} size={one.size} ;;"  # tail counts from 1
+        for machine, one in sorted(interpreters.items())
+    ]
+    carried = " and ".join(f"one for {machine}" for machine in sorted(interpreters)) or "none"
+    source = HEAD_TEMPLATE.read_text(encoding="utf-8")
+    for mark, text in (
+        ("@TITLE@", title),
+        ("@NAME@", name),
+        ("@CASES@\n", "".join(f"{case}\n" for case in cases)),
+        ("@CARRIED@", carried),
+        ("@END_BYTES@", str(COMMENT_BYTES)),
+        ("@END@", COMMENT_MAGIC.decode("ascii").replace(" ", "\\ ")),
+    ):
+        source = source.replace(mark, text)
+    encoded = source.encode("utf-8")
+    assert len(encoded) <= HEAD_BYTES, f"the head has {len(encoded)} bytes"
+    return encoded + b"\n" * (HEAD_BYTES - len(encoded))

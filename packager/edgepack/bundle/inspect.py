@@ -15,11 +15,11 @@ from edgepack_runtime.bundle import golden, sshsig, verify
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.golden import MODEL_FOLDER
-from edgepack_runtime.bundle.manifest import Manifest
+from edgepack_runtime.bundle.manifest import MACHINES, PYTHON_FOLDER, Manifest
 from edgepack_runtime.bundle.model_config import CONFIG_NAME
 from edgepack_runtime.bundle.verify import verify_file
 
-PARTS: Final = ("model", "site", "runtime", "golden", "other")
+PARTS: Final = ("model", "interpreter", "site", "runtime", "golden", "other")
 _OF_FOLDER: Final = {
     MODEL_FOLDER: "model",
     SITE: "site",
@@ -38,12 +38,17 @@ class Bytes:
 
 
 def part_of(path: str) -> str:
-    """The part of a member."""
-    return _OF_FOLDER.get(path.split("/")[0], "other")
+    """The part of a file of the release, or of a member of the bundle file."""
+    first, *rest = path.split("/")
+    if first in MACHINES:
+        return "interpreter" if rest[0] == PYTHON_FOLDER else "site"
+    return "interpreter" if first.endswith(".tar.gz") else _OF_FOLDER.get(first, "other")
 
 
 def bytes_by_part(bundle: Path) -> dict[str, Bytes]:
-    """Sizes of each part. `other` includes the zip headers, so the packed sizes add up to the file's size.
+    """Sizes of each part. `other` includes head and zip headers, so the packed sizes add up to the file's size.
+
+    Unpacked is what lies on one device: of a bundle for two machines, on the one where it takes more.
 
     Raises:
         edgepack_runtime.errors.EdgepackError: it is not a complete bundle.
@@ -51,11 +56,18 @@ def bytes_by_part(bundle: Path) -> dict[str, Bytes]:
     packed, unpacked = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0)
     with Archive(bundle) as archive:
         for member in archive.members.values():
-            part = part_of(member.path)
-            packed[part] += member.compressed_size
-            unpacked[part] += member.size
+            packed[part_of(member.path)] += member.compressed_size
         packed["other"] += archive.size - sum(packed.values())
+        manifest = contract.parse(archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES))
+        unlisted = (contract.MANIFEST_NAME, contract.SIGNATURE_NAME)
+        unpacked["other"] += sum(archive.members[name].size for name in unlisted if name in archive.members)
+    for entry in manifest.files_for(_largest(manifest)):
+        unpacked[part_of(entry.path)] += entry.size
     return {part: Bytes(packed[part], unpacked[part]) for part in PARTS}
+
+
+def _largest(manifest: Manifest) -> str:
+    return max(manifest.target.machines, key=manifest.bytes_for)
 
 
 def inspect(bundle: Path) -> dict[str, Any]:
@@ -74,7 +86,7 @@ def inspect(bundle: Path) -> dict[str, Any]:
     return {
         "file": bundle.name,
         "bundle_bytes": size,
-        "unpacked_bytes": manifest.total_bytes + len(raw) + len(signature or b""),
+        "unpacked_bytes": manifest.bytes_for(_largest(manifest)) + len(raw) + len(signature or b""),
         "sha256": hashlib.sha256(raw).hexdigest(),
         "signed_by": None if signature is None else sshsig.parse_signature(signature).key.fingerprint,
         "release_id": contract.release_id(manifest, raw),
@@ -99,8 +111,8 @@ def inspect(bundle: Path) -> dict[str, Any]:
 def _packages(manifest: Manifest) -> dict[str, int]:
     """Unpacked bytes of each package, with its libraries (`NAME.libs`)."""
     sizes: dict[str, int] = {}
-    for entry in manifest.files:
-        folder, _, rest = entry.path.partition("/")
+    for entry in manifest.files_for(_largest(manifest)):
+        folder, _, rest = entry.path.removeprefix(f"{_largest(manifest)}/").partition("/")
         if folder == SITE and not rest.split("/")[0].endswith(".dist-info"):
             name = rest.split("/")[0].removesuffix(".libs")
             sizes[name] = sizes.get(name, 0) + entry.size

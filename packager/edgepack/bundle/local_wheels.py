@@ -103,13 +103,12 @@ def shared_out(
 
 def not_given(profile: Profile) -> EnvironmentUnfitError:
     """The error where nobody gave the wheel that has to be given by path."""
-    on_cpu = f", or write `{profile.name}-cpu` for a bundle that runs on its CPU" if profile.jetpack else ""
     return EnvironmentUnfitError(
         f"target {profile.name} needs a wheel of {profile.package} that is given by path",
         why="no package index has one with kernels for this device's GPU",
         fix=(
             f"write `wheels: {{{profile.name}: [FILE.whl]}}` in the recipe, or add `--wheel FILE.whl`; it is built for "
-            f"{tags.interpreter(profile)} on {profile.machine}, as NVIDIA offers it for JetPack or as you build it"
-            f"{on_cpu}"
+            f"{profile.machine}, as NVIDIA offers it for JetPack or as you build it; or write `linux-aarch64` for a "
+            "bundle that runs on its CPU"
         ),
     )

@@ -1,121 +1,95 @@
-"""Making a target's locks anew: uv resolves for the target's machine, C library and Python, whatever runs here."""
+"""Making the locks of this package anew: uv resolves wheels, and apt the packages of the interpreter."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from edgepack.bundle import wheels
+from edgepack.bundle import debian, wheels
 from edgepack.errors import EnvironmentUnfitError
-from edgepack.targets import package_data
-from edgepack.targets.profiles import Profile
+from edgepack.targets import package_data, tags
+from edgepack.targets.profiles import BUNDLED, Profile
 from edgepack_runtime.util.fs import FILE_MODE
 
 Resolve = Callable[[Sequence[str], Path], str]
-# Releases of glibc 2 that uv knows as `--python-platform MACHINE-manylinux_2_N`.
-_KNOWN_TO_UV: Final = (17, 28, *range(31, 41))
+_OLDEST_PYTHON_TO_SERVE: Final = "3.10"
 _SAID_BYTES: Final = 1500
 
 
-@dataclass(frozen=True)
-class Lock:
-    """One lock of a profile: the file, what it is made of, and the command that makes it (without the program).
-
-    Without a package of `needs` no model runs on the device.
-    """
-
-    file: Path
-    wanted: Path
-    command: tuple[str, ...]
-    needs: frozenset[str] = frozenset()
-
-
-def locks_of(profile: Profile) -> list[Lock]:
-    """The locks of a profile, each once; those of a user's profile lie beside its file, whatever this package has."""
-    own = () if profile.by_path else (profile.package,)
-    locks = [_lock(profile, profile.lock, frozenset(own))]
-    if profile.serve_lock and profile.serve_lock != profile.lock:
-        locks.append(_lock(profile, profile.serve_lock, frozenset()))
-    return locks
-
-
-def write(profile: Profile, lock: Lock, resolve: Resolve | None = None) -> tuple[str, ...]:
-    """Write `lock` again, and return what it names, as `onnxruntime==1.31.1`.
+def write(profile: Profile, resolve: Resolve | None = None) -> dict[Path, tuple[str, ...]]:
+    """Write the locks of a profile again; return what each names, as `onnxruntime==1.31.1`.
 
     Args:
-        resolve: runs a command in a folder and returns what it prints; uv, unless given.
+        resolve: runs a command of uv in a folder and returns what it prints; uv, unless given.
 
     Raises:
-        EnvironmentUnfitError: uv is not there or finds no versions, or the file cannot be written.
+        EnvironmentUnfitError: uv or apt is not there or finds no versions, or a file cannot be written.
     """
-    text = (resolve or _uv)(lock.command, lock.wanted.parent)
+    made = {}
+    one = profile.on(profile.machines[0])  # a lock names the wheels of all platforms
+    for name, python in ((profile.lock, "{}.{}".format(*tags.PYTHON)), (wheels.SERVE_LOCK, _OLDEST_PYTHON_TO_SERVE)):
+        made[_put(name, _wheels(name, python, one, resolve or _uv))] = tuple(
+            f"{package.name}=={package.version}" for package in wheels.locked_in(name, one)
+        )
+    for machine in profile.machines if profile.interpreter == BUNDLED else ():
+        made |= _interpreter(machine)
+    return made
+
+
+def _wheels(name: str, python: str, profile: Profile, resolve: Resolve) -> str:
+    wanted = name.replace(".txt", ".in")
+    command = ["pip", "compile", wanted, "--python-platform", f"{profile.machine}-manylinux_2_28"]
+    command += ["--python-version", python, "--no-deps", "--only-binary", ":all:", "--generate-hashes"]
+    text = resolve([*command, "--no-header", "--no-annotate"], package_data.folder("locks"))
     if "://" in text:
         raise EnvironmentUnfitError(
-            f"the lock {lock.file.name} would name a host", why="uv was told to emit where packages come from",
+            f"the lock {name} would name a host",
+            why="uv was told to emit where packages come from",
             fix="unset UV_EMIT_INDEX_URL and the like",
-        )  # fmt: skip
-    made = _head(lock, profile) + text
-    found = wheels.parse_lock(made, profile)
-    if not found:
-        raise EnvironmentUnfitError(f"the lock {lock.file.name} would be empty", fix=f"look into {lock.wanted}")
-    if lacking := sorted(lock.needs - {package.name for package in found}):
-        raise EnvironmentUnfitError(
-            f"the lock {lock.file.name} would lack {', '.join(lacking)}",
-            why="a bundle carries what its lock names, and nothing that this depends on",
-            fix=f"add {', '.join(lacking)} to {lock.wanted}",
         )
+    found = {package.name for package in wheels.parse_lock(text, profile)}
+    needs = {*wheels.SERVING} if name == wheels.SERVE_LOCK else {"onnxruntime" if profile.by_path else profile.package}
+    if lacking := sorted(needs - found):
+        raise EnvironmentUnfitError(
+            f"the lock {name} would lack {', '.join(lacking)}",
+            why="a bundle carries what its lock names, and nothing that this depends on",
+            fix=f"add {', '.join(lacking)} to locks/{wanted}",
+        )
+    return (
+        f"# Wheels of {wanted} for CPython {python}. Each hash names one wheel of the version, for all platforms.\n"
+        f"# Do not edit by hand: `edgepack targets lock NAME` makes it anew.\n{text}"
+    )
+
+
+def _interpreter(machine: str) -> dict[Path, tuple[str, ...]]:
+    names = [package.name for package in debian.locked(machine)]
+    with tempfile.TemporaryDirectory() as scratch:
+        text = debian.lock(machine, names, Path(scratch))
+    head = (
+        f"# The interpreter for {machine}: packages of Debian 12, as name, version, sha256, place in the archive.\n"
+        "# Do not edit by hand: `edgepack targets lock NAME` makes it anew.\n"
+    )
+    file = _put(debian.lock_name(machine), head + text)
+    return {file: tuple(f"{package.name} {package.version}" for package in debian.locked(machine))}
+
+
+def _put(name: str, text: str) -> Path:
+    file = package_data.folder("locks") / name
     try:
-        lock.file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=lock.file.parent, encoding="utf-8", delete=False) as temporary:
-            temporary.write(made)
-        made_file = Path(temporary.name)
-        made_file.chmod(FILE_MODE)
-        made_file.replace(lock.file)
+        with tempfile.NamedTemporaryFile("w", dir=file.parent, encoding="utf-8", delete=False) as temporary:
+            temporary.write(text)
+        Path(temporary.name).chmod(FILE_MODE)
+        return Path(temporary.name).replace(file)
     except OSError as error:
         raise EnvironmentUnfitError(
-            f"the lock {lock.file} cannot be written",
+            f"the lock {file} cannot be written",
             why=str(error.strerror),
-            fix="run as a user who may write there; locks of edgepack's own profiles belong to its source",
+            fix="run as a user who may write there: locks belong to edgepack's source",
         ) from error
-    return tuple(f"{package.name}=={package.version}" for package in found)
-
-
-def _lock(profile: Profile, name: str, needs: frozenset[str]) -> Lock:
-    ours = package_data.folder("locks")
-    folder = ours if profile.locks is None else profile.locks
-    wanted_name = re.sub(r"(-cp3[0-9]+)?\.txt$", ".in", name)
-    wanted = next((at / wanted_name for at in (folder, ours) if (at / wanted_name).is_file()), folder / wanted_name)
-    return Lock(folder / name, wanted, _command(profile, wanted.name), needs)
-
-
-def _command(profile: Profile, wanted: str) -> tuple[str, ...]:
-    if profile.glibc:
-        newest = int(profile.glibc.split(".")[1])
-        minor = max((known for known in _KNOWN_TO_UV if known <= newest), default=_KNOWN_TO_UV[0])
-        where = ["--python-platform", f"{profile.machine}-manylinux_2_{minor}", "--python-version", profile.python]
-    else:
-        where = ["--universal", "--python-version", profile.pythons[0]]
-    options = ("--no-deps", "--only-binary", ":all:", "--generate-hashes", "--no-header", "--no-annotate")
-    return ("pip", "compile", wanted, *where, *options)
-
-
-def _head(lock: Lock, profile: Profile) -> str:
-    """The comments at the top of the file as it is, or those of a new one."""
-    if lock.file.is_file():
-        lines = lock.file.read_text(encoding="utf-8").splitlines()
-        count = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
-        if count:
-            return "".join(f"{line}\n" for line in lines[:count])
-    return (
-        f"# Wheels of {lock.wanted.name} for CPython {profile.python}. Each hash names one wheel of the version, for "
-        "all platforms: the target's tags pick.\n# Do not edit by hand: `edgepack targets lock NAME` makes it anew.\n"
-    )
 
 
 def _uv(command: Sequence[str], folder: Path) -> str:

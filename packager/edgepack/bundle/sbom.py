@@ -1,7 +1,7 @@
 """The bundle's bill of materials: CycloneDX 1.6 as JSON, with the same bytes for the same content.
 
 It lists the model with its measurements, digests of the data for training and gates, the pretrained models, the
-runtime, and every wheel.
+runtime, every wheel, and the packages of the interpreter.
 
 cyclonedx-python-lib writes the document. Afterwards the timestamp is removed, the random serial number is replaced by
 one derived from the content, and the model card is added, which the library cannot express.
@@ -26,6 +26,7 @@ from packageurl import PackageURL
 
 from edgepack import __version__
 from edgepack.artifacts import Score
+from edgepack.bundle import debian
 from edgepack.bundle.site_packages import Package
 
 SBOM_NAME = "sbom.cdx.json"
@@ -65,8 +66,10 @@ class Model:
     ancestors: tuple[str, ...] = ()  # names of its pretrained models
 
 
-def bill_of_materials(model: Model, packages: Sequence[Package], target: str) -> bytes:
-    """CycloneDX JSON of a bundle: the model, the runtime, each wheel with package URL, hash and licence."""
+def bill_of_materials(
+    model: Model, packages: Sequence[Package], interpreter: Sequence[debian.DebianPackage], target: str
+) -> bytes:
+    """CycloneDX JSON of a bundle: the model, the runtime, each wheel and Debian package with package URL and hash."""
     bundle = Component(
         name=model.name,
         version=model.version,
@@ -89,14 +92,14 @@ def bill_of_materials(model: Model, packages: Sequence[Package], target: str) ->
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=model.sha256)],
         pedigree=_pedigree(model),
     )
-    wheels = [_wheel(package) for package in packages]
+    libraries = [_wheel(package) for package in packages] + [_debian(package) for package in interpreter]
     data = [_data(model, dataset) for dataset in model.datasets]
-    bom = Bom(components=[network, runtime, *data, *wheels])
+    bom = Bom(components=[network, runtime, *data, *libraries])
     bom.metadata.component = bundle
     bom.metadata.tools.components.add(Component(name="edgepack", version=__version__, type=ComponentType.APPLICATION))
     bom.register_dependency(bundle, [network, runtime])
     bom.register_dependency(network, data)
-    bom.register_dependency(runtime, wheels)
+    bom.register_dependency(runtime, libraries)
     written = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string()
     return _settled(json.loads(written), model)
 
@@ -138,6 +141,21 @@ def _wheel(package: Package) -> Component:
             *(ExternalReference(type=ExternalReferenceType.BOM, url=XsUri(path)) for path in nested),
             *(ExternalReference(type=ExternalReferenceType.LICENSE, url=XsUri(path)) for path in texts),
         ],
+    )
+
+
+def _debian(package: debian.DebianPackage) -> Component:
+    architecture = package.file_name.removesuffix(".deb").rpartition("_")[2]
+    purl = PackageURL("deb", "debian", package.name, package.version, qualifiers={"arch": architecture})
+    replaced = [Property(name="edgepack:replaces-locked", value=package.replaces)] if package.replaces else []
+    return Component(
+        name=package.name,
+        version=package.version,
+        type=ComponentType.LIBRARY,
+        bom_ref=f"{package.name}@{package.version}-{architecture}",
+        purl=purl,
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=package.sha256)],
+        properties=replaced,
     )
 
 

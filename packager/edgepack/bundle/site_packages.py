@@ -24,7 +24,6 @@ from installer.destinations import WheelDestination
 from installer.exceptions import InstallerError
 from installer.records import RecordEntry
 from installer.sources import WheelFile
-from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 
 from edgepack.artifacts import Checks
@@ -51,11 +50,10 @@ _DIST_INFO_LICENSES = ("licenses/*", "sboms/*", "license*", "licence*", "copying
 
 @dataclass(frozen=True)
 class Drop:
-    """Files that do not travel: patterns (`*` also crosses folders), the reason, and the releases meant."""
+    """Files that do not travel: patterns (`*` also crosses folders), and the reason."""
 
     files: tuple[str, ...]
     reason: str
-    versions: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,12 +63,11 @@ class Rules:
     drop: tuple[Drop, ...] = ()
     licenses: tuple[str, ...] = ()
     license: str = ""
-    license_text: str = ""
 
-    def patterns(self, version: str) -> tuple[str, ...]:
-        """Patterns of the files that do not travel with this release."""
-        meant = [d for d in self.drop if SpecifierSet(d.versions).contains(version, prereleases=True)]
-        return tuple(pattern for drop in meant for pattern in drop.files)
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Patterns of the files that do not travel."""
+        return tuple(pattern for drop in self.drop for pattern in drop.files)
 
 
 @dataclass(frozen=True)
@@ -217,7 +214,7 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bo
     """The package of a wheel, and its files in the site folder."""
     name, version = parse_wheel_filename(wheel.name)[:2]
     mine = rules.get(name, Rules())
-    patterns = mine.patterns(str(version))
+    patterns = mine.patterns
     try:
         _require_plain_files(wheel)
         with WheelFile.open(wheel) as source, warnings.catch_warnings():
@@ -236,10 +233,6 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bo
     unmatched = sorted({*patterns, *mine.licenses} - destination.matched)
     if unmatched and strict:
         raise _failed(wheel, f"nothing in it matches {', '.join(unmatched)}", "correct targets/slim.toml")
-    if mine.license_text:
-        place = f"{destination.licenses_folder}/{mine.license_text}"
-        _write_new(folder, place, package_data.text("licenses", mine.license_text).encode(), wheel)
-        destination.license_files.append(place)
     expression = metadata.get("License-Expression", mine.license)
     if not expression:
         raise _failed(wheel, "its licence is unknown", f"add `license` to [{name}] in targets/slim.toml")
@@ -283,12 +276,11 @@ def _write_new(folder: Path, place: str, content: bytes, wheel: Path) -> None:
 
 
 def _rules(table: Mapping[str, Any]) -> Rules:
-    drop = [Drop(tuple(d["files"]), d["reason"], d.get("versions", "")) for d in table.get("drop", ())]
+    drop = [Drop(tuple(d["files"]), d["reason"]) for d in table.get("drop", ())]
     return Rules(
         drop=tuple(drop),
         licenses=tuple(table.get("licenses", ())),
         license=table.get("license", ""),
-        license_text=table.get("license_text", ""),
     )
 
 
@@ -304,10 +296,7 @@ def require_fitting(target: str, context: BuildContext, progress: Progress) -> N
     """
     progress.line(f"looking into the wheels that were given for {target}")
     profile = context.profile(target)
-    with TemporaryDirectory() as scratch:
-        assemble(
-            wheels.fetch(profile, context, progress),
-            Path(scratch),
-            profile,
-            given=context.given.get(target, ()),
-        )
+    for machine in profile.machines:
+        with TemporaryDirectory() as scratch:
+            fetched = wheels.fetch(profile.on(machine), context, progress)
+            assemble(fetched, Path(scratch), profile.on(machine), given=context.given.get(target, ()))

@@ -29,7 +29,7 @@ from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import Progress, Task
 from edgepack.targets import package_data, tags
 from edgepack.targets.context import CACHE_VARIABLE, BuildContext
-from edgepack.targets.profiles import Profile
+from edgepack.targets.profiles import SYSTEM, Profile
 from edgepack.util.hashing import sha256_file
 
 _PREFIX: Final = ".fetching-"
@@ -73,7 +73,9 @@ def _in_use(store: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+SERVE_LOCK: Final = "serve.txt"
 SERVING: Final = ("anyio", "click", "h11", "prometheus-client", "starlette", "uvicorn")
+_NVIDIA: Final = "nvidia-"  # CUDA and cuDNN, which a device may have itself
 _ONNXRUNTIMES: Final = frozenset({"onnxruntime", "onnxruntime-gpu"})
 
 
@@ -94,11 +96,11 @@ def require(
     if not without_onnxruntime:
         _require_all({own} - {*carried}, profile, profile.lock)
     if serve:
-        _require_all({*SERVING} - {*carried}, profile, profile.serve_lock)
+        _require_all({*SERVING} - {*carried}, profile, SERVE_LOCK)
     if others := sorted({*carried} & _ONNXRUNTIMES - {own}):
         raise EnvironmentUnfitError(
             f"a bundle for {profile.name} would carry {', '.join(others)}, which it does not run on",
-            why=f"the lock {_place(profile, profile.lock)} names that besides {own}",
+            why=f"the lock {profile.lock} names that besides {own}",
             fix="take it out there",
         )
 
@@ -108,15 +110,9 @@ def _require_all(lacking: Collection[str], profile: Profile, lock: str) -> None:
         names = ", ".join(sorted(lacking))
         raise EnvironmentUnfitError(
             f"a bundle for {profile.name} would lack {names}",
-            why=f"the lock {_place(profile, lock)} names none for CPython {profile.python}, and nothing else travels",
+            why=f"the lock {lock} names none, and nothing else travels",
             fix=f"edgepack targets lock {profile.name}, which makes it anew of the file .in beside it",
         )
-
-
-def _place(profile: Profile, lock: str) -> str:
-    """Where the lock is read from, or its name where it is one of this package."""
-    own = profile.locks / lock if profile.locks is not None else None
-    return str(own) if own is not None and own.is_file() else lock
 
 
 Download = Callable[[Path, Path, Profile], None]
@@ -147,7 +143,7 @@ def fetch(
     Wheels that `context` has by path for this target are taken instead of those of the lock.
 
     Args:
-        profile: the target; its Python, machine and C library decide which wheels fit, whatever runs here.
+        profile: the target, with one machine; that and its C library decide which wheels fit, whatever runs here.
         context: where wheels are kept and come from.
         progress: gets one step a package.
         serve: those that the verb `serve` needs as well.
@@ -183,33 +179,33 @@ def locked_for(profile: Profile, *, serve: bool = False) -> tuple[Locked, ...]:
     """What the profile's lock names, and that of the verb `serve` where that is asked for.
 
     Raises:
-        EnvironmentUnfitError: a lock is not there or damaged, or there is no server for this target.
+        EnvironmentUnfitError: a lock is not there or damaged.
     """
-    if serve and not profile.serve_lock:
-        raise EnvironmentUnfitError(
-            f"target {profile.name} has no wheels for `serve: true`", fix="take that out of the recipe"
-        )
-    names = [profile.lock, *([profile.serve_lock] if serve else [])]
-    return tuple(package for name in names for package in parse_lock(lock_text(profile, name), profile))
+    names = [profile.lock, *([SERVE_LOCK] if serve else [])]
+    system = profile.cuda is not None and profile.cuda.libraries == SYSTEM
+    return tuple(
+        package
+        for name in names
+        for package in locked_in(name, profile)
+        if not (system and package.name.startswith(_NVIDIA))
+    )
 
 
-def lock_text(profile: Profile, name: str) -> str:
-    """The lock called `name`: beside the file that the profile comes from, else among those of this package.
+def locked_in(name: str, profile: Profile) -> tuple[Locked, ...]:
+    """What the lock called `name` names for the target.
 
     Raises:
-        EnvironmentUnfitError: there is none.
+        EnvironmentUnfitError: it is not there or damaged.
     """
-    places = [profile.locks / name] if profile.locks is not None else []
-    for place in places:
-        if place.is_file():
-            return place.read_text(encoding="utf-8")
     try:
-        return package_data.text("locks", name)
+        text = package_data.text("locks", name)
     except OSError as error:
-        where = f"{places[0]} is not there" if places else "it is not among the locks of this edgepack"
         raise EnvironmentUnfitError(
-            f"target {profile.name} has no lock {name}", why=where, fix=f"edgepack targets lock {profile.name}"
+            f"target {profile.name} has no lock {name}",
+            why="this edgepack has locks for CUDA 12 and 13",
+            fix="give the wheel of onnxruntime-gpu by path: `by_path = true` in the profile",
         ) from error
+    return parse_lock(text, profile)
 
 
 def wanted(
@@ -219,7 +215,7 @@ def wanted(
 
     Raises:
         EnvironmentUnfitError: a wheel that was given does not fit, or one that has to be given is not; a lock is
-            damaged, or does not name what a bundle needs; or there is no server for this target.
+            damaged, or does not name what a bundle needs.
     """
     locked = locked_for(profile, serve=serve)
     found: dict[str, Path] = {}
@@ -263,8 +259,8 @@ def pip_download(requirements: Path, folder: Path, profile: Profile) -> None:
     """
     command = [sys.executable, "-m", "pip", "download", "--require-hashes", "--no-deps", "--only-binary=:all:"]
     command += ["--no-input", "--disable-pip-version-check", "-r", str(requirements), "-d", str(folder)]
-    command += ["--implementation", "cp", "--python-version", profile.python]
-    command += [word for abi in (tags.interpreter(profile), "abi3", "none") for word in ("--abi", abi)]
+    command += ["--implementation", "cp", "--python-version", "{}.{}".format(*tags.PYTHON)]
+    command += [word for abi in (tags.interpreter(), "abi3", "none") for word in ("--abi", abi)]
     command += [word for platform in tags.platforms(profile) for word in ("--platform", platform)]
     # In `folder`, because `python -m` looks for pip in the current folder first.
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)

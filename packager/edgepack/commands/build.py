@@ -195,6 +195,6 @@ def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
         *lines,
         "",
         f"install it, {where}:",
-        f"  python3 {bundle} install --prefix ~/{built.recipe.name}",
+        f"  sh {bundle} install --prefix ~/{built.recipe.name}",
         f"  ~/{built.recipe.name}/bin/{built.recipe.name} predict {example}",
     ]

@@ -36,7 +36,8 @@ def check(recipe: Recipe, known: Mapping[str, Profile], file: Path) -> Iterator[
             lacking = local_wheels.not_given(profile)
             yield Finding("warning", file, None, f"{lacking.what}, and the recipe names none", lacking.fix)
         elif mine:
-            wheels.wanted(profile, build_context, serve=recipe.serve)
+            for machine in profile.machines:
+                wheels.wanted(profile.on(machine), build_context, serve=recipe.serve)
 
 
 @click.command()

@@ -32,14 +32,15 @@ def command(
     profiles: Path | None,
     wheel_cache: Path | None,
 ) -> None:
-    """Fetch the wheels for the bundles of RECIPE, or for --target, so that a build needs no network.
+    """Fetch the packages for the bundles of RECIPE, or for --target, so that a build needs no network.
 
-    Run it on a machine with a package index. Copy the folder --wheel-cache to the build machine, and build there with
-    `--offline --wheel-cache FOLDER`. Wheels in the folder are not fetched again.
+    Run it on a machine with a package index, and for a carried interpreter with Debian's packages. Copy the folder
+    --wheel-cache to the build machine, and build there with `--offline --wheel-cache FOLDER`. Packages in the folder
+    are not fetched again.
     """
     if (recipe is None) == (not targets):
         raise click.UsageError("name a recipe, or targets with --target")
-    from edgepack.bundle import wheels
+    from edgepack.bundle import interpreter, wheels
     from edgepack.targets.context import BuildContext, default_wheel_cache
     from edgepack.util.text import counted, mib
 
@@ -58,11 +59,12 @@ def command(
         profile = build_context.profile(target)
         if recipe is None and profile.by_path:
             console.line(f"{target}: the wheel of {profile.package} is on no index: a build gets it by path")
-        fetched.update(
-            wheels.fetch(
-                profile, build_context, console, serve=serve and bool(profile.serve_lock),
-                without_given=recipe is None,
-            )
-        )  # fmt: skip
+        for machine in profile.machines:
+            fetched.update(
+                wheels.fetch(
+                    profile.on(machine), build_context, console, serve=serve, without_given=recipe is None
+                )
+            )  # fmt: skip
+        fetched.update(interpreter.fetch(profile, build_context, console))
     size = sum(wheel.stat().st_size for wheel in fetched)
-    click.echo(f"{build_context.wheel_cache}: {counted(len(fetched), 'wheel')} for these targets, {mib(size)}")
+    click.echo(f"{build_context.wheel_cache}: {counted(len(fetched), 'package')} for these targets, {mib(size)}")

@@ -43,7 +43,6 @@ _file = click.Path(dir_okay=False, path_type=Path)
     multiple=True,
     help="Option for ssh, as in `ssh -o`. Repeatable.",
 )
-@click.option("--remote-python", metavar="PATH", help="Python on the devices.  [default: found on PATH]")
 @click.option(
     "--remote-dir", metavar="DIR", help="Folder for temporary files on the devices.  [default: TMPDIR, /var/tmp, /tmp]"
 )
@@ -71,7 +70,6 @@ _file = click.Path(dir_okay=False, path_type=Path)
     help="Golden rows of a bundle that does not carry them, as written by its build. The device does not keep them.",
 )
 @click.option("--without-rows", is_flag=True, help="Gate a bundle without its golden rows: everything but accuracy.")
-@options.pythons_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document with every receipt.")
 @click.pass_context
 def command(
@@ -82,7 +80,6 @@ def command(
     jobs: int | None,
     identity: Path | None,
     ssh_options: tuple[str, ...],
-    remote_python: str | None,
     remote_dir: str | None,
     timeout_minutes: int,
     receipts: Path | None,
@@ -90,13 +87,12 @@ def command(
     markdown: Path | None,
     rows: Path | None,
     without_rows: bool,
-    pythons: tuple[Path, ...],
     as_json: bool,
 ) -> None:
-    """Gate each FILE on each --target: on this machine with the target's Python, or on devices over SSH.
+    """Gate each FILE on each --target: on this machine, or on devices over SSH.
 
     sftp copies the bundle to a device, its own `gate` runs there, the receipt comes back, and the copy is removed. The
-    device needs sshd and a Python. ssh uses its configuration, agent and known hosts, and never asks.
+    device needs sshd. ssh uses its configuration, agent and known hosts, and never asks.
 
     Exits 0, 6 (failed) or 7 (inconclusive), and 9 if a target cannot be reached or does not fit. With several results,
     the exit code is the first of 8, 6, 1, 2, 5, 4, 9, 7, 0 that occurs.
@@ -117,8 +113,6 @@ def command(
         installed,
         jobs or 0,
         receipts,
-        pythons,
-        remote_python,
         remote_dir,
         timeout_minutes,
         GoldenRowsOption(rows, without_rows),

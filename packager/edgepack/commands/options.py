@@ -89,20 +89,13 @@ profiles_option = click.option(
 wheel_cache_option = click.option(
     "--wheel-cache",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of fetched wheels.  [default: wheels/ in edgepack's cache]",
-)
-pythons_option = click.option(
-    "--python",
-    "pythons",
-    type=existing_file,
-    multiple=True,
-    help="Interpreter to gate with, for targets with its version. Repeatable.",
+    help="Folder of fetched packages.  [default: wheels/ in edgepack's cache]",
 )
 _OPTIONS: Final = (
     profiles_option,
     wheel_cache_option,
     click.option(
-        "--offline", is_flag=True, help="Fetch no wheels: a wheel that is not in the wheel cache is an error."
+        "--offline", is_flag=True, help="Fetch nothing: a package that is not in the wheel cache is an error."
     ),
     click.option(
         "--wheel",
@@ -111,7 +104,6 @@ _OPTIONS: Final = (
         multiple=True,
         help="Local wheel to carry instead of the locked one, for the targets that it fits. Repeatable.",
     ),
-    pythons_option,
 )
 
 
@@ -123,7 +115,6 @@ class Drawn:
     wheel_cache: Path | None = None
     offline: bool = False
     wheels: tuple[Path, ...] = ()
-    pythons: tuple[Path, ...] = ()
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -136,10 +127,9 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
         wheel_cache: Path | None,
         offline: bool,
         wheels: tuple[Path, ...],
-        pythons: tuple[Path, ...],
         **others: Any,
     ) -> Any:
-        return command(*inputs, drawn=Drawn(profiles, wheel_cache, offline, wheels, pythons), **others)
+        return command(*inputs, drawn=Drawn(profiles, wheel_cache, offline, wheels), **others)
 
     wrapped: Callable[..., Any] = gathered
     for option in reversed(_OPTIONS):
@@ -178,9 +168,11 @@ def profiles_file(profiles: Path | None, beside: Path) -> Path | None:
 def load_recipe(recipe: Path, settings: Sequence[str], profiles: Path | None) -> tuple[Recipe, Mapping[str, Profile]]:
     """The recipe of a file with overrides `settings`, checked against the profiles; and the profiles."""
     from edgepack.recipe import loader
+    from edgepack.targets.profiles import chosen
 
     known = known_profiles(profiles, recipe.parent)
-    return loader.load_recipe(recipe, known, settings), known
+    loaded = loader.load_recipe(recipe, known, settings)
+    return loaded, chosen(known, loaded.targets, loaded.interpreter, loaded.cuda)
 
 
 def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> tuple[Recipe, BuildContext]:
@@ -198,12 +190,13 @@ def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> 
     if drawn.wheels:
         takers = {}
         for target in loaded.targets:
-            locked = {one.name for one in wheels.locked_for(known[target], serve=loaded.serve)}
-            takers[target] = (known[target], locked)
+            for machine in known[target].machines:
+                profile = known[target].on(machine)
+                takers[target] = (profile, {one.name for one in wheels.locked_for(profile, serve=loaded.serve)})
         for target, files in local_wheels.shared_out(drawn.wheels, takers).items():
             shares[target] = (*shares.get(target, ()), *files)
     cache = drawn.wheel_cache or default_wheel_cache()
-    return loaded, BuildContext(known, cache.absolute(), drawn.offline, shares, drawn.pythons)
+    return loaded, BuildContext(known, cache.absolute(), drawn.offline, shares)
 
 
 _PART_OPTIONS = (

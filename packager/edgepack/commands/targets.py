@@ -13,7 +13,7 @@ from edgepack.commands import options
 
 @click.group(name="targets")
 def command() -> None:
-    """List targets, show one, add your own device, lock its wheels."""
+    """List targets, show one, add your own device, lock its packages."""
 
 
 @command.command(name="list")
@@ -22,7 +22,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
 @click.pass_context
 def list_(context: click.Context, profiles: Path | None, as_json: bool) -> None:
-    """List all targets: Python, C library, CPU or GPU, whether its wheels are locked, and whether it can run here."""
+    """List all targets: whose interpreter, C library, CPU or GPU, and whether its bundles can run here."""
     from edgepack.console import tables, target_tables
 
     found = [target_tables.in_short(profile) for profile in options.known_profiles(profiles, Path.cwd()).values()]
@@ -37,16 +37,15 @@ def list_(context: click.Context, profiles: Path | None, as_json: bool) -> None:
 @options.speaking
 @click.argument("name", shell_complete=options.complete_target)
 @options.profiles_option
-@options.pythons_option
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
 @click.pass_context
-def show(context: click.Context, name: str, profiles: Path | None, pythons: tuple[Path, ...], as_json: bool) -> None:
+def show(context: click.Context, name: str, profiles: Path | None, as_json: bool) -> None:
     """Show every fact about target NAME, and the packages of its bundles."""
     from edgepack.console import tables, target_tables
     from edgepack.targets.context import BuildContext
 
     profile = BuildContext(options.known_profiles(profiles, Path.cwd())).known(name)
-    facts = target_tables.in_full(profile, pythons)
+    facts = target_tables.in_full(profile)
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))
         return
@@ -65,11 +64,10 @@ def show(context: click.Context, name: str, profiles: Path | None, pythons: tupl
 )
 @click.pass_context
 def add(context: click.Context, probe: Path, name: str, gpu: bool, profiles: Path | None) -> None:
-    """Add a target for a device from its PROBE. `python3 FILE.edgepack doctor --probe probe.json` writes it there.
+    """Add a target for a device from its PROBE. `sh FILE.edgepack doctor --probe probe.json` writes it there.
 
     Any bundle can write a probe, even one that does not fit the device.
     """
-    from edgepack.console import target_tables
     from edgepack.targets import from_probe
     from edgepack.targets.profiles import load_profiles
 
@@ -82,11 +80,7 @@ def add(context: click.Context, probe: Path, name: str, gpu: bool, profiles: Pat
     click.echo(f"added {name} to {file}")
     if facts.get("gpu") and not gpu:
         console.line("the device has an NVIDIA GPU, and this profile uses its CPU. Add --gpu to use the GPU.")
-    made = load_profiles(file)[name]
-    if target_tables.in_short(made).wheels is None:
-        click.echo(f"its wheels are not locked yet: edgepack targets lock {name}")
-    else:
-        click.echo(f"its wheels are locked. In a recipe: targets: [{name}]")
+    click.echo(f"in a recipe: targets: [{name}]")
 
 
 @command.command(name="lock")
@@ -95,11 +89,13 @@ def add(context: click.Context, probe: Path, name: str, gpu: bool, profiles: Pat
 @options.profiles_option
 @click.pass_context
 def lock(context: click.Context, name: str, profiles: Path | None) -> None:
-    """Lock the newest wheels for target NAME, with hashes. Needs uv and a package index."""
+    """Lock the newest packages for target NAME, with hashes, in this copy of edgepack.
+
+    Needs uv and a package index; for the interpreter, apt of Debian 12.
+    """
     from edgepack.bundle import locks
     from edgepack.targets.context import BuildContext
 
     profile = BuildContext(options.known_profiles(profiles, Path.cwd())).known(name)
-    for one in locks.locks_of(profile):
-        packages = locks.write(profile, one)
-        click.echo(f"{one.file}: {', '.join(packages)}")
+    for file, packages in locks.write(profile).items():
+        click.echo(f"{file}: {', '.join(packages)}")

@@ -20,6 +20,7 @@ from edgepack.report.i18n import text
 from edgepack.results import Verdict
 from edgepack.util.nvidia import sm_name
 from edgepack.util.text import counted, differences, duration, metric_name, mib, safe
+from edgepack_runtime.bundle.manifest import BUNDLED
 
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow, SelectArtifact
@@ -118,6 +119,12 @@ def _parity_to(row: LedgerRow, before: str) -> str:
     return "" if row.parity is None or row.parity_with in (None, before) else f"to {safe(row.parity_with)}"
 
 
+def _host_needs(target: Mapping[str, Any]) -> str:
+    if target["interpreter"] == BUNDLED:
+        return " (Python and a C library are carried)"
+    return f", glibc {target['libc_min']} or newer, Python 3.8 or newer"
+
+
 def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
     """The result of `edgepack.bundle.inspect.inspect` as tables."""
     target, model = found["target"], found["model"]
@@ -128,8 +135,7 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
     facts = {
         "task": f"{found['task']}, {counted(len(found['labels']), 'label')}: {labels}",
         "model": f"{model['precision']}, cuts texts to {found['max_length']} tokens",
-        "needs": f"{target['system']} on {target['machine']}, {target['libc']} {target['libc_min']} or newer, "
-        f"Python {target['python']}, {target['provider']}",
+        "needs": f"Linux on {' or '.join(target['machines'])}{_host_needs(target)}, {target['provider']}",
         "sequence": found["sequence"],
         "built with": ", ".join(f"{name} {version}" for name, version in sorted(found["tools"].items())),
         "recipe": f"sha256 {found['recipe_sha256']}",

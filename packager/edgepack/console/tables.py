@@ -46,12 +46,12 @@ _NUMERIC: Final = (
 
 def targets(found: Sequence[Short], *, live: bool) -> Iterator[Table | Text]:
     """A row for each profile."""
-    made = table(live, "target", "Python", "glibc", "runs on", "wheels", "runs here")
+    made = table(live, "target", "interpreter", "glibc", "runs on", "wheels", "runs here")
     for one in found:
         wheels = "not locked" if one.wheels is None else f"{one.wheels} locked"
         wheels = f"{wheels}, 1 by path" if one.by_path else wheels
         here = "yes" if one.runs_here else "no"
-        made.add_row(safe(one.name), one.python, one.glibc or "any", one.provider, wheels, here)
+        made.add_row(safe(one.name), one.interpreter, one.glibc or "any", one.provider, wheels, here)
     yield made
     yield Text("")
     yield from (Text(safe(f"{one.name}: {one.summary}")) for one in found)

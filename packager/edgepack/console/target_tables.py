@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from edgepack.bundle import local_wheels, wheels
+from edgepack.bundle import debian, local_wheels, wheels
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.results import NotRunHere
 from edgepack.targets import local, tags
-from edgepack.targets.local import Interpreter
-from edgepack.targets.profiles import Profile
+from edgepack.targets.profiles import BUNDLED, Profile
 
 
 @dataclass(frozen=True)
@@ -22,7 +19,7 @@ class Short:
 
     name: str
     summary: str
-    python: str
+    interpreter: str
     glibc: str
     provider: str  # "CPU" or "CUDA"
     wheels: int | None
@@ -36,39 +33,38 @@ def in_short(profile: Profile) -> Short:
     return Short(
         profile.name,
         profile.summary,
-        profile.python,
-        profile.glibc,
+        profile.interpreter,
+        "" if profile.interpreter == BUNDLED else profile.glibc,
         profile.provider.removesuffix("ExecutionProvider"),
         _count(profile),
         profile.package if profile.by_path else "",
-        not isinstance(_runner(profile, ()), NotRunHere),
-        profile.locks is not None,
+        _lacking(profile) is None,
+        profile.is_own,
     )
 
 
-def in_full(profile: Profile, pythons: Sequence[Path] = ()) -> dict[str, Any]:
+def in_full(profile: Profile) -> dict[str, Any]:
     """Every fact in JSON types, by its name in a profile file."""
-    facts = dataclasses.asdict(profile)
-    locks = facts.pop("locks")
-    runner = _runner(profile, pythons)
+    lacking = _lacking(profile)
     return {
-        **facts,
+        **dataclasses.asdict(profile),
         "provider": profile.provider,
-        "locks_of_its_own": None if locks is None else str(locks),
-        "newest_platform_tag": tags.platforms(profile)[0],
+        "newest_platform_tags": [tags.platforms(profile.on(machine))[0] for machine in profile.machines],
         "packages": _packages(profile),
-        "runs_here": f"no: {runner.why}" if isinstance(runner, NotRunHere) else f"with CPython {runner.version}",
+        "runs_here": "yes" if lacking is None else f"no: {lacking.why}",
     }
 
 
 def _packages(profile: Profile) -> list[str] | str:
     """The packages of its bundles, as `onnxruntime==1.31.1`; or why they are unknown."""
     try:
-        locked = _locked(profile, serve=bool(profile.serve_lock))
+        locked = _locked(profile, serve=True)
+        carried = [debian.locked(machine) for machine in profile.machines if profile.interpreter == BUNDLED]
     except EnvironmentUnfitError as error:
         return f"{error.what}: {error.fix}"
     by_path = [f"{profile.package} (given by path)"] if profile.by_path else []
-    return [*by_path, *(f"{package.name}=={package.version}" for package in locked)]
+    wheels_named = [f"{package.name}=={package.version}" for package in locked]
+    return [*by_path, *wheels_named, *(f"{one.name} {one.version}" for packages in carried[:1] for one in packages)]
 
 
 def _count(profile: Profile) -> int | None:
@@ -80,8 +76,11 @@ def _count(profile: Profile) -> int | None:
 
 def _locked(profile: Profile, *, serve: bool = False) -> list[wheels.Locked]:
     left_out = local_wheels.replaced((), profile)
-    return [one for one in wheels.locked_for(profile, serve=serve) if one.name not in left_out]
+    machine = profile.machines[0]
+    return [one for one in wheels.locked_for(profile.on(machine), serve=serve) if one.name not in left_out]
 
 
-def _runner(profile: Profile, pythons: Sequence[Path]) -> Interpreter | NotRunHere:
-    return local.runner(profile, profile.provider, jetpack=profile.jetpack, pythons=pythons)
+def _lacking(profile: Profile) -> NotRunHere | None:
+    return local.lacking(
+        profile.machines, profile.provider, profile.interpreter, libc_min=profile.glibc, jetpack=profile.jetpack
+    )

@@ -20,9 +20,7 @@ from edgepack.errors import (
     UsageError,
 )
 from edgepack.gating.rows import GoldenRowsOption
-from edgepack.results import NotRunHere
 from edgepack.targets import local
-from edgepack.targets.local import Interpreter
 from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.errors import ExitCode, reported
 from edgepack_runtime.install import release_process
@@ -51,10 +49,11 @@ class VerbOutput:
     stderr_tail: str
 
 
-def run_verb(bundle: Path, verb: str, arguments: Sequence[str], log: Log, python: Path) -> VerbOutput:
-    """Run `python -I -S BUNDLE VERB ...` and log its standard error line by line.
+def run_verb(bundle: Path, verb: str, arguments: Sequence[str], log: Log, interpreter: str) -> VerbOutput:
+    """Run a verb of the bundle and log its standard error line by line.
 
-    The interpreter is isolated and has no site-packages.
+    Args:
+        interpreter: BUNDLED, or HOST: the Python that runs edgepack, isolated and without site-packages.
 
     Raises:
         TargetUnreachableError: the process cannot be started.
@@ -62,7 +61,7 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], log: Log, python
     environment = dict(_DEVICE_ENVIRONMENT)
     inherited = ("TMPDIR", "XDG_RUNTIME_DIR", gate_lock.VARIABLE)
     environment.update({name: os.environ[name] for name in inherited if name in os.environ})
-    command = [str(python), "-I", "-S", str(bundle.resolve()), verb, *arguments]
+    command = [*local.start(bundle.resolve(), interpreter), verb, *arguments]
     try:
         process = subprocess.Popen(
             command,
@@ -90,47 +89,28 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], log: Log, python
     return VerbOutput(process.returncode, stdout, "\n".join(tail[-8:]))
 
 
-def gate_here(
-    bundle: Path, log: Log, pythons: Sequence[Path] = (), rows: GoldenRowsOption = NO_ROWS
-) -> tuple[int, dict[str, Any]]:
-    """As `gate_file`, with the interpreter of the bundle's target; `pythons` are tried first.
-
-    Raises:
-        TargetUnreachableError: this machine cannot run bundles of that target.
-        As `gate_file`.
-    """
-    manifest = verify_file(bundle)[0]
-    target = manifest.target
-    found = local.runner(target, target.provider, libc_min=target.libc_min, pythons=pythons)
-    if isinstance(found, NotRunHere):
-        raise TargetUnreachableError(
-            f"{bundle.name} cannot be gated on this machine",
-            why=found.why,
-            fix=f"on a device of target {target.profile}: python3 {bundle.name} gate",
-        )
-    return _gate(bundle, log, found, rows)
-
-
 def gate_file(
-    bundle: Path, log: Log, interpreter: Interpreter, rows: GoldenRowsOption = NO_ROWS, *, without_gates: bool = False
+    bundle: Path, log: Log, rows: GoldenRowsOption = NO_ROWS, *, without_gates: bool = False
 ) -> tuple[int, dict[str, Any]]:
     """Run the bundle's own gate on this machine; return its exit code (0, 6 or 7) and its receipt.
 
     `without_gates`: a bundle without gates passes instead of being inconclusive.
 
     Raises:
+        TargetUnreachableError: this machine cannot run bundles of that target.
         EnvironmentUnfitError, BundleInvalidError, UsageError: as reported by the bundle.
         StageFailedError: it ended without a verdict in another way.
     """
-    verify_file(bundle)  # only a verified bundle is run
-    return _gate(bundle, log, interpreter, rows, without_gates=without_gates)
-
-
-def _gate(
-    bundle: Path, log: Log, interpreter: Interpreter, rows: GoldenRowsOption, *, without_gates: bool = False
-) -> tuple[int, dict[str, Any]]:
+    target = verify_file(bundle)[0].target  # only a verified bundle is run
+    lacking = local.lacking(target.machines, target.provider, target.interpreter, libc_min=target.libc_min)
+    if lacking is not None:
+        raise TargetUnreachableError(
+            f"{bundle.name} cannot be gated on this machine",
+            why=lacking.why,
+            fix=f"on a device of target {target.profile}: sh {bundle.name} gate",
+        )
     options = ["--json", *rows.arguments(), *(["--without-gates"] if without_gates else [])]
-    return judged(bundle.name, run_verb(bundle, "gate", options, log, interpreter.path))
+    return judged(bundle.name, run_verb(bundle, "gate", options, log, target.interpreter))
 
 
 def judged(name: str, output: VerbOutput, release_id: str | None = None) -> tuple[int, dict[str, Any]]:

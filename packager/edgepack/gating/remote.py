@@ -26,6 +26,7 @@ from edgepack.errors import (
 from edgepack.gating.local import VerbOutput, failed, judged
 from edgepack.gating.rows import GoldenRowsOption
 from edgepack.gating.ssh import Connection, ConnectionLostError
+from edgepack_runtime.bundle import interpreter as carried
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.util.progress import Log
@@ -44,11 +45,10 @@ _MACHINE_SIGNERS: Final = "/etc/edgepack/trusted_signers"
 
 @dataclass(frozen=True)
 class RemotePaths:
-    """Paths on the device: prefix of an install, folder for temporary files, Python."""
+    """Paths on the device: prefix of an install, folder for temporary files."""
 
     prefix: str | None = None
     folder: str | None = None
-    python: str | None = None
 
 
 @dataclass
@@ -92,13 +92,14 @@ def gate(
         EnvironmentUnfitError, StageFailedError: as reported by the device.
     """
     name = connection.address.name
-    python = _find_python(bundle.manifest, connection, paths)
-    needed = bundle.size + bundle.manifest.total_bytes
+    machine = _require_machine(bundle.manifest, connection)
+    interpreter = sum(entry.size for entry in bundle.manifest.files if entry.path.startswith(carried.folder(machine)))
+    needed = bundle.size + bundle.manifest.bytes_for(machine) + interpreter  # which the file unpacks to start
     with _reported(), _folder(connection, paths, needed, log) as (folder, run_gate):
         file = f"{folder}/{re.sub(r'[^A-Za-z0-9._-]', '_', bundle.path.name)}"
         copied = _copy(bundle, file, connection, log)
         _require_trusted(bundle, file, connection, paths)
-        start = f"{shlex.quote(python)} -I -S {shlex.quote(file)}"  # how a bundle starts
+        start = f"sh {shlex.quote(file)}"
         device = _require_fit(bundle, f"{start} doctor --json --prefix {shlex.quote(folder)}", connection)
         answer = run_gate(f"exec {start} gate --json {_options(rows, folder, connection)}")
         code, receipt = judged(f"{bundle.path.name} on {name}", answer, bundle.release_id)
@@ -158,37 +159,23 @@ def _reported() -> Iterator[None]:
         raise lost.error from lost
 
 
-def _find_python(manifest: Manifest, connection: Connection, paths: RemotePaths) -> str:
-    """The Python on the device for the bundle; checks of the device that need no copy.
+def _require_machine(manifest: Manifest, connection: Connection) -> str:
+    """The device's machine. This needs no copy.
 
     Raises:
-        TargetUnreachableError: there is none, or the device is another kind of machine.
+        TargetUnreachableError: the bundle is for another kind of machine.
     """
     name, target = connection.address.name, manifest.target
-    pythons = (paths.python,) if paths.python else (f"python{target.python}", "python3")
-    version = target.python.replace(".", ", ")
-    script = (
-        "uname -s; uname -m\n"
-        f"for python in {shlex.join(pythons)}; do\n"
-        f'if "$python" -I -S -c "import sys; sys.exit(sys.version_info[:2] != ({version}))" </dev/null; then\n'
-        'echo "$python"; break; fi; done'
-    )
     with _reported():
-        found = connection.run(script, during="it was inspected", minutes=_INSPECT_MINUTES)
-    system, machine, *python = (*found.stdout.splitlines(), "", "")[:3]
-    if (system, machine) != (target.system, target.machine):
+        found = connection.run("uname -s; uname -m", during="it was inspected", minutes=_INSPECT_MINUTES)
+    system, machine = (*found.stdout.splitlines(), "", "")[:2]
+    if system != "Linux" or machine not in target.machines:
         raise TargetUnreachableError(
             f"{name} is not of target {target.profile}: this is {system} {machine}",
-            why=f"the bundle is for {target.system} {target.machine}",
+            why=f"the bundle is for Linux {' or '.join(target.machines)}",
             fix="build the bundle for this kind of device",
         )
-    if not python or not python[0]:
-        raise TargetUnreachableError(
-            f"{name} has no Python {target.python}, which the bundle is for",
-            why=f"none of these is it: {', '.join(pythons)}",
-            fix=f"install it there, or name it with --remote-python; or build for the Python of {name}",
-        )
-    return python[0]
+    return machine
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from typing import Final
 from edgepack.errors import BundleInvalidError, EdgepackError, TargetUnreachableError, UsageError
 from edgepack.gating import remote
 from edgepack.gating.address import FORM, LOCAL, Address
-from edgepack.gating.local import gate_here
+from edgepack.gating.local import gate_file
 from edgepack.gating.receipts import ReceiptStore
 from edgepack.gating.remote import RemotePaths, VerifiedBundle
 from edgepack.gating.results import GateResult, readable
@@ -40,7 +40,6 @@ class GateRequest:
     Args:
         jobs: number of devices at the same time; 0: all.
         receipts: folder for receipts; None: beside each bundle for devices, and none for this machine.
-        remote_python: Python on the devices instead of one on the PATH.
         remote_dir: folder for temporary files on the devices.
         timeout_minutes: limit for one bundle on one device, copying included.
         rows: golden rows of bundles that do not carry them.
@@ -52,8 +51,6 @@ class GateRequest:
     installed: bool = False
     jobs: int = 0
     receipts: Path | None = None
-    pythons: tuple[Path, ...] = ()
-    remote_python: str | None = None
     remote_dir: str | None = None
     timeout_minutes: float = TIMEOUT_MINUTES
     rows: GoldenRowsOption = field(default_factory=GoldenRowsOption)
@@ -141,7 +138,7 @@ def _open(path: Path) -> _Opened:
 
 def _gate_here(bundle: _Opened, request: GateRequest, output: _SharedLog) -> GateResult:
     def measure() -> GateResult:
-        code, receipt = gate_here(bundle.path, output.of(LOCAL), request.pythons, request.rows)
+        code, receipt = gate_file(bundle.path, output.of(LOCAL), request.rows)
         result = GateResult(LOCAL, bundle.path.name, bundle.manifest, code, readable(receipt))
         return _stored(result, _store(bundle, LOCAL, None, request))
 
@@ -157,7 +154,7 @@ def _gate_device(
     output: _SharedLog,
 ) -> GateResult:
     def measure() -> GateResult:
-        paths = RemotePaths(target.prefix, request.remote_dir, request.remote_python)
+        paths = RemotePaths(target.prefix, request.remote_dir)
         verified = None if bundle is None else _verify_again(bundle)
         log = output.of(name)
         with connections.to(target) as connection:

@@ -19,6 +19,7 @@ from edgepack.report import document
 from edgepack.results import NOT_RUN_HERE, Build, Delivery
 from edgepack.util.hashing import files_below, sha256_file
 from edgepack.util.text import UNGATED
+from edgepack_runtime.util.fs import EXECUTABLE_MODE, set_mode
 
 BUNDLE_SUFFIX = ".edgepack"
 REPORTS = ("report.html", "report.json", "junit.xml", "models")
@@ -139,6 +140,7 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None) -> str 
         signing.sign(item.bundle.path, Path(sign.key), staged / name, known=dist / name)
         return name
     with item.bundle.path.open("rb") as read, (staged / name).open("wb") as write:
+        set_mode(write.fileno(), EXECUTABLE_MODE)
         shutil.copyfileobj(read, write, 1 << 20)
         write.flush()
         os.fsync(write.fileno())

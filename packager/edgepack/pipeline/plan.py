@@ -13,7 +13,7 @@ from edgepack.bundle import wheels
 from edgepack.data.loader import load_splits
 from edgepack.pipeline import preflight
 from edgepack.pipeline.options import BuildOptions
-from edgepack.pipeline.stage_calls import Results, StageCall, StageCalls, gate_interpreter
+from edgepack.pipeline.stage_calls import Results, StageCall, StageCalls, not_gated_here
 from edgepack.pipeline.workspace import StageResult, Workspace
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.pretrained_models import cut, parameters, shape_of
@@ -107,11 +107,9 @@ def _planned(
     recipe = next((chain.recipe for chain in calls.chains.values() if call in chain.calls), calls.recipe)
     about = _about(call.stage, recipe, rows)
     if call.stage == "gate" and call.target is not None:
-        found = gate_interpreter(call.target, calls.context)
-        if isinstance(found, NotRunHere):
-            state, about = "not run here", found.why
-        else:
-            about = f"with CPython {found.version}"
+        lacking = not_gated_here(calls.context.profile(call.target))
+        if lacking is not None:
+            state, about = "not run here", lacking.why
     if options.ends_before(call.stage):
         state = "not asked for"
     return PlannedStage(call.stage, call.target, state, folder, about, calls.label(call) or None)

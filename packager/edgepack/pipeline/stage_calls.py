@@ -37,9 +37,9 @@ from edgepack.recipe.training import Distill, FromTeacher, Pruning, Student, Tea
 from edgepack.results import Build, Delivery, Failure, NotRunHere
 from edgepack.targets import local
 from edgepack.targets.context import BuildContext
-from edgepack.targets.local import Interpreter, host_facts
+from edgepack.targets.profiles import Profile
 from edgepack.util.hashing import sha256_file
-from edgepack.util.versions import minor_version, tool_versions
+from edgepack.util.versions import tool_versions
 
 A = TypeVar("A", bound=Artifact)
 A_co = TypeVar("A_co", bound=Artifact, covariant=True)
@@ -392,7 +392,7 @@ def _export(
             "differing": {one.name: names for one, names in differing.items()},
         }
         inputs = [*cache_keys.labelled(results[rows]), *cache_keys.model(results[student]), results[scales].digest]
-        key = cache_keys.make("export", export.VERSION, decides, [*inputs, *cache_keys.runtime()], host_facts())
+        key = cache_keys.make("export", export.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts())
         read, model, ranges = results[rows].artifact, results[student].artifact, results[scales].artifact
         return Work(
             key,
@@ -424,7 +424,7 @@ def _select(
             *(results[one.export].digest for one in built.values()),
         ]
         inputs += [digest for one in built.values() for digest in cache_keys.model(results[one.model])]
-        key = cache_keys.make("select", select.VERSION, decides, [*inputs, *cache_keys.runtime()], host_facts())
+        key = cache_keys.make("select", select.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts())
         read = results[rows].artifact
         entries = {
             name: select.Entry(results[one.model].artifact, results[one.export].artifact, one.train_seconds(results))
@@ -454,7 +454,7 @@ def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
             "tools": tool_versions(),  # the manifest lists them
         }
         inputs = [results[calls.data].digest, results[chain.export].digest, *cache_keys.runtime()]
-        inputs += bundle.inputs(context.profile(target), context, serve=recipe.serve)
+        inputs += bundle.inputs(context.profile(target), context)
         inputs += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
         key = cache_keys.make("bundle", bundle.VERSION, decides, inputs)
         read = results[calls.data].artifact
@@ -471,24 +471,24 @@ def _gate(calls: StageCalls, target: str, packed: StageCall[BundleArtifact]) -> 
     def work(results: Results) -> Work[GateArtifact] | NotRunHere:
         made = results[packed]
         model = results[calls.chosen(results).export].artifact.for_target(target)
-        found = gate_interpreter(target, calls.context, made.artifact.libc_min)
-        if isinstance(found, NotRunHere):
-            return replace(found, command=f"python3 {made.artifact.file_name} gate")
-        facts = host_facts() | {"python": minor_version(found.version)}
+        lacking = not_gated_here(calls.context.profile(target), made.artifact.libc_min)
+        if lacking is not None:
+            return replace(lacking, command=f"sh {made.artifact.file_name} gate")
         model_mib = model.shipped_model.ledger.model_mib or 0.0
         return Work(
-            cache_keys.make("gate", gate.VERSION, target, [made.digest], facts),
-            lambda out, checkpoint, progress: gate.run(made.artifact, model_mib, found, out, progress),
+            cache_keys.make("gate", gate.VERSION, target, [made.digest], local.host_facts()),
+            lambda out, checkpoint, progress: gate.run(made.artifact, model_mib, out, progress),
         )
 
     return StageCall("gate", GateArtifact, (packed,), work, target)
 
 
-def gate_interpreter(target: str, context: BuildContext, libc_min: str = "") -> Interpreter | NotRunHere:
-    """The interpreter that gates bundles of `target` on this machine, or the reason why they cannot be gated here.
+def not_gated_here(profile: Profile, libc_min: str = "") -> NotRunHere | None:
+    """Why bundles of a target cannot be gated on this machine; None if they can.
 
     Args:
         libc_min: the oldest glibc that loads the bundle's binaries; "" if unknown.
     """
-    profile = context.profile(target)
-    return local.runner(profile, profile.provider, libc_min=libc_min, jetpack=profile.jetpack, pythons=context.pythons)
+    return local.lacking(
+        profile.machines, profile.provider, profile.interpreter, libc_min=libc_min, jetpack=profile.jetpack
+    )

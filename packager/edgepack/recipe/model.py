@@ -215,7 +215,17 @@ class Recipe(Section):
     search: Search | None = Field(None, description="Choice between several candidates; null for a single one.")
     quantize: Quantize = Field(Quantize(), description="Quantization of the student.")
     targets: tuple[str, ...] = Field(
-        ("linux-x86_64-cpu",), min_length=1, description="Target profiles; a bundle is built for each."
+        ("local",), min_length=1, description="Target profiles; a bundle is built for each."
+    )
+    interpreter: Literal["bundled", "host"] | None = Field(
+        None,
+        description="`bundled` carries Python and a C library, `host` runs on a Python 3.8 or newer of the device; "
+        "null is what the target's profile says.",
+    )
+    cuda: Literal["bundled", "system"] | None = Field(
+        None,
+        description="Of targets with a GPU: `bundled` carries CUDA and cuDNN, `system` takes those of the device; null "
+        "is what the target's profile says.",
     )
     wheels: dict[str, tuple[str, ...]] = Field(
         {},

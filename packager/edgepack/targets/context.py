@@ -1,4 +1,4 @@
-"""Context of a build besides recipe and data: target profiles, wheels, and interpreters for gates."""
+"""Context of a build besides recipe and data: target profiles, and packages for bundles."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ def default_wheel_cache() -> Path:
 
 @dataclass(frozen=True)
 class BuildContext:
-    """Target profiles, wheels for bundles, and interpreters for gates.
+    """Target profiles, and packages for bundles.
 
     Attributes:
-        wheel_cache: folder with wheels at `<sha256>/<file name>`.
+        wheel_cache: folder with wheels, and packages of the interpreter, at `<sha256>/<file name>`.
         given: local wheels of each target.
-        pythons: interpreters that are tried before those on PATH.
         offline: fetch nothing.
     """
 
@@ -43,14 +42,13 @@ class BuildContext:
     wheel_cache: Path = field(default_factory=default_wheel_cache)
     offline: bool = False
     given: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
-    pythons: tuple[Path, ...] = ()
 
     def profile(self, target: str) -> Profile:
         """The profile of a recipe's target.
 
         Raises:
             RecipeInvalidError: there is none of this name.
-            TargetUnreachableError, EnvironmentUnfitError: this machine cannot build for it.
+            TargetUnreachableError: this machine cannot build for it.
         """
         profile = self.known(target)
         if not profile.glibc:

@@ -10,11 +10,13 @@ from typing import Any, Final
 
 from edgepack.errors import UsageError
 from edgepack.targets import profile_file
-from edgepack.targets.profile_file import ELF_MACHINES, NAME
+from edgepack.targets.profile_file import NAME
+from edgepack.targets.profiles import SYSTEM
+from edgepack_runtime.bundle.manifest import BUNDLED, HOST, MACHINES
 from edgepack_runtime.device import info, probe
 
 _MOST_BYTES: Final = 1 << 20
-_WHOLE: Final = "write it again on the device: python3 FILE.edgepack doctor --probe probe.json"
+_WHOLE: Final = "write it again on the device: sh FILE.edgepack doctor --probe probe.json"
 _GLIBC: Final = re.compile(r"glibc (\d+\.\d+)(?:\.\d+)?\Z")
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\u00a0-\U0010ffff]")
 
@@ -37,45 +39,37 @@ def read_probe(file: Path) -> dict[str, Any]:
 
 
 def table_of(facts: Mapping[str, Any], *, gpu: bool) -> dict[str, Any]:
-    """The profile of the device, as TOML has it; with `gpu` its model runs on the GPU.
+    """The profile of the device, as TOML has it. With `gpu` its model runs on the GPU, and on the device's Python.
 
     Raises:
         UsageError: it is a device that no bundle can be built for, or one without what is asked for.
     """
-    python, libc = _mapping(facts, "python"), str(facts.get("libc") or "unknown")
+    machine, libc = str(facts.get("machine")), str(facts.get("libc") or "unknown")
     glibc = _GLIBC.match(libc)
-    version = ".".join(str(python.get("version")).split(".")[:2])
-    machine = str(facts.get("machine"))
-    wrong = [
-        (facts.get("system") != "Linux", f"it runs {facts.get('system')}, and bundles run on Linux"),
-        (machine not in ELF_MACHINES, f"it is {machine}, and wheels are locked for {', '.join(ELF_MACHINES)}"),
-        (glibc is None, f"its C library is {libc}, and wheels are built for glibc"),
-        (python.get("implementation") != "CPython", f"its Python is {python.get('implementation')}, not CPython"),
-        (python.get("bits") != 64 or bool(python.get("abi_flags")), "its Python has another ABI than wheels have"),
-        (not re.fullmatch(r"3\.([89]|[1-9][0-9])", version), f"its Python is {version}; bundles need 3.8 or newer"),
-        (facts.get("libstdcxx") is None, "it has no libstdc++, which every wheel of ONNX Runtime needs"),
-    ]
-    for failed, why in wrong:
-        if failed:
-            raise UsageError("there can be no profile of this device", why=why, fix="build for another device")
-    tag = "cp" + version.replace(".", "")
+    _require(facts.get("system") == "Linux", f"it runs {facts.get('system')}, and bundles run on Linux")
+    _require(machine in MACHINES, f"it is {machine}, and bundles exist for {', '.join(MACHINES)}")
     table: dict[str, Any] = {
-        "summary": _summary(facts, version, gpu=gpu),
-        "machine": machine,
-        "glibc": glibc.group(1) if glibc else "",
-        "glibcxx": str(facts["libstdcxx"]),
-        "python": version,
-        "lock": f"onnxruntime-{tag}.txt",
-        "serve_lock": f"serve-{tag}.txt",
+        "summary": _summary(facts, gpu=gpu),
+        "machines": [machine],
+        "interpreter": HOST if gpu else BUNDLED,
     }
+    if gpu:
+        _require(glibc is not None, f"its C library is {libc}, and libraries for GPUs are built for glibc")
+        _require(facts.get("libstdcxx") is not None, "it has no libstdc++, which ONNX Runtime needs")
+        table |= {"glibc": glibc.group(1) if glibc else "", "glibcxx": str(facts["libstdcxx"])}
     flags = facts.get("cpu_flags")
     if isinstance(flags, list):
         table["isa"] = [flag for flag in sorted(info.VECTOR_FLAGS) if flag in flags]
     if jetpack := str(_mapping(facts, "jetson").get("jetpack") or "").split(".")[0]:
         table["jetpack"] = jetpack
     if gpu:
-        table |= _on_gpu(facts, tag, jetson=bool(jetpack))
+        table |= _on_gpu(facts, jetson=bool(jetpack))
     return table
+
+
+def _require(condition: bool, why: str) -> None:
+    if not condition:
+        raise UsageError("there can be no profile of this device", why=why, fix="build for another device")
 
 
 def add(file: Path, name: str, table: Mapping[str, Any], taken: Mapping[str, Any]) -> None:
@@ -127,7 +121,7 @@ def _tables(path: str, table: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _on_gpu(facts: Mapping[str, Any], tag: str, *, jetson: bool) -> dict[str, Any]:
+def _on_gpu(facts: Mapping[str, Any], *, jetson: bool) -> dict[str, Any]:
     """The keys of a profile that differ if the model runs on the device's GPU."""
     found = _mapping(facts, "gpu")
     driver, sm = str(found.get("driver")), str(found.get("sm"))
@@ -136,19 +130,18 @@ def _on_gpu(facts: Mapping[str, Any], tag: str, *, jetson: bool) -> dict[str, An
     cuda: dict[str, Any] = {"version": driver, "sm": [sm.replace(".", "")]}
     if jetson:
         # CUDA and cuDNN are JetPack's own; the wheel is on no index.
-        cuda["version"] = str(facts.get("cuda_runtime") or driver)
+        cuda |= {"version": str(facts.get("cuda_runtime") or driver), "libraries": SYSTEM}
         return {"by_path": True, "cuda": cuda}
-    generation = "13" if int(driver.split(".")[0]) >= 13 else "12"
-    return {"lock": f"onnxruntime-cuda{generation}-{tag}.txt", "cuda": cuda}
+    return {"cuda": cuda}
 
 
-def _summary(facts: Mapping[str, Any], python: str, *, gpu: bool) -> str:
+def _summary(facts: Mapping[str, Any], *, gpu: bool) -> str:
     distribution = _mapping(facts, "distribution")
     name, version = (str(distribution.get(key) or "") for key in ("name", "version"))
     system = (name if version in name else f"{name} {version}") or "Linux"
     board = f" on {facts['board']}" if facts.get("board") else ""
     card = _mapping(facts, "gpu").get("name", "GPU")
-    text = f"{system}{board}, {f'its {card}' if gpu else 'CPU'}, Python {python}; from a probe of one device"
+    text = f"{system}{board}, {f'its {card}' if gpu else 'CPU'}; from a probe of one device"
     return _UNPRINTABLE.sub("?", text)[:500]
 
 

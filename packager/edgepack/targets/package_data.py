@@ -13,13 +13,19 @@ _KINDS = (".toml", ".txt")
 
 
 def text(*path: str) -> str:
-    """A text file of this package, e.g. `text("locks", "linux-x86_64-cpu.txt")`."""
+    """A text file of this package, e.g. `text("locks", "local.txt")`."""
     return _FOLDER.joinpath(*path).read_text(encoding="utf-8")
 
 
 def folder(name: str) -> Path:
     """A folder of this package, e.g. `folder("locks")`."""
     return _FOLDER / name
+
+
+def document(name: str) -> dict[str, Any]:
+    """A TOML file of this package."""
+    found: dict[str, Any] = toml.loads(text(name))
+    return found
 
 
 def tables(name: str) -> dict[str, dict[str, Any]]:

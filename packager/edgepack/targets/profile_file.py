@@ -18,20 +18,19 @@ from edgepack.util import toml
 from edgepack.util.text import counted
 from edgepack_runtime.device.info import VECTOR_FLAGS
 
-ELF_MACHINES: Final = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 # A name becomes part of a bundle's file name.
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _MOST_BYTES: Final = 1 << 20
 Place = tuple[str, ...]  # a profile's name and the keys below it
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 Release = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")]
-LockName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.txt$")]
+Machine = Literal["x86_64", "aarch64"]
 _HOW: Final = {
     "glibc": 'write a release of glibc 2, as "2.35"',
     "glibcxx": 'write a symbol version of libstdc++, as "3.4.30"',
-    "python": 'write major and minor version, as "3.10"',
-    "lock": 'name a file, as "NAME.txt"; `edgepack targets lock NAME` writes it',
-    "serve_lock": 'name a file, as "serve-cp310.txt"',
+    "machines": 'write a list of "x86_64" and "aarch64"',
+    "interpreter": 'write "bundled", or "host" for a device with a Python 3.8 or newer',
+    "libraries": 'write "bundled", or "system" for a device that has CUDA and cuDNN',
     "sm": 'write a list of architectures, as ["87"]',
     "jetpack": 'write the major version, as "6"',
     "isa": 'write a list of flags in words of /proc/cpuinfo, as ["avx2", "avx512_vnni"]',
@@ -43,21 +42,19 @@ class CudaTable(Section):
 
     version: Release
     sm: tuple[Annotated[str, Field(pattern=r"^[0-9]{2,3}$")], ...] = Field(min_length=1)
+    libraries: Literal["bundled", "system"] = "bundled"
 
 
 class ProfileTable(Section):
     """One profile. The keys are described in `edgepack.targets.profiles.Profile`."""
 
     summary: Text
-    system: Literal["Linux"] = "Linux"
-    machine: Literal["x86_64", "aarch64"]
-    libc: Literal["glibc"] = "glibc"
-    glibc: Annotated[str, Field(pattern=r"^2\.[0-9]{1,3}$")]  # every release since 1997; a tag of wheels names each
-    glibcxx: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
-    python: Annotated[str, Field(pattern=r"^3\.([89]|[1-9][0-9])$")]
-    lock: LockName
+    machines: tuple[Machine, ...] = Field(min_length=1, max_length=2)
+    interpreter: Literal["bundled", "host"] = "bundled"
+    # By default those of the carried interpreter.
+    glibc: Annotated[str, Field(pattern=r"^2\.[0-9]{1,3}$")] = "2.36"  # a tag of wheels names each
+    glibcxx: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")] = "3.4.30"
     by_path: bool = False
-    serve_lock: LockName | Literal[""] = ""
     jetpack: Annotated[str, Field(pattern=r"^[0-9]?$")] = ""
     isa: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]+$")], ...] | None = None
     cuda: CudaTable | None = None
@@ -89,17 +86,11 @@ def read(file: Path, taken: Collection[str]) -> dict[str, dict[str, Any]]:
             wrong += [_words(name, one) for one in error.errors(include_url=False)]
             continue
         wrong += _contradictions(name, checked)
-        found[name] = _as_ours(checked)
+        found[name] = {**checked.model_dump(exclude_none=True), "machines": sorted(set(checked.machines))}
     if wrong:
         lines = _Lines(text)
         raise _invalid(file, [Finding("error", file, lines.of(place), reason, fix) for place, reason, fix in wrong])
     return found
-
-
-def _as_ours(table: ProfileTable) -> dict[str, Any]:
-    """With what follows from the rest, and without what is not there."""
-    document = table.model_dump(exclude_none=True)
-    return {**document, "elf_machine": ELF_MACHINES[table.machine], "elf_bits": 64}
 
 
 def _text(file: Path) -> str:
@@ -125,7 +116,13 @@ def _bad_name(name: str, table: Any, taken: Collection[str]) -> tuple[str, str] 
     return None
 
 
-_REMOVED = {"engines": "write `lock` and `by_path` in the profile itself"}
+_REMOVED = {
+    "machine": 'write `machines = ["x86_64"]`',
+    "python": "remove it: a bundle runs on any Python 3.8 or newer, or carries one",
+    "lock": "remove it: the wheels are those of this edgepack, or given by path",
+    "serve_lock": "remove it",
+    "engines": "write `by_path` in the profile itself",
+}
 
 
 def _words(name: str, error: ErrorDetails) -> tuple[Place, str, str]:
@@ -148,6 +145,12 @@ def _contradictions(name: str, table: ProfileTable) -> Iterator[tuple[Place, str
         if word not in VECTOR_FLAGS:
             fix = did_you_mean(word, VECTOR_FLAGS, f"take it out; known are {listed(VECTOR_FLAGS)}")
             yield (name, "isa"), f"`isa` in `{name}`: {word!r:.60} is not a flag that edgepack looks at", fix
+    for key in ("glibc", "glibcxx") if table.interpreter == "host" else ():
+        if key not in table.model_fields_set:
+            yield (name,), f"`{name}` lacks `{key}`, and carries no C library", _HOW[key]
+    if table.interpreter == "bundled" and table.cuda is not None:
+        fix = 'write `interpreter = "host"`: the driver is built for the C library of its system'
+        yield (name, "interpreter"), f"`{name}` has a GPU and would carry an interpreter", fix
     if table.by_path and table.cuda is None:
         # The package index has ONNX Runtime for every CPU; without `cuda` nobody would look for code for the GPU.
         fix = f'add a table `[{name}.cuda]` with its `version`, as "12.6", and its architectures, as `sm = ["87"]`'

@@ -1,7 +1,7 @@
-"""What a target is to packaging tools: the wheel tags that load on it, and what environment markers see there.
+"""Wheel tags that fit a target, whatever interpreter runs here.
 
-pip and `packaging` answer both for the interpreter that runs them. Nothing here asks that interpreter, but for the
-platforms of a profile that is the builder's own kind of machine.
+Of ONNX Runtime's wheel only the library travels, which is the same for every Python: its wheels for one CPython are
+locked, and one that is given by path may be for any.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from edgepack.targets.profiles import Profile
 
+PYTHON = (3, 11)
 # PEP 600: names that some minor versions of glibc 2 had before, and the oldest that wheels of a machine are built for.
 _OLDER_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-_OLDEST = {"x86_64": 5, "i686": 5}
-_OLDEST_ELSEWHERE = 17
+_OLDEST = {"x86_64": 5, "aarch64": 17}
 
 
-def interpreter(profile: Profile) -> str:
-    """CPython's tag on the target, as "cp311"."""
-    return "cp" + profile.python.replace(".", "")
+def interpreter() -> str:
+    """The tag of the CPython whose wheels are locked."""
+    return "cp{}{}".format(*PYTHON)
 
 
 def platforms(profile: Profile) -> list[str]:
@@ -31,11 +31,10 @@ def platforms(profile: Profile) -> list[str]:
 
 
 def ranked(profile: Profile) -> dict[Tag, int]:
-    """Wheel tags that load on the target, with their rank: the lowest is the best fit."""
-    major, minor = (int(part) for part in profile.python.split("."))
+    """Wheel tags that fit the target, with their rank: the lowest is the best fit."""
     known = platforms(profile)
-    ordered = [*cpython_tags((major, minor), abis=[interpreter(profile)], platforms=known)]
-    ordered += compatible_tags((major, minor), interpreter(profile), known)
+    ordered = [*cpython_tags(PYTHON, abis=[interpreter()], platforms=known)]
+    ordered += compatible_tags(PYTHON, interpreter(), known)
     return {tag: rank for rank, tag in reversed(list(enumerate(ordered)))}
 
 
@@ -49,46 +48,42 @@ def rank(wheel: str, tags: dict[Tag, int]) -> int | None:
 
 
 def misfit(wheel: str, profile: Profile) -> str:
-    """Why the wheel of that file name does not load on the target, in words; empty where it does.
+    """Why the libraries in the wheel of that file name do not load on the target, in words; empty where they do.
 
     Raises:
         InvalidWheelFilename: it is not the name of a wheel.
     """
-    found = parse_wheel_filename(wheel)[3]
-    tags = ranked(profile)
-    if any(tag in tags for tag in found):
-        return ""
+    here = sorted({tag.platform for tag in parse_wheel_filename(wheel)[3]})
     known = platforms(profile)
-    here = sorted({tag.platform for tag in found})
-    if not any(platform in ("any", *known) for platform in here):
-        most = f"; {known[0]} is the newest that loads there" if profile.glibc else ""
-        return f"it is for {', '.join(here)}, and the target is {profile.system} on {profile.machine}{most}"
-    pythons = ", ".join(sorted({f"{tag.interpreter}-{tag.abi}" for tag in found}))
-    return f"it is for {pythons}, and the target runs CPython {profile.python} ({interpreter(profile)})"
+    if any(platform in ("any", *known) for platform in here):
+        return ""
+    most = f"; {known[0]} is the newest that loads there" if profile.glibc else ""
+    return f"it is for {', '.join(here)}, and the target is Linux on {profile.machine}{most}"
 
 
 def marker_environment(profile: Profile) -> dict[str, str]:
     """What environment markers see on the target, whatever runs here."""
     environment = {key: str(value) for key, value in default_environment().items()}
+    version = "{}.{}".format(*PYTHON)
     return {
         **environment,
         "implementation_name": "cpython",
-        "implementation_version": profile.python + ".0",
+        "implementation_version": version + ".0",
         "os_name": "posix",
         "platform_machine": profile.machine,
         "platform_python_implementation": "CPython",
         "platform_release": "",
-        "platform_system": profile.system,
+        "platform_system": "Linux",
         "platform_version": "",
-        "python_full_version": profile.python + ".0",
-        "python_version": profile.python,
-        "sys_platform": profile.system.lower(),
+        "python_full_version": version + ".0",
+        "python_version": version,
+        "sys_platform": "linux",
     }
 
 
 def _manylinux(machine: str, glibc: str) -> Iterator[str]:
     newest = int(glibc.split(".")[1])
-    for minor in range(newest, _OLDEST.get(machine, _OLDEST_ELSEWHERE) - 1, -1):
+    for minor in range(newest, _OLDEST[machine] - 1, -1):
         yield f"manylinux_2_{minor}_{machine}"
         if minor in _OLDER_NAMES:
             yield f"{_OLDER_NAMES[minor]}_{machine}"

@@ -1,11 +1,11 @@
-"""The container of a bundle: a zip file in one exact form, read strictly.
+"""The container of a bundle: a shell program of 4 KiB, then a zip in one exact form, read strictly.
 
-It is a zip because Python runs it (`python3 FILE.edgepack VERB`). Zip files may hold bytes that no reader looks at:
-gaps, extra fields, differing headers, bits after a deflate stream. Bundles allow none of them, so that any change is
-found. The bytes of every header follow from (path, method, CRC, sizes, offset); the writer (packager) and the reader
-share these functions, and the reader compares. Members are sorted and without gaps, followed by the directory and the
-end record. Its comment is `edgepack1 sha256=` and the sha256 of every byte before the comment's two-byte length.
-There is no zip64: a bundle has to fit on a FAT disk (4 GiB).
+`sh FILE VERB` runs the head, which starts Python on the same file, and Python runs a zip. Zip files may hold bytes that
+no reader looks at: gaps, extra fields, differing headers, bits after a deflate stream. Bundles allow none of them, so
+that any change is found. The bytes of every header follow from (path, method, CRC, sizes, offset); the writer
+(packager) and the reader share these functions, and the reader compares. Members are sorted and without gaps, followed
+by the directory and the end record. Its comment is `edgepack1 sha256=` and the sha256 of every byte before the
+comment's two-byte length. There is no zip64: a bundle has to fit on a FAT disk (4 GiB).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from edgepack_runtime.util.hashing import CHUNK_BYTES, hash_prefix
 
 STORED, DEFLATED = 0, 8
 MAX_BUNDLE_BYTES = 2**32 - 1
+HEAD_BYTES = 4096  # of the shell program; offsets in the zip count from the beginning of the file
 COMMENT_MAGIC = b"edgepack1 sha256="
 COMMENT_BYTES = len(COMMENT_MAGIC) + 64
 
@@ -162,6 +163,18 @@ class Archive:
             raise self.damaged(f"member {path}", f"it has {member.size} bytes; at most {limit} are read")
         return b"".join(self.chunks(member))
 
+    def head(self) -> bytes:
+        """The shell program at the beginning of the file.
+
+        Raises:
+            BundleInvalidError: it cannot be read.
+        """
+        try:
+            self._file.seek(0)
+            return self._file.read(HEAD_BYTES)
+        except OSError as error:
+            raise self.damaged("the head", f"it cannot be read: {error.strerror or error}") from error
+
     def check_digest(self) -> None:
         """Compare the sha256 in the end comment with the file.
 
@@ -204,7 +217,7 @@ class Archive:
         self._file.seek(directory_offset)
         directory = self._file.read(self.size - _TAIL_BYTES - directory_offset)
         members: Dict[str, Member] = {}
-        position, end, last = 0, 0, ""
+        position, end, last = 0, HEAD_BYTES, ""
         for index in range(count):
             member, length = self._read_entry(directory, position, index, last)
             if member.offset != end:
@@ -217,7 +230,7 @@ class Archive:
         return members, digest
 
     def _read_end(self) -> Tuple[int, int, str]:
-        if self.size < _TAIL_BYTES or self.size > MAX_BUNDLE_BYTES:
+        if self.size < HEAD_BYTES + _TAIL_BYTES or self.size > MAX_BUNDLE_BYTES:
             raise self.damaged("the file", f"it has {self.size} bytes: it is cut short, or not a bundle")
         self._file.seek(self.size - _TAIL_BYTES)
         tail = self._file.read(_TAIL_BYTES)

@@ -1,11 +1,13 @@
-"""Extract a bundle: write only the regular files that its manifest lists."""
+"""Extract a bundle: write only the regular files that its manifest lists for this machine."""
 
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
-from typing import Iterator, List, Optional, Set
+from typing import Iterator, List, Optional, Set, Tuple
 
+from edgepack_runtime.bundle import interpreter
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.util.fs import FILE_MODE, fsync_folder, make_folder
@@ -39,17 +41,31 @@ def extract(
     if signature is not None:
         files.append(folder / contract.SIGNATURE_NAME)
         _write_new(files[1], iter([signature]))
-    for entry in manifest.files:
-        member = archive.members.get(entry.path)
-        if member is None or member.size != entry.size:
-            raise archive.damaged(f"member {entry.path}", "it is missing, or its size differs from the manifest")
+    for entry, chunks in _contents(archive, manifest, platform.machine()):
         target = folder / entry.path
         if target.parent not in folders:
             folders.update(make_folder(target.parent))
-        _write_new(target, archive.chunks(member))
+        _write_new(target, chunks, interpreter.mode(entry.path))
         files.append(target)
     if durable:
         _make_durable(files, folders)
+
+
+def _contents(
+    archive: Archive, manifest: contract.Manifest, machine: str
+) -> Iterator[Tuple[contract.FileEntry, Iterator[bytes]]]:
+    """The files of the release on `machine`, with their content."""
+    inside = tuple(interpreter.folder(one.machine) for one in manifest.interpreters)
+    for entry in manifest.files_for(machine):
+        if entry.path.startswith(inside):
+            continue
+        member = archive.members.get(entry.path)
+        if member is None or member.size != entry.size:
+            raise archive.damaged(f"member {entry.path}", "it is missing, or its size differs from the manifest")
+        yield entry, archive.chunks(member)
+    for packed in manifest.interpreters:
+        if packed.machine == machine:
+            yield from interpreter.contents(archive, packed, manifest)
 
 
 def _make_durable(files: List[Path], folders: Set[Path]) -> None:
@@ -66,9 +82,9 @@ def _make_durable(files: List[Path], folders: Set[Path]) -> None:
         fsync_folder(folder)
 
 
-def _write_new(path: Path, chunks: Iterator[bytes]) -> None:
+def _write_new(path: Path, chunks: Iterator[bytes], mode: int = FILE_MODE) -> None:
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
     with os.fdopen(os.open(path, flags, FILE_MODE), "wb") as out:
-        os.fchmod(out.fileno(), FILE_MODE)  # regardless of the umask: applications may run as another user
+        os.fchmod(out.fileno(), mode)  # regardless of the umask: applications may run as another user
         for data in chunks:
             out.write(data)

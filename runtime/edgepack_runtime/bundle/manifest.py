@@ -14,10 +14,10 @@ import re
 import unicodedata
 from typing import Any, Dict, FrozenSet, List, Mapping, Tuple
 
+from edgepack_runtime.bundle.model_config import MANIFEST_NAME as MANIFEST_NAME  # there, because predictions load that
 from edgepack_runtime.errors import BundleInvalidError
 
-FORMAT = 1
-MANIFEST_NAME = "manifest.json"
+FORMAT = 2
 SIGNATURE_NAME = "manifest.json.sig"
 MAX_SIGNATURE_BYTES = 64 * 1024  # 1.6 KB with a 4096-bit RSA key
 MAX_MANIFEST_BYTES = 4 * 1024 * 1024  # a manifest of 600 files has about 90 KB
@@ -25,6 +25,9 @@ MAX_FILES = 20_000
 MAX_FILE_BYTES = 8 * 1024**3
 MAX_RELEASE_BYTES = 16 * 1024**3  # unpacked; a bundle has at most 4 GiB, compressed to about a third
 MAX_PATH_CHARACTERS = 240
+MACHINES = ("aarch64", "x86_64")  # as `platform.machine()` has them; a folder of a release has this name
+PYTHON_FOLDER = "python"  # of a machine: `x86_64/python/` is its interpreter
+HOST, BUNDLED = "host", "bundled"  # whose interpreter runs a release
 _MAX_DIGITS = 20  # of an integer: 64 bits and a sign
 # Names are also names of files and folders, on FAT disks too.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
@@ -47,12 +50,25 @@ class TargetFacts:
     """Requirements of the bundle for its device, which `doctor` checks."""
 
     profile: str  # name in profiles.toml
-    system: str  # `platform.system()`, e.g. "Linux"
-    machine: str  # `platform.machine()`, e.g. "x86_64"
-    libc: str  # "glibc"
+    machines: Tuple[str, ...]  # of MACHINES; sorted
     libc_min: str  # oldest glibc that every carried binary loads on, e.g. "2.28"
-    python: str  # CPython ABI of the carried wheels as "3.11"
+    interpreter: str  # BUNDLED, or HOST: any Python >= 3.8 of the device, and its C library
     provider: str  # ONNX Runtime execution provider that must be active, e.g. "CPUExecutionProvider"
+
+
+@dataclasses.dataclass(frozen=True)
+class Interpreter:
+    """A carried interpreter: a tar.gz in the bundle file, and in `files` what is in it, below `MACHINE/python/`."""
+
+    machine: str
+    version: str  # of CPython, e.g. "3.11.2"
+    size: int
+    sha256: str
+
+    @property
+    def member(self) -> str:
+        """Its name in the bundle file. It sorts before all others, so that its place does not depend on theirs."""
+        return f"CPYTHON-{self.machine}.tar.gz"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,12 +85,18 @@ class Manifest:
     ledger: Tuple[Mapping[str, Any], ...]  # rows of the loss ledger
     tools: Mapping[str, str]  # versions of the build tools
     recipe_sha256: str
-    files: Tuple[FileEntry, ...]  # sorted by path
+    head_sha256: str  # of the shell program at the beginning of the file
+    interpreters: Tuple[Interpreter, ...]  # sorted by machine
+    files: Tuple[FileEntry, ...]  # sorted by path; a folder named in MACHINES is unpacked on that machine only
 
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of the unpacked release, manifest excluded."""
-        return sum(f.size for f in self.files)
+    def files_for(self, machine: str) -> Tuple[FileEntry, ...]:
+        """The files of the release on `machine`, or with "" those of every machine."""
+        others = tuple(f"{other}/" for other in MACHINES if other != machine)
+        return tuple(entry for entry in self.files if not entry.path.startswith(others))
+
+    def bytes_for(self, machine: str) -> int:
+        """Bytes of the unpacked release on `machine`, manifest excluded."""
+        return sum(entry.size for entry in self.files_for(machine))
 
 
 def release_id(manifest: Manifest, manifest_bytes: bytes) -> str:
@@ -113,10 +135,6 @@ def parse(raw: bytes) -> Manifest:
     if found != FORMAT or isinstance(found, bool):  # True is 1 to Python
         raise _invalid(f"`edgepack_bundle` is not {FORMAT}: it was made by another version")
     _exact_keys(fields, _field_names(Manifest), "the document")
-    target = _object(fields["target"], "target")
-    _exact_keys(target, _field_names(TargetFacts), "target")
-    for key, value in target.items():
-        _text(value, "target." + key)
     tools = _object(fields["tools"], "tools")
     for key, value in tools.items():
         _text(value, "tools." + key)
@@ -125,12 +143,14 @@ def parse(raw: bytes) -> Manifest:
         version=_matching(fields["version"], _VERSION, "version"),
         sequence=_integer(fields["sequence"], "sequence", 2**53),
         task=_text(fields["task"], "task"),
-        target=TargetFacts(**target),
+        target=_target(_object(fields["target"], "target")),
         model=_object(fields["model"], "model"),
         gates=_object(fields["gates"], "gates"),
         ledger=tuple(_object(row, f"ledger[{i}]") for i, row in enumerate(_list(fields["ledger"], "ledger"))),
         tools=tools,
         recipe_sha256=_matching(fields["recipe_sha256"], _SHA256, "recipe_sha256"),
+        head_sha256=_matching(fields["head_sha256"], _SHA256, "head_sha256"),
+        interpreters=_interpreters(_list(fields["interpreters"], "interpreters")),
         files=_files(_list(fields["files"], "files")),
     )
 
@@ -143,6 +163,44 @@ def safe_path(path: str) -> bool:
         return False
     parts = path.split("/")
     return all(part not in ("", ".", "..") and part == part.strip(" ") and not part.endswith(".") for part in parts)
+
+
+def _target(fields: Dict[str, Any]) -> TargetFacts:
+    _exact_keys(fields, _field_names(TargetFacts), "target")
+    machines = tuple(_machine(name, "target.machines") for name in _list(fields.pop("machines"), "target.machines"))
+    if not machines or list(machines) != sorted(set(machines)):
+        raise _invalid("target.machines is empty or not sorted")
+    for key, value in fields.items():
+        _text(value, "target." + key)
+    if fields["interpreter"] not in (HOST, BUNDLED):
+        raise _invalid(f"target.interpreter is neither {HOST} nor {BUNDLED}")
+    return TargetFacts(machines=machines, **fields)
+
+
+def _interpreters(rows: List[Any]) -> Tuple[Interpreter, ...]:
+    found = []
+    for index, row in enumerate(rows):
+        where = f"interpreters[{index}]"
+        fields = _object(row, where)
+        _exact_keys(fields, _field_names(Interpreter), where)
+        found.append(
+            Interpreter(
+                machine=_machine(fields["machine"], where + ".machine"),
+                version=_text(fields["version"], where + ".version"),
+                size=_integer(fields["size"], where + ".size", MAX_FILE_BYTES),
+                sha256=_matching(fields["sha256"], _SHA256, where + ".sha256"),
+            )
+        )
+    machines = [interpreter.machine for interpreter in found]
+    if machines != sorted(set(machines)):
+        raise _invalid("`interpreters` is not sorted by machine")
+    return tuple(found)
+
+
+def _machine(value: Any, where: str) -> str:
+    if value not in MACHINES:
+        raise _invalid(f"{where} is not one of {', '.join(MACHINES)}")
+    return str(value)
 
 
 def _files(rows: List[Any]) -> Tuple[FileEntry, ...]:

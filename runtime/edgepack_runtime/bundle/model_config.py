@@ -17,6 +17,7 @@ FORMAT = 1
 CONFIG_NAME = "model.json"
 MODEL_NAME = "model.onnx"
 VOCAB_NAME = "vocab.txt"
+MANIFEST_NAME = "manifest.json"  # beside the model folder, in a release
 ONE_TEXT, PAIR, TOKENS = TASKS = ("text-classification", "text-pair-classification", "token-classification")
 PRECISIONS = ("float32", "float16", "int8")
 TOKENIZERS = ("ernie-wordpiece",)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import platform
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple
 
+from edgepack_runtime.bundle import interpreter, onnx_file
 from edgepack_runtime.bundle import manifest as contract
-from edgepack_runtime.bundle import onnx_file
 from edgepack_runtime.bundle.archive import Archive, Member
-from edgepack_runtime.bundle.manifest import RELEASE_ID, FileEntry, Manifest
+from edgepack_runtime.bundle.manifest import MACHINES, RELEASE_ID, FileEntry, Interpreter, Manifest
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.hashing import CHUNK_BYTES
@@ -66,17 +67,33 @@ def verify_archive(archive: Archive, raw: Optional[bytes] = None) -> Tuple[Manif
     if raw is None:
         raw, _ = read_signed_manifest(archive)
     manifest = contract.parse(raw)
-    listed: Dict[str, FileEntry] = {entry.path: entry for entry in manifest.files}
+    if hashlib.sha256(archive.head()).hexdigest() != manifest.head_sha256:
+        raise archive.damaged("the head", "its sha256 differs from the manifest")
+    packed = interpreter.listed(manifest)
+    inside = tuple(interpreter.folder(one.machine) for one in packed.values())
+    members = {entry.path: entry for entry in manifest.files if not entry.path.startswith(inside)}
+    members.update({name: FileEntry(name, one.size, one.sha256) for name, one in packed.items()})
     for path in archive.members:
-        if path not in listed and path not in (contract.MANIFEST_NAME, contract.SIGNATURE_NAME):
+        if path not in members and path not in (contract.MANIFEST_NAME, contract.SIGNATURE_NAME):
             raise archive.damaged(f"member {path}", "the manifest does not list it")
-    for path, entry in listed.items():
+    for path, entry in members.items():
         member = archive.members.get(path)
         if member is None:
             raise archive.damaged(f"member {path}", "the manifest lists it, but it is missing")
         _verify_member(archive, member, entry)
+    for one in packed.values():
+        _verify_interpreter(archive, one, manifest)
     archive.check_digest()
     return manifest, raw
+
+
+def _verify_interpreter(archive: Archive, packed: Interpreter, manifest: Manifest) -> None:
+    for entry, chunks in interpreter.contents(archive, packed, manifest):
+        digest = hashlib.sha256()
+        for data in chunks:
+            digest.update(data)
+        if digest.hexdigest() != entry.sha256:
+            raise archive.damaged(f"member {packed.member}", f"the sha256 of {entry.path} differs from the manifest")
 
 
 def _verify_member(archive: Archive, member: Member, entry: FileEntry) -> None:
@@ -202,10 +219,13 @@ def read_manifest(folder: Path) -> Tuple[Manifest, bytes]:
 def find_damage(folder: Path, manifest: Manifest) -> List[Damage]:
     """All files in `folder` that differ from `manifest` or are not listed.
 
+    Of a bundle for several machines, a release holds the files of one.
+
     Raises:
         OSError: a folder cannot be listed.
     """
-    listed = {entry.path: entry for entry in manifest.files}
+    machine = next((name for name in MACHINES if (folder / name).is_dir()), platform.machine())
+    listed = {entry.path: entry for entry in manifest.files_for(machine)}
     folders = {parent for path in listed for parent in _parents(path)}
     damage: List[Damage] = []
     seen = set()
@@ -275,6 +295,8 @@ def _compare(folder: Path, entry: FileEntry) -> Iterator[Damage]:
         yield Damage(entry.path, f"has {size} bytes instead of {entry.size}", listed=True)
     elif digest.hexdigest() != entry.sha256:
         yield Damage(entry.path, "its content has changed", listed=True)
+    elif interpreter.is_executable(entry.path) and not os.access(folder / entry.path, os.X_OK):
+        yield Damage(entry.path, "may not be executed", listed=True)
 
 
 def _parents(path: str) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""The bundle, release or prefix that a command line means, and the output of results."""
+"""The bundle, release or prefix that a command line means, and the output of results.
+
+`predict` imports this module, so what only other verbs need is imported where it is used.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional
 
-from edgepack_runtime.bundle import manifest as contract
-from edgepack_runtime.bundle import verify
-from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.install.prefix import Prefix, default_prefix
 from edgepack_runtime.util.fs import os_errors, remove_tree
+
+if TYPE_CHECKING:
+    from edgepack_runtime.bundle.manifest import Manifest
 
 
 def log(text: str) -> None:
@@ -30,6 +33,8 @@ def print_result(options: argparse.Namespace, result: Mapping[str, Any], text: s
 
 def delegate(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     """Run the verb in the given release, or in a temporary unpacked copy of the bundle; return the exit code."""
+    from edgepack_runtime.bundle import verify
+    from edgepack_runtime.bundle.archive import Archive
     from edgepack_runtime.install import release_process, trust
 
     path = bundle_or_release(options, context)
@@ -106,6 +111,9 @@ def running_prefix(context: Context) -> Optional[Prefix]:
     return prefix if prefix.state_file.exists() or prefix.current.is_symlink() else None
 
 
-def read_bundle_manifest(bundle: Path) -> contract.Manifest:
+def read_bundle_manifest(bundle: Path) -> Manifest:
+    from edgepack_runtime.bundle import manifest as contract
+    from edgepack_runtime.bundle.archive import Archive
+
     with Archive(bundle) as archive:
         return contract.parse(archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES))

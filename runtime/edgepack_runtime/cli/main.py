@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -16,15 +17,16 @@ import re
 import signal
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
-from edgepack_runtime.cli import model_commands, release_commands
 from edgepack_runtime.cli.parser import Context, build_parser
 from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, to_json
 from edgepack_runtime.util.fs import unfit
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+Verb = Callable[[argparse.Namespace, Context, List[str]], int]
 
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 128 + 2, 128 + 13, 128 + 15  # as a shell reports those signals
 
@@ -52,7 +54,8 @@ def run(arguments: Sequence[str], context: Context) -> int:
     try:
         options = build_parser(context).parse_args(list(arguments))
         as_json = getattr(options, "json", False)
-        code = _VERBS[options.verb](options, context, list(arguments))
+        verb: Verb = getattr(importlib.import_module(_MODULES[options.verb]), f"run_{options.verb}")
+        code = verb(options, context, list(arguments))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _ended_by(signal.SIGINT)
@@ -143,7 +146,7 @@ def _open_streams() -> None:
         )
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - open until exit
+            setattr(sys, name, os.fdopen(_nowhere(), mode, encoding="utf-8"))
 
 
 class _LossyFile(io.FileIO):
@@ -161,22 +164,21 @@ class _LossyFile(io.FileIO):
 
 def _drop_output() -> None:
     """Discard the rest of stdout's buffer: Python would fail again when it closes stdout."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(_nowhere(), sys.stdout.fileno())
 
 
-_VERBS: Dict[str, Callable[[argparse.Namespace, Context, List[str]], int]] = {
-    "doctor": release_commands.run_doctor,
-    "verify": release_commands.run_verify,
-    "install": release_commands.run_install,
-    "status": release_commands.run_status,
-    "trust": release_commands.run_trust,
-    "rollback": release_commands.run_rollback,
-    "uninstall": release_commands.run_uninstall,
-    "selftest": release_commands.run_selftest,
-    "gate": release_commands.run_gate,
-    "tune": release_commands.run_tune,
-    "env": release_commands.run_env,
-    "bench": model_commands.run_bench,
-    "predict": model_commands.run_predict,
-    "serve": model_commands.run_serve,
+def _nowhere() -> int:
+    """A descriptor of /dev/null; of an empty file in memory where the system has none."""
+    try:
+        return os.open(os.devnull, os.O_RDWR)
+    except FileNotFoundError:
+        return os.memfd_create("null")
+
+
+_MODULES = {
+    **dict.fromkeys(("predict", "bench", "serve"), "edgepack_runtime.cli.model_commands"),
+    **dict.fromkeys(
+        ("doctor", "verify", "install", "status", "trust", "rollback", "uninstall", "selftest", "gate", "tune", "env"),
+        "edgepack_runtime.cli.release_commands",
+    ),
 }

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-from edgepack_runtime.bundle import golden, model_config, verify
+from edgepack_runtime.bundle import golden, model_config
 from edgepack_runtime.cli.context import delegate, log, print_result, read_bundle_manifest
 from edgepack_runtime.cli.parser import BENCH_TEXTS, Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
@@ -239,6 +239,8 @@ def _report_damage(release: Optional[Path]) -> Iterator[None]:
         yield
     except Exception:
         if release is not None:
+            from edgepack_runtime.bundle import verify
+
             verify.verify_folder(release)
         raise
 

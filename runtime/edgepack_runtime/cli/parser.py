@@ -29,7 +29,7 @@ class Context:
     @property
     def prog(self) -> str:
         """The command that started it, for help texts."""
-        return f"python3 {self.bundle.name}" if self.bundle else self.name
+        return f"sh {self.bundle.name}" if self.bundle else self.name
 
 
 class Parser(argparse.ArgumentParser):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import platform
 import shlex
 import sys
 from pathlib import Path
@@ -244,9 +245,10 @@ def run_env(options: argparse.Namespace, context: Context, arguments: List[str])
             why="this bundle or release is not installed",
             fix="install it, then run PREFIX/bin/NAME env",
         )
+    site = [context.release, context.release / platform.machine() / "site", context.release / "site"]
     found = {
-        "EDGEPACK_PYTHON": release_process.interpreter(),
-        "PYTHONPATH": f"{context.release}:{context.release / 'site'}",
+        "EDGEPACK_PYTHON": release_process.carried_interpreter(context.release) or release_process.interpreter(),
+        "PYTHONPATH": ":".join(map(str, site)),
         # Bytecode inside a release would be a file that its manifest does not list.
         "PYTHONPYCACHEPREFIX": str(prefix.pycache),
     }

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Dict, Optional
 
 from edgepack_runtime.bundle.manifest import Manifest
-from edgepack_runtime.errors import UsageError
+from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.serve import settings
 
 LIBRARIES = ("starlette", "uvicorn", "prometheus_client")
+_OLDEST_PYTHON = (3, 10)
 _NUMBERS = (
     "threads", "workers", "max_batch", "max_wait_ms", "queue", "timeout_s", "max_body_kib", "max_texts", "drain_s",
 )  # fmt: skip
@@ -23,12 +25,19 @@ def run(options: argparse.Namespace, release: Optional[Path]) -> int:
 
     Raises:
         UsageError: options contradict each other, or a library is missing.
+        EnvironmentUnfitError: this Python is too old.
         EdgepackError: as `serve.run.serve`.
     """
     wanted = read(options, release)
     missing = [name for name in LIBRARIES if find_spec(name) is None]
     if missing:
         raise _not_carried(missing[0], inside=release is not None)
+    if sys.version_info < _OLDEST_PYTHON:
+        raise EnvironmentUnfitError(
+            "`serve` needs Python 3.10 or newer",
+            why=f"this is Python {sys.version.split()[0]}, and the libraries of the server need more",
+            fix="build the bundle with `interpreter: bundled`",
+        )
     from edgepack_runtime.serve.server import DEFAULT_HOST, DEFAULT_PORT, Where, serve
 
     port = DEFAULT_PORT if options.port is None else options.port

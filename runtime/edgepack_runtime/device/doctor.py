@@ -7,11 +7,10 @@ import importlib
 import os
 import platform
 import struct
-import sys
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
 
-from edgepack_runtime.bundle.manifest import Manifest, TargetFacts
+from edgepack_runtime.bundle.manifest import BUNDLED, MACHINES, Manifest, TargetFacts
 from edgepack_runtime.bundle.model_config import CUDA
 from edgepack_runtime.device import info, jetson
 from edgepack_runtime.errors import EnvironmentUnfitError
@@ -46,10 +45,7 @@ def check_device(manifest: Manifest, *, prefix: Optional[Path] = None) -> List[C
     target = manifest.target
     checks = [
         _check_system(target),
-        _check_libc(target),
-        _check_python(target),
-        _check_modules(),
-        *(_check_library(name) for name in _LIBRARIES if target.system == "Linux"),
+        *(_check_bundled(manifest) if target.interpreter == BUNDLED else _check_host(target)),
         *_check_gpu(target),
         _check_cpu(manifest),
         _check_memory(manifest),
@@ -57,7 +53,7 @@ def check_device(manifest: Manifest, *, prefix: Optional[Path] = None) -> List[C
     if prefix is not None:
         place = existing_parent(prefix)
         checks += [
-            check_space(place, manifest.total_bytes),
+            check_space(place, manifest.bytes_for(platform.machine())),
             check_writable(place),
             check_executable(place),
         ]
@@ -136,12 +132,22 @@ def check_executable(place: Path) -> Check:
     return Check("mount", True, f"libraries may be loaded from {place}")
 
 
+def _check_bundled(manifest: Manifest) -> List[Check]:
+    """What a release with an interpreter of its own needs: nothing."""
+    return [Check("python", True, f"CPython {one.version}, carried") for one in manifest.interpreters[:1]]
+
+
+def _check_host(target: TargetFacts) -> List[Check]:
+    """What a release needs that runs on the device's own Python and C library."""
+    return [_check_libc(target), _check_python(), _check_modules(), *(_check_library(name) for name in _LIBRARIES)]
+
+
 def _check_system(target: TargetFacts) -> Check:
-    wanted, found = f"{target.system} {target.machine}", f"{platform.system()} {platform.machine()}"
-    if found != wanted:
-        why = f"its libraries are made for {wanted} (target {target.profile})"
+    machine, found = platform.machine(), f"{platform.system()} {platform.machine()}"
+    if platform.system() != "Linux" or machine not in target.machines:
+        why = f"its libraries are made for Linux {' or '.join(target.machines)} (target {target.profile})"
         return Check("system", False, f"this is {found}", why, f"build the bundle for a {found} target")
-    if struct.calcsize("P") != 8 and target.machine in ("x86_64", "aarch64"):
+    if struct.calcsize("P") != 8 and machine in MACHINES:
         why = "the kernel is 64-bit, but the system is not"
         return Check("system", False, "this Python is a 32-bit program", why, "install a 64-bit system image")
     return Check("system", True, found)
@@ -150,23 +156,17 @@ def _check_system(target: TargetFacts) -> Check:
 def _check_libc(target: TargetFacts) -> Check:
     name, version = info.libc()
     what = f"{name} {version}".strip()
-    if name != target.libc or version_numbers(version) < version_numbers(target.libc_min):
-        why = f"the bundle's libraries need {target.libc} {target.libc_min} or newer"
-        return Check("libc", False, f"the C library is {what}", why, "use a newer system, or build for an older target")
+    if name != "glibc" or version_numbers(version) < version_numbers(target.libc_min):
+        why = f"the bundle's libraries need glibc {target.libc_min} or newer"
+        fix = "build it with `interpreter: bundled`, which brings its own C library"
+        return Check("libc", False, f"the C library is {what}", why, fix)
     return Check("libc", True, f"{what} (needs {target.libc_min})")
 
 
-def _check_python(target: TargetFacts) -> Check:
-    found = "{}.{}".format(*sys.version_info[:2])
-    what = f"{platform.python_implementation()} {found}{sys.abiflags}"
-    if (platform.python_implementation(), found, sys.abiflags) != ("CPython", target.python, ""):
-        return Check(
-            "python",
-            False,
-            f"this is {what}",
-            f"the bundle's libraries are made for CPython {target.python}",
-            f"start it with python{target.python}, or build for a target with Python {found}",
-        )
+def _check_python() -> Check:
+    what = f"{platform.python_implementation()} {platform.python_version()}"
+    if platform.python_implementation() != "CPython":
+        return Check("python", False, f"this is {what}", "the runtime is tested on CPython", "start it with python3")
     return Check("python", True, what)
 
 

@@ -67,7 +67,7 @@ def openssh_version() -> Optional[str]:
     if program is None or shutil.which("ssh-keygen") is None:
         return None
     try:  # ssh-keygen has no option for its version; both come in one package
-        output = subprocess.run([program, "-V"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
+        output = subprocess.run([program, "-V"], input=b"", capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = _OPENSSH.search((output.stderr + output.stdout).decode("utf-8", "replace"))

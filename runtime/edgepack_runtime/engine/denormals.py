@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import platform
+import os
 import sys
 from typing import Any, Optional
 
@@ -54,6 +54,6 @@ class DenormalsAsZero:
 @functools.lru_cache(maxsize=1)
 def _libm() -> Any:
     """The C math library, or None on other systems."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
         return None
     return ctypes.PyDLL("libm.so.6")  # not CDLL: two calls of a microsecond are not worth letting go of the GIL

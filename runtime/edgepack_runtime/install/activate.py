@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
 
@@ -21,7 +22,8 @@ from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode,
 from edgepack_runtime.install import release_process
 from edgepack_runtime.install.prefix import Prefix, State, max_known, read_state, write_state
 from edgepack_runtime.util.fs import (
-    FOLDER_MODE,
+    EXECUTABLE_MODE,
+    FILE_MODE,
     fsync_folder,
     make_folder,
     os_errors,
@@ -53,10 +55,14 @@ while [ -h "$self" ]; do
     esac
 done
 prefix=$(CDPATH= cd -P -- "${{self%/*}}/.." && pwd -P) || exit {unfit}
-release=$(CDPATH= cd -P -- "$prefix/current" 2>/dev/null && pwd -P)
+release=$(CDPATH= cd -P -- "$prefix/current" 2>&- && pwd -P)
+own=$release/{machine}/python/bin/python3
+if [ -n "$release" ] && [ -x "$own" ]; then
+    exec "$own" -I -S -B "$release/__main__.py" "$@"
+fi
 if [ -z "$release" ] || ! read -r python <"$prefix/interpreters/${{release##*/}}"; then
     echo "error: no release of {name} is installed in $prefix" >&2
-    echo "  fix: python3 FILE.edgepack install --prefix $prefix" >&2
+    echo "  fix: sh FILE.edgepack install --prefix $prefix" >&2
     exit {invalid}
 fi
 if [ ! -x "$python" ]; then
@@ -127,20 +133,24 @@ def read_back(prefix: Prefix, name: str, release: str, raw: bytes) -> Dict[str, 
 
 
 def write_launcher(prefix: Prefix, name: str, release: str, *, interpreter: Optional[str] = None) -> None:
-    """Write the interpreter of `release` and the launcher `<prefix>/bin/<name>`, each only if it differs.
+    """Write the launcher `<prefix>/bin/<name>` and the path of the Python that runs `release`, each only if it differs.
 
     Args:
-        interpreter: path of the Python that `release` runs on; None for ours.
+        interpreter: path of that Python, for a release that carries none; None for ours.
 
     Raises:
         OSError: they cannot be written.
     """
-    text = _ENTRY.format(name=name, unfit=int(ExitCode.ENVIRONMENT_UNFIT), invalid=int(ExitCode.BUNDLE_INVALID))
-    python = os.fsencode(interpreter or release_process.interpreter()) + b"\n"
-    wanted = (
-        (prefix.interpreters / release, python, 0o644),
-        (prefix.bin / name, text.encode("utf-8"), FOLDER_MODE),
+    text = _ENTRY.format(
+        name=name,
+        machine=platform.machine(),
+        unfit=int(ExitCode.ENVIRONMENT_UNFIT),
+        invalid=int(ExitCode.BUNDLE_INVALID),
     )
+    wanted = [(prefix.bin / name, text.encode("utf-8"), EXECUTABLE_MODE)]
+    if release_process.carried_interpreter(prefix.releases / release) is None:
+        python = os.fsencode(interpreter or release_process.interpreter()) + b"\n"
+        wanted.insert(0, (prefix.interpreters / release, python, FILE_MODE))
     for path, data, mode in wanted:
         for made in make_folder(path.parent):
             fsync_folder(made.parent)

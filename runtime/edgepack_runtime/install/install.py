@@ -10,6 +10,7 @@ reports what happened and removes the leftovers, which nothing points to.
 from __future__ import annotations
 
 import dataclasses
+import platform
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
@@ -157,7 +158,7 @@ def _doctor(run: Install) -> None:
 
 def _require_space(run: Install) -> None:
     """Require space for a whole copy of the release, after leftovers of a killed install were removed."""
-    check = doctor.check_space(run.prefix.root, run.manifest.total_bytes)
+    check = doctor.check_space(run.prefix.root, run.manifest.bytes_for(platform.machine()))
     others = [found for found in run.receipt["doctor"] if found["check"] != doctor.DISK]
     run.receipt["doctor"] = [*others, dataclasses.asdict(check)]
     doctor.require([check])

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from edgepack_runtime.bundle.golden import MODEL_FOLDER
-from edgepack_runtime.bundle.manifest import MANIFEST_NAME
-from edgepack_runtime.bundle.model_config import CONFIG_NAME, MODEL_NAME
+from edgepack_runtime.bundle.model_config import CONFIG_NAME, MANIFEST_NAME, MODEL_NAME
 from edgepack_runtime.device.tuning import Tuning, read
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.install.prefix import Prefix

@@ -3,7 +3,7 @@
     <prefix>/current                 symlink to the active release (the truth); switched by one atomic rename
     <prefix>/releases/<id>/          an installed release: exactly the bundle's files
     <prefix>/releases/.tmp/<id>/     a release being staged; the next install removes leftovers
-    <prefix>/interpreters/<id>       one line: the Python that release was tested with
+    <prefix>/interpreters/<id>       one line: the Python that runs that release, if it carries none
     <prefix>/tuning/<id>.json        fastest settings of that release on this device, from `tune`
     <prefix>/bin/<name>              shell launcher
     <prefix>/systemd/<name>.service  unit that runs `serve`, from `install --systemd`
@@ -30,8 +30,6 @@ import time
 from pathlib import Path
 from typing import Iterator, Optional, Set
 
-from edgepack_runtime.bundle import verify
-from edgepack_runtime.bundle.manifest import NAME, RELEASE_ID
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.util.fs import os_errors, remove_tree, write_atomic
 
@@ -228,6 +226,8 @@ def read_state(prefix: Prefix) -> Optional[State]:
         BundleInvalidError: it is damaged.
         EnvironmentUnfitError: it cannot be read.
     """
+    from edgepack_runtime.bundle.manifest import NAME, RELEASE_ID  # not needed for predictions
+
     try:
         document = json.loads(prefix.state_file.read_bytes().decode("utf-8"))
         if document.pop("state_format") != STATE_FORMAT:
@@ -337,6 +337,8 @@ def entries(prefix: Prefix) -> Set[str]:
 
 def _owner(prefix: Prefix) -> Optional[str]:
     """The name in state.json, or in the manifest of the active release if state.json is lost or damaged."""
+    from edgepack_runtime.bundle import verify
+
     with contextlib.suppress(BundleInvalidError):
         state = read_state(prefix)
         if state is not None:

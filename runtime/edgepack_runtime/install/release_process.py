@@ -1,8 +1,9 @@
 """Run verbs of an unpacked release in their own Python process.
 
-The process is `python -I -S <release>/__main__.py VERB`. `-I` ignores PYTHON* variables and the user's packages, `-S`
-ignores the system's site-packages, so that only the bundle and the standard library are imported. A bundle that is not
-installed is unpacked into a private folder with the layout of a prefix (`releases/<id>/`, `cache/`).
+The process is `python -I -S <release>/__main__.py VERB`, with the interpreter of the release if it carries one. `-I`
+ignores PYTHON* variables and the user's packages, `-S` ignores the system's site-packages, so that only the bundle and
+the standard library are imported. A bundle that is not installed is unpacked into a private folder with the layout of a
+prefix (`releases/<id>/`, `cache/`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -19,7 +21,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 from edgepack_runtime.bundle import extract, verify
 from edgepack_runtime.bundle.archive import Archive
-from edgepack_runtime.bundle.manifest import release_id
+from edgepack_runtime.bundle.manifest import PYTHON_FOLDER, release_id
 from edgepack_runtime.device import doctor
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, StageFailedError, reported
 from edgepack_runtime.install import trust
@@ -27,6 +29,7 @@ from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.util.fs import os_errors, remove_tree, temporary_base
 
 SELFTEST_TIMEOUT_S = 900.0  # also of tuning
+_UNPACKED_MARKS = ("fifo", ".edgepack-once")  # in an interpreter that the head of a bundle unpacked for one command
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _SIGNAL_HINTS = {  # cause, remedy
     signal.SIGILL: (
@@ -49,8 +52,14 @@ _SIGNAL_HINTS = {  # cause, remedy
 }
 
 
+def carried_interpreter(release: Path) -> Optional[str]:
+    """Absolute path of the interpreter in `release`; None if it runs on the device's."""
+    path = release / platform.machine() / PYTHON_FOLDER / "bin" / "python3"
+    return str(path) if path.is_file() else None
+
+
 def interpreter() -> str:
-    """Absolute path of the Python to run releases with: ours, or the base Python of our virtual environment.
+    """Absolute path of the device's Python: ours, or the base Python of our virtual environment.
 
     Raises:
         EnvironmentUnfitError: this process does not know its executable.
@@ -64,8 +73,13 @@ def interpreter() -> str:
 
 
 def command(release: Path, arguments: Sequence[str], *, python: Optional[str] = None) -> List[str]:
-    """The command line that runs `arguments` (verb first) in `release`. The default of `python` is `interpreter()`."""
-    return [python or interpreter(), "-I", "-S", str(release / "__main__.py"), *arguments]
+    """The command line that runs `arguments` (verb first) in `release`.
+
+    Args:
+        python: for a release that carries no interpreter; `interpreter()` by default.
+    """
+    chosen = carried_interpreter(release) or python or interpreter()
+    return [chosen, "-I", "-S", str(release / "__main__.py"), *arguments]
 
 
 def run(release: Path, arguments: Sequence[str], *, forward_sigterm: bool = False) -> int:
@@ -115,7 +129,7 @@ def run_json(
         done = subprocess.run(
             list(line),
             stdout=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
+            input=b"",  # not DEVNULL: the smallest systems have no /dev/null
             timeout=timeout_s,
             preexec_fn=die_with_parent(),
             check=False,
@@ -201,7 +215,7 @@ def unpacked(bundle: Path, *, check_signature: bool) -> Iterator[Path]:
             trust.require(trust.read_pins(None), bundle.name, raw, signature)
         manifest, _ = verify.verify_archive(archive, raw)
         doctor.require(doctor.check_device(manifest))
-        base = _temporary_base(manifest.total_bytes)
+        base = _temporary_base(manifest.bytes_for(platform.machine()))
         what = f"the bundle cannot be unpacked below {base}"
         with os_errors(what):
             root = Path(tempfile.mkdtemp(prefix=f"{manifest.name}-", dir=base))
@@ -218,9 +232,14 @@ def unpacked(bundle: Path, *, check_signature: bool) -> Iterator[Path]:
 
 
 def _temporary_base(needed_bytes: int) -> Path:
-    """TMPDIR if it is set, else the system's folder. An unusable TMPDIR is an error."""
+    """The folder of the interpreter, if the bundle unpacked it: libraries load from there, and it goes after SIGKILL.
+
+    Otherwise TMPDIR if it is set, else the system's folder. An unusable TMPDIR is an error.
+    """
     try:
-        base = Path(os.environ.get("TMPDIR") or temporary_base()).absolute()
+        own = Path(sys.prefix)
+        once = any((own / mark).exists() for mark in _UNPACKED_MARKS)
+        base = own if once else Path(os.environ.get("TMPDIR") or temporary_base()).absolute()
     except OSError as error:
         raise EnvironmentUnfitError(
             "there is no folder for temporary files", why=str(error), fix="set TMPDIR to a writable folder"

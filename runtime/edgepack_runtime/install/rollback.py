@@ -134,7 +134,9 @@ def _note_signature(run: Journal, release: str) -> None:
 
 
 def _interpreter(run: Journal, release: str) -> str:
-    """The Python that `release` was installed with, or ours if that is gone."""
+    """The Python that runs `release`: its own, else that of its install, or ours if that is gone."""
+    if carried := release_process.carried_interpreter(run.prefix.releases / release):
+        return carried
     try:
         python = os.fsdecode((run.prefix.interpreters / release).read_bytes()).rstrip("\n")
     except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import ipaddress
 import logging
 import os
@@ -12,8 +13,16 @@ import socket
 import stat
 import sys
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, Iterator, Mapping, NamedTuple, NoReturn, Optional, Type
+
+if importlib.util.find_spec("ssl") is None:
+    # The carried interpreter has no OpenSSL, a quarter of its size. uvicorn and anyio name parts of it: two numbers,
+    # and classes of connections and errors that do not occur here (PEP 562: a module's `__getattr__`).
+    sys.modules["ssl"] = ModuleType("ssl")
+    sys.modules["ssl"].__dict__.update(
+        PROTOCOL_TLS_SERVER=16, CERT_NONE=0, __getattr__=lambda name: type(name, (OSError,), {})
+    )
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol

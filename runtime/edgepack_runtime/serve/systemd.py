@@ -102,7 +102,7 @@ def write(prefix: Prefix, name: str) -> Path:
     text = unit(
         prefix,
         name,
-        interpreter=Path(release_process.interpreter()),
+        interpreter=Path(release_process.carried_interpreter(prefix.current) or release_process.interpreter()),
         user=pwd.getpwuid(os.getuid()).pw_name,
         gpu=provider == CUDA,
     )

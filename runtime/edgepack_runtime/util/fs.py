@@ -16,7 +16,7 @@ from typing import Iterator, List
 from edgepack_runtime.errors import EnvironmentUnfitError
 
 FILE_MODE = 0o644
-FOLDER_MODE = 0o755
+FOLDER_MODE = EXECUTABLE_MODE = 0o755
 _SYSTEM_TEMPORARY = ("/tmp", "/var/tmp", "/usr/tmp")
 _REMOVE_ATTEMPTS, _REMOVE_PAUSE_S = 50, 0.1
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.heads import HEAD
 
 from edgepack.bundle.archive import write_bundle
 from edgepack.errors import StageFailedError
@@ -21,7 +22,7 @@ MEMBERS = {"__main__.py": b"print('ran')\n", "a/text.txt": b"word " * 1000, "b.b
 
 def test_python_runs_it_and_zipfile_reads_what_is_deflated_where_that_is_smaller(tmp_path: Path) -> None:
     out = tmp_path / "x.edgepack"
-    write_bundle(MEMBERS, out)
+    write_bundle(MEMBERS, out, HEAD)
     done = subprocess.run([sys.executable, str(out)], capture_output=True, text=True, check=True)
     assert done.stdout == "ran\n"
     with zipfile.ZipFile(out) as archive:
@@ -42,7 +43,7 @@ def test_python_runs_it_and_zipfile_reads_what_is_deflated_where_that_is_smaller
 
 def test_same_members_give_the_same_bytes(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    write_bundle(MEMBERS, first)
+    write_bundle(MEMBERS, first, HEAD)
     files: dict[str, Path | bytes] = {}
     for number, (path, data) in enumerate(reversed(MEMBERS.items())):
         file = tmp_path / str(number)
@@ -52,11 +53,11 @@ def test_same_members_give_the_same_bytes(tmp_path: Path) -> None:
         files[path] = file
     before = os.umask(0o077)
     try:
-        write_bundle(files, second)
+        write_bundle(files, second, HEAD)
     finally:
         os.umask(before)
     assert first.read_bytes() == second.read_bytes()
-    assert second.stat().st_mode & 0o777 == 0o644
+    assert second.stat().st_mode & 0o777 == 0o755
 
 
 @given(
@@ -71,7 +72,7 @@ def test_the_reader_gives_back_what_was_written(
     tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]
 ) -> None:
     out = tmp_path_factory.mktemp("zip") / "x.edgepack"
-    write_bundle(contents, out)
+    write_bundle(contents, out, HEAD)
     with Archive(out) as archive:
         archive.check_digest()
         assert {path: archive.read(path, 3000) for path in archive.members} == contents
@@ -81,7 +82,7 @@ def test_the_reader_gives_back_what_was_written(
 @pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../x", "a//b", "a\\b", "", "a\nb", "nul\0"])
 def test_refuses_paths_that_could_leave_the_release(tmp_path: Path, path: str) -> None:
     with pytest.raises(StageFailedError, match="cannot hold a file named"):
-        write_bundle({path: b""}, tmp_path / "x.edgepack")
+        write_bundle({path: b""}, tmp_path / "x.edgepack", HEAD)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -89,15 +90,14 @@ def test_a_failure_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
     out = tmp_path / "x.edgepack"
     out.write_bytes(b"old")
     with pytest.raises(StageFailedError, match="cannot be written"):
-        write_bundle({"a": b"1", "b": tmp_path / "missing"}, out)
+        write_bundle({"a": b"1", "b": tmp_path / "missing"}, out, HEAD)
     assert out.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [out]
 
 
 def test_a_file_that_is_too_large_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgepack_runtime.bundle.archive.MAX_BUNDLE_BYTES", 2000)
+    monkeypatch.setattr("edgepack_runtime.bundle.archive.MAX_BUNDLE_BYTES", 4096 + 500)
     with pytest.raises(StageFailedError, match=r"a/text\.txt is too large"):
-        write_bundle(MEMBERS, tmp_path / "x.edgepack")
-    monkeypatch.setattr("edgepack_runtime.bundle.archive.MAX_BUNDLE_BYTES", 500)
+        write_bundle(MEMBERS, tmp_path / "x.edgepack", HEAD)
     with pytest.raises(StageFailedError, match="the bundle is too large"):
-        write_bundle(dict.fromkeys("abcdefgh", b""), tmp_path / "x.edgepack")
+        write_bundle(dict.fromkeys("abcdefgh", b""), tmp_path / "x.edgepack", HEAD)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.heads import HEAD, HEAD_SHA256
+from tests.interpreters import other_machine
 
 from edgepack.artifacts import Row
 from edgepack.bundle import baseline, golden
@@ -32,10 +34,12 @@ def released(tmp_path: Path, make_model: MakeModel) -> MakeBundle:
         files = {f"model/{file.name}": file.read_bytes() for file in model.iterdir()}
         files["__main__.py"] = b"raise SystemExit('its code is not run')\n"
         entries = tuple(FileEntry(n, len(d), hashlib.sha256(d).hexdigest()) for n, d in sorted(files.items()))
-        facts = TargetFacts("elsewhere", "Linux", "riscv64", "glibc", "2.99", "3.99", "CUDAExecutionProvider")
-        manifest = Manifest("hotel", "1.1.0", 1_001_000, ONE_TEXT, facts, {}, {}, (), {}, "0" * 64, entries)
+        facts = TargetFacts("elsewhere", (other_machine(),), "2.99", "host", "CUDAExecutionProvider")
+        manifest = Manifest(
+            "hotel", "1.1.0", 1_001_000, ONE_TEXT, facts, {}, {}, (), {}, "0" * 64, HEAD_SHA256, (), entries
+        )
         file = tmp_path / f"hotel-{seed}.edgepack"
-        write_bundle({**files, MANIFEST_NAME: dump(manifest)}, file)
+        write_bundle({**files, MANIFEST_NAME: dump(manifest)}, file, HEAD)
         return file
 
     return make

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from click.testing import CliRunner, Result
+from tests.heads import HEAD, HEAD_SHA256
 
 from edgepack import cli
 from edgepack.artifacts import LedgerRow, proportion
@@ -42,15 +43,17 @@ def bundle(
         version=version,
         sequence=1_002_000,
         task="text-classification",
-        target=TargetFacts("linux-x86_64-cpu", "Linux", "x86_64", "glibc", "2.28", "3.11", "CPUExecutionProvider"),
+        target=TargetFacts("local", ("x86_64",), "2.28", "host", "CPUExecutionProvider"),
         model={"precision": "int8"},
         gates={"accuracy": {"min": 0.8, "max_drop_points": None}, "latency": None},
         ledger=(asdict(LedgerRow("INT8 ONNX", score, 2.5, parity=0.03)),),
         tools={"numpy": "2.0"},
         recipe_sha256="0" * 64,
+        head_sha256=HEAD_SHA256,
+        interpreters=(),
         files=tuple(FileEntry(n, len(files[n]), hashlib.sha256(files[n]).hexdigest()) for n in sorted(files)),
     )
-    write_bundle({**files, "manifest.json": dump(manifest)}, path)
+    write_bundle({**files, "manifest.json": dump(manifest)}, path, HEAD)
     return path
 
 
@@ -85,8 +88,8 @@ def test_inspect_shows_model_target_gates_and_ledger(tmp_path: Path) -> None:
     result = run("inspect", bundle(tmp_path / "a.edgepack"))
     assert result.exit_code == 0, result.output
     for words in (
-        "hotel 1.2.0 for linux-x86_64-cpu (1.2.0-", "2 labels: 好, 差", "int8, cuts texts to 32 tokens",
-        "Linux on x86_64, glibc 2.28 or newer, Python 3.11", "numpy 2.0", "min 0.8\n",
+        "hotel 1.2.0 for local (1.2.0-", "2 labels: 好, 差", "int8, cuts texts to 32 tokens",
+        "Linux on x86_64, glibc 2.28 or newer, Python 3.8 or newer", "numpy 2.0", "min 0.8\n",
         "INT8 ONNX  90.0 %    2.5  3.0e-02",
     ):  # fmt: skip
         assert words in result.stdout, words

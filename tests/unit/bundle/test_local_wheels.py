@@ -30,14 +30,13 @@ def test_a_jetson_without_one_is_refused_with_what_to_type() -> None:
         local_wheels.checked([], JETSON, LOCKED)
     assert "onnxruntime-gpu" in caught.value.what
     assert "wheels: {jetpack6: [FILE.whl]}" in caught.value.fix
-    assert "jetpack6-cpu" in caught.value.fix
+    assert "linux-aarch64" in caught.value.fix
 
 
 @pytest.mark.parametrize(
     ("name", "why"),
     [
         ("onnxruntime_gpu-1.23.0-cp310-cp310-linux_x86_64.whl", "linux_x86_64"),
-        ("onnxruntime_gpu-1.23.0-cp38-cp38-linux_aarch64.whl", "CPython 3.10"),
         ("onnxruntime_gpu-1.23.0-cp310-cp310-manylinux_2_39_aarch64.whl", "manylinux_2_35_aarch64"),
         ("torch-2.4.0-cp310-cp310-linux_aarch64.whl", "do not carry torch"),
     ],
@@ -69,13 +68,13 @@ def test_what_is_no_wheel_is_a_matter_of_usage(tmp_path: Path) -> None:
 
 
 def test_each_target_gets_those_that_it_takes(tmp_path: Path) -> None:
-    """A Jetson's CPU profile has the same machine and Python, and carries no GPU build."""
+    """A target for the CPU of the same machine carries no GPU build."""
     gpu, numpy = wheel(tmp_path, FITS), wheel(tmp_path, "numpy-2.2.6-cp310-cp310-linux_aarch64.whl")
-    cpu = profiles.load_profiles()["jetpack6-cpu"]
-    takers = {"jetpack6": (JETSON, LOCKED), "jetpack6-cpu": (cpu, LOCKED)}
-    assert local_wheels.shared_out([gpu, numpy], takers) == {"jetpack6": (gpu, numpy), "jetpack6-cpu": (numpy,)}
-    foreign = wheel(tmp_path, FITS.replace("310", "311"))
+    cpu = profiles.load_profiles()["linux-aarch64"]
+    takers = {"jetpack6": (JETSON, LOCKED), "linux-aarch64": (cpu, LOCKED)}
+    assert local_wheels.shared_out([gpu, numpy], takers) == {"jetpack6": (gpu, numpy), "linux-aarch64": (numpy,)}
+    foreign = wheel(tmp_path, FITS.replace("aarch64", "x86_64"))
     with pytest.raises(UsageError) as caught:
         local_wheels.shared_out([foreign], takers)
-    assert "jetpack6: it is for cp311" in caught.value.why
-    assert "jetpack6-cpu: bundles for this target do not carry onnxruntime-gpu" in caught.value.why
+    assert "jetpack6: it is for linux_x86_64" in caught.value.why
+    assert "linux-aarch64: bundles for this target do not carry onnxruntime-gpu" in caught.value.why

@@ -10,7 +10,7 @@ from cyclonedx.model.component import ComponentType
 
 from edgepack import __version__
 from edgepack.artifacts import Score
-from edgepack.bundle import sbom
+from edgepack.bundle import debian, sbom
 from edgepack.bundle.site_packages import Package
 
 MODEL = sbom.Model(
@@ -29,10 +29,12 @@ NUMPY = Package("numpy", "2.4.6", "numpy-2.4.6-cp311.whl", "2" * 64, "BSD-3-Clau
 CRATES = "licenses/tokenizers-0.23.3/sboms/crates.cyclonedx.json"
 TOKENIZERS = Package("tokenizers", "0.23.3", "tokenizers.whl", "3" * 64, "Apache-2.0", (CRATES,), 3, 70, 60)
 
+LIBC = debian.DebianPackage("libc6", "2.36-9", "4" * 64, "pool/main/g/glibc/libc6_2.36-9_amd64.deb", replaces="2.36-8")
+
 
 @pytest.fixture
 def document() -> dict[str, Any]:
-    return dict(json.loads(sbom.bill_of_materials(MODEL, [NUMPY, TOKENIZERS], "linux-x86_64-cpu")))
+    return dict(json.loads(sbom.bill_of_materials(MODEL, [NUMPY, TOKENIZERS], [LIBC], "local")))
 
 
 def component(document: dict[str, Any], name: str) -> dict[str, Any]:
@@ -53,8 +55,16 @@ def test_it_is_cyclonedx_that_the_library_reads_back(document: dict[str, Any]) -
         "edgepack-runtime": ComponentType.LIBRARY,
         "numpy": ComponentType.LIBRARY,
         "tokenizers": ComponentType.LIBRARY,
+        "libc6": ComponentType.LIBRARY,
     }
     assert bom.validate()
+
+
+def test_each_package_of_the_interpreter_is_named_with_what_it_replaced(document: dict[str, Any]) -> None:
+    libc = component(document, "libc6")
+    assert libc["purl"] == "pkg:deb/debian/libc6@2.36-9?arch=amd64"
+    assert libc["hashes"] == [{"alg": "SHA-256", "content": "4" * 64}]
+    assert libc["properties"] == [{"name": "edgepack:replaces-locked", "value": "2.36-8"}]
 
 
 def test_each_wheel_has_package_url_hash_and_licence(document: dict[str, Any]) -> None:
@@ -64,7 +74,7 @@ def test_each_wheel_has_package_url_hash_and_licence(document: dict[str, Any]) -
     assert numpy["licenses"] == [{"expression": "BSD-3-Clause AND 0BSD"}]
     assert component(document, "tokenizers")["externalReferences"] == [{"type": "bom", "url": CRATES}]
     text = "licenses/numpy-2.4.6/LICENSE.txt"
-    licensed = json.loads(sbom.bill_of_materials(MODEL, [replace(NUMPY, license_files=(text,))], "t"))
+    licensed = json.loads(sbom.bill_of_materials(MODEL, [replace(NUMPY, license_files=(text,))], [], "t"))
     assert component(licensed, "numpy")["externalReferences"] == [{"type": "license", "url": text}]
 
 
@@ -78,7 +88,7 @@ def test_the_model_carries_what_was_measured(document: dict[str, Any]) -> None:
     assert of_float["value"] == "0.905000"
     assert of_float["slice"].startswith("the float file")
     assert "负面, 正面" in model["modelCard"]["modelParameters"]["outputs"][0]["format"]
-    in_float = json.loads(sbom.bill_of_materials(replace(MODEL, precision="float32"), [NUMPY], "t"))
+    in_float = json.loads(sbom.bill_of_materials(replace(MODEL, precision="float32"), [NUMPY], [], "t"))
     card = component(in_float, "hotel-sentiment-model")["modelCard"]
     assert len(card["quantitativeAnalysis"]["performanceMetrics"]) == 1
 
@@ -96,14 +106,14 @@ def test_the_data_are_named_by_digest(document: dict[str, Any]) -> None:
 def test_the_model_names_its_ancestor(document: dict[str, Any]) -> None:
     [ancestor] = component(document, "hotel-sentiment-model")["pedigree"]["ancestors"]
     assert (ancestor["name"], ancestor["type"]) == ("ernie-3.0-tiny-nano-v2-zh", "machine-learning-model")
-    scratch = json.loads(sbom.bill_of_materials(replace(MODEL, ancestors=()), [], "t"))
+    scratch = json.loads(sbom.bill_of_materials(replace(MODEL, ancestors=()), [], [], "t"))
     assert "pedigree" not in component(scratch, "hotel-sentiment-model")
 
 
 def test_content_alone_decides_the_bytes_and_the_serial_number() -> None:
-    first = sbom.bill_of_materials(MODEL, [NUMPY, TOKENIZERS], "t")
-    assert sbom.bill_of_materials(MODEL, [TOKENIZERS, NUMPY], "t") == first
+    first = sbom.bill_of_materials(MODEL, [NUMPY, TOKENIZERS], [], "t")
+    assert sbom.bill_of_materials(MODEL, [TOKENIZERS, NUMPY], [], "t") == first
     assert b"timestamp" not in first
-    other = sbom.bill_of_materials(replace(MODEL, version="1.2.1"), [NUMPY, TOKENIZERS], "t")
+    other = sbom.bill_of_materials(replace(MODEL, version="1.2.1"), [NUMPY, TOKENIZERS], [], "t")
     one, two = (json.loads(document)["serialNumber"] for document in (first, other))
     assert one != two and one.startswith("urn:uuid:")

@@ -30,7 +30,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def gate(far: Far, *arguments: str | Path) -> Result:
-    words = ["gate", *map(str, arguments), "--remote-python", far.python, "--receipts", str(far.root / "receipts")]
+    words = ["gate", *map(str, arguments), "--receipts", str(far.root / "receipts")]
     return CliRunner().invoke(main, words)
 
 
@@ -131,7 +131,7 @@ def test_progress_that_cannot_be_written_hides_no_verdict(far: Far, tmp_path: Pa
         pytest.skip("needs /dev/full")
     bundle, junit, markdown, code = (tmp_path / name for name in ("hotel.edgepack", "gate.xml", "gate.md", "code"))
     words = [sys.executable, "-m", "edgepack.cli", "gate", far_bundle(bundle, gate="fail"), "--target", target]
-    words += ["--remote-python", far.python, "--junit", junit, "--markdown", markdown]
+    words += ["--junit", junit, "--markdown", markdown]
     line = ["/bin/sh", "-c", f"exec 3>&1; {{ \"$@\"; echo $? > '{code}'; }} {lost}", "sh"]
     done = subprocess.run([*line, *words], stdout=subprocess.PIPE, text=True, check=True)
     assert code.read_text() == "6\n"
@@ -239,7 +239,7 @@ def test_sigterm_ends_what_runs_on_a_device_and_leaves_no_earlier_results(
     files = [tmp_path / "gate.xml", tmp_path / "gate.md"]
     for file in files:
         file.write_text("passed yesterday")
-    device = ("--target", "ssh://line3", "--remote-python", far.python)
+    device = ("--target", "ssh://line3")
     assert interrupted(*device, "--junit", files[0], "--markdown", files[1]) == 143
     assert [file for file in files if file.exists()] == []
 

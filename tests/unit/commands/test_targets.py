@@ -11,7 +11,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from tests.unit.targets.test_from_probe import ORIN
 
-from edgepack.bundle import wheels
+from edgepack.bundle import interpreter, wheels
 from edgepack.cli import main
 from edgepack.targets import profiles
 from edgepack.targets.context import BuildContext
@@ -38,8 +38,8 @@ def test_the_list_has_a_row_and_a_sentence_for_each() -> None:
     assert "0 locked, 1 by path" in told
     rows = {row["name"]: row for row in json.loads(run("targets", "list", "--json").stdout)}
     assert rows["jetpack6"]["by_path"] == "onnxruntime-gpu"
-    assert rows["rpi-bookworm"]["wheels"] == 1
-    assert not rows["rpi-bookworm"]["own"]
+    assert rows["linux-aarch64"]["wheels"] == 1
+    assert not rows["linux-aarch64"]["own"]
 
 
 def test_show_prints_every_fact() -> None:
@@ -79,14 +79,6 @@ def test_a_probe_becomes_a_target_that_recipes_can_name(folder: Path) -> None:
     assert run("check", "r.yaml", "--profiles", "own.toml").exit_code == 0
 
 
-def test_a_target_without_locked_wheels_has_what_to_type(folder: Path) -> None:
-    newer = {**ORIN, "python": {**ORIN["python"], "version": "3.13.1"}}
-    (folder / "probe.json").write_text(json.dumps(newer), encoding="utf-8")
-    assert "edgepack targets lock line-3" in run("targets", "add", "probe.json", "--name", "line-3").stdout
-    assert "not locked" in run("targets", "list").stdout
-    assert "edgepack targets lock line-3" in run("targets", "show", "line-3").stdout
-
-
 def test_fetch_fills_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, bool, Path, bool]] = []
 
@@ -95,10 +87,13 @@ def test_fetch_fills_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         return [folder / "probe.json"]
 
     monkeypatch.setattr(wheels, "fetch", fetch)
-    done = run("fetch", "--target", "jetpack6", "--target", "rpi-bookworm", "--wheel-cache", "w")
+    monkeypatch.setattr(interpreter, "fetch", lambda profile, *options: [folder / profile.name])
+    (folder / "jetpack6").touch()
+    (folder / "linux-aarch64").touch()
+    done = run("fetch", "--target", "jetpack6", "--target", "linux-aarch64", "--wheel-cache", "w")
     assert done.exit_code == 0, done.stderr
-    assert asked == [(name, True, folder / "w", True) for name in ("jetpack6", "rpi-bookworm")]
-    assert "1 wheel" in done.stdout
+    assert asked == [(name, True, folder / "w", True) for name in ("jetpack6", "linux-aarch64")]
+    assert "3 packages" in done.stdout
     assert "onnxruntime-gpu is on no index" in done.stderr
     assert run("fetch").exit_code == ExitCode.USAGE
     assert run("fetch", "--target", "jetpak6").exit_code == ExitCode.RECIPE_INVALID
@@ -110,7 +105,7 @@ def test_the_shell_completes_names_of_targets(folder: Path, typed: list[str]) ->
         completion = ShellComplete(main, {}, "edgepack", "_EDGEPACK_COMPLETE")
         return [item.value for item in completion.get_completions(typed, incomplete)]
 
-    assert offered("jetpack7") == ["jetpack7", "jetpack7-cpu"]
+    assert offered("linux-x86_64-") == ["linux-x86_64-cuda12", "linux-x86_64-cuda13"]
     assert run("targets", "add", "probe.json", "--name", "line-3").exit_code == 0
     assert offered("line") == ["line-3"]
     (folder / "edgepack-targets.toml").write_text("[line-3", encoding="utf-8")

@@ -25,11 +25,11 @@ def test_each_bundle_has_a_row_and_what_takes_room_stands_below(bundle: BundleAr
     checks = Checks((ContentCheck("glibc", "2.34", "<= 2.35"), ContentCheck("opset", "17", "<= 23")))
     jetson = replace(bundle, target="jetpack6", checks=checks)
     assert shown(bundle, jetson) == [
-        "checked for       ELF  glibc         opset",
-        "linux-x86_64-cpu  18   2.28          -",
-        "jetpack6          -    2.34 <= 2.35  17 <= 23",
+        "checked for  ELF  glibc         opset",
+        "local        18   2.28          -",
+        "jetpack6     -    2.34 <= 2.35  17 <= 23",
         "value found, and the target's limit; without a limit the device compares",
-        "linux-x86_64-cpu: onnxruntime-gpu 1.23.0: machine code for sm_87, no PTX; for sm_87",
-        "linux-x86_64-cpu: a.so looks for libraries in /opt/lib, as it was on the machine that built it",
+        "local: onnxruntime-gpu 1.23.0: machine code for sm_87, no PTX; for sm_87",
+        "local: a.so looks for libraries in /opt/lib, as it was on the machine that built it",
     ]
     assert shown() == shown(replace(bundle, checks=Checks())) == []

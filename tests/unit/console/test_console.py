@@ -215,7 +215,9 @@ def test_a_row_names_what_it_has_another_of_than_the_row_before(ledger: Ledger) 
     moved = LedgerRow("c", last.score, parity=0.5, parity_with="teacher")
     screen.console.ledger([first, replace(last, stage="b"), moved])
     assert "5.0e-01 (to teacher)" in screen.out.getvalue()
-    screen.console.ledger([first, last, moved])  # wider than leaves room for notes
+    screen.console.ledger(
+        [first, replace(last, stage="on linux-x86_64-cuda12"), moved]
+    )  # wider than leaves room for notes
     assert "\nc: parity to teacher\n" in screen.out.getvalue()
 
 
@@ -310,9 +312,9 @@ def test_a_gate_that_was_not_run_here_has_what_to_type_and_what_install_does() -
         (True, "(the recipe sets no gates: it measures, and gates nothing, as install does)"),
     ):
         screen, reason = Screen(), NotRunHere("it is for aarch64", "type this")
-        screen.console.not_run("b.edgepack", "rpi-bookworm", reason, ungated=ungated)
+        screen.console.not_run("b.edgepack", "linux-aarch64", reason, ungated=ungated)
         assert lines(screen.out) == [
-            "gate of b.edgepack for rpi-bookworm: NOT RUN HERE", "  it is for aarch64",
+            "gate of b.edgepack for linux-aarch64: NOT RUN HERE", "  it is for aarch64",
             f"  on the device: type this  {install}", "",
         ]  # fmt: skip
 

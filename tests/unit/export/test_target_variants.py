@@ -49,14 +49,8 @@ def target(
     return Profile(
         name=name,
         summary="for tests",
-        system="Linux",
-        machine=machine,
-        libc="glibc",
-        python="3.11",
-        pythons=("3.11",),
-        elf_machine="EM_X86_64",
-        elf_bits=64,
-        lock="a.txt",
+        machines=(machine,),
+        interpreter="host",
         cuda=Cuda("12.6", ("87",)) if gpu else None,
         isa=isa,
     )

@@ -40,7 +40,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def ask(far: Far, tmp_path: Path) -> Callable[..., list[GateResult]]:
     def run(files: list[Path], *targets: str, progress: Heard | None = None, **more: Any) -> list[GateResult]:
-        more = {"receipts": tmp_path / "receipts", "remote_python": far.python, **more}
+        more = {"receipts": tmp_path / "receipts", **more}
         asked = GateRequest(tuple(files), tuple(map(address.parse, targets)), **more)
         return runner.run(asked, (progress or Heard()).line)
 
@@ -312,7 +312,7 @@ def test_a_receipt_of_this_machine_is_validated_too(
     ask: Ask, bundles: dict[str, Path], receipt: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receipt["checks"][0]["unit"] = "furlongs"
-    monkeypatch.setattr(runner, "gate_here", lambda *arguments: (0, receipt))
+    monkeypatch.setattr(runner, "gate_file", lambda *arguments: (0, receipt))
     (result,) = ask([bundles["pass"]], "local", receipts=None)
     assert (result.exit_code, result.receipt) == (ExitCode.STAGE_FAILED, None)
     assert result.error is not None and "furlongs" in result.error.what

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ssh_keys import make_key, needs_ssh_keygen
+from tests.heads import HEAD, HEAD_SHA256
 from tests.unit.conftest import ungated_of
 
 from edgepack.bundle.archive import write_bundle
@@ -153,9 +154,9 @@ def test_a_bundle_is_signed_when_it_is_delivered(passed: Any, tmp_path: Path, mo
     passed = replace(passed, recipe=passed.recipe.model_copy(update={"sign": Sign(key=str(key))}))
     made = passed.deliveries[0].bundle.path
     entry = FileEntry("a", 1, hashlib.sha256(b"a").hexdigest())
-    facts = TargetFacts("test", "Linux", "x86_64", "glibc", "2.5", "3.11", "CPUExecutionProvider")
-    manifest = Manifest("hotel", "1.2.0", 1, "task", facts, {}, {}, (), {}, "0" * 64, (entry,))
-    write_bundle({"a": b"a", "manifest.json": dump(manifest)}, made)
+    facts = TargetFacts("test", ("x86_64",), "2.5", "host", "CPUExecutionProvider")
+    manifest = Manifest("hotel", "1.2.0", 1, "task", facts, {}, {}, (), {}, "0" * 64, HEAD_SHA256, (), (entry,))
+    write_bundle({"a": b"a", "manifest.json": dump(manifest)}, made, HEAD)
     before, dist = made.read_bytes(), tmp_path / "dist"
     bundle = deliver(passed, dist)[0]
     assert verify_signed(bundle, key.with_name("release.pub"))[1].proven

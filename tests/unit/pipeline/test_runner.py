@@ -22,7 +22,6 @@ from edgepack.pipeline.workspace import Key, Workspace
 from edgepack.recipe.model import Candidate, Recipe, Search
 from edgepack.results import Build, Made, Part
 from edgepack.targets.context import BuildContext
-from edgepack.targets.local import Interpreter
 from edgepack.targets.profiles import load_profiles
 from edgepack.training.devices import Card
 from edgepack.util import versions
@@ -53,15 +52,14 @@ class Stages:
             monkeypatch.setattr(preflight, check, lambda *inputs: None)
         monkeypatch.setattr(runner, "monotonic", lambda: self.seconds)
         monkeypatch.setattr("edgepack.pipeline.stages.bundle.inputs", lambda *inputs, **options: [])
-        python = Interpreter(Path("p"), "3.11.2")
-        monkeypatch.setattr("edgepack.targets.local.runner", lambda *inputs, **options: python)
+        monkeypatch.setattr("edgepack.targets.local.lacking", lambda *inputs, **options: None)
         for split in ("train", "dev", "test"):
             (folder / f"{split}.tsv").write_text("text\tlabel\n", encoding="utf-8")
         (folder / "ernie-base").mkdir()
 
     def build(self, recipe: Recipe, options: BuildOptions = BuildOptions()) -> Any:  # noqa: B008 (frozen)
         self.called.clear()
-        profile = load_profiles()["linux-x86_64-cpu"]
+        profile = load_profiles()["local"]
         context = BuildContext(profiles=dict.fromkeys(recipe.targets, profile))
         return runner.build(recipe, Workspace(self._folder / "w"), Console(), options, context)
 
@@ -148,9 +146,9 @@ def test_a_target_that_fails_ends_the_build_unless_it_keeps_going(stages: Stages
 def test_only_a_gate_that_passes_is_kept(stages: Stages, built: Build) -> None:
     """What failed or could not be decided is measured again; all else is taken from the workspace."""
     stages.build(built.recipe)
-    assert stages.called == [*UP_TO_EXPORT, "bundle linux-x86_64-cpu", "gate linux-x86_64-cpu"]
+    assert stages.called == [*UP_TO_EXPORT, "bundle local", "gate local"]
     stages.build(built.recipe)
-    assert stages.called == ["gate linux-x86_64-cpu"]
+    assert stages.called == ["gate local"]
 
 
 def test_a_stage_that_failed_runs_again(stages: Stages, built: Build) -> None:
@@ -245,7 +243,7 @@ KEEP_GOING = BuildOptions(keep_going=True)
 def test_a_build_goes_on_with_the_chosen_candidate(stages: Stages, three: Recipe) -> None:
     made = stages.build(three)
     several = [f"{stage} {epochs}" for epochs in (1, 2, 3) for stage in ("student", "quantize", "export")]
-    after = ["select from 1, 2, 3", "bundle linux-x86_64-cpu", "gate linux-x86_64-cpu"]
+    after = ["select from 1, 2, 3", "bundle local", "gate local"]
     assert stages.called == ["data", "teacher", *several, *after]
     assert made.recipe.student.epochs == 2
     assert made.recipe.candidates == ()
@@ -373,11 +371,11 @@ def test_a_wheel_by_path_is_inspected_once_and_before_the_first_training(
             raise StageFailedError("it holds no code for this GPU")
 
     monkeypatch.setattr("edgepack.bundle.site_packages.require_fitting", look)
-    monkeypatch.setattr(runner, "BuildContext", lambda: BuildContext(given={"linux-x86_64-cpu": (tmp_path / "a.whl",)}))
+    monkeypatch.setattr(runner, "BuildContext", lambda: BuildContext(given={"local": (tmp_path / "a.whl",)}))
     with pytest.raises(StageFailedError, match="no code"):
         train({"teacher": "cpu", "student": "cpu"})
     assert not list((tmp_path / "w" / "teacher").glob("*/seal.json"))
     assert train({"teacher": "cpu", "student": "cpu"}) == ["teacher on cpu", "student on cpu"]
-    assert looked == ["linux-x86_64-cpu"] * 2
+    assert looked == ["local"] * 2
     assert train({"teacher": "cpu", "student": "cpu"}) == []
     assert len(looked) == 2

@@ -24,10 +24,10 @@ from edgepack.recipe.training import Distill
 from edgepack.results import Build, Part
 from edgepack.training import devices as gpus
 
-TARGETS = {"linux-x86_64-cpu"}
+TARGETS = {"local"}
 
 
-TARGETS = {"linux-x86_64-cpu"}
+TARGETS = {"local"}
 
 
 SEARCHED = """\

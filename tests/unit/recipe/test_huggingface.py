@@ -56,7 +56,7 @@ def write(
 def found(folder: Path, recipe: str = RECIPE) -> list[str]:
     (folder / "recipe.yaml").write_text(recipe, encoding="utf-8")
     try:
-        load_recipe(folder / "recipe.yaml", {"linux-x86_64-cpu"})
+        load_recipe(folder / "recipe.yaml", {"local"})
     except RecipeInvalidError as error:
         return [finding.reason for finding in error.findings]
     return []

@@ -16,7 +16,7 @@ from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.gate import limits as gate_limits
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
-TARGETS = {"jetpack6", "linux-x86_64-cpu"}
+TARGETS = {"jetpack6", "local"}
 # What the golden recipes find in their environment; the third holds a byte that is not UTF-8, as the system gives it.
 ENVIRONMENT = {
     "NUMBER": "3", "WORD": "many", "BYTES": "\udcff", "EMPTY": "", "DEVICE": "gpus", "RELEASE_NAME": "V2 final",
@@ -85,7 +85,7 @@ def test_defaults_are_filled_in(tmp_path: Path) -> None:
     assert recipe.student.model == "ernie-3.0-tiny-nano-v2-zh"
     assert recipe.data.calibration.rows == 256
     assert recipe.quantize.method == "ptq"
-    assert recipe.targets == ("linux-x86_64-cpu",)
+    assert recipe.targets == ("local",)
 
 
 def test_without_a_teacher_nothing_is_distilled(tmp_path: Path) -> None:
@@ -107,13 +107,13 @@ def test_a_recipe_of_all_sections_loads(tmp_path: Path) -> None:
         "data:\n  train: train.tsv\n  dev: ./dev.tsv\n  test: test.tsv\n  calibration: {from: train, rows: 64}\n"
         "teacher: &t {model: ernie-3.0-medium-zh, epochs: 3, learning_rate: 3e-5}\n"
         "student: {<<: *t, model: {scratch: {layers: 4, hidden: 312, heads: 12}}, max_length: 64}\n"
-        "targets: [linux-x86_64-cpu, jetpack6]\n"
+        "targets: [local, jetpack6]\n"
         "gates: {accuracy: {min: 0.88}, latency: {p95_ms: 15, threads: 2}, cold_start: {ms: 1500}}\n",
     )
     assert recipe.data.dev == str(tmp_path / "dev.tsv")
     assert recipe.student.epochs == 3
     assert recipe.student.learning_rate == 3e-5
-    assert recipe.targets == ("linux-x86_64-cpu", "jetpack6")
+    assert recipe.targets == ("local", "jetpack6")
     assert recipe.gates.latency is not None
     assert recipe.gates.latency.threads == 2
 

@@ -13,7 +13,7 @@ from edgepack.recipe.overrides import apply
 from edgepack.recipe.yaml import MAX_BYTES, Document, parse
 
 FILE = Path("recipe.yaml")
-TARGETS = {"linux-x86_64-cpu"}
+TARGETS = {"local"}
 TEXT = b"""\
 name: hotel
 teacher:

@@ -13,7 +13,7 @@ from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import Recipe
 
-TARGETS = {"jetpack6", "linux-x86_64-cpu"}
+TARGETS = {"jetpack6", "local"}
 BASE = {"edgepack": 1, "name": "a", "version": "1.0.0", "data": {"train": "builtin:reviews-zh"}}
 BASE_TEXT = "edgepack: 1\nname: a\nversion: 1.0.0\ndata: {train: builtin:reviews-zh}\nstudent: {model: ernie-1.0}\n"
 

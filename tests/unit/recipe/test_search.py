@@ -32,7 +32,7 @@ def load(folder: Path, text: str, *settings: str) -> Recipe:
         for file in MODEL_FILES:
             (folder / name / file).write_text('{"max_position_embeddings": 512}', encoding="utf-8")
     (folder / "recipe.yaml").write_text(text, encoding="utf-8")
-    return load_recipe(folder / "recipe.yaml", {"linux-x86_64-cpu"}, settings)
+    return load_recipe(folder / "recipe.yaml", {"local"}, settings)
 
 
 def names(recipe: Recipe) -> list[str]:

@@ -24,7 +24,7 @@ student: {model: {scratch: {layers: 1, hidden: 32, heads: 2}}}
 def load(folder: Path, key: str | None) -> Recipe:
     file = folder / "recipe.yaml"
     file.write_text(RECIPE + (f"sign: {{key: {key}}}\n" if key else ""), encoding="utf-8")
-    return load_recipe(file, {"linux-x86_64-cpu": ("onnxruntime",)}, (), {})
+    return load_recipe(file, {"local": ("onnxruntime",)}, (), {})
 
 
 def finding(folder: Path, key: str) -> str:

@@ -29,7 +29,7 @@ def _without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_target_that_was_not_run_has_its_reason_and_what_to_type(built: Any) -> None:
     report = make(beside_one_not_run(built))
     words = words_of(report)
-    assert "rpi-bookworm : not run here" in words
+    assert "linux-aarch64 : not run here" in words
     assert "it is for aarch64 On the device: python3 b.edgepack gate" in words
     assert "Nothing was measured: it is for aarch64" in words
     assert "gate install runs the same gates." in cards_of(report)
@@ -118,8 +118,8 @@ def test_a_build_without_gates_has_no_badge_of_one_that_passed(built: Any) -> No
     report = make(ungated_of(built))
     words, chinese = words_of(report), words_of(report, "zh")
     assert "hotel-sentiment 1.2.0 no gates text-classification" in words and "未设门限 text-classification" in chinese
-    assert "linux-x86_64-cpu : no gates The recipe sets no gates: this was measured" in cards_of(report)
-    assert "linux-x86_64-cpu ： 未设门限 配方没有设门限：只做了测量" in cards_of(report, "zh")
+    assert "local : no gates The recipe sets no gates: this was measured" in cards_of(report)
+    assert "local ： 未设门限 配方没有设门限：只做了测量" in cards_of(report, "zh")
     assert "– no gates The recipe sets no gates." in words
     assert "waived" not in words and "pass" not in cards_of(report).replace("A check passes", "")
     assert "✓ 通过" not in chinese

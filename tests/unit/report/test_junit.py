@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "junit.xml"
 @pytest.fixture
 def gates(receipt: dict[str, Any]) -> dict[str, Any]:
     """One bundle on three targets: measured, out of reach, and a file that is no bundle."""
-    known = {"file_name": "hotel.edgepack", "name": "hotel-sentiment", "version": "1.2.0", "target": "rpi-bookworm"}
+    known = {"file_name": "hotel.edgepack", "name": "hotel-sentiment", "version": "1.2.0", "target": "linux-aarch64"}
     unknown = {"file_name": "很好.edgepack", "name": None, "version": None, "target": None}
     cut = {"what": "it is cut short", "why": "", "fix": ""}
     error = {"what": "line4 cannot be reached", "why": "nothing listens <there>\x00", "fix": "ssh line4 true"}
@@ -47,8 +47,8 @@ def test_results_of_gates(gates: dict[str, Any]) -> None:
     assert [suite.get("time") for suite in root] == ["48.500", "15.000", None]  # not the 41.250 of the receipt
     assert root.get("time") == "63.500"
     assert [suite.name for suite in read] == [
-        "gates of hotel-sentiment 1.2.0 for linux-x86_64-cpu on line3",
-        "gates of hotel-sentiment 1.2.0 for rpi-bookworm on line4",
+        "gates of hotel-sentiment 1.2.0 for local on line3",
+        "gates of hotel-sentiment 1.2.0 for linux-aarch64 on line4",
         "gates of 很好.edgepack for line3",
     ]
     assert [counts(suite) for suite in read] == [(8, 1, 2, 0), (1, 0, 1, 0), (1, 0, 1, 0)]
@@ -62,7 +62,7 @@ def test_results_of_gates(gates: dict[str, Any]) -> None:
     (error,) = case.result
     assert (error.type, error.message) == ("not measured", "line4 cannot be reached")
     assert error.text == "why: nothing listens <there>?\nfix: ssh line4 true"
-    assert case.classname == "hotel-sentiment.rpi-bookworm on line4"
+    assert case.classname == "hotel-sentiment.linux-aarch64 on line4"
     assert {one.name: one.value for one in measured.properties()}["cpu_model"] == "AMD EPYC 7B13"
     assert next(iter(broken)).result[0].message == "it is cut short"
     assert [[one.name for one in suite.properties()] for suite in (lost, broken)] == [["bundle"]] * 2

@@ -103,7 +103,7 @@ def test_text_from_outside_is_escaped_and_chinese_is_drawn_without_a_warning(bui
 def test_score_against_time_of_the_stages_that_were_timed(report: dict[str, Any]) -> None:
     label = "Score of each timed stage"
     words = figure_of(report, label)
-    for drawn in ("float ONNX", "INT8 ONNX", "on linux-x86_64-cpu", "≥ 88.0 %, ≤ 5 ms", "p50, ms", "accuracy, %"):
+    for drawn in ("float ONNX", "INT8 ONNX", "on local", "≥ 88.0 %, ≤ 5 ms", "p50, ms", "accuracy, %"):
         assert drawn in words, drawn
     assert "teacher" not in words and "→" not in words
     assert figure_of(report, label, "zh") == words
@@ -136,7 +136,7 @@ def test_a_gate_on_f1_has_its_limit_and_every_stage_in_both_plots(built: Any) ->
     report = make(replace(judged, recipe=built.recipe.model_copy(update={"gates": asked})))
     stages, timed = figure_of(report, "Score of each stage"), figure_of(report, "Score of each timed stage")
     for words, limit in ((stages, "≥ 88.0 %"), (timed, "≥ 88.0 %")):
-        assert limit in words and "INT8 ONNX" in words and "on linux-x86_64-cpu" in words
+        assert limit in words and "INT8 ONNX" in words and "on local" in words
         assert "macro F1, %" in words and "accuracy" not in words
     words = words_of(report)
     assert "dev accuracy" in words and "test accuracy" in words
@@ -184,7 +184,7 @@ def test_shares_are_in_order_whatever_the_receipt_s_is() -> None:
 def test_size_by_part_has_a_bar_for_each_target(built: Any) -> None:
     words = figure_of(make(beside_one_not_run(built)), "Packed size of each bundle")
     assert words.count("24.7") == 2
-    for drawn in ("linux-x86_64-cpu", "rpi-bookworm", "site model golden runtime other", "MiB"):
+    for drawn in ("local", "linux-aarch64", "site model golden runtime other", "MiB"):
         assert drawn in words.replace(" | ", " "), drawn
     assert figure_of(make(replace(built, deliveries=())), "Packed size of each bundle") == ""
 

@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,12 @@ from typing import Any
 import pytest
 from installing import MakeBundle
 from ssh_keys import make_key
+from tests.heads import HEAD, HEAD_SHA256
 from tiny_model import TUNED
 
 import edgepack_runtime
 from edgepack.bundle.archive import write_bundle
-from edgepack.bundle.head import main_source
+from edgepack.bundle.main_program import main_source
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.bundle.manifest import FileEntry, Manifest, TargetFacts, dump
 from edgepack_runtime.errors import ExitCode
@@ -128,15 +128,13 @@ class Predictor:
 }
 
 
-def target_facts(**changes: str) -> TargetFacts:
+def target_facts(**changes: Any) -> TargetFacts:
     """What this machine is."""
-    facts = {
+    facts: dict[str, Any] = {
         "profile": "test",
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "libc": "glibc",
+        "machines": (platform.machine(),),
         "libc_min": "2.5",
-        "python": "{}.{}".format(*sys.version_info[:2]),
+        "interpreter": "host",
         "provider": "CPUExecutionProvider",
     }
     return TargetFacts(**{**facts, **changes})
@@ -156,6 +154,8 @@ def make_manifest(members: Mapping[str, bytes], **changes: Any) -> Manifest:
         "ledger": (),
         "tools": {"edgepack": "0.1.0"},
         "recipe_sha256": "0" * 64,
+        "head_sha256": HEAD_SHA256,
+        "interpreters": (),
         "files": tuple(entries),
     }
     return Manifest(**{**facts, **changes})
@@ -177,7 +177,7 @@ def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle small enough to damage every byte of it; its code is never run."""
     members = small_members()
     path = tmp_path_factory.mktemp("small") / "small.edgepack"
-    write_bundle({**members, "manifest.json": dump(make_manifest(members))}, path)
+    write_bundle({**members, "manifest.json": dump(make_manifest(members))}, path, HEAD)
     return path
 
 
@@ -220,7 +220,7 @@ def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> MakeBundle:
         members = runnable_members(**code, task=changes.get("task", "text-classification"))
         manifest = make_manifest(members, **changes)
         path = tmp_path_factory.mktemp("bundle") / f"{manifest.name}-{manifest.version}-test.edgepack"
-        write_bundle({**members, "manifest.json": dump(manifest)}, path)
+        write_bundle({**members, "manifest.json": dump(manifest)}, path, HEAD)
         return path
 
     return make

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from installing import Device
+from tests.heads import HEAD
 
 from edgepack.bundle.archive import write_bundle
-from edgepack.bundle.head import main_source
+from edgepack.bundle.main_program import main_source
 from edgepack_runtime import launcher
 from edgepack_runtime.bundle.archive import STORED, Archive
 from edgepack_runtime.bundle.extract import extract
@@ -155,7 +156,7 @@ def test_a_changed_launcher_that_still_runs_is_found(bundle: Path, device: Devic
     assert isinstance(source, bytes)
     members["__main__.py"] = source.replace(b'"launcher.py"', b'"Launcher.py"')
     assert members["__main__.py"] != source
-    write_bundle(members, tmp_path / "x.edgepack")
+    write_bundle(members, tmp_path / "x.edgepack", HEAD)
     done = device(sys.executable, tmp_path / "x.edgepack", "status")
     assert done.returncode == ExitCode.BUNDLE_INVALID
     assert "__main__.py" in done.stderr

@@ -157,17 +157,16 @@ def write_release(
         version="1.0.0",
         sequence=1,
         task=config.get("task", model_config.ONE_TEXT),
-        target=TargetFacts(
-            "test", platform.system(), platform.machine(), "glibc", "2.17",
-            "{}.{}".format(*sys.version_info[:2]), "CPUExecutionProvider",
-        ),
+        target=TargetFacts("test", (platform.machine(),), "2.17", "host", "CPUExecutionProvider"),
         model={"precision": "float32", "golden_tolerance": tolerance},
         gates=gates or {},
         ledger=(),
         tools={},
         recipe_sha256="0" * 64,
+        head_sha256="0" * 64,
+        interpreters=(),
         files=(),
-    )  # fmt: skip
+    )
     (folder / "manifest.json").write_bytes(dump(manifest))
     return folder, manifest
 

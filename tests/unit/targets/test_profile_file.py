@@ -12,11 +12,10 @@ from edgepack.targets import profile_file, profiles
 GOOD = """\
 [kiosk]
 summary = "the kiosk in the hall"
-machine = "aarch64"
+machines = ["aarch64"]
+interpreter = "host"
 glibc = "2.36"
 glibcxx = "3.4.30"
-python = "3.11"
-lock = "onnxruntime-cp311.txt"
 """
 
 
@@ -34,48 +33,47 @@ def test_a_profile_of_ones_own_stands_beside_the_others(tmp_path: Path) -> None:
     found = profiles.load_profiles(file)
     assert set(found) == {"kiosk", *profiles.load_profiles()}
     assert list(found) == sorted(found)
-    kiosk, like = found["kiosk"], found["rpi-bookworm"]
-    assert (kiosk.elf_machine, kiosk.elf_bits, kiosk.pythons) == (like.elf_machine, like.elf_bits, ("3.11",))
-    assert (kiosk.lock, kiosk.by_path, kiosk.provider) == (like.lock, False, "CPUExecutionProvider")
-    assert kiosk.locks == tmp_path / "edgepack-locks"
-    assert like.locks is None
+    kiosk, like = found["kiosk"], found["linux-aarch64"]
+    assert (kiosk.machines, kiosk.glibc, kiosk.lock) == (like.machines, like.glibc, like.lock)
+    assert (kiosk.interpreter, kiosk.is_own, like.is_own) == ("host", True, False)
+
+
+def test_an_interpreter_is_carried_by_default_with_its_c_library(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('[kiosk]\nsummary = "x"\nmachines = ["x86_64", "aarch64"]\n', encoding="utf-8")
+    kiosk, like = profiles.load_profiles(file)["kiosk"], profiles.load_profiles()["linux"]
+    for key in ("machines", "interpreter", "glibc", "glibcxx"):
+        assert getattr(kiosk, key) == getattr(like, key)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "finding"),
     [
-        ("glibc =", "glibcc =", "4: unknown key `glibcc` in `kiosk` -> did you mean `glibc`?"),
-        ("glibc =", "glibcc =", "1: `kiosk` lacks `glibc`"),
-        ('glibc = "2.36"', 'glibc = "3.0"', "4: `glibc` in `kiosk` cannot be '3.0'"),
-        ('glibc = "2.36"', 'glibc = "2.99999999999"', "4: `glibc` in `kiosk` cannot be '2.99999999999'"),
-        ('python = "3.11"', 'python = "3.7"', "6: `python` in `kiosk` cannot be '3.7'"),
-        ('python = "3.11"', "python = 3.11", "6: `python` in `kiosk` cannot be 3.11"),
+        ("glibc =", "glibcc =", "5: unknown key `glibcc` in `kiosk` -> did you mean `glibc`?"),
+        ('glibc = "2.36"\n', "", "1: `kiosk` lacks `glibc`, and carries no C library"),
+        ("machines =", "machine =", '3: unknown key `machine` in `kiosk` -> write `machines = ["x86_64"]`'),
+        ("machines =", "machine =", "1: `kiosk` lacks `machines`"),
+        ('glibc = "2.36"', 'glibc = "3.0"', "5: `glibc` in `kiosk` cannot be '3.0'"),
+        ('glibc = "2.36"', 'glibc = "2.99999999999"', "5: `glibc` in `kiosk` cannot be '2.99999999999'"),
+        ('"host"', '"bundle"', '4: `interpreter` in `kiosk` cannot be \'bundle\' -> write "bundled", or "host"'),
+        ("glibcxx =", 'isa = [\n"avx 2"]\nglibcxx =', "6: `isa` in `kiosk` cannot be 'avx 2' -> write a list"),
         (
-            'python = "3.11"',
-            'python = "3.11"\nisa = [\n"avx 2"]',
-            "7: `isa` in `kiosk` cannot be 'avx 2' -> write a list",
+            "glibcxx =",
+            'isa = ["avx2", "avx512vnni"]\nglibcxx =',
+            "6: `isa` in `kiosk`: 'avx512vnni' is not a flag that edgepack looks at -> did you mean `avx512_vnni`?",
         ),
         (
-            'python = "3.11"',
-            'python = "3.11"\nisa = ["avx2", "avx512vnni"]',
-            "7: `isa` in `kiosk`: 'avx512vnni' is not a flag that edgepack looks at -> did you mean `avx512_vnni`?",
+            "glibcxx =",
+            'isa = ["tsc"]\nglibcxx =',
+            "6: `isa` in `kiosk`: 'tsc' is not a flag that edgepack looks at -> take it out; known are `sse4_2`",
         ),
-        (
-            'python = "3.11"',
-            'python = "3.11"\nisa = ["tsc"]',
-            "7: `isa` in `kiosk`: 'tsc' is not a flag that edgepack looks at -> take it out; known are `sse4_2`",
-        ),
-        ('"aarch64"', '"riscv64"', "3: `machine` in `kiosk` cannot be 'riscv64'"),
+        ('"aarch64"', '"riscv64"', "3: `machines` in `kiosk` cannot be 'riscv64'"),
         ("[kiosk]", "[Kiosk]", "1: `Kiosk` cannot be a target's name"),
         ("[kiosk]", "[jetpack6]", "1: `jetpack6` is a profile of this version"),
-        ("lock =", "by_path = true\nlock =", "7: `kiosk` takes a wheel for a GPU by path, and lacks `cuda`"),
-        ("onnxruntime-cp311.txt", "../secret.txt", "7: `lock` in `kiosk` cannot be"),
-        ("lock =", "locks =", "7: unknown key `locks` in `kiosk` -> did you mean"),
-        (
-            "lock =",
-            "engines =",
-            "7: unknown key `engines` in `kiosk` -> write `lock` and `by_path` in the profile itself",
-        ),
+        ("glibcxx =", "by_path = true\nglibcxx =", "6: `kiosk` takes a wheel for a GPU by path, and lacks `cuda`"),
+        ('"host"', '"bundled"\ncuda = {version = "12.6", sm = ["87"]}', "4: `kiosk` has a GPU and would carry"),
+        ("glibcxx =", 'lock = "x.txt"\nglibcxx =', "6: unknown key `lock` in `kiosk` -> remove it: the wheels are"),
+        ("glibcxx =", 'python = "3.8"\nglibcxx =', "6: unknown key `python` in `kiosk` -> remove it: a bundle runs"),
         ("[kiosk]", "other = 3\n[kiosk]", "1: `other` is a value"),
         ("[kiosk]", "[kiosk", "None: it is not TOML"),
     ],
@@ -85,9 +83,9 @@ def test_what_is_wrong_is_told_by_key(tmp_path: Path, old: str, new: str, findin
 
 
 def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
-    text = GOOD.replace("glibc =", "glibcc =") + GOOD.replace("kiosk", "second").replace("3.11", "2.7", 1)
+    text = GOOD.replace("glibc =", "glibcc =") + GOOD.replace("kiosk", "second").replace("2.36", "4.1", 1)
     found = findings(tmp_path, text)
-    assert [line.split(":")[0] for line in found] == ["1", "4", "13"]
+    assert [line.split(":")[0] for line in found] == ["5", "11"]
 
 
 @given(st.text() | st.text("[]a=\"'.\n1kiosk", max_size=60))
@@ -98,15 +96,3 @@ def test_any_text_is_a_file_of_profiles_or_clear_findings(tmp_path_factory: pyte
         profile_file.read(file, ())
     except RecipeInvalidError as error:
         assert all(finding.fix for finding in error.findings)
-
-
-def test_a_lock_of_its_own_comes_before_the_one_of_edgepack(tmp_path: Path) -> None:
-    from edgepack.bundle import wheels
-
-    file = tmp_path / "own.toml"
-    file.write_text(GOOD, encoding="utf-8")
-    kiosk = profiles.load_profiles(file)["kiosk"]
-    assert "onnxruntime" in {one.name for one in wheels.locked_for(kiosk)}
-    (tmp_path / "edgepack-locks").mkdir()
-    (tmp_path / "edgepack-locks/onnxruntime-cp311.txt").write_text(f"mine==1.0 --hash=sha256:{'a' * 64}\n")
-    assert [one.name for one in wheels.locked_for(kiosk)] == ["mine"]

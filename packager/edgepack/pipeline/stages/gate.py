@@ -9,21 +9,16 @@ from edgepack.artifacts import BundleArtifact, GateArtifact, LedgerRow, Score
 from edgepack.gating.local import DECIDED, gate_file
 from edgepack.gating.rows import GoldenRowsOption
 from edgepack.progress import Progress
-from edgepack.targets.local import Interpreter
 from edgepack_runtime.stats.checks import NO_GATES
 
 VERSION = 1
 RECEIPT_FILE = "receipt.json"
 
 
-def run(
-    bundle: BundleArtifact, model_mib: float, interpreter: Interpreter, out: Path, progress: Progress
-) -> GateArtifact:
-    """Gate `bundle` on this machine with `interpreter`. The receipt is kept whatever the verdict."""
-    progress.line(f"with CPython {interpreter.version}")
-    exit_code, receipt = gate_file(
-        bundle.path, progress.line, interpreter, GoldenRowsOption(bundle.rows_path), without_gates=True
-    )
+def run(bundle: BundleArtifact, model_mib: float, out: Path, progress: Progress) -> GateArtifact:
+    """Gate `bundle` on this machine. The receipt is kept whatever the verdict."""
+    rows = GoldenRowsOption(bundle.rows_path)
+    exit_code, receipt = gate_file(bundle.path, progress.line, rows, without_gates=True)
     (out / RECEIPT_FILE).write_text(json.dumps(receipt, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     accuracy, latency = receipt["accuracy"], receipt["latency"]
     row = LedgerRow(

@@ -39,7 +39,7 @@ def json_lines(file: Path) -> Path:
 
 def made(recipe: Path) -> tuple[Recipe, Splits]:
     """As `edgepack check` reads them."""
-    loaded = load_recipe(recipe, {"linux-x86_64-cpu"})
+    loaded = load_recipe(recipe, {"local"})
     return loaded, load_splits(loaded.data)
 
 

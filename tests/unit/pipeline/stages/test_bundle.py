@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import platform
 import re
 import subprocess
 import sys
@@ -16,14 +18,14 @@ import pytest
 import edgepack_runtime
 from edgepack.artifacts import BundleArtifact, DataArtifact, ExportArtifact, LedgerRow, ModelFile, proportion
 from edgepack.bundle import wheels
-from edgepack.bundle.head import main_source
+from edgepack.bundle.main_program import main_source
 from edgepack.errors import StageFailedError
 from edgepack.pipeline.stages import bundle
 from edgepack.progress import SILENT
 from edgepack.recipe.model import Recipe
-from edgepack.targets import profiles
+from edgepack.targets import context
 from edgepack.targets.context import BuildContext
-from edgepack.targets.profiles import Host, load_profiles
+from edgepack.targets.profiles import load_profiles
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.cli import parser
@@ -31,16 +33,14 @@ from edgepack_runtime.errors import ExitCode
 
 MakeWheel = Callable[..., Path]
 MakeModel = Callable[..., Path]
-TARGET = "linux-x86_64-cpu"
+TARGET = "local"
 LEDGER = (LedgerRow("student", proportion(18, 20)), LedgerRow("onnx-int8", proportion(17, 20), 1.5, 1.2, 1.4, 0.03))
 
 
 @pytest.fixture(autouse=True)
 def a_target_of_this_machine(monkeypatch: pytest.MonkeyPatch, make_wheel: MakeWheel) -> None:
     """Whatever runs the tests can build; its wheels are one fake."""
-    profile = profiles.load_profiles()[TARGET]
-    fitting = Host(profile.system, profile.machine, profile.libc, "CPython", profile.pythons[-1])
-    monkeypatch.setattr(profiles, "this_host", lambda: fitting)
+    monkeypatch.setattr(context, "check_host", lambda profile: None)
     wheel = make_wheel({"fakelib/__init__.py": "x = 1\n", "fakelib-1.0.dist-info/LICENSE": "free\n"})
     server = make_wheel({"starlette/__init__.py": "x = 1\n", "aserver-1.0.dist-info/LICENSE": "free\n"}, name="aserver")
     both = {False: [wheel], True: [wheel, server]}
@@ -97,11 +97,12 @@ def build(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> Build:
 def test_the_bundle_is_what_a_device_accepts(tmp_path: Path, build: Build) -> None:
     made = build(tmp_path / "out")
     manifest, raw = verify_file(made.path)
-    assert made.file_name == "hotel-1.2.3-linux-x86_64-cpu.edgepack"
+    assert made.file_name == "hotel-1.2.3-local.edgepack"
     assert (manifest.name, manifest.version, manifest.sequence) == ("hotel", "1.2.3", 1_002_003)
     assert made.manifest_sha256 == hashlib.sha256(raw).hexdigest()
     assert made.bundle_bytes == made.path.stat().st_size == sum(made.bytes_by_part.values())
-    assert made.unpacked_bytes == manifest.total_bytes + len(raw)
+    assert made.unpacked_bytes == manifest.bytes_for(platform.machine()) + len(raw)
+    assert os.access(made.path, os.X_OK)
     assert [path.name for path in (tmp_path / "out").iterdir()] == [made.file_name]
 
 
@@ -142,9 +143,7 @@ def test_the_manifest_records_what_was_measured_and_asked_for(tmp_path: Path, bu
     assert manifest.gates == recipe.gates.model_dump(mode="json")
     assert [row["stage"] for row in manifest.ledger] == ["student", "onnx-int8"]
     assert manifest.ledger[1]["score"]["n"] == 20
-    assert manifest.target == contract.TargetFacts(
-        TARGET, "Linux", "x86_64", "glibc", "2.0", profiles.load_profiles()[TARGET].python, "CPUExecutionProvider"
-    )
+    assert manifest.target == contract.TargetFacts(TARGET, (platform.machine(),), "2.0", "host", "CPUExecutionProvider")
     assert {"edgepack", "python", "onnxruntime"} <= set(manifest.tools)
     assert manifest.recipe_sha256 == bundle.recipe_sha256(recipe)
 
@@ -217,12 +216,12 @@ def test_the_readme_names_the_bundle_and_in_both_languages_every_verb_and_exit_c
     verbs = set(parser.build_parser(parser.Context("hotel", tmp_path / "f", None)).verbs)
     english, chinese = text.split("中文说明")
     for half in (english, chinese):
-        assert set(re.findall(r"^  (?:python3 FILE|PREFIX/bin/hotel) ([a-z]+)", half, re.MULTILINE)) == verbs
+        assert set(re.findall(r"^  (?:sh FILE|PREFIX/bin/hotel) ([a-z]+)", half, re.MULTILINE)) == verbs
         assert [int(code) for code in re.findall(r"^ {2,3}(\d+)  \S", half, re.MULTILINE)] == [*ExitCode]
 
 
 def test_inputs_change_with_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = bundle.inputs(load_profiles()[TARGET], BuildContext(), serve=False)
-    assert before == bundle.inputs(load_profiles()[TARGET], BuildContext(), serve=False)
+    before = bundle.inputs(load_profiles()[TARGET], BuildContext())
+    assert before == bundle.inputs(load_profiles()[TARGET], BuildContext())
     monkeypatch.setattr("edgepack.targets.package_data.digest", lambda: "other")
-    assert bundle.inputs(load_profiles()[TARGET], BuildContext(), serve=False) != before
+    assert bundle.inputs(load_profiles()[TARGET], BuildContext()) != before

@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from tests.heads import HEAD
 
 from edgepack.bundle.archive import write_bundle
 from edgepack_runtime.bundle import archive as form
@@ -32,7 +33,7 @@ def test_a_cut_file_is_named_as_such(small_bundle: Path, tmp_path: Path, kept: i
 
 def rebuilt(members: list[form.Member], data: dict[str, bytes], gap: bytes = b"") -> bytes:
     """A zip with a valid digest, whose members lie at the offsets they claim, or so."""
-    out = b""
+    out = HEAD
     for member in members:
         out += form.local_header(member) + data[member.path] + gap
     directory = b"".join(form.directory_entry(member) for member in members)
@@ -42,7 +43,7 @@ def rebuilt(members: list[form.Member], data: dict[str, bytes], gap: bytes = b""
 
 def test_gaps_between_members_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.edgepack"
-    first = form.Member("a", form.STORED, 0, 0, 0, 0)
+    first = form.Member("a", form.STORED, 0, 0, 0, form.HEAD_BYTES)
     path.write_bytes(rebuilt([first], {"a": b""}))
     opened(path)  # without a gap it is fine
     path.write_bytes(rebuilt([first], {"a": b""}, gap=b"hidden"))
@@ -58,12 +59,12 @@ def test_a_member_never_gives_more_than_its_size(tmp_path: Path) -> None:
     content = bytes(10_000_000)
     deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
     packed = deflater.compress(content) + deflater.flush()
-    member = form.Member("bomb", form.DEFLATED, 0, len(packed), 10, 0)
+    member = form.Member("bomb", form.DEFLATED, 0, len(packed), 10, form.HEAD_BYTES)
     path = tmp_path / "x.edgepack"
     path.write_bytes(rebuilt([member], {"bomb": packed}))
     with Archive(path) as archive, pytest.raises(BundleInvalidError, match="more than its 10 bytes"):
         archive.read("bomb", 100)
-    honest = form.Member("bomb", form.DEFLATED, zlib.crc32(content), len(packed), len(content), 0)
+    honest = form.Member("bomb", form.DEFLATED, zlib.crc32(content), len(packed), len(content), form.HEAD_BYTES)
     path.write_bytes(rebuilt([honest], {"bomb": packed}))
     with Archive(path) as archive:
         with pytest.raises(BundleInvalidError, match="at most 100 are read"):
@@ -132,6 +133,6 @@ def test_extraction_stops_at_a_size_the_manifest_does_not_list(tmp_path: Path, s
         contents: dict[str, Path | bytes] = {path: archive.read(path, 10**6) for path in archive.members}
     contents["model/model.onnx"] = b"longer" * 100
     other = tmp_path / "other.edgepack"
-    write_bundle(contents, other)
+    write_bundle(contents, other, HEAD)
     with Archive(other) as archive, pytest.raises(BundleInvalidError, match=r"model/model\.onnx"):
         extract(archive, parse(raw), tmp_path / "out", raw=raw, signature=None, durable=False)

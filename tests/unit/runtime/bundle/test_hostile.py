@@ -19,8 +19,9 @@ CASES = dict(hostile.cases())
 MUTATIONS = 3000
 
 
-def test_the_generator_also_writes_valid_bundles(tmp_path: Path) -> None:
-    assert hostile.judge(hostile.pack(hostile.good()), tmp_path)
+@pytest.mark.parametrize("draft", [hostile.good(), hostile.with_interpreter(hostile.tar_of("bin/cpython"))])
+def test_the_generator_also_writes_valid_bundles(draft: hostile.Draft, tmp_path: Path) -> None:
+    assert hostile.judge(hostile.pack(draft), tmp_path)
 
 
 @pytest.mark.parametrize("about", CASES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
@@ -10,7 +9,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edgepack_runtime.bundle.manifest import FileEntry, Manifest, TargetFacts, dump, parse, release_id, safe_path
+from edgepack_runtime.bundle.manifest import (
+    FileEntry,
+    Interpreter,
+    Manifest,
+    TargetFacts,
+    dump,
+    parse,
+    release_id,
+    safe_path,
+)
 from edgepack_runtime.errors import BundleInvalidError
 
 NUMBERS = st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False)
@@ -30,17 +38,20 @@ def manifests(draw: st.DrawFn) -> Manifest:
         FileEntry(path, draw(st.integers(0, 10**9)), draw(st.from_regex(r"[0-9a-f]{64}", fullmatch=True)))
         for path in sorted(draw(PATHS))
     ]
+    machines = draw(st.sampled_from([("aarch64",), ("x86_64",), ("aarch64", "x86_64")]))
     return Manifest(
         name=draw(st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)),
         version=draw(st.from_regex(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(-rc[0-9])?", fullmatch=True)),
         sequence=draw(st.integers(0, 2**53)),
         task=draw(TEXTS),
-        target=TargetFacts(*[draw(TEXTS) for _ in dataclasses.fields(TargetFacts)]),
+        target=TargetFacts(draw(TEXTS), machines, draw(TEXTS), draw(st.sampled_from(["host", "bundled"])), draw(TEXTS)),
         model=draw(OBJECTS),
         gates=draw(OBJECTS),
         ledger=tuple(draw(st.lists(OBJECTS, max_size=2))),
         tools=draw(st.dictionaries(st.text(max_size=5), TEXTS, max_size=2)),
         recipe_sha256=draw(st.from_regex(r"[0-9a-f]{64}", fullmatch=True)),
+        head_sha256=draw(st.from_regex(r"[0-9a-f]{64}", fullmatch=True)),
+        interpreters=tuple(Interpreter(one, draw(TEXTS), draw(st.integers(0, 10**9)), "0" * 64) for one in machines),
         files=tuple(entries),
     )
 
@@ -87,8 +98,8 @@ def test_any_value_in_any_field_gives_a_manifest_or_an_error(manifest: Manifest,
 
 
 MANIFEST = Manifest(
-    "sentiment", "1.2.0", 1, "text-classification", TargetFacts("t", "Linux", "x86_64", "glibc", "2.28", "3.11", "CPU"),
-    {}, {}, (), {}, "0" * 64, (),
+    "sentiment", "1.2.0", 1, "text-classification", TargetFacts("t", ("x86_64",), "2.28", "host", "CPU"),
+    {}, {}, (), {}, "0" * 64, "1" * 64, (), (),
 )  # fmt: skip
 
 
@@ -100,7 +111,7 @@ MANIFEST = Manifest(
         ({"sequence": -1}, "sequence"),
         ({"sequence": True}, "sequence"),
         ({"extra": 1}, "extra"),
-        ({"edgepack_bundle": 2}, "edgepack_bundle"),
+        ({"edgepack_bundle": 1}, "edgepack_bundle"),
         ({"target": {}}, "target"),
         ({"files": {}}, "files"),
         ({"files": [{"path": "/etc/x", "size": 1, "sha256": "0" * 64}]}, "/etc/x"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import sys
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def test_an_application_finds_the_release_and_leaves_it_as_it_was(
 def test_env_prints_json_for_an_install_and_refuses_a_bundle(bundle: Path, prefix: Prefix, device: Device) -> None:
     found = json.loads(device(prefix.bin / "sentiment", "env", "--json").stdout)
     release = prefix.releases / str(prefix.current_id())
-    assert found["PYTHONPATH"] == f"{release}:{release / 'site'}"
+    assert found["PYTHONPATH"] == f"{release}:{release / platform.machine() / 'site'}:{release / 'site'}"
     assert found["PYTHONPYCACHEPREFIX"] == str(prefix.root / "cache" / "pycache")
     assert Path(found["EDGEPACK_PYTHON"]).is_file()
     done = device(sys.executable, bundle, "env")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from installing import Device, MakeBundle, full_disk, silent
+from tests.interpreters import other_machine
 from tiny_model import write_lines, write_model_folder
 
 from edgepack_runtime.bundle.manifest import TargetFacts
@@ -43,7 +44,7 @@ def edgert(*arguments: str | Path) -> int:
 def test_every_verb_has_a_help_text(capsys: pytest.CaptureFixture[str], context: str) -> None:
     bundle, release = Path("/x/s.edgepack"), Path("/p/releases/1")
     made = {"bundle": Context("s", bundle, None), "release": Context("s", None, release), "edgert": OUTSIDE}[context]
-    assert set(main._VERBS) == set(VERBS) == set(build_parser(made).verbs)
+    assert set(main._MODULES) == set(VERBS) == set(build_parser(made).verbs)
     for line in (["--help"], *([verb, "--help"] for verb in VERBS)):
         with pytest.raises(SystemExit) as caught:
             build_parser(made).parse_args(line)
@@ -95,7 +96,7 @@ def test_every_error_has_its_exit_code_and_its_json(
         def fail(*args: object, kind: type[EdgepackError] = kind) -> int:
             raise kind("what", why="why", fix="fix")
 
-        monkeypatch.setitem(main._VERBS, "status", fail)
+        monkeypatch.setattr(release_commands, "run_status", fail)
         assert edgert("status", "--prefix", "x") == kind.exit_code
         assert capsys.readouterr() == ("", "error: what\n  why: why\n  fix: fix\n")
         assert edgert("status", "--prefix", "x", "--json") == kind.exit_code
@@ -105,7 +106,7 @@ def test_every_error_has_its_exit_code_and_its_json(
     def unexpected(*args: object) -> int:
         raise KeyError("x")
 
-    monkeypatch.setitem(main._VERBS, "status", unexpected)
+    monkeypatch.setattr(release_commands, "run_status", unexpected)
     with pytest.raises(KeyError):
         edgert("status", "--prefix", "x", "--json")
     error = json.loads(capsys.readouterr().out)["error"]
@@ -134,7 +135,7 @@ def test_a_signal_ends_the_command_unless_it_is_ignored(
             raise StageFailedError("initialization failed") from error
         return 0
 
-    monkeypatch.setitem(main._VERBS, "status", loading)
+    monkeypatch.setattr(release_commands, "run_status", loading)
     before = signal.signal(number, handler)
     try:
         assert edgert("status", "--prefix", "x") == code
@@ -151,7 +152,7 @@ def test_doctor_reports_a_device(bundle: Path, device: Device, tmp_path: Path) -
 
 
 def test_doctor_names_what_an_unfit_device_lacks(make_bundle: MakeBundle, capsys: pytest.CaptureFixture[str]) -> None:
-    facts = TargetFacts("pi", "Linux", "riscv64", "glibc", "2.28", "3.11", "CPUExecutionProvider")
+    facts = TargetFacts("pi", (other_machine(),), "2.28", "host", "CPUExecutionProvider")
     assert edgert("doctor", make_bundle(target=facts), "--prefix", "/tmp/x") == ExitCode.ENVIRONMENT_UNFIT
     shown = capsys.readouterr().out
     assert "FAIL  system" in shown

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import pytest
 from installing import Device, MakeBundle, full_disk, id_of, last_receipt, silent, state_of
+from tests.interpreters import other_machine
 
 from edgepack_runtime.bundle import extract
 from edgepack_runtime.bundle.archive import Archive
@@ -232,7 +233,7 @@ def test_a_receipt_names_a_bundle_whose_file_name_is_not_utf8(
 def test_install_writes_nothing_on_an_unfit_device(make_bundle: MakeBundle, prefix: Prefix) -> None:
     with pytest.raises(UsageError):
         install(Path("/none.edgepack"), prefix.root, log=silent)
-    facts = TargetFacts("other", "Linux", "riscv64", "glibc", "2.5", "3.11", "CPUExecutionProvider")
+    facts = TargetFacts("other", (other_machine(),), "2.5", "host", "CPUExecutionProvider")
     with pytest.raises(EnvironmentUnfitError, match="this is Linux"):
         install(make_bundle(target=facts), prefix.root, log=silent)
     assert not prefix.root.exists()

@@ -84,7 +84,7 @@ def test_damage_and_unfit_devices_are_found_before_unpacking(
     raw[len(raw) // 2] ^= 1
     (tmp_path / "x.edgepack").write_bytes(raw)
     refuse_to_unpack(tmp_path / "x.edgepack", BundleInvalidError)
-    facts = TargetFacts("old", "Linux", "x86_64", "glibc", "99.0", "3.8", "CPUExecutionProvider")
+    facts = TargetFacts("old", ("x86_64",), "99.0", "host", "CPUExecutionProvider")
     refuse_to_unpack(make_bundle(target=facts), EnvironmentUnfitError, "C library")
     assert list(temporary.iterdir()) == []
 

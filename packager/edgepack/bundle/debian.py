@@ -1,0 +1,300 @@
+"""Packages of Debian, locked by version and sha256, from a mirror, a folder, or apt of this machine.
+
+A package lies in the cache beside the wheels, at `<cache>/<sha256>/<file name>`, and is compared on every use. Debian's
+archive drops a version when a newer one replaces it. Then apt may bring Debian's own fix of the same release, because
+apt compares it with the archive's signature; the output and the bill of materials name it.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from edgepack.bundle.wheels import download_folder
+from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.progress import Progress
+from edgepack.targets import package_data
+from edgepack.targets.context import BuildContext
+from edgepack.util.hashing import sha256_file
+
+VARIABLE: Final = "EDGEPACK_DEBIAN"  # a mirror's URL, or a folder with .deb files
+ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+_LINE: Final = re.compile(r"(?P<name>\S+) (?P<version>\S+) (?P<sha256>[0-9a-f]{64}) (?P<path>pool/\S+\.deb)\Z")
+_FIX: Final = re.compile(r"[+~]deb[0-9]+u[0-9]+\Z")  # of Debian's security and stable updates
+_TIMEOUT_SECONDS: Final = 60
+_SAID_BYTES: Final = 800
+
+
+@dataclass(frozen=True)
+class DebianPackage:
+    """A binary package. `path` is its place in the archive; `replaces` the locked version that the archive dropped."""
+
+    name: str
+    version: str
+    sha256: str
+    path: str
+    replaces: str = ""
+
+    @property
+    def file_name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+def lock_name(machine: str) -> str:
+    """The file in `locks/` with the packages of the interpreter for `machine`."""
+    return f"interpreter-{machine}.txt"
+
+
+def locked(machine: str) -> tuple[DebianPackage, ...]:
+    """The packages of the interpreter for `machine`.
+
+    Raises:
+        EnvironmentUnfitError: the lock is damaged.
+    """
+    lines = package_data.text("locks", lock_name(machine)).splitlines()
+    matches = [_LINE.match(line) for line in lines if line and not line.startswith("#")]
+    if None in matches or not matches:
+        raise EnvironmentUnfitError(
+            f"the lock of the interpreter for {machine} is damaged", fix="install edgepack anew"
+        )
+    return tuple(DebianPackage(**match.groupdict()) for match in matches if match is not None)
+
+
+def fetch(machine: str, context: BuildContext, progress: Progress) -> dict[DebianPackage, Path]:
+    """The locked packages for `machine`, from the cache or from where `$EDGEPACK_DEBIAN` says; by default from apt.
+
+    Raises:
+        EnvironmentUnfitError: one is not to be had.
+    """
+    wanted = locked(machine)
+    found: dict[DebianPackage, Path] = {}
+    with progress.task(f"interpreter for {machine}", len(wanted)) as task:
+        missing = []
+        for package in wanted:
+            kept = _kept(package, context.wheel_cache)
+            if kept is None:
+                missing.append(package)
+                continue
+            found[kept[0]] = kept[1]
+            task.advance(1, kept[0].file_name)
+        if missing:
+            if context.offline:
+                raise _not_to_be_had(machine, missing, "--offline: nothing is fetched")
+            with download_folder(context.wheel_cache) as scratch:
+                for package, file in _brought(missing, machine, scratch).items():
+                    kept_file = _keep(package, file, missing, context.wheel_cache)
+                    found[package] = kept_file
+                    task.advance(1, f"{package.file_name}, fetched")
+    for package in found:
+        if package.replaces:
+            progress.line(
+                f"note: {package.name} {package.replaces} is no longer in Debian's archive; "
+                f"{package.version} is carried, which apt compared with the archive's signature"
+            )
+    return dict(sorted(found.items(), key=lambda item: item[0].name))
+
+
+def unpack(deb: Path, folder: Path) -> None:
+    """Unpack the files of a package into `folder`; nothing of it runs.
+
+    Raises:
+        StageFailedError: it is not a package of Debian 12.
+    """
+    try:
+        with tarfile.open(fileobj=io.BytesIO(lzma.decompress(_data(deb.read_bytes())))) as archive:
+            archive.extractall(folder, filter="tar")
+    except (OSError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
+        raise StageFailedError(
+            f"{deb.name} cannot be unpacked", why=str(error), fix="delete it and build again"
+        ) from error
+
+
+def _data(raw: bytes) -> bytes:
+    """The member data.tar.xz of an `ar` archive, which a .deb is (deb(5))."""
+    position = 8
+    if raw[:position] != b"!<arch>\n":
+        raise ValueError("it is not an ar archive")
+    while position < len(raw):
+        header = raw[position : position + 60]
+        size = int(header[48:58])
+        if header[:16].rstrip() in (b"data.tar.xz", b"data.tar.xz/"):
+            return raw[position + 60 : position + 60 + size]
+        position += 60 + size + size % 2
+    raise ValueError("it holds no data.tar.xz")
+
+
+def _kept(package: DebianPackage, cache: Path) -> tuple[DebianPackage, Path] | None:
+    """The package in the cache, or the one that replaced it when it was fetched."""
+    folder = cache / package.sha256
+    file = folder / package.file_name
+    if file.is_file() and sha256_file(file) == package.sha256:
+        return package, file
+    for newer in sorted(folder.glob("*.deb")):
+        note = newer.with_suffix(".sha256")
+        if newer != file and note.is_file() and sha256_file(newer) == note.read_text(encoding="ascii").strip():
+            return _replaced(package, newer), newer
+    return None
+
+
+def _keep(package: DebianPackage, file: Path, wanted: Sequence[DebianPackage], cache: Path) -> Path:
+    """Move a package into the cache. A newer one lies where the locked one would, with its own digest beside it."""
+    [locked_one] = [one for one in wanted if one.name == package.name]
+    folder = cache / locked_one.sha256
+    folder.mkdir(exist_ok=True)
+    if package.replaces:
+        (folder / package.file_name).with_suffix(".sha256").write_text(package.sha256 + "\n", encoding="ascii")
+    return file.replace(folder / package.file_name)
+
+
+def _brought(missing: Sequence[DebianPackage], machine: str, scratch: Path) -> dict[DebianPackage, Path]:
+    source = os.environ.get(VARIABLE, "")
+    if not source:
+        return _by_apt(missing, machine, scratch)
+    found = {}
+    for package in missing:
+        file = scratch / package.file_name
+        try:
+            if "://" in source:
+                _download(package, source, file)
+            else:
+                [given, *_] = [*Path(source).rglob(package.file_name), None]
+                if given is None:
+                    raise OSError(f"it is not in {source}")
+                shutil.copyfile(given, file)
+        except OSError as error:
+            raise _not_to_be_had(machine, [package], str(error)) from error
+        if sha256_file(file) != package.sha256:
+            raise _not_to_be_had(machine, [package], f"what {source} has does not have the locked sha256")
+        found[package] = file
+    return found
+
+
+def _download(package: DebianPackage, mirror: str, file: Path) -> None:
+    """From the mirror, or from its twin with security updates, which has the same name with `-security`."""
+    for base in (mirror.rstrip("/"), f"{mirror.rstrip('/')}-security"):
+        try:
+            with urllib.request.urlopen(f"{base}/{package.path}", timeout=_TIMEOUT_SECONDS) as answer:
+                file.write_bytes(answer.read())
+            return
+        except urllib.error.HTTPError as error:
+            error.close()
+            code = error.code
+    raise OSError(f"{mirror} answers {code} for {package.path}")
+
+
+def _by_apt(missing: Sequence[DebianPackage], machine: str, scratch: Path) -> dict[DebianPackage, Path]:
+    """By apt of this machine with its sources, in a state of our own: the system does not change."""
+    if shutil.which("apt-get") is None:
+        raise _not_to_be_had(machine, missing, "there is no apt on this machine")
+    apt = Apt(machine, scratch)
+    try:
+        apt.run("update")
+    except EnvironmentUnfitError as error:
+        raise _not_to_be_had(machine, missing, error.why) from error
+    found = {}
+    for package in missing:
+        try:
+            apt.run("download", f"{package.name}={package.version}")
+        except EnvironmentUnfitError as error:
+            try:
+                apt.run("download", package.name)
+            except EnvironmentUnfitError:
+                raise _not_to_be_had(machine, [package], error.why) from error
+        [file] = scratch.glob(f"{package.name}_*.deb")
+        came = package if sha256_file(file) == package.sha256 else _replaced(package, file)
+        if _FIX.sub("", came.version) != _FIX.sub("", package.version):
+            raise _not_to_be_had(machine, [package], f"apt of this machine has {came.version}, of another release")
+        if came.replaces == came.version:
+            raise _not_to_be_had(machine, [package], "what apt brought does not have the locked sha256")
+        found[came] = file
+    return found
+
+
+def _replaced(package: DebianPackage, newer: Path) -> DebianPackage:
+    """What apt brought instead of the locked `package`. apt writes the colon of an epoch as %3a into a file's name."""
+    version = urllib.parse.unquote(newer.name.split("_")[1])
+    path = f"{package.path.rpartition('/')[0]}/{newer.name}"
+    return replace(package, version=version, sha256=sha256_file(newer), path=path, replaces=package.version)
+
+
+class Apt:
+    """apt-get for another architecture, with its lists and cache below a folder."""
+
+    def __init__(self, machine: str, folder: Path) -> None:
+        self.folder = folder
+        architecture = ARCHITECTURES[machine]
+        (folder / "apt/lists/partial").mkdir(parents=True)
+        (folder / "apt/cache/archives/partial").mkdir(parents=True)
+        (folder / "apt/status").touch()
+        settings: Mapping[str, object] = {
+            "APT::Architecture": architecture,
+            "APT::Architectures": architecture,
+            "APT::Get::AllowUnauthenticated": "false",
+            "Acquire::AllowInsecureRepositories": "false",
+            "APT::Sandbox::User": "root",
+            "Dir::State::Lists": folder / "apt/lists",
+            "Dir::Cache": folder / "apt/cache",
+            "Dir::State::status": folder / "apt/status",
+        }
+        self._options = [f"-o{key}={value}" for key, value in settings.items()]
+
+    def run(self, *arguments: str) -> str:
+        """What `apt-get` prints.
+
+        Raises:
+            EnvironmentUnfitError: with the end of what it says.
+        """
+        done = subprocess.run(
+            ["apt-get", "-qq", *self._options, *arguments],
+            cwd=self.folder,
+            env={**os.environ, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode != 0:
+            raise EnvironmentUnfitError("apt failed", why=(done.stderr or done.stdout)[-_SAID_BYTES:].strip())
+        return done.stdout
+
+
+def lock(machine: str, names: Sequence[str], scratch: Path) -> str:
+    """A lock of the newest versions that apt of this machine offers for `names`.
+
+    Raises:
+        EnvironmentUnfitError: apt is not there, or has none.
+    """
+    apt = Apt(machine, scratch)
+    apt.run("update")
+    lines = []
+    for line in apt.run("download", "--print-uris", *names).splitlines():
+        address, file, _, digest = line.split()
+        name, version, _ = file.split("_")
+        path = urllib.parse.unquote(address.strip("'")).partition("/pool/")[2]
+        lines.append(f"{name} {urllib.parse.unquote(version)} {digest.removeprefix('SHA256:')} pool/{path}\n")
+    return "".join(sorted(lines))
+
+
+def _not_to_be_had(machine: str, missing: Sequence[DebianPackage], why: str) -> EnvironmentUnfitError:
+    names = ", ".join(f"{package.name} {package.version}" for package in missing)
+    return EnvironmentUnfitError(
+        f"packages of the interpreter for {machine} are neither in the cache nor to be had: {names}",
+        why=why,
+        fix=(
+            f"build on Debian 12; or set {VARIABLE} to the URL of a Debian mirror, or to a folder with these files; "
+            "or write `interpreter: host` for a device that has Python 3.8 or newer"
+        ),
+    )

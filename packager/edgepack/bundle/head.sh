@@ -1,0 +1,72 @@
+#!/bin/sh
+# @TITLE@
+# `sh FILE --help` lists the verbs. These lines unpack the interpreter that follows them, and start it on this file.
+file=$0
+fail() { # what, why, fix, exit code
+	echo "error: $1" >&2
+	echo "  why: $2" >&2
+	echo "  fix: $3" >&2
+	exit "$4"
+}
+[ -f "$file" ] && [ -r "$file" ] || fail "this program cannot read itself" "$file is not a file" "sh FILE VERB" 2
+case $file in -*) file=./$file ;; esac
+# The last bytes are text. Of a file cut short they are not, and Python would take it for a program. (bash warns of zeros.)
+if [ -n "$(command -v tail)" ]; then
+	{ end=$(tail -c @END_BYTES@ "$file"); } 2>&-
+	case $end in @END@*) ;; *) fail "$file is damaged" "its end is missing" "copy it again" 8 ;; esac
+fi
+machine=$(uname -m)
+case $machine in
+@CASES@
+*) offset= ;;
+esac
+if [ -z "$offset" ]; then
+	python=$(command -v python3) && exec "$python" -I -S "$file" "$@"
+	fail "there is no interpreter" "$file carries @CARRIED@, this is $machine, and there is no python3" \
+		"install Python 3.8 or newer, or build the file for $machine" 4
+fi
+missing= why= dir= said= line_end='
+'
+for tool in tail head gzip tar mktemp rm; do
+	[ -n "$(command -v $tool)" ] || missing="$missing $tool"
+done
+[ -z "$missing" ] || fail "this system lacks$missing" "$file unpacks itself with it" \
+	"install it (busybox has all), or type: python3 $file VERB" 4
+packed() { tail -c +$offset "$file" | head -c $size; }
+refused() { # one folder, and why
+	why="$why${why:+; }$1: $2"
+	return 1
+}
+# Into a new folder below $1, which only this user can enter. It must be able to run from there, so it is tried.
+unpack() {
+	umask 077
+	base=$(cd "$1" 2>&- && pwd) || { refused "$1" "it cannot be entered"; return; }
+	case $base in *[:\;\$]*) refused "$1" "the loader would split this name"; return ;; esac
+	said=$(mktemp -d "${base%/}/@NAME@.XXXXXX" 2>&1) || { refused "$1" "$said"; return; }
+	dir=$said # never a folder of somebody else: it will be removed
+	trap 'rm -rf "$dir"' EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM HUP
+	# Whoever reads from a pipe that this process holds open learns when it has ended, however it ended. There are no
+	# background jobs without /dev/null, and none outlives process 1 of a container: Python then removes the folder.
+	if [ $$ -ne 1 ] && [ -c /dev/null ] && mkfifo "$dir/fifo" 2>&-; then
+		exec 9<>"$dir/fifo"
+		(trap '' INT TERM HUP; cd /; read -r end; rm -rf "$dir") <"$dir/fifo" 9>&- >/dev/null 2>&1 &
+	else
+		: >"$dir/.edgepack-once"
+	fi
+	said=$({ packed | gzip -dc | tar -xf - -C "$dir"; } 2>&1) && said=$("$dir/bin/python3" -I -S -c "" 2>&1) && return
+	rm -rf "$dir"
+	case $said in *"No space left"*) said="no space left" ;; esac # GNU tar says so of each file
+	refused "$1" "${said%%"$line_end"*}"
+}
+mask=$(umask)
+if [ -n "$TMPDIR" ]; then unpack "$TMPDIR"; else unpack /tmp || unpack /var/tmp || unpack /dev/shm; fi || {
+	packed | gzip -t 2>&- || fail "$file is damaged" "its interpreter cannot be unpacked" "copy it again" 8
+	fail "the interpreter cannot be unpacked and started" "$why" \
+		"set TMPDIR to a folder that can be written, has 30 MB free, and is not mounted noexec" 4
+}
+umask "$mask"
+trap - EXIT INT TERM HUP
+exec "$dir/bin/python3" -I -S -B -X utf8 "$file" "$@"
+exit 4

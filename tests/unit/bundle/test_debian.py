@@ -1,0 +1,197 @@
+"""Packages of the interpreter: from the cache, a folder, a mirror, and an apt that is a script."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import io
+import lzma
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack.bundle import debian
+from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.progress import SILENT
+from edgepack.targets import package_data
+from edgepack.targets.context import BuildContext
+from edgepack.util.hashing import sha256_file
+
+NAME = "libfake_1.2-3+deb12u4_amd64.deb"
+PLACE = f"pool/main/f/fake/{NAME}"
+
+
+def deb(files: dict[str, bytes], *, member: bytes = b"data.tar.xz") -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:xz") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    raw = b"!<arch>\n"
+    for name, content in ((b"debian-binary", b"2.0\n"), (b"odd", b"x"), (member, packed.getvalue())):
+        raw += name.ljust(16) + b"0".ljust(12) + b"0".ljust(6) * 2 + b"100644".ljust(8)
+        raw += str(len(content)).encode().ljust(10) + b"`\n" + content + b"\n" * (len(content) % 2)
+    return raw
+
+
+GOOD = deb({"usr/lib/libfake.so.1": b"elf"})
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as a mirror has it, with the package that the lock names; no program is on the PATH."""
+    file = tmp_path / "debian" / PLACE
+    file.parent.mkdir(parents=True)
+    file.write_bytes(GOOD)
+    lock = f"# a lock\nlibfake 1.2-3+deb12u4 {sha256_file(file)} {PLACE}\n"
+    monkeypatch.setattr(package_data, "text", lambda folder, name: lock)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv(debian.VARIABLE, str(tmp_path / "debian"))
+    return file
+
+
+def fetch(tmp_path: Path, *, offline: bool = False) -> dict[debian.DebianPackage, Path]:
+    return debian.fetch("x86_64", BuildContext({}, tmp_path / "cache", offline=offline), SILENT)
+
+
+def test_a_package_is_fetched_once_by_its_hash_and_then_found(archive: Path, tmp_path: Path) -> None:
+    ((package, file),) = fetch(tmp_path).items()
+    assert (package.name, package.version, package.file_name) == ("libfake", "1.2-3+deb12u4", NAME)
+    assert file.read_bytes() == GOOD
+    archive.unlink()
+    assert list(fetch(tmp_path, offline=True).values()) == [file]
+    file.write_bytes(GOOD + b"damaged")
+    with pytest.raises(EnvironmentUnfitError, match=r"libfake 1\.2-3\+deb12u4") as caught:
+        fetch(tmp_path)
+    assert debian.VARIABLE in caught.value.fix
+    assert "interpreter: host" in caught.value.fix
+
+
+def test_what_has_another_hash_is_refused(archive: Path, tmp_path: Path) -> None:
+    archive.write_bytes(GOOD + b"x")
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        fetch(tmp_path)
+    assert "does not have the locked sha256" in caught.value.why
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Iterator[str]:
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/debian"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("security", [False, True])
+def test_a_mirror_has_it_or_the_one_with_security_updates_beside_it(
+    archive: Path, tmp_path: Path, mirror: str, monkeypatch: pytest.MonkeyPatch, security: bool
+) -> None:
+    if security:
+        (tmp_path / "debian").rename(tmp_path / "debian-security")
+    monkeypatch.setenv(debian.VARIABLE, mirror)
+    assert [file.read_bytes() for file in fetch(tmp_path).values()] == [GOOD]
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        monkeypatch.setenv(debian.VARIABLE, f"{mirror}/nothing")
+        debian.fetch("x86_64", BuildContext({}, tmp_path / "other"), SILENT)
+    assert "404" in caught.value.why
+
+
+def use_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, content: bytes) -> None:
+    """An apt-get that has one version of the package. It writes what it brings as apt does."""
+    (tmp_path / "brought").write_bytes(content)
+    script = tmp_path / "bin" / "apt-get"
+    script.parent.mkdir()
+    script.write_text(
+        "#!/bin/sh\n"
+        f"for last; do :; done\ncase $last in update) exit ;; libfake|libfake={version}) ;;\n"
+        '*) echo "E: Version not found" >&2; exit 100 ;; esac\n'
+        f'/bin/cp {tmp_path}/brought "libfake_{version.replace(":", "%3a")}_amd64.deb"\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.delenv(debian.VARIABLE)
+
+
+def test_apt_brings_the_locked_version(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_apt(tmp_path, monkeypatch, "1.2-3+deb12u4", GOOD)
+    ((package, file),) = fetch(tmp_path).items()
+    assert (package.replaces, file.name) == ("", NAME)
+
+
+def test_apt_may_bring_a_newer_fix_of_the_same_release_and_it_is_named(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_apt(tmp_path, monkeypatch, "1.2-3+deb12u5", GOOD + b"fixed")
+    lines: list[str] = []
+    monkeypatch.setattr(SILENT, "line", lines.append)
+    ((package, file),) = fetch(tmp_path).items()
+    assert (package.version, package.replaces) == ("1.2-3+deb12u5", "1.2-3+deb12u4")
+    assert package.sha256 == sha256_file(file)
+    assert "libfake 1.2-3+deb12u4 is no longer in Debian's archive; 1.2-3+deb12u5 is carried" in lines[0]
+    ((again, _),) = fetch(tmp_path, offline=True).items()
+    assert again == package
+
+
+@pytest.mark.parametrize(
+    ("version", "why"), [("1.3-1", "of another release"), ("1.2-3+deb12u4", "does not have the locked sha256")]
+)
+def test_what_apt_has_of_another_release_or_content_is_refused(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, why: str
+) -> None:
+    use_apt(tmp_path, monkeypatch, version, GOOD + b"other")
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        fetch(tmp_path)
+    assert why in caught.value.why
+
+
+def test_without_apt_and_offline_it_says_what_to_do(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(debian.VARIABLE)
+    with pytest.raises(EnvironmentUnfitError, match="nor to be had") as caught:
+        fetch(tmp_path)
+    assert "no apt" in caught.value.why
+    with pytest.raises(EnvironmentUnfitError, match="nor to be had"):
+        fetch(tmp_path, offline=True)
+
+
+@pytest.mark.parametrize("text", ["", "libfake 1.2", f"libfake 1.2 {'a' * 63} pool/x.deb", f"x 1 {'a' * 64} ../x.deb"])
+def test_a_damaged_lock_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(package_data, "text", lambda folder, name: text)
+    with pytest.raises(EnvironmentUnfitError, match="damaged"):
+        debian.locked("x86_64")
+
+
+def test_the_files_of_a_package_are_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "a.deb").write_bytes(GOOD)
+    debian.unpack(tmp_path / "a.deb", tmp_path / "out")
+    assert (tmp_path / "out/usr/lib/libfake.so.1").read_bytes() == b"elf"
+
+
+@given(st.integers(0, len(GOOD) - 1))
+def test_a_package_cut_anywhere_is_refused(tmp_path_factory: pytest.TempPathFactory, kept: int) -> None:
+    folder = tmp_path_factory.mktemp("cut")
+    (folder / "a.deb").write_bytes(GOOD[:kept])
+    with pytest.raises(StageFailedError, match=r"a\.deb cannot be unpacked"):
+        debian.unpack(folder / "a.deb", folder / "out")
+
+
+@pytest.mark.parametrize("raw", [b"", b"PK", deb({}, member=b"data.tar.zst"), deb({"../outside": b"x"})])
+def test_what_is_no_package_is_refused(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / "a.deb").write_bytes(raw)
+    with pytest.raises(StageFailedError, match=r"a\.deb cannot be unpacked"):
+        debian.unpack(tmp_path / "a.deb", tmp_path / "out")
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_hostile_tar_in_a_package_is_refused(tmp_path: Path) -> None:
+    raw = GOOD.replace(lzma.compress(b"")[:6], b"\xfd7zXZ\x01")
+    (tmp_path / "a.deb").write_bytes(raw)
+    with pytest.raises(StageFailedError):
+        debian.unpack(tmp_path / "a.deb", tmp_path / "out")

@@ -1,0 +1,198 @@
+"""The carried interpreter: what of the packages travels, and its archive in the bundle. The packages are made up."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import subprocess
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.heads import HEAD, HEAD_SHA256
+
+from edgepack.bundle import debian, interpreter
+from edgepack.bundle.archive import first_offsets, write_bundle
+from edgepack.bundle.head import head
+from edgepack.errors import StageFailedError
+from edgepack.progress import SILENT
+from edgepack.targets import package_data
+from edgepack.targets.context import BuildContext
+from edgepack_runtime.bundle import interpreter as carried
+from edgepack_runtime.bundle import manifest as contract
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.verify import verify_file
+from edgepack_runtime.errors import BundleInvalidError
+
+MACHINE, TRIPLET = "x86_64", "x86_64-linux-gnu"
+RULES: dict[str, Any] = {
+    "version": "3.11",
+    "libraries": ["libc.so.6", "libfake.so.1"],
+    "extension_modules": ["_ctypes"],
+    "left_out": {"not needed": ["test", "json/tool"]},
+    "encodings": {"kept": ["__init__", "utf_8"]},
+}
+FILES = (
+    "usr/bin/python3.11",
+    f"lib/{TRIPLET}/ld-linux-x86-64.so.2",
+    f"lib/{TRIPLET}/libc.so.6",
+    f"usr/lib/{TRIPLET}/libfake.so.1",
+    f"usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-{TRIPLET}.so",
+    *(f"usr/lib/python3.11/{name}.py" for name in ("os", "json/__init__", "json/tool", "test/__init__")),
+    *(f"usr/lib/python3.11/encodings/{name}.py" for name in ("__init__", "utf_8", "cp037")),
+    "usr/share/doc/libfake/copyright",
+)
+PACKAGES = {
+    debian.DebianPackage("python3.11-minimal", "3.11.2-6", "a" * 64, "pool/p.deb"): Path("p.deb"),
+    debian.DebianPackage("libfake", "1.0", "b" * 64, "pool/f.deb"): Path("f.deb"),
+}
+
+
+class FakeCompiler:
+    """Bytecode that is the module's name."""
+
+    def bytecode(self, sources: dict[str, Path], folder: Path) -> dict[str, Path]:
+        for name in sources:
+            (folder / f"{name}c").parent.mkdir(parents=True, exist_ok=True)
+            (folder / f"{name}c").write_text(name)
+        return {name: folder / f"{name}c" for name in sources}
+
+
+def build(folder: Path, monkeypatch: pytest.MonkeyPatch, **rules: Any) -> interpreter.Interpreter:
+    folder.mkdir(parents=True)
+    for name in FILES:
+        file = folder / f"debian-{MACHINE}" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+    monkeypatch.setattr(debian, "fetch", lambda *inputs: PACKAGES)
+    monkeypatch.setattr(package_data, "document", lambda name: {**RULES, **rules})
+    compiler: Any = FakeCompiler()
+    return interpreter.build(MACHINE, BuildContext({}), compiler, folder, SILENT)
+
+
+def test_what_the_rules_name_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = build(tmp_path / "a", monkeypatch)
+    assert made.version == "3.11.2"
+    assert sorted(path.relative_to(made.folder).as_posix() for path in made.folder.rglob("*") if path.is_file()) == [
+        "bin/cpython", "bin/ld.so", "bin/python3", "lib/libc.so.6", "lib/libfake.so.1",
+        f"lib/python3.11/lib-dynload/_ctypes.cpython-311-{TRIPLET}.so", "lib/python311.zip",
+    ]  # fmt: skip
+    with zipfile.ZipFile(made.folder / "lib/python311.zip") as library:
+        assert library.namelist() == ["encodings/__init__.pyc", "encodings/utf_8.pyc", "json/__init__.pyc", "os.pyc"]
+    assert list(made.licenses) == ["debian/libfake/copyright"]
+    again = build(tmp_path / "b", monkeypatch)
+    for path in filter(Path.is_file, made.folder.rglob("*")):
+        assert (again.folder / path.relative_to(made.folder)).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        ({"libraries": ["libgone.so.1"]}, "libgone"),
+        ({"extension_modules": ["_gone"]}, "_gone"),
+        ({"left_out": {"why": ["gone"]}}, "gone"),
+        ({"encodings": {"kept": ["utf_9"]}}, "utf_9"),
+    ],
+)
+def test_a_rule_that_matches_nothing_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(StageFailedError, match=named) as caught:
+        build(tmp_path / "a", monkeypatch, **rules)
+    assert "interpreter.toml" in caught.value.fix
+
+
+PREFIX = carried.folder(MACHINE)
+names = st.from_regex(r"(bin|lib)/[a-z0-9_.]{1,12}[a-z]", fullmatch=True)
+contents = st.dictionaries(names, st.binary(max_size=1200), min_size=1, max_size=6)
+
+
+def packed(folder: Path, files: dict[str, bytes]) -> tuple[bytes, list[contract.FileEntry]]:
+    """The archive of `files`, and their entries."""
+    entries = []
+    for number, (name, content) in enumerate(sorted(files.items())):
+        (folder / str(number)).write_bytes(content)
+        entries.append(contract.FileEntry(PREFIX + name, len(content), hashlib.sha256(content).hexdigest()))
+    return interpreter.pack([(entry, folder / str(number)) for number, entry in enumerate(entries)], PREFIX), entries
+
+
+def bundle_of(folder: Path, raw: bytes, entries: list[contract.FileEntry], first: bytes = HEAD) -> Path:
+    """A bundle with this archive; every digest in its manifest is right."""
+    one = contract.Interpreter(MACHINE, "3.11.2", len(raw), hashlib.sha256(raw).hexdigest())
+    main = b"raise SystemExit(0)\n"
+    files = [contract.FileEntry("__main__.py", len(main), hashlib.sha256(main).hexdigest()), *entries]
+    manifest = contract.Manifest(
+        "hotel", "1.2.0", 1, "task", contract.TargetFacts("t", (MACHINE,), "2.28", "bundled", "CPU"), {}, {}, (), {},
+        "0" * 64, hashlib.sha256(first).hexdigest(), (one,), tuple(files),
+    )  # fmt: skip
+    members: dict[str, Path | bytes] = {"__main__.py": main, one.member: raw, "manifest.json": contract.dump(manifest)}
+    write_bundle(members, folder / "x.edgepack", first)
+    return folder / "x.edgepack"
+
+
+@given(contents)
+@settings(max_examples=30)
+def test_the_archive_is_unpacked_as_it_was_packed_here_and_by_tar(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]
+) -> None:
+    folder = tmp_path_factory.mktemp("pack")
+    raw, entries = packed(folder, files)
+    assert packed(folder, files)[0] == raw
+    file = bundle_of(folder, raw, entries)
+    verify_file(file)
+    with Archive(file) as archive:
+        manifest = contract.parse(archive.read("manifest.json", 10**6))
+        found = {entry.path: b"".join(chunks) for entry, chunks in
+                 carried.contents(archive, manifest.interpreters[0], manifest)}  # fmt: skip
+    assert found == {PREFIX + name: content for name, content in files.items()}
+    (folder / "raw.tar.gz").write_bytes(raw)
+    with tarfile.open(folder / "raw.tar.gz") as tar:
+        for member in tar.getmembers():
+            opened = tar.extractfile(member)
+            assert opened is not None and opened.read() == files[member.name]
+            assert member.mode == (0o755 if member.name.startswith("bin/") else 0o644)
+
+
+@given(contents, st.data())
+@settings(max_examples=60)
+def test_an_archive_of_other_bytes_is_refused_though_every_digest_is_right(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("flip")
+    raw, entries = packed(folder, files)
+    at = data.draw(st.integers(10, len(raw) - 1))  # the first ten bytes are gzip's, and say nothing of the content
+    changed = raw[:at] + bytes([raw[at] ^ 1 << data.draw(st.integers(0, 7))]) + raw[at + 1 :]
+    try:
+        verify_file(bundle_of(folder, changed, entries))
+    except BundleInvalidError:
+        pass
+    else:  # a bit that no reader looks at; the digest of the archive in a real manifest covers it
+        assert zlib.decompress(changed, 31) == zlib.decompress(raw, 31)
+    with pytest.raises(BundleInvalidError):
+        verify_file(bundle_of(folder, raw, [*entries[:-1], dataclasses.replace(entries[-1], sha256="0" * 64)]))
+
+
+def test_the_head_cuts_out_the_archive(tmp_path: Path) -> None:
+    raw, entries = packed(tmp_path, {"bin/python3": b"#!/bin/sh\n", "lib/x": b"y" * 999})
+    one = contract.Interpreter(MACHINE, "3.11.2", len(raw), hashlib.sha256(raw).hexdigest())
+    first = head("hotel", "a hotel", {MACHINE: one})
+    assert len(first) == 4096
+    file = bundle_of(tmp_path, raw, entries, first)
+    offset = first_offsets({one.member: one.size})[one.member]
+    assert f"offset={offset + 1} size={len(raw)} ;;".encode() in first
+    command = f"tail -c +{offset + 1} '{file}' | head -c {len(raw)}"
+    assert subprocess.run(["sh", "-c", command], capture_output=True, check=True).stdout == raw
+    assert hashlib.sha256(first).hexdigest() != HEAD_SHA256
+
+
+@pytest.mark.parametrize("path", ["a/b.py", "edgepack_runtime/cli/main.py"])
+def test_bytecode_lies_where_python_looks_for_it(path: str) -> None:
+    import importlib.util
+
+    own = Path(importlib.util.cache_from_source(path)).as_posix()
+    assert interpreter.cached(path).partition(".cpython-")[0] == own.partition(".cpython-")[0]
