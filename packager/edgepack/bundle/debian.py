@@ -114,7 +114,12 @@ def unpack(deb: Path, folder: Path) -> None:
     """
     try:
         with tarfile.open(fileobj=io.BytesIO(lzma.decompress(_data(deb.read_bytes())))) as archive:
-            archive.extractall(folder, filter="tar")
+            # The names are compared here, because tarfile of Debian 12's own Python has no filters; others ask for one.
+            archive.extraction_filter = lambda member, path: member
+            for member in archive:
+                if not (folder / member.name).resolve().is_relative_to(folder.resolve()):
+                    raise ValueError(f"{member.name} would lie outside of the folder")
+                archive.extract(member, folder)
     except (OSError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
         raise StageFailedError(
             f"{deb.name} cannot be unpacked", why=str(error), fix="delete it and build again"
@@ -129,6 +134,8 @@ def _data(raw: bytes) -> bytes:
     while position < len(raw):
         header = raw[position : position + 60]
         size = int(header[48:58])
+        if size < 0:
+            raise ValueError("a member has a negative size")
         if header[:16].rstrip() in (b"data.tar.xz", b"data.tar.xz/"):
             return raw[position + 60 : position + 60 + size]
         position += 60 + size + size % 2

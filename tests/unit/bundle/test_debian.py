@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import http.server
 import io
-import lzma
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -168,7 +167,13 @@ def test_a_damaged_lock_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -
         debian.locked("x86_64")
 
 
-def test_the_files_of_a_package_are_unpacked(tmp_path: Path) -> None:
+def test_the_files_of_a_package_are_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extract = tarfile.TarFile.extract
+
+    def of_debian_12(self: tarfile.TarFile, member: tarfile.TarInfo, path: str = "", set_attrs: bool = True) -> None:
+        extract(self, member, path, set_attrs)  # Python 3.11.2 knows no `filter`
+
+    monkeypatch.setattr(tarfile.TarFile, "extract", of_debian_12)
     (tmp_path / "a.deb").write_bytes(GOOD)
     debian.unpack(tmp_path / "a.deb", tmp_path / "out")
     assert (tmp_path / "out/usr/lib/libfake.so.1").read_bytes() == b"elf"
@@ -182,16 +187,16 @@ def test_a_package_cut_anywhere_is_refused(tmp_path_factory: pytest.TempPathFact
         debian.unpack(folder / "a.deb", folder / "out")
 
 
-@pytest.mark.parametrize("raw", [b"", b"PK", deb({}, member=b"data.tar.zst"), deb({"../outside": b"x"})])
+BACKWARDS = GOOD.replace(b"4".ljust(10) + b"`\n", b"-60".ljust(10) + b"`\n", 1)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"PK", BACKWARDS, deb({}, member=b"data.tar.zst"), deb({"../outside": b"x"}), deb({"/x27/outside": b"x"})],
+)
 def test_what_is_no_package_is_refused(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "a.deb").write_bytes(raw)
     with pytest.raises(StageFailedError, match=r"a\.deb cannot be unpacked"):
         debian.unpack(tmp_path / "a.deb", tmp_path / "out")
     assert not (tmp_path / "outside").exists()
-
-
-def test_a_hostile_tar_in_a_package_is_refused(tmp_path: Path) -> None:
-    raw = GOOD.replace(lzma.compress(b"")[:6], b"\xfd7zXZ\x01")
-    (tmp_path / "a.deb").write_bytes(raw)
-    with pytest.raises(StageFailedError):
-        debian.unpack(tmp_path / "a.deb", tmp_path / "out")
+    assert not Path("/x27").exists()
