@@ -7,6 +7,7 @@ apt compares it with the archive's signature; the output and the bill of materia
 
 from __future__ import annotations
 
+import http.client
 import io
 import lzma
 import os
@@ -32,7 +33,7 @@ from edgepack.util.hashing import sha256_file
 VARIABLE: Final = "EDGEPACK_DEBIAN"  # a mirror's URL, or a folder with .deb files
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _LINE: Final = re.compile(r"(?P<name>\S+) (?P<version>\S+) (?P<sha256>[0-9a-f]{64}) (?P<path>pool/\S+\.deb)\Z")
-_FIX: Final = re.compile(r"[+~]deb[0-9]+u[0-9]+\Z")  # of Debian's security and stable updates
+_FIX: Final = re.compile(r"\+deb(?P<debian>[0-9]+)u(?P<number>[0-9]+)\Z")  # of Debian's security and stable updates
 _TIMEOUT_SECONDS: Final = 60
 _SAID_BYTES: Final = 800
 
@@ -198,6 +199,8 @@ def _download(package: DebianPackage, mirror: str, file: Path) -> None:
         except urllib.error.HTTPError as error:
             error.close()
             code = error.code
+        except (http.client.HTTPException, ValueError) as error:  # it broke off, or is no URL
+            raise OSError(f"{mirror}: {error}") from error
     raise OSError(f"{mirror} answers {code} for {package.path}")
 
 
@@ -223,10 +226,19 @@ def _by_apt(missing: Sequence[DebianPackage], machine: str, scratch: Path) -> di
         came = package if sha256_file(file) == package.sha256 else _replaced(package, file)
         if _FIX.sub("", came.version) != _FIX.sub("", package.version):
             raise _not_to_be_had(machine, [package], f"apt of this machine has {came.version}, of another release")
+        if _fix(came.version) < _fix(package.version):
+            why = f"apt of this machine has {came.version}, which is older; its sources may lack Debian's updates"
+            raise _not_to_be_had(machine, [package], why)
         if came.replaces == came.version:
             raise _not_to_be_had(machine, [package], "what apt brought does not have the locked sha256")
         found[came] = file
     return found
+
+
+def _fix(version: str) -> tuple[int, int]:
+    """The release of Debian and the number of a fix in it: "2.36-9+deb12u14" -> (12, 14)."""
+    found = _FIX.search(version)
+    return (int(found["debian"]), int(found["number"])) if found else (0, 0)
 
 
 def _replaced(package: DebianPackage, newer: Path) -> DebianPackage:

@@ -102,6 +102,30 @@ def test_a_mirror_has_it_or_the_one_with_security_updates_beside_it(
     assert "404" in caught.value.why
 
 
+class BreaksOff(http.server.BaseHTTPRequestHandler):
+    """A server that promises more than it sends."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "100")
+        self.end_headers()
+        self.wfile.write(b"!<arch>")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_mirror_that_breaks_off_or_is_no_url(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), BreaksOff) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for url, why in ((f"http://127.0.0.1:{server.server_port}", "IncompleteRead"), ("http://[", "Invalid IPv6")):
+            monkeypatch.setenv(debian.VARIABLE, url)
+            with pytest.raises(EnvironmentUnfitError) as caught:
+                fetch(tmp_path)
+            assert why in caught.value.why
+        server.shutdown()
+
+
 def use_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, content: bytes) -> None:
     """An apt-get that has one version of the package. It writes what it brings as apt does."""
     (tmp_path / "brought").write_bytes(content)
@@ -135,10 +159,30 @@ def test_apt_may_bring_a_newer_fix_of_the_same_release_and_it_is_named(
     assert "libfake 1.2-3+deb12u4 is no longer in Debian's archive; 1.2-3+deb12u5 is carried" in lines[0]
     ((again, _),) = fetch(tmp_path, offline=True).items()
     assert again == package
+    file.write_bytes(b"damaged")
+    with pytest.raises(EnvironmentUnfitError, match="nor to be had"):
+        fetch(tmp_path, offline=True)
+
+
+def test_the_epoch_of_a_version_stands_in_the_names_of_apts_files(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = f"libfake 1:1.2-3 {'a' * 64} {PLACE}\n"
+    monkeypatch.setattr(package_data, "text", lambda folder, name: lock)
+    use_apt(tmp_path, monkeypatch, "1:1.2-3+deb12u1", GOOD)
+    ((package, file),) = fetch(tmp_path).items()
+    assert (package.version, package.replaces) == ("1:1.2-3+deb12u1", "1:1.2-3")
+    assert file.name == "libfake_1%3a1.2-3+deb12u1_amd64.deb"
 
 
 @pytest.mark.parametrize(
-    ("version", "why"), [("1.3-1", "of another release"), ("1.2-3+deb12u4", "does not have the locked sha256")]
+    ("version", "why"),
+    [
+        ("1.3-1", "of another release"),
+        ("1.2-3+deb12u3", "which is older"),
+        ("1.2-3", "which is older"),
+        ("1.2-3+deb12u4", "does not have the locked sha256"),
+    ],
 )
 def test_what_apt_has_of_another_release_or_content_is_refused(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, why: str
