@@ -94,6 +94,11 @@ def test_locks_name_no_index(name: str) -> None:
     assert "://" not in lock
 
 
+@pytest.mark.parametrize("name", [name for name in LOCKS if not name.startswith("interpreter-")])
+def test_locks_hold_for_every_python_of_a_device(name: str) -> None:
+    assert "python_version" not in package_data.text("locks", name)
+
+
 def test_no_lock_lies_about_unused() -> None:
     used = {profile.lock for profile in profiles.load_profiles().values()} | {wheels.SERVE_LOCK}
     assert used | {debian.lock_name(machine) for machine in ARM + X86} == set(LOCKS)
