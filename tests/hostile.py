@@ -7,9 +7,12 @@ told otherwise, makes every checksum around them right, so that what refuses a b
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import platform
 import random
 import struct
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -519,8 +522,8 @@ def _mutated_entry(draft: Draft, choose: random.Random) -> Draft:
 def judge(raw: bytes, folder: Path) -> bool:
     """Verify and unpack `raw` in `folder`, which is empty; whether it was taken.
 
-    What is taken is compared with what Python's own zip reader finds: every file is listed with its size and digest,
-    and nothing but those files was written.
+    What is taken is compared with what Python's own readers of zip and tar find: every file is listed with its size and
+    digest, and nothing but those files was written.
 
     Raises:
         AssertionError: it was taken wrongly, or refused with a trace left behind.
@@ -539,12 +542,18 @@ def judge(raw: bytes, folder: Path) -> bool:
     with zipfile.ZipFile(file) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
     assert contents.pop("manifest.json") == raw_manifest
+    for one in manifest.interpreters:
+        with tarfile.open(fileobj=io.BytesIO(contents.pop(one.member))) as tar:
+            for member in tar:
+                opened = tar.extractfile(member)
+                assert opened is not None
+                contents[f"{one.machine}/python/{member.name}"] = opened.read()
     assert set(contents) == set(expected)
     for path, content in contents.items():
         entry = expected[path]
         assert (entry.size, entry.sha256) == (len(content), hashlib.sha256(content).hexdigest())
         assert contract.safe_path(path)
     written = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()}
-    assert written == {*expected, "manifest.json"}
+    assert written == {*(entry.path for entry in manifest.files_for(platform.machine())), "manifest.json"}
     assert {path.name for path in folder.iterdir()} == {"case.edgepack", "out"}
     return True
