@@ -1,0 +1,185 @@
+"""The shell program at the beginning of a bundle, in each shell of this machine. The interpreter is a shell script."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgepack.bundle import interpreter
+from edgepack.bundle.archive import first_offsets, write_bundle
+from edgepack.bundle.head import head
+from edgepack_runtime.bundle import interpreter as carried
+from edgepack_runtime.bundle.archive import HEAD_BYTES
+from edgepack_runtime.bundle.manifest import MACHINES, FileEntry, Interpreter
+
+TOOLS = ("tail", "head", "gzip", "tar", "mktemp", "rm", "mkfifo")
+SHELLS = [shell for shell in ("sh", "dash", "bash") if shutil.which(shell)]
+# It says for which machine it is, and how it was started.
+PYTHON = '#!/bin/sh\n[ "$3" = -c ] && exit 0\necho "%s, $(umask)"\nprintf "<%%s>" "$@"\nexit 7\n'
+
+
+def archives(folder: Path, python: str) -> dict[Interpreter, bytes]:
+    made = {}
+    for machine in MACHINES:
+        prefix = carried.folder(machine)
+        files = {"bin/python3": (python % machine).encode(), "lib/big": os.urandom(9000)}
+        entries = []
+        for name, content in files.items():
+            (file := folder / name.replace("/", "-")).write_bytes(content)
+            entries.append((FileEntry(prefix + name, len(content), "0" * 64), file))
+        raw = interpreter.pack(entries, prefix)
+        made[Interpreter(machine, "3.11.2", len(raw), hashlib.sha256(raw).hexdigest())] = raw
+    return made
+
+
+class Device:
+    """A folder with a bundle for both machines, and the programs that are on its PATH."""
+
+    def __init__(self, folder: Path, python: str = PYTHON) -> None:
+        self.bin, self.tmp, self.bundle = folder / "bin", folder / "tmp", folder / "my hotel.edgepack"
+        self.bin.mkdir()
+        self.tmp.mkdir()
+        for tool in TOOLS:
+            self.program(tool, f'exec {shutil.which(tool)} "$@"')  # a file: whoever replaces it replaces no program
+        self.archives = archives(folder, python)
+        first = head("hotel", "hotel 1.2.0", {one.machine: one for one in self.archives})
+        members: dict[str, Path | bytes] = {one.member: raw for one, raw in self.archives.items()}
+        write_bundle({**members, "__main__.py": b"raise SystemExit\n"}, self.bundle, first)
+        self.program("uname", "echo aarch64")
+
+    def program(self, name: str, lines: str) -> None:
+        (self.bin / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (self.bin / name).chmod(0o755)
+
+    def run(self, *arguments: str, shell: str = "sh", **variables: str) -> subprocess.CompletedProcess[str]:
+        start = [shell, *(["sh"] if shell == "busybox" else [])]
+        environment = {"PATH": str(self.bin), "TMPDIR": str(self.tmp), **variables}
+        with self.bundle.open("rb") as piped:
+            return subprocess.run(
+                [*start, *arguments], executable=shutil.which(shell), cwd=self.bundle.parent, env=environment,
+                stdin=piped, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Device:
+    return Device(tmp_path)
+
+
+def test_each_archive_is_where_the_head_cuts_it_out(device: Device) -> None:
+    raw = device.bundle.read_bytes()
+    offsets = first_offsets({one.member: one.size for one in device.archives})
+    for one, packed in device.archives.items():
+        start = offsets[one.member]
+        assert raw[start : start + one.size] == packed
+        assert f"offset={start + 1} size={one.size} ;;".encode() in raw[:HEAD_BYTES]
+    assert raw[HEAD_BYTES : HEAD_BYTES + 4] == b"PK\3\4"
+    assert len(head("n" * 64, "t" * 300, {one.machine: one for one in device.archives})) == HEAD_BYTES
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("named", "machine"), [("aarch64", "aarch64"), ("arm64", "aarch64"), ("amd64", "x86_64")])
+def test_the_interpreter_of_the_machine_is_started_on_the_file(
+    device: Device, shell: str, named: str, machine: str
+) -> None:
+    device.program("uname", f"echo {named}")
+    before = os.umask(0o027)
+    try:
+        done = device.run(device.bundle.name, "predict", "a b", "", "*", shell=shell)
+    finally:
+        os.umask(before)
+    options = "<-I><-S><-B><-X><utf8>"
+    assert done.stdout == f"{machine}, 0027\n{options}<{device.bundle.name}><predict><a b><><*>"
+    assert (done.returncode, done.stderr) == (7, "")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_file_whose_name_looks_like_an_option(device: Device, shell: str) -> None:
+    shutil.copy(device.bundle, device.bundle.parent / "-v.edgepack")
+    done = device.run("--", "-v.edgepack", "verify", shell=shell)
+    assert "<./-v.edgepack><verify>" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("python", [False, True])
+def test_a_machine_that_nothing_is_carried_for_uses_its_own_python(device: Device, shell: str, python: bool) -> None:
+    device.program("uname", "echo riscv64")
+    if python:
+        device.program("python3", 'printf "<%s>" "$@"')
+    done = device.run(device.bundle.name, "verify", shell=shell)
+    if python:
+        assert (done.returncode, done.stdout) == (0, f"<-I><-S><{device.bundle.name}><verify>")
+    else:
+        assert done.returncode == 4
+        assert "carries one for aarch64 and one for x86_64, this is riscv64, and there is no python3" in done.stderr
+        assert "install Python 3.8 or newer, or build the file for riscv64" in done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_tools_that_the_system_lacks_are_named(device: Device, shell: str) -> None:
+    for tool in ("gzip", "mktemp"):
+        (device.bin / tool).unlink()
+    done = device.run(device.bundle.name, "verify", shell=shell)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "error: this system lacks gzip mktemp\n" in done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_pipe_is_no_file_to_unpack(device: Device, shell: str) -> None:
+    done = device.run("-s", "verify", shell=shell)
+    assert done.returncode == 2
+    assert "this program cannot read itself" in done.stderr
+
+
+def damaged(device: Device) -> Iterator[None]:
+    """The bundle, cut and changed within the archive that comes last."""
+    raw = device.bundle.read_bytes()
+    at = raw.index(b"__main__.py") - 4000
+    for content in (raw[:at], raw[:at] + b"damage" + raw[at + 6 :]):
+        device.bundle.write_bytes(content)
+        yield
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_file_that_was_cut_or_changed_is_damaged(device: Device, shell: str) -> None:
+    device.program("uname", "echo x86_64")
+    for _ in damaged(device):
+        done = device.run(device.bundle.name, "verify", shell=shell)
+        assert (done.returncode, done.stdout) == (8, "")
+        assert "is damaged" in done.stderr and "copy it again" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("busybox") is None, reason="there is no busybox")
+@pytest.mark.skipif(
+    platform.machine() != MACHINES[-1], reason="the bundle is damaged in the archive of another machine"
+)
+def test_busybox_alone_is_enough(device: Device) -> None:
+    shutil.rmtree(device.bin)
+    done = device.run(device.bundle.name, "verify", shell="busybox")
+    assert (done.returncode, done.stdout.split(",")[0]) == (7, platform.machine()), done.stderr
+    for _ in damaged(device):
+        assert device.run(device.bundle.name, "verify", shell="busybox").returncode == 8
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_folder_that_cannot_be_unpacked_into_is_named(device: Device, shell: str) -> None:
+    (split := device.tmp / "a:b").mkdir()
+    (full := device.tmp / "file").touch()
+    for folder, why in ((split, "the loader would split this name"), (full, "file"), (device.tmp / "none", "none")):
+        done = device.run(device.bundle.name, "verify", shell=shell, TMPDIR=str(folder))
+        assert (done.returncode, done.stdout) == (4, "")
+        assert why in done.stderr and "set TMPDIR" in done.stderr
+    assert sorted(path.name for path in device.tmp.iterdir()) == ["a:b", "file"]
+
+
+def test_an_interpreter_that_cannot_run_is_told_with_its_own_words(tmp_path: Path) -> None:
+    done = Device(tmp_path, "#!/bin/sh\necho %s needs a newer kernel; exit 1\n").run("my hotel.edgepack", "verify")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "why: aarch64 needs a newer kernel\n" in done.stderr
