@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
+import platform
+import runpy
 import subprocess
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -14,18 +18,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.heads import HEAD, HEAD_SHA256
+from tests.heads import HEAD
 
 from edgepack.bundle import debian, interpreter
-from edgepack.bundle.archive import first_offsets, write_bundle
-from edgepack.bundle.head import head
+from edgepack.bundle.archive import write_bundle
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT
 from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext
+from edgepack.targets.profiles import load_profiles
 from edgepack_runtime.bundle import interpreter as carried
 from edgepack_runtime.bundle import manifest as contract
-from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.archive import STORED, Archive
 from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.errors import BundleInvalidError
 
@@ -177,17 +181,61 @@ def test_an_archive_of_other_bytes_is_refused_though_every_digest_is_right(
         verify_file(bundle_of(folder, raw, [*entries[:-1], dataclasses.replace(entries[-1], sha256="0" * 64)]))
 
 
-def test_the_head_cuts_out_the_archive(tmp_path: Path) -> None:
-    raw, entries = packed(tmp_path, {"bin/python3": b"#!/bin/sh\n", "lib/x": b"y" * 999})
-    one = contract.Interpreter(MACHINE, "3.11.2", len(raw), hashlib.sha256(raw).hexdigest())
-    first = head("hotel", "a hotel", {MACHINE: one})
-    assert len(first) == 4096
-    file = bundle_of(tmp_path, raw, entries, first)
-    offset = first_offsets({one.member: one.size})[one.member]
-    assert f"offset={offset + 1} size={len(raw)} ;;".encode() in first
-    command = f"tail -c +{offset + 1} '{file}' | head -c {len(raw)}"
-    assert subprocess.run(["sh", "-c", command], capture_output=True, check=True).stdout == raw
-    assert hashlib.sha256(first).hexdigest() != HEAD_SHA256
+@pytest.mark.parametrize("change", ["missing", "more", "renamed", "longer", "again", "garbage"])
+def test_an_archive_of_other_files_is_refused_though_every_digest_is_right(tmp_path: Path, change: str) -> None:
+    files = {"bin/python3": b"#!/bin/sh\n", "lib/x": b"y" * 999}
+    (tmp_path / "listed").mkdir()
+    _, listed = packed(tmp_path / "listed", files)
+    other = {
+        "missing": {"bin/python3": files["bin/python3"]},
+        "more": {**files, "lib/z": b""},
+        "renamed": {"bin/python3": files["bin/python3"], "lib/y": files["lib/x"]},
+        "longer": {**files, "lib/x": files["lib/x"] + b"y"},
+    }.get(change, files)
+    raw, _ = packed(tmp_path, other)
+    raw += {"again": raw, "garbage": b"garbage"}.get(change, b"")
+    with pytest.raises(BundleInvalidError, match=r"CPYTHON-x86_64\.tar\.gz"):
+        verify_file(bundle_of(tmp_path, raw, listed))
+    verify_file(bundle_of(tmp_path, packed(tmp_path, files)[0], listed))
+
+
+def test_an_interpreter_lies_before_all_else_as_it_is(tmp_path: Path) -> None:
+    raw, entries = packed(tmp_path, {"lib/x": b"y" * 9999})
+    with Archive(bundle_of(tmp_path, raw + bytes(9999), entries)) as archive:
+        first = next(iter(archive.members.values()))
+    assert (first.path, first.method, first.size) == ("CPYTHON-x86_64.tar.gz", STORED, len(raw) + 9999)
+
+
+def test_packages_are_fetched_for_the_machines_of_a_target_and_for_the_one_that_builds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(debian, "fetch", lambda machine, *_: {machine: Path(machine)})
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    known = load_profiles()
+    for name, machines in (("linux-aarch64", ["aarch64", "x86_64"]), ("linux-x86_64", ["x86_64"]), ("jetpack6", [])):
+        assert interpreter.fetch(known[name], BuildContext({}), SILENT) == [Path(machine) for machine in machines]
+
+
+def test_modules_are_compiled_on_a_machine_that_bundles_exist_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(StageFailedError, match="riscv64"):
+        interpreter.Compiler(BuildContext({}), SILENT, tmp_path)
+
+
+def test_bytecode_has_no_docstrings_and_needs_no_source(tmp_path: Path) -> None:
+    """The program that compiles, in this Python."""
+    source, made = tmp_path / "a.py", tmp_path / "out" / "a.pyc"
+    source.write_text('"""told"""\ndef f():\n    """told"""\nclass C:\n    """told"""\n    x = 1\n')
+    jobs = json.dumps([(str(source), "pkg/a.py", str(made))])
+    command = [sys.executable, "-I", "-S", "-B", "-c", interpreter._COMPILE]
+    subprocess.run(command, input=jobs, text=True, check=True)
+    assert b"told" not in made.read_bytes()
+    source.unlink()
+    found = runpy.run_path(str(made))
+    function = found["f"]
+    assert (function(), function.__doc__, found["C"].x, function.__code__.co_filename) == (None, None, 1, "pkg/a.py")
 
 
 @pytest.mark.parametrize("path", ["a/b.py", "edgepack_runtime/cli/main.py"])
