@@ -182,4 +182,4 @@ def test_a_folder_that_cannot_be_unpacked_into_is_named(device: Device, shell: s
 def test_an_interpreter_that_cannot_run_is_told_with_its_own_words(tmp_path: Path) -> None:
     done = Device(tmp_path, "#!/bin/sh\necho %s needs a newer kernel; exit 1\n").run("my hotel.edgepack", "verify")
     assert (done.returncode, done.stdout) == (4, "")
-    assert "why: aarch64 needs a newer kernel\n" in done.stderr
+    assert "aarch64 needs a newer kernel\n" in done.stderr
