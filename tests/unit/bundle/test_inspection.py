@@ -12,10 +12,12 @@ from tests.heads import HEAD, HEAD_SHA256
 
 from edgepack import cli
 from edgepack.artifacts import LedgerRow, proportion
+from edgepack.bundle import interpreter
 from edgepack.bundle.archive import write_bundle
 from edgepack.bundle.inspect import compare, inspect
 from edgepack.console import build_tables
-from edgepack_runtime.bundle.manifest import FileEntry, Manifest, TargetFacts, dump
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.manifest import FileEntry, Interpreter, Manifest, TargetFacts, dump, parse
 from edgepack_runtime.errors import ExitCode
 
 CONTENT = {
@@ -28,6 +30,10 @@ CONTENT = {
     "site/tokenizers/lib.so": b"t" * 500,
     "golden/rows.jsonl": b"{}\n",
 }
+
+
+def entry(name: str, data: bytes) -> FileEntry:
+    return FileEntry(name, len(data), hashlib.sha256(data).hexdigest())
 
 
 def bundle(
@@ -51,7 +57,7 @@ def bundle(
         recipe_sha256="0" * 64,
         head_sha256=HEAD_SHA256,
         interpreters=(),
-        files=tuple(FileEntry(n, len(files[n]), hashlib.sha256(files[n]).hexdigest()) for n in sorted(files)),
+        files=tuple(entry(name, data) for name, data in sorted(files.items())),
     )
     write_bundle({**files, "manifest.json": dump(manifest)}, path, HEAD)
     return path
@@ -68,6 +74,32 @@ def test_the_parts_add_up(tmp_path: Path) -> None:
     assert sum(part["unpacked"] for part in found["parts"].values()) == found["unpacked_bytes"]
     assert found["parts"]["golden"]["unpacked"] == 3
     assert found["packages"] == {"numpy": 3000, "tokenizers": 500}
+
+
+def test_of_a_bundle_for_two_machines_the_one_that_takes_more_counts(tmp_path: Path) -> None:
+    content = {name: data for name, data in CONTENT.items() if not name.startswith("site/")}
+    content |= {"aarch64/site/onnxruntime/a.so": b"a" * 900, "x86_64/site/onnxruntime/a.so": b"x" * 1000}
+    carried = {"aarch64/python/bin/python3": b"p" * 50, "x86_64/python/bin/python3": b"q" * 30}
+    archives, packed = {}, []
+    for machine, (name, data) in zip(("aarch64", "x86_64"), carried.items(), strict=True):
+        (tmp_path / machine).write_bytes(data)
+        raw = interpreter.pack([(entry(name, data), tmp_path / machine)], f"{machine}/python/")
+        packed.append(Interpreter(machine, "3.11.2", len(raw), hashlib.sha256(raw).hexdigest()))
+        archives[packed[-1].member] = raw
+    with Archive(bundle(tmp_path / "a.edgepack")) as archive:
+        manifest = parse(archive.read("manifest.json", 10**6))
+    files = tuple(entry(name, data) for name, data in sorted({**content, **carried}.items()))
+    target = TargetFacts("linux", ("aarch64", "x86_64"), "2.36", "bundled", "CPUExecutionProvider")
+    manifest = replace(manifest, target=target, interpreters=tuple(packed), files=files)
+    path = tmp_path / "b.edgepack"
+    write_bundle({**content, **archives, "manifest.json": dump(manifest)}, path, HEAD)
+    found = inspect(path)
+    assert found["parts"]["interpreter"] == {"packed": sum(map(len, archives.values())), "unpacked": 30}
+    assert found["parts"]["site"]["unpacked"] == 1000
+    assert found["packages"] == {"onnxruntime": 1000}
+    assert sum(part["unpacked"] for part in found["parts"].values()) == found["unpacked_bytes"]
+    shown = run("inspect", path).stdout
+    assert "Linux on aarch64 or x86_64 (Python and a C library are carried), CPUExecutionProvider" in shown
 
 
 def test_limits_within_limits_are_shown_and_open_ones_are_not() -> None:
