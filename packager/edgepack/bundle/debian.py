@@ -206,8 +206,6 @@ def _download(package: DebianPackage, mirror: str, file: Path) -> None:
 
 def _by_apt(missing: Sequence[DebianPackage], machine: str, scratch: Path) -> dict[DebianPackage, Path]:
     """By apt of this machine with its sources, in a state of our own: the system does not change."""
-    if shutil.which("apt-get") is None:
-        raise _not_to_be_had(machine, missing, "there is no apt on this machine")
     apt = Apt(machine, scratch)
     try:
         apt.run("update")
@@ -273,8 +271,10 @@ class Apt:
         """What `apt-get` prints.
 
         Raises:
-            EnvironmentUnfitError: with the end of what it says.
+            EnvironmentUnfitError: it is not there; or with the end of what it says.
         """
+        if shutil.which("apt-get") is None:
+            raise EnvironmentUnfitError("apt is needed", why="there is no apt on this machine", fix="use Debian 12")
         done = subprocess.run(
             ["apt-get", "-qq", *self._options, *arguments],
             cwd=self.folder,

@@ -32,9 +32,8 @@ def write(profile: Profile, resolve: Resolve | None = None) -> dict[Path, tuple[
     made = {}
     one = profile.on(profile.machines[0])  # a lock names the wheels of all platforms
     for name, python in ((profile.lock, "{}.{}".format(*tags.PYTHON)), (wheels.SERVE_LOCK, _OLDEST_PYTHON_TO_SERVE)):
-        made[_put(name, _wheels(name, python, one, resolve or _uv))] = tuple(
-            f"{package.name}=={package.version}" for package in wheels.locked_in(name, one)
-        )
+        file = _put(name, _wheels(name, python, one, resolve or _uv))
+        made[file] = tuple(f"{package.name}=={package.version}" for package in wheels.locked_in(name, one))
     for machine in profile.machines if profile.interpreter == BUNDLED else ():
         made |= _interpreter(machine)
     return made
