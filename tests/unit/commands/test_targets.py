@@ -13,6 +13,7 @@ from tests.unit.targets.test_from_probe import ORIN
 
 from edgepack.bundle import interpreter, wheels
 from edgepack.cli import main
+from edgepack.commands import options
 from edgepack.targets import profiles
 from edgepack.targets.context import BuildContext
 from edgepack_runtime.errors import ExitCode
@@ -97,6 +98,42 @@ def test_fetch_fills_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "onnxruntime-gpu is on no index" in done.stderr
     assert run("fetch").exit_code == ExitCode.USAGE
     assert run("fetch", "--target", "jetpak6").exit_code == ExitCode.RECIPE_INVALID
+
+
+def test_a_target_for_two_machines_is_fetched_for_both(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def fetch(profile: profiles.Profile, *_: Any, **__: bool) -> list[Path]:
+        asked.append(profile.machine)
+        return []
+
+    monkeypatch.setattr(wheels, "fetch", fetch)
+    monkeypatch.setattr(interpreter, "fetch", lambda profile, *_: asked.extend(profile.machines) or [])
+    assert run("fetch", "--target", "linux").exit_code == 0
+    assert asked == ["aarch64", "x86_64", "aarch64", "x86_64"]
+
+
+def test_a_recipe_chooses_interpreter_and_cuda(folder: Path) -> None:
+    recipe = (
+        "edgepack: 1\nname: hotel\nversion: 1.2.0\ndata: {train: builtin:reviews-zh}\n"
+        "student: {model: {scratch: {layers: 1, hidden: 8, heads: 2}}}\n"
+    )
+    (folder / "r.yaml").write_text(recipe, encoding="utf-8")
+    loaded, known = options.load_recipe(folder / "r.yaml", [], None)
+    assert (loaded.targets, loaded.interpreter, loaded.cuda) == (("local",), None, None)
+    assert known == profiles.load_profiles()
+    settings = ["targets=[local, linux-x86_64-cuda13]", "cuda=system"]
+    known = options.load_recipe(folder / "r.yaml", settings, None)[1]
+    assert known["linux-x86_64-cuda13"].cuda == profiles.Cuda("13.0", ("75", "80", "86", "89", "90", "120"), "system")
+    known = options.load_recipe(folder / "r.yaml", ["targets=[local]", "interpreter=bundled"], None)[1]
+    assert known["local"].interpreter == "bundled"
+    refused = run("check", "r.yaml", "--set", "targets=[jetpack6]", "--set", "interpreter=bundled")
+    assert refused.exit_code == ExitCode.RECIPE_INVALID
+    assert "target jetpack6 cannot carry an interpreter" in refused.stderr
+    assert "fix: write `interpreter: host`" in refused.stderr
+    refused = run("check", "r.yaml", "--set", "interpreter=python3")
+    assert refused.exit_code == ExitCode.RECIPE_INVALID
+    assert "`interpreter`" in refused.stderr
 
 
 @pytest.mark.parametrize("typed", [["targets", "show"], ["targets", "lock"], ["fetch", "--target"]])
