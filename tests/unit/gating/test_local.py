@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from tests.interpreters import other_machine
+from tests.unit.far import far_bundle
+from tests.unit.runtime.conftest import target_facts
 
-from edgepack.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, StageFailedError, UsageError
+from edgepack.errors import (
+    BundleInvalidError,
+    EdgepackError,
+    EnvironmentUnfitError,
+    StageFailedError,
+    TargetUnreachableError,
+    UsageError,
+)
 from edgepack.gating import local as gate
 from edgepack.gating.local import VerbOutput
 from edgepack_runtime.errors import RolledBackError, to_json
@@ -36,3 +47,11 @@ def test_a_gate_that_reported_nothing_is_explained_by_its_last_lines(code: int, 
     with pytest.raises(kind, match=f"ended with exit code {code} before a verdict") as caught:
         gate.judged("x.edgepack", VerbOutput(code, "", "Traceback\nMemoryError"))
     assert caught.value.why == "Traceback\nMemoryError"
+
+
+def test_a_bundle_for_another_machine_is_not_started(tmp_path: Path) -> None:
+    bundle = far_bundle(tmp_path / "x.edgepack", target=target_facts(profile="line", machines=(other_machine(),)))
+    with pytest.raises(TargetUnreachableError, match=r"x\.edgepack cannot be gated on this machine") as caught:
+        gate.gate_file(bundle, print)
+    assert f"it is for Linux {other_machine()}" in caught.value.why
+    assert caught.value.fix == "on a device of target line: sh x.edgepack gate"

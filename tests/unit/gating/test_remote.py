@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -34,7 +35,7 @@ from edgepack.gating.remote import RemoteGate, RemotePaths, VerifiedBundle
 from edgepack.gating.rows import GoldenRowsOption
 from edgepack.gating.ssh import Client, Connection
 from edgepack.util.hashing import sha256_file
-from edgepack_runtime.bundle.manifest import release_id
+from edgepack_runtime.bundle.manifest import MACHINES, FileEntry, release_id
 from edgepack_runtime.bundle.verify import verify_file
 
 __all__ = ["far"]
@@ -159,6 +160,23 @@ def test_a_device_without_free_space_is_unfit(far: Far, bundle: Path, free: int)
         gate(far, bundle, folder=None if free else Path("/proc/nowhere"))
     assert ("0 MiB of the 1 MiB that are needed" if free else "/proc/nowhere") in error.value.why
     assert "--remote-dir" in error.value.fix
+
+
+def test_the_interpreter_needs_place_twice(far: Far, bundle: Path) -> None:
+    """In the release, and where the file unpacks it to start."""
+    (far.root / "line3" / "bin").mkdir(parents=True)
+    df = far.root / "line3" / "bin" / "df"
+    df.write_text(f"#!/bin/sh\necho head; echo /dev/x 100 90 {97 * 1024} 90% /\n")
+    df.chmod(0o755)
+    sent = parcel(bundle)
+    packed = [FileEntry(f"{machine}/python/lib/x", 49 << 20, "0" * 64) for machine in MACHINES]
+    manifest = dataclasses.replace(sent.manifest, files=(*sent.manifest.files, *packed))
+    with Connection(Client(), LINE3, 5.0) as connection:
+        assert remote.gate(parcel(bundle), connection, RemotePaths(), NO_ROWS, Heard().line).exit_code == 0
+        with pytest.raises(EnvironmentUnfitError, match="no place on line3") as error:
+            sent = dataclasses.replace(sent, manifest=manifest)
+            remote.gate(sent, connection, RemotePaths(), NO_ROWS, Heard().line)
+    assert "97 MiB of the 99 MiB that are needed" in error.value.why
 
 
 def test_the_folder_for_temporary_files_can_be_named(far: Far, bundle: Path) -> None:
