@@ -59,7 +59,7 @@ class Root:
     """A root file system. `busybox` is this machine's, to bring up its loopback and to send requests."""
 
     def __init__(self, folder: Path, busybox: Path, path: str = "/bin:/usr/bin") -> None:
-        self.folder, self.path, self.slow = folder, path, False
+        self.folder, self.path = folder, path
         self._busybox = busybox
         for name in ("proc", "tmp", "opt", "small"):
             (folder / name).mkdir(exist_ok=True)
@@ -143,10 +143,10 @@ def emulator(packages: Packages) -> Iterator[None]:
         if not (_FORMATS / "register").exists():
             if subprocess.run(["mount", "-t", "binfmt_misc", "none", _FORMATS], check=False).returncode:
                 raise NotRunError("the kernel has no binfmt_misc")
-            stack.callback(subprocess.run, ["umount", _FORMATS], check=False)
+            stack.callback(lambda: subprocess.run(["umount", _FORMATS], check=False))
         if not (_FORMATS / "qemu-aarch64").exists():
             folder = packages.unpacked("x86_64", "qemu-user-static")
             entry = (folder / "usr/lib/binfmt.d/qemu-aarch64.conf").read_text()
             (_FORMATS / "register").write_text(entry.replace(":/usr/", f":{folder}/usr/"))
-            stack.callback((_FORMATS / "qemu-aarch64").write_text, "-1")
+            stack.callback(lambda: (_FORMATS / "qemu-aarch64").write_text("-1"))
         yield

@@ -1,0 +1,104 @@
+"""A bundle that carries its interpreter, in root file systems that have nothing but busybox."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from root_systems import NotRunError, Packages, Root, busybox_root
+
+from edgepack_runtime.errors import ExitCode
+
+from .conftest import Project
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can enter other root file systems"),
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="the roots are made for x86-64"),
+]
+TEXT = "房间很大"
+OWN = "/opt/here/bin/tiny"
+
+
+@pytest.fixture(scope="module")
+def bundles(project: Project, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two versions."""
+    fetched = project.edgepack("fetch", "--target", "linux-x86_64")
+    if fetched.returncode == ExitCode.ENVIRONMENT_UNFIT:
+        pytest.skip(f"the packages of the interpreter cannot be had here: {fetched.stderr[-400:]}")
+    dist = tmp_path_factory.mktemp("roots")
+    found = []
+    for version in ("0.1.0", "0.2.0"):
+        settings = ("--set", "targets=[linux-x86_64]", "--set", f"version={version}", "--offline", "--dist", str(dist))
+        done = project.edgepack("build", "tiny.yaml", *settings)
+        assert done.returncode == 0, done.stderr[-4000:]
+        found.append(dist / f"tiny-{version}-linux-x86_64.edgepack")
+    return found
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
+    made = Packages(tmp_path_factory.mktemp("packages"))
+    try:
+        made.unpacked("x86_64", "busybox-static")
+    except NotRunError as missing:
+        pytest.skip(str(missing))
+    if subprocess.run(["unshare", "-n", "-m", "true"], check=False).returncode:
+        pytest.skip("this system makes no namespaces")
+    return made
+
+
+@pytest.fixture(params=[True, False], ids=["with /dev/null", "without /dev/null"])
+def root(request: pytest.FixtureRequest, packages: Packages, bundles: list[Path], tmp_path: Path) -> Root:
+    made = busybox_root(tmp_path / "root", packages, null=request.param)
+    for number, bundle in enumerate(bundles):
+        shutil.copy(bundle, made.folder / f"{number}.edgepack")
+    return made
+
+
+def ran(root: Root, script: str, *codes: int) -> str:
+    done = root.run(script)
+    assert done.returncode in (codes or (0,)), done.stderr[-4000:]
+    return done.stdout
+
+
+def test_a_release_lives_where_there_is_only_busybox(root: Root) -> None:
+    ran(root, "sh /0.edgepack install --prefix /opt/here")
+    answer = json.loads(ran(root, f"{OWN} predict {TEXT}"))
+    assert json.loads(ran(root, f"sh /0.edgepack predict {TEXT}")) == answer
+    receipt = json.loads(ran(root, f"{OWN} gate --json", ExitCode.OK, ExitCode.GATE_INCONCLUSIVE))
+    assert {check["gate"]: check["verdict"] for check in receipt["checks"]}["accuracy.min"] == "pass"
+    ran(root, "sh /1.edgepack install --prefix /opt/here")
+    assert "0.2.0" in ran(root, f"{OWN} status")
+    ran(root, f"{OWN} rollback")
+    assert "0.1.0" in ran(root, f"{OWN} status").splitlines()[0]
+    assert json.loads(ran(root, f"{OWN} predict {TEXT}")) == answer
+    ran(root, f"{OWN} uninstall --purge --yes")
+    assert not (root.folder / "opt/here").exists()
+    assert root.left() == []
+
+
+def test_nothing_is_left_by_a_command_that_is_killed(root: Root) -> None:
+    with root.start("exec sh /0.edgepack bench --runs 1000000") as process:
+        end = time.monotonic() + 30
+        while not list((root.folder / "tmp").glob("*/*/releases")) and time.monotonic() < end:
+            time.sleep(0.05)
+        process.kill()
+    assert root.left() == []
+
+
+def test_a_file_cut_short_is_one_error(root: Root) -> None:
+    whole = (root.folder / "0.edgepack").read_bytes()
+    for size in (len(whole) // 5, len(whole) * 9 // 10, len(whole) - 1):
+        (root.folder / "0.edgepack").write_bytes(whole[:size])
+        done = root.run("sh /0.edgepack verify")
+        assert done.returncode == ExitCode.BUNDLE_INVALID
+        first, *rest = done.stderr.splitlines()
+        assert first.startswith("error: ") and "0.edgepack is damaged" in first
+        assert all(line.startswith(("  why: ", "  fix: ")) for line in rest)
