@@ -1,6 +1,8 @@
 #!/bin/sh
+# coding: file-damaged-or-Python-older-than-3.8
 # @TITLE@
 # `sh FILE --help` lists the verbs. These lines unpack the interpreter that follows them, and start it on this file.
+# A Python that finds no zip in the file takes it for a program: line 2 is what it then complains about.
 file=$0
 fail() { # what, why, fix, exit code
 	echo "error: $1" >&2
