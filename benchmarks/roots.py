@@ -255,9 +255,7 @@ def errors(files: Sequence[File], packages: Packages, work: Path) -> Iterator[tu
         yield "Python 2.7", f"not run: {missing}"
         return
     shutil.copy(file.path, root.folder / "0.edgepack")
-    done = root.run(
-        "python2.7 /0.edgepack doctor"
-    )  # Python itself complains, about line 2
+    done = root.run("python2.7 /0.edgepack doctor")  # Python itself complains, about line 2
     said = done.stderr.strip().splitlines()[-1]
     clear = "Traceback" not in done.stderr and "Python-older-than-3.8" in said
     yield "Python 2.7", f"{'ok' if clear else 'not clear'}: {said}, exit code {done.returncode}"
