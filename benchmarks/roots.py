@@ -4,7 +4,8 @@
 
 FILE are bundles of one name: one for each target and, for rollbacks, one of a second version. A row is a root file
 system in a temporary folder, entered by `unshare` and `chroot`: without network and HOME, with programs of Debian that
-apt fetches. Each error must be one clear sentence with its exit code. Needs root and apt on x86-64. `not run` says what
+apt fetches. A gate gives no verdict on time in an emulator, and `install` refuses then: there, FILE are without gates
+on time (`build --set gates.latency=null --set gates.cold_start=null`). Each error must be one clear sentence with its exit code. Needs root and apt on x86-64. `not run` says what
 this machine lacks. Prints two tables and ends in one JSON line.
 """
 
@@ -31,6 +32,7 @@ from root_systems import PORT, NotRunError, Packages, Root, busybox_root, debian
 
 TEXT: Final = "店里的质量非常好。"
 PREFIX: Final = "/opt/here"
+TIMES: Final = ("latency.p50_ms", "latency.p95_ms", "cold_start.ms")
 TOOLS: Final = ("uname", "tail", "head", "gzip", "tar", "mktemp", "rm")
 STEPS: Final = ("doctor", "install", "predict", "gate", "serve", "second", "rollback", "uninstall", "left")
 
@@ -85,7 +87,7 @@ def life(root: Root, how: str, file: File, expected: dict[str, Any]) -> dict[str
         verdicts = {check["gate"]: check["verdict"] for check in receipt["checks"]}
         passed = verdicts["accuracy.min"] == "pass" and "fail" not in verdicts.values()
         if receipt["conditions"]["emulated"]:
-            passed = passed and {verdicts["latency.p95_ms"], verdicts["cold_start.ms"]} == {"inconclusive"}
+            passed = passed and {verdicts.get(name, "inconclusive") for name in TIMES} == {"inconclusive"}
         return same("accuracy", receipt["accuracy"]["value"]) if passed else f"verdicts {verdicts}"
 
     step("doctor", f"{bundle} doctor")
