@@ -4,9 +4,9 @@
 
 FILE are bundles of one name: one for each target and, for rollbacks, one of a second version. A row is a root file
 system in a temporary folder, entered by `unshare` and `chroot`: without network and HOME, with programs of Debian that
-apt fetches. A gate gives no verdict on time in an emulator, and `install` refuses then: there, FILE are without gates
-on time (`build --set gates.latency=null --set gates.cold_start=null`). Each error must be one clear sentence with its exit code. Needs root and apt on x86-64. `not run` says what
-this machine lacks. Prints two tables and ends in one JSON line.
+apt fetches. An emulator gives no verdict on time, and installs nothing then: there, FILE are without gates on time.
+Each error must be one clear sentence with its exit code. Needs root and apt on x86-64. `not run` says what this machine
+lacks. Prints two tables and ends in one JSON line.
 """
 
 from __future__ import annotations
