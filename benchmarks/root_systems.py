@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from edgepack.bundle import debian
+from edgepack.bundle.interpreter import debian
 from edgepack.errors import EdgepackError
 
 PORT: Final = 8123

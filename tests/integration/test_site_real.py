@@ -102,21 +102,21 @@ def test_what_was_left_out_is_worth_it(site: SiteFacts) -> None:
 
 
 def test_binaries_load_on_the_glibc_they_were_built_for(site: SiteFacts) -> None:
-    needed, here = (tuple(map(int, version.split("."))) for version in (site.libc_min, libc()[1]))
+    needed, here = (tuple(map(int, version.split("."))) for version in (site.needs.glibc, libc()[1]))
     assert (2, 17) <= needed <= here
-    assert "libstdc++.so.6" in site.system_libraries
-    assert site.binaries == 2
+    assert "libstdc++.so.6" in site.needs.libraries
+    assert site.needs.binaries == 2
 
 
 def test_every_check_passed_and_there_is_nothing_to_tell(site: SiteFacts) -> None:
-    assert [check.check for check in site.checks.passed] == [
+    assert [check.check for check in site.needs.checks.passed] == [
         "wheels",
         "licences",
         "ELF",
         "glibc",
         "libstdc++",
     ]
-    assert site.checks.notes == ()
+    assert site.needs.checks.notes == ()
 
 
 def test_every_wheel_has_its_licence_text(site: SiteFacts) -> None:

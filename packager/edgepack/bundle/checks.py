@@ -14,16 +14,15 @@ from typing import Final
 from packaging.utils import InvalidWheelFilename
 
 from edgepack.artifacts import Checks, ContentCheck
-from edgepack.bundle.binaries import elf, gpu_code, loader
+from edgepack.bundle.binaries import elf, fit, gpu_code, loader
 from edgepack.bundle.binaries import glibc as symbols
 from edgepack.bundle.binaries.elf import Binary
 from edgepack.bundle.binaries.gpu_code import Code
 from edgepack.errors import StageFailedError
 from edgepack.targets import tags
-from edgepack.targets.profiles import ELF_MACHINES, Profile
+from edgepack.targets.profiles import Profile
 
 _EXTENSION: Final = re.compile(r"\.(cpython-[^./]+|abi3)\.so\Z")
-_BITS: Final = 64  # of every machine that bundles exist for
 
 
 def check_wheel(file_name: str, profile: Profile) -> None:
@@ -58,9 +57,6 @@ def _unfit(name: str, profile: Profile, why: str) -> StageFailedError:
     )
 
 
-_SYSTEMS: Final = ("ELFOSABI_SYSV", "ELFOSABI_LINUX")  # what linkers write on Linux, and its loader takes
-
-
 @dataclass(frozen=True)
 class Carried:
     """One unpacked wheel: its file name, its files in the site folder (POSIX paths), its licence texts.
@@ -75,17 +71,7 @@ class Carried:
     is_given: bool = False
 
 
-@dataclass(frozen=True)
-class Needs:
-    """Requirements of the binaries on the device: the oldest glibc, and libraries besides glibc."""
-
-    glibc: str
-    libraries: tuple[str, ...]
-    checks: Checks
-    binaries: int
-
-
-def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> Needs:
+def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> fit.Needs:
     """Check everything that lies in `site` (the unpacked wheels) against the target.
 
     Raises:
@@ -99,8 +85,7 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> Needs:
         check_no_extension(name, profile)
     binaries = {name: elf.read(site / name) for name in sorted(names) if elf.is_elf(site / name)}
     carried = {Path(name).name for name in names}
-    notes += [line for name, binary in binaries.items() for line in _fits(name, binary, carried, profile)]
-    notes += loader.check_needed(binaries, carried, profile)
+    notes += fit.check_binaries(binaries, carried, profile)
     held = _gpu_code(site, wheels, binaries)
     notes += gpu_code.check(held, profile)
     glibc, libstdcxx = symbols.oldest_glibc(binaries.values()), symbols.oldest_libstdcxx(binaries.values(), carried)
@@ -112,38 +97,7 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> Needs:
         ContentCheck("libstdc++", libstdcxx or "none", profile.glibcxx and f"<= {profile.glibcxx}"),
         *_gpu_checks(held, profile),
     )
-    return Needs(glibc, loader.needed(binaries, carried), Checks(passed, tuple(notes)), len(binaries))
-
-
-def check_machine(name: str, binary: Binary, profile: Profile) -> None:
-    """Whether one file is for the target's machine at all.
-
-    Raises:
-        StageFailedError: machine, word size, byte order or operating system differ.
-    """
-    if not binary.little_endian or binary.system not in _SYSTEMS:
-        order = "little" if binary.little_endian else "big"
-        raise StageFailedError(
-            f"{name} does not run on target {profile.name}",
-            why=f"it is {order}-endian and for {binary.system}, the target is little-endian and runs Linux",
-            fix="lock a wheel that was built for the target",
-        )
-    wanted = (ELF_MACHINES[profile.machine], _BITS)
-    if (binary.machine, binary.bits) != wanted:
-        target = "the target is {} with {}".format(*wanted)
-        raise StageFailedError(
-            f"{name} does not run on target {profile.name}",
-            why=f"it is {binary.machine} with {binary.bits} bits, {target}",
-            fix="lock a wheel that was built for the target",
-        )
-
-
-def _fits(name: str, binary: Binary, carried: set[str], profile: Profile) -> Iterator[str]:
-    check_machine(name, binary, profile)
-    symbols.check_glibc(name, binary, profile)
-    symbols.check_gcc_libraries(name, binary, carried, profile)
-    yield from loader.check_search_paths(name, binary)
-    yield from loader.check_flags(name, binary)
+    return fit.Needs(glibc, loader.needed(binaries, carried), Checks(passed, tuple(notes)), len(binaries))
 
 
 def _check_licenses(wheel: Carried) -> Iterator[str]:

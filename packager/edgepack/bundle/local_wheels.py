@@ -55,7 +55,18 @@ def refusal(wheel: Path, profile: Profile, locked: Collection[str]) -> str:
     if name not in {*locked, profile.package}:
         carried = ", ".join(sorted({*locked, profile.package}))
         return f"bundles for this target do not carry {name}; they carry {carried}"
-    return tags.misfit(wheel.name, profile)
+    misfits = [tags.misfit(wheel.name, profile.on(machine)) for machine in profile.machines]
+    return "" if "" in misfits else "; ".join(misfits)
+
+
+def for_machine(wheels: Sequence[Path], profile: Profile, machine: str) -> list[Path]:
+    """`wheels` of a target without those that are for another of its machines."""
+    others = [profile.on(other) for other in profile.machines if other != machine]
+    return [
+        wheel
+        for wheel in wheels
+        if not tags.misfit(wheel.name, profile.on(machine)) or all(tags.misfit(wheel.name, other) for other in others)
+    ]
 
 
 def replaced(found: Iterable[str], profile: Profile) -> frozenset[str]:

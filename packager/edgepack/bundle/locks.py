@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from edgepack.bundle import debian, wheels
+from edgepack.bundle import wheels
+from edgepack.bundle.interpreter import debian
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.targets import package_data, tags
-from edgepack.targets.profiles import BUNDLED, Profile
+from edgepack.targets.profiles import Profile
+from edgepack_runtime.bundle.manifest import BUNDLED
 from edgepack_runtime.util.fs import FILE_MODE
 
 Resolve = Callable[[Sequence[str], Path], str]

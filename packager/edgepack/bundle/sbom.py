@@ -26,7 +26,8 @@ from packageurl import PackageURL
 
 from edgepack import __version__
 from edgepack.artifacts import Score
-from edgepack.bundle import debian
+from edgepack.bundle.interpreter.built import OwnBuild
+from edgepack.bundle.interpreter.debian import DebianPackage
 from edgepack.bundle.site_packages import Package
 
 SBOM_NAME = "sbom.cdx.json"
@@ -67,9 +68,16 @@ class Model:
 
 
 def bill_of_materials(
-    model: Model, packages: Sequence[Package], interpreter: Sequence[debian.DebianPackage], target: str
+    model: Model, packages: Sequence[Package], interpreter: Sequence[DebianPackage | OwnBuild], target: str
 ) -> bytes:
-    """CycloneDX JSON of a bundle: the model, the runtime, each wheel and Debian package with package URL and hash."""
+    """CycloneDX JSON of a bundle: the model, the runtime, and with package URL and hash what it runs on.
+
+    Args:
+        model: the shipped model.
+        packages: the wheels.
+        interpreter: what the carried interpreters are made of.
+        target: name of the profile.
+    """
     bundle = Component(
         name=model.name,
         version=model.version,
@@ -92,7 +100,7 @@ def bill_of_materials(
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=model.sha256)],
         pedigree=_pedigree(model),
     )
-    libraries = [_wheel(package) for package in packages] + [_debian(package) for package in interpreter]
+    libraries = [_wheel(package) for package in packages] + [_interpreter(origin) for origin in interpreter]
     data = [_data(model, dataset) for dataset in model.datasets]
     bom = Bom(components=[network, runtime, *data, *libraries])
     bom.metadata.component = bundle
@@ -144,7 +152,22 @@ def _wheel(package: Package) -> Component:
     )
 
 
-def _debian(package: debian.DebianPackage) -> Component:
+def _interpreter(origin: DebianPackage | OwnBuild) -> Component:
+    if isinstance(origin, OwnBuild):
+        return Component(
+            name="cpython",
+            version=origin.version,
+            type=ComponentType.LIBRARY,
+            bom_ref=f"cpython@{origin.version}",
+            purl=PackageURL(
+                "generic", name="cpython", version=origin.version, qualifiers={"file_name": origin.archive}
+            ),
+            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=origin.sha256)],
+        )
+    return _debian(origin)
+
+
+def _debian(package: DebianPackage) -> Component:
     architecture = package.file_name.removesuffix(".deb").rpartition("_")[2]
     purl = PackageURL("deb", "debian", package.name, package.version, qualifiers={"arch": architecture})
     replaced = [Property(name="edgepack:replaces-locked", value=package.replaces)] if package.replaces else []

@@ -26,23 +26,28 @@ from installer.records import RecordEntry
 from installer.sources import WheelFile
 from packaging.utils import parse_wheel_filename
 
-from edgepack.artifacts import Checks
 from edgepack.bundle import checks, wheels
+from edgepack.bundle.archive import Members
+from edgepack.bundle.binaries import fit
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
-from edgepack.util.hashing import sha256_file
+from edgepack.util.hashing import files_below, sha256_file
 from edgepack_runtime.bundle.manifest import safe_path
 
 SITE = "site"
 LICENSES = "licenses"
+_ANYWHERE = "-none-any.whl"
 _ANOTHER = "lock another wheel"
 _FETCH_AGAIN = "delete the wheel cache and build again"
 _GIVE_AGAIN = "give the file as it was built; `python3 -m wheel pack FOLDER` makes one of a wheel that was unpacked"
 _LIBRARY = "onnxruntime/capi/libonnxruntime.so*"
-_LIBRARY_FIX = "give a wheel with ONNX Runtime's shared library: build it with --build_shared_lib and --build_wheel"
+_LIBRARY_FIX = (
+    "build ONNX Runtime with --build_shared_lib and --build_wheel; or add the library of the same build to the wheel: "
+    "`python3 -m wheel unpack`, copy it to onnxruntime/capi/, `python3 -m wheel pack`"
+)
 _SAID = 600  # characters: a wheel may have thousands of files
 _DIST_INFO_KEPT = ("METADATA",)  # read by importlib.metadata and by scanners
 _DIST_INFO_LICENSES = ("licenses/*", "sboms/*", "license*", "licence*", "copying*", "notice*", "authors*")  # any case
@@ -91,15 +96,21 @@ class SiteFacts:
 
     folder: Path
     packages: tuple[Package, ...]
-    libc_min: str  # oldest glibc that every binary loads on
-    system_libraries: tuple[str, ...]  # shared libraries that the device must have besides glibc
-    binaries: int
-    checks: Checks
+    needs: fit.Needs
 
     @property
     def site_bytes(self) -> int:
         """Unpacked bytes of `site/`."""
         return sum(package.bytes_after for package in self.packages)
+
+
+@dataclass(frozen=True)
+class Site:
+    """The unpacked wheels of a bundle: those for any machine in `site/`, the others in `MACHINE/site/`."""
+
+    members: Members
+    packages: tuple[Package, ...]
+    needs: fit.Needs
 
 
 def load_rules() -> dict[str, Rules]:
@@ -139,15 +150,33 @@ def assemble(
         if package.name == profile.package and not any(fnmatch.fnmatchcase(name, _LIBRARY) for name in files):
             raise _failed(wheel, f"it has no {_LIBRARY}, which the runtime calls", _LIBRARY_FIX)
     carried = [_carried(package, files, is_given=wheel in given) for wheel, package, files in unpacked]
-    needs = checks.run(folder / SITE, carried, profile)
-    return SiteFacts(
-        folder=folder,
-        packages=tuple(package for _, package, _ in unpacked),
-        libc_min=needs.glibc,
-        system_libraries=needs.libraries,
-        binaries=needs.binaries,
-        checks=needs.checks,
-    )
+    packages = tuple(package for _, package, _ in unpacked)
+    return SiteFacts(folder, packages, checks.run(folder / SITE, carried, profile))
+
+
+def site_for(profile: Profile, context: BuildContext, scratch: Path, progress: Progress, *, serve: bool) -> Site:
+    """Fetch and unpack the wheels for each machine of a target, with their licences.
+
+    Raises:
+        EnvironmentUnfitError: as `wheels.fetch`.
+        StageFailedError: as `assemble`.
+    """
+    given = context.given.get(profile.name, ())
+    parts: dict[str, SiteFacts] = {}
+    for machine in profile.machines:
+        fetched = wheels.fetch(profile.on(machine), context, progress, serve=serve)
+        anywhere = [wheel for wheel in fetched if wheel.name.endswith(_ANYWHERE)]
+        if not parts:  # the same for every machine
+            parts[""] = assemble(anywhere, scratch / "any", profile.on(machine), given=given)
+        native = [wheel for wheel in fetched if wheel not in anywhere]
+        parts[f"{machine}/"] = assemble(native, scratch / machine, profile.on(machine), given=given)
+    members: Members = {}
+    for prefix, part in parts.items():
+        for path in files_below(part.folder):
+            name = path.relative_to(part.folder).as_posix()
+            members[name if name.startswith(LICENSES) else prefix + name] = path
+    packages = tuple(package for part in parts.values() for package in part.packages)
+    return Site(members, packages, fit.together(part.needs for part in parts.values()))
 
 
 def _carried(package: Package, files: tuple[str, ...], *, is_given: bool) -> checks.Carried:

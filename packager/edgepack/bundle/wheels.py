@@ -7,15 +7,10 @@ what came back. Wheels that are on no index are given by path.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,50 +23,10 @@ from edgepack.bundle import local_wheels
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import Progress, Task
 from edgepack.targets import package_data, tags
-from edgepack.targets.context import CACHE_VARIABLE, BuildContext
+from edgepack.targets.context import BuildContext
+from edgepack.targets.downloads import download_folder
 from edgepack.targets.profiles import SYSTEM, Profile
 from edgepack.util.hashing import sha256_file
-
-_PREFIX: Final = ".fetching-"
-
-
-@contextlib.contextmanager
-def download_folder(store: Path) -> Iterator[Path]:
-    """A new folder in the wheel cache `store`, which is made where it is not there; at the end of the block it goes.
-
-    What a killed process left of it goes at the beginning, unless somebody else is fetching into the same cache.
-
-    Raises:
-        EnvironmentUnfitError: what the block, or this, wanted to write could not be written.
-    """
-    try:
-        store.mkdir(parents=True, exist_ok=True)
-        with _in_use(store), tempfile.TemporaryDirectory(prefix=_PREFIX, dir=store) as temporary:
-            yield Path(temporary)
-    except OSError as error:
-        raise EnvironmentUnfitError(
-            f"the wheel cache {store} cannot be written",
-            why=f"{error.strerror}: {error.filename}",
-            fix=f"choose another folder with --wheel-cache, or set {CACHE_VARIABLE}",
-        ) from error
-
-
-@contextlib.contextmanager
-def _in_use(store: Path) -> Iterator[None]:
-    """Hold a lock on `store` that all who fetch share; who has it alone for a moment removes what was left."""
-    descriptor = os.open(store, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        # Not every file system of a network has locks: there, nothing is removed.
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for left in store.glob(f"{_PREFIX}*"):
-                shutil.rmtree(left, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield
-    finally:
-        os.close(descriptor)
-
 
 SERVE_LOCK: Final = "serve.txt"
 SERVING: Final = ("anyio", "click", "h11", "prometheus-client", "starlette", "uvicorn")
@@ -221,7 +176,9 @@ def wanted(
     found: dict[str, Path] = {}
     without_onnxruntime = without_given and profile.by_path
     if not without_onnxruntime:
-        mine = context.given.get(profile.name, ())
+        given = context.given.get(profile.name, ())
+        whole = context.profiles.get(profile.name, profile)  # with all of its machines
+        mine = local_wheels.for_machine(given, whole, profile.machine)
         found = local_wheels.checked(mine, profile, {package.name for package in locked})
     replaced = local_wheels.replaced(found, profile)
     left = [package for package in locked if package.name not in replaced]

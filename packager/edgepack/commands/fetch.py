@@ -40,11 +40,12 @@ def command(
     """
     if (recipe is None) == (not targets):
         raise click.UsageError("name a recipe, or targets with --target")
-    from edgepack.bundle import interpreter, wheels
+    from edgepack.bundle import interpreters, wheels
     from edgepack.targets.context import BuildContext, default_wheel_cache
     from edgepack.util.text import counted, mib
 
     console = options.console(context)
+    loaded = None
     if recipe is not None:
         loaded, known = options.load_recipe(recipe, settings, profiles)
         wanted, serve = loaded.targets, loaded.serve
@@ -65,6 +66,6 @@ def command(
                     profile.on(machine), build_context, console, serve=serve, without_given=recipe is None
                 )
             )  # fmt: skip
-        fetched.update(interpreter.fetch(profile, build_context, console))
+        fetched.update(interpreters.fetch(loaded, profile, build_context, console))
     size = sum(wheel.stat().st_size for wheel in fetched)
     click.echo(f"{build_context.wheel_cache}: {counted(len(fetched), 'package')} for these targets, {mib(size)}")

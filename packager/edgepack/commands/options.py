@@ -168,11 +168,14 @@ def profiles_file(profiles: Path | None, beside: Path) -> Path | None:
 def load_recipe(recipe: Path, settings: Sequence[str], profiles: Path | None) -> tuple[Recipe, Mapping[str, Profile]]:
     """The recipe of a file with overrides `settings`, checked against the profiles; and the profiles."""
     from edgepack.recipe import loader
+    from edgepack.recipe.model import OwnInterpreter
     from edgepack.targets.profiles import chosen
+    from edgepack_runtime.bundle.manifest import OWN
 
     known = known_profiles(profiles, recipe.parent)
     loaded = loader.load_recipe(recipe, known, settings)
-    return loaded, chosen(known, loaded.targets, loaded.interpreter, loaded.cuda)
+    interpreter = OWN if isinstance(loaded.interpreter, OwnInterpreter) else loaded.interpreter
+    return loaded, chosen(known, loaded.targets, interpreter, loaded.cuda)
 
 
 def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> tuple[Recipe, BuildContext]:
@@ -190,9 +193,9 @@ def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> 
     if drawn.wheels:
         takers = {}
         for target in loaded.targets:
-            for machine in known[target].machines:
-                profile = known[target].on(machine)
-                takers[target] = (profile, {one.name for one in wheels.locked_for(profile, serve=loaded.serve)})
+            profile = known[target]
+            locked = wheels.locked_for(profile.on(profile.machines[0]), serve=loaded.serve)  # as of its other machine
+            takers[target] = (profile, {one.name for one in locked})
         for target, files in local_wheels.shared_out(drawn.wheels, takers).items():
             shares[target] = (*shares.get(target, ()), *files)
     cache = drawn.wheel_cache or default_wheel_cache()

@@ -20,7 +20,7 @@ from edgepack.report.i18n import text
 from edgepack.results import Verdict
 from edgepack.util.nvidia import sm_name
 from edgepack.util.text import counted, differences, duration, metric_name, mib, safe
-from edgepack_runtime.bundle.manifest import BUNDLED
+from edgepack_runtime.bundle.manifest import BUNDLED, HOST
 
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow, SelectArtifact
@@ -122,7 +122,8 @@ def _parity_to(row: LedgerRow, before: str) -> str:
 def _host_needs(target: Mapping[str, Any]) -> str:
     if target["interpreter"] == BUNDLED:
         return " (Python and a C library are carried)"
-    return f", glibc {target['libc_min']} or newer, Python 3.8 or newer"
+    python = ", Python 3.8 or newer" if target["interpreter"] == HOST else " (Python is carried)"
+    return f", glibc {target['libc_min']} or newer{python}"
 
 
 def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:

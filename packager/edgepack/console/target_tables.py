@@ -6,11 +6,13 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from edgepack.bundle import debian, local_wheels, wheels
+from edgepack.bundle import local_wheels, wheels
+from edgepack.bundle.interpreter import debian
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.results import NotRunHere
 from edgepack.targets import local, tags
-from edgepack.targets.profiles import BUNDLED, Profile
+from edgepack.targets.profiles import Profile
+from edgepack_runtime.bundle.manifest import BUNDLED
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from edgepack.artifacts import DataArtifact
-from edgepack.bundle import baseline, interpreter, site_packages, wheels
+from edgepack.bundle import baseline, interpreters, site_packages, wheels
 from edgepack.data.recipe_checks import check_built, read_further_texts, require_judged_by
 from edgepack.errors import EdgepackError, UsageError
 from edgepack.pipeline.options import BuildOptions
@@ -50,7 +50,7 @@ def check_data(calls: StageCalls, rows: DataArtifact, progress: Progress) -> Non
         profile = context.profile(target)
         for machine in profile.machines:
             wheels.fetch(profile.on(machine), context, progress, serve=recipe.serve)
-        interpreter.fetch(profile, context, progress)
+        interpreters.fetch(recipe, profile, context, progress)
 
 
 def check_training(stage: str, calls: StageCalls, options: BuildOptions, progress: Progress) -> None:

@@ -15,7 +15,7 @@ from edgepack.recipe import overrides, search
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.messages import explain
-from edgepack.recipe.model import Candidate, Columns, Recipe, TaskName, is_builtin
+from edgepack.recipe.model import Candidate, Columns, OwnInterpreter, Recipe, TaskName, is_builtin
 from edgepack.recipe.overrides import Expansion
 from edgepack.recipe.paths import beside, is_file, is_folder, is_local
 from edgepack.recipe.pretrained_models import shape_of, spread
@@ -149,7 +149,10 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
     if gates.accuracy is not None:
         gates = _changed(gates, accuracy=_changed(gates.accuracy, baseline=absolute(gates.accuracy.baseline)))
     wheels = {target: tuple(str(beside(document, file)) for file in files) for target, files in recipe.wheels.items()}
-    recipe = _changed(recipe, wheels=wheels)
+    own = recipe.interpreter
+    if isinstance(own, OwnInterpreter):
+        own = _changed(own, path=str(beside(document, own.path)))
+    recipe = _changed(recipe, wheels=wheels, interpreter=own)
     if recipe.sign is not None:
         recipe = _changed(recipe, sign=_changed(recipe.sign, key=absolute(recipe.sign.key)))
     return _changed(recipe, data=data, teacher=teacher, student=student, quantize=quantize, gates=gates)

@@ -23,7 +23,7 @@ REMOVED: Final[dict[str, str]] = {  # dotted key -> the fix of the finding
 
 
 # Names of union branches in the paths of pydantic's errors, with the type of value of each.
-_BRANCHES: Final = ("str", "FromScratch", "FromTeacher", "PrunedVocabulary")
+_BRANCHES: Final = ("str", "FromScratch", "FromTeacher", "PrunedVocabulary", "OwnInterpreter")
 # Descriptions of fields with a choice or a pattern.
 _PARTS: Final = re.compile(r"literal\[.*\]|constrained-(str|int)|tuple\[.*\]")
 _MASTER: Final = "write an address and a port, as in `master: 10.0.0.1:8379`; IPv6 cannot be used"

@@ -195,6 +195,17 @@ class Sign(Section):
     )
 
 
+class OwnInterpreter(Section):
+    """A CPython of your own, which every bundle of the recipe carries; it uses the C library of the device."""
+
+    path: str = Field(
+        min_length=1,
+        description="A .tar.gz with a CPython 3.11 or newer that runs from any folder, as python-build-standalone "
+        "packs it (`install_only`). The build runs on a machine of its kind.",
+    )
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Of that file.")
+
+
 class Recipe(Section):
     """One recipe: everything that decides the contents of a bundle."""
 
@@ -217,10 +228,10 @@ class Recipe(Section):
     targets: tuple[str, ...] = Field(
         ("local",), min_length=1, description="Target profiles; a bundle is built for each."
     )
-    interpreter: Literal["bundled", "host"] | None = Field(
+    interpreter: Literal["bundled", "host"] | OwnInterpreter | None = Field(
         None,
-        description="`bundled` carries Python and a C library, `host` runs on a Python 3.8 or newer of the device; "
-        "null is what the target's profile says.",
+        description="`bundled` carries Python and a C library, `host` runs on a Python 3.8 or newer of the device, "
+        "`{path, sha256}` carries a Python of your own; null is what the target's profile says.",
     )
     cuda: Literal["bundled", "system"] | None = Field(
         None,

@@ -129,6 +129,7 @@ def cross_checks(document: Document, known_targets: Collection[str], reported: C
         _check_reduced_range,
         lambda doc: check_targets(doc, known_targets),
         lambda doc: check_wheels(doc, known_targets),
+        check_interpreter,
         check_gates,
         check_sign,
     )
@@ -199,6 +200,13 @@ def _check_reduced_range(document: Document) -> Iterator[Problem]:
     if document.get(*where) is True and method in _WITHOUT_INT8:
         reason = f"`quantize.reduced_range` is set, and `quantize.method` is {method}: nothing would be INT8"
         yield where, reason, "remove it, or set a `method` that makes INT8, as `ptq`"
+
+
+def check_interpreter(document: Document) -> Iterator[Problem]:
+    """Find errors in `interpreter.path`."""
+    path = document.get("interpreter", "path")
+    if isinstance(path, str) and path:
+        yield from check_there(document, ("interpreter", "path"), path)
 
 
 def check_gates(document: Document) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from edgepack.results import NotRunHere
 from edgepack.util.versions import minor_version
-from edgepack_runtime.bundle.manifest import BUNDLED
+from edgepack_runtime.bundle.manifest import BUNDLED, HOST
 from edgepack_runtime.bundle.model_config import CUDA
 from edgepack_runtime.device import info, jetson, nvidia
 from edgepack_runtime.device.doctor import version_numbers
@@ -38,9 +38,9 @@ def start(bundle: Path, interpreter: str) -> list[str]:
     """The beginning of a command line that runs verbs of `bundle` here.
 
     Args:
-        interpreter: BUNDLED, or HOST: the Python that runs edgepack, without its packages.
+        interpreter: BUNDLED, OWN, or HOST: the Python that runs edgepack, without its packages.
     """
-    return ["sh", str(bundle)] if interpreter == BUNDLED else [base_python(), "-I", "-S", str(bundle)]
+    return [base_python(), "-I", "-S", str(bundle)] if interpreter == HOST else ["sh", str(bundle)]
 
 
 def lacking(
@@ -51,7 +51,7 @@ def lacking(
     Args:
         machines: for which the target is.
         provider: ONNX Runtime's execution provider.
-        interpreter: BUNDLED or HOST.
+        interpreter: BUNDLED, HOST or OWN.
         libc_min: oldest glibc for the bundle's binaries, if known.
         jetpack: JetPack's major version, for a Jetson.
     """

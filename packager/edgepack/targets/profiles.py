@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from edgepack.errors import RecipeInvalidError, TargetUnreachableError
 from edgepack.targets import package_data, profile_file
-from edgepack_runtime.bundle.manifest import BUNDLED, HOST, MACHINES
+from edgepack_runtime.bundle.manifest import BUNDLED, MACHINES, OWN
 from edgepack_runtime.bundle.model_config import CPU, CUDA
 from edgepack_runtime.device.info import libc
 
@@ -42,7 +42,7 @@ class Profile:
     name: str
     summary: str
     machines: tuple[str, ...]
-    interpreter: str  # BUNDLED, or HOST: a Python >= 3.8 of the device
+    interpreter: str  # BUNDLED, OWN, or HOST: a Python >= 3.8 of the device
     by_path: bool = False  # ONNX Runtime's wheel is not on the package index, and is given by path
     glibc: str = ""  # release of the target's glibc; empty: that of the building machine, checked on the device only
     glibcxx: str = ""  # newest GLIBCXX symbol version of its libstdc++; empty as for `glibc`
@@ -98,7 +98,7 @@ def chosen(
     """`profiles`, with what a recipe chooses for its `targets`.
 
     Args:
-        interpreter: BUNDLED, HOST, or null for that of each profile.
+        interpreter: BUNDLED, HOST, OWN, or null for that of each profile.
         cuda: BUNDLED, SYSTEM, or null for that of each profile.
 
     Raises:
@@ -114,6 +114,12 @@ def chosen(
                 f"target {name} cannot carry an interpreter",
                 why="the driver of its GPU is built for the C library of its system",
                 fix="write `interpreter: host`, or leave it out",
+            )
+        if interpreter == OWN and profile.machines != (platform.machine(),):
+            raise RecipeInvalidError(
+                f"target {name} cannot carry an interpreter of your own from this machine",
+                why=f"it compiles its modules itself, and runs on {platform.machine()} only",
+                fix="name a target for one kind of machine, and build on such a machine",
             )
         if interpreter is not None:
             profile = replace(profile, interpreter=interpreter)
@@ -147,6 +153,3 @@ def _profile(name: str, table: dict[str, Any]) -> Profile:
         "isa": tuple(table["isa"]) if table.get("isa") is not None else None,
     }
     return Profile(**{**table, **read})
-
-
-__all__ = ["BUNDLED", "ELF_MACHINES", "HOST", "SYSTEM", "Cuda", "Profile", "check_host", "chosen", "load_profiles"]

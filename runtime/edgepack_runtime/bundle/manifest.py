@@ -27,7 +27,8 @@ MAX_RELEASE_BYTES = 16 * 1024**3  # unpacked; a bundle has at most 4 GiB, compre
 MAX_PATH_CHARACTERS = 240
 MACHINES = ("aarch64", "x86_64")  # as `platform.machine()` has them; a folder of a release has this name
 PYTHON_FOLDER = "python"  # of a machine: `x86_64/python/` is its interpreter
-HOST, BUNDLED = "host", "bundled"  # whose interpreter runs a release
+# Whose interpreter runs a release: the device's; a carried one with its C library; a carried one on the device's.
+HOST, BUNDLED, OWN = "host", "bundled", "own"
 _MAX_DIGITS = 20  # of an integer: 64 bits and a sign
 # Names are also names of files and folders, on FAT disks too.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
@@ -52,7 +53,7 @@ class TargetFacts:
     profile: str  # name in profiles.toml
     machines: Tuple[str, ...]  # of MACHINES; sorted
     libc_min: str  # oldest glibc that every carried binary loads on, e.g. "2.28"
-    interpreter: str  # BUNDLED, or HOST: any Python >= 3.8 of the device, and its C library
+    interpreter: str  # HOST (any Python >= 3.8 of the device), BUNDLED or OWN
     provider: str  # ONNX Runtime execution provider that must be active, e.g. "CPUExecutionProvider"
 
 
@@ -172,8 +173,8 @@ def _target(fields: Dict[str, Any]) -> TargetFacts:
         raise _invalid("target.machines is empty or not sorted")
     for key, value in fields.items():
         _text(value, "target." + key)
-    if fields["interpreter"] not in (HOST, BUNDLED):
-        raise _invalid(f"target.interpreter is neither {HOST} nor {BUNDLED}")
+    if fields["interpreter"] not in (HOST, BUNDLED, OWN):
+        raise _invalid(f"target.interpreter is not {HOST}, {BUNDLED} or {OWN}")
     return TargetFacts(machines=machines, **fields)
 
 

@@ -138,7 +138,7 @@ def _check_bundled(manifest: Manifest) -> List[Check]:
 
 
 def _check_host(target: TargetFacts) -> List[Check]:
-    """What a release needs that runs on the device's own Python and C library."""
+    """What a release needs that runs on the device's own C library, with its Python or a carried one."""
     return [_check_libc(target), _check_python(), _check_modules(), *(_check_library(name) for name in _LIBRARIES)]
 
 

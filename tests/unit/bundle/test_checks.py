@@ -9,8 +9,9 @@ import pytest
 
 from edgepack.artifacts import ContentCheck
 from edgepack.bundle import checks
-from edgepack.bundle.binaries import elf
-from edgepack.bundle.checks import Carried, Needs
+from edgepack.bundle.binaries import elf, fit
+from edgepack.bundle.binaries.fit import Needs
+from edgepack.bundle.checks import Carried
 from edgepack.errors import StageFailedError
 from edgepack.targets.profiles import Cuda, Profile
 
@@ -73,12 +74,12 @@ def test_another_machine_or_word_size_is_refused(tmp_path: Path, make_elf: MakeE
     so = tmp_path / "a.so"
     so.write_bytes(make_elf(machine=EM_AARCH64))
     with pytest.raises(StageFailedError) as caught:
-        checks.check_machine("a.so", elf.read(so), profile)
+        fit.check_machine("a.so", elf.read(so), profile)
     assert "EM_AARCH64" in caught.value.why
-    checks.check_machine("a.so", elf.read(so), profile.on("aarch64"))
+    fit.check_machine("a.so", elf.read(so), profile.on("aarch64"))
     so.write_bytes(make_elf(machine=EM_AARCH64)[:4] + b"\1" + make_elf(machine=EM_AARCH64)[5:])
     with pytest.raises(StageFailedError):
-        checks.check_machine("a.so", elf.read(so), profile.on("aarch64"))
+        fit.check_machine("a.so", elf.read(so), profile.on("aarch64"))
 
 
 @pytest.mark.parametrize(("place", "value", "why"), [(5, 2, "big-endian"), (7, 9, "ELFOSABI_FREEBSD")])
@@ -95,7 +96,7 @@ def test_another_byte_order_or_system_is_refused(
     sections += struct.pack(f"{order}IIQQQQIIQQ", 1, 3, 0, 0, 64 + 128, 11, 0, 0, 1, 0)
     so.write_bytes(bytes(header) + sections + b"\0.shstrtab\0")
     with pytest.raises(StageFailedError) as caught:
-        checks.check_machine("a.so", elf.read(so), profile.on("aarch64"))
+        fit.check_machine("a.so", elf.read(so), profile.on("aarch64"))
     assert why in caught.value.why
 
 

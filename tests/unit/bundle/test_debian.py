@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.bundle import debian
+from edgepack.bundle.interpreter import debian
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.progress import SILENT
 from edgepack.targets import package_data

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.bundle import interpreter
+from edgepack.bundle import interpreters
 from edgepack.bundle.archive import first_offsets, write_bundle
 from edgepack.bundle.head import head
 from edgepack_runtime.bundle import interpreter as carried
@@ -34,7 +34,7 @@ def archives(folder: Path, python: str) -> dict[Interpreter, bytes]:
         for name, content in files.items():
             (file := folder / name.replace("/", "-")).write_bytes(content)
             entries.append((FileEntry(prefix + name, len(content), "0" * 64), file))
-        raw = interpreter.pack(entries, prefix)
+        raw = interpreters.pack(entries, prefix)
         made[Interpreter(machine, "3.11.2", len(raw), hashlib.sha256(raw).hexdigest())] = raw
     return made
 

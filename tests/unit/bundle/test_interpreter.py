@@ -20,13 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.heads import HEAD
 
-from edgepack.bundle import debian, interpreter
+from edgepack.bundle import interpreters
 from edgepack.bundle.archive import write_bundle
+from edgepack.bundle.interpreter import bytecode, debian, from_archive, from_debian
+from edgepack.bundle.interpreter.built import Interpreter
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT
 from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext
-from edgepack.targets.profiles import load_profiles
+from edgepack.targets.profiles import Profile, load_profiles
 from edgepack_runtime.bundle import interpreter as carried
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.archive import STORED, Archive
@@ -67,7 +69,7 @@ class FakeCompiler:
         return {name: folder / f"{name}c" for name in sources}
 
 
-def build(folder: Path, monkeypatch: pytest.MonkeyPatch, **rules: Any) -> interpreter.Interpreter:
+def build(folder: Path, monkeypatch: pytest.MonkeyPatch, **rules: Any) -> Interpreter:
     folder.mkdir(parents=True)
     for name in FILES:
         file = folder / f"debian-{MACHINE}" / name
@@ -76,7 +78,7 @@ def build(folder: Path, monkeypatch: pytest.MonkeyPatch, **rules: Any) -> interp
     monkeypatch.setattr(debian, "fetch", lambda *inputs: PACKAGES)
     monkeypatch.setattr(package_data, "document", lambda name: {**RULES, **rules})
     compiler: Any = FakeCompiler()
-    return interpreter.build(MACHINE, BuildContext({}), compiler, folder, SILENT)
+    return from_debian.build(MACHINE, BuildContext({}), compiler, folder, SILENT)
 
 
 def test_what_the_rules_name_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +113,22 @@ def test_a_rule_that_matches_nothing_is_an_error(
     assert "interpreter.toml" in caught.value.fix
 
 
+def test_libraries_of_an_own_build_that_a_device_would_not_find_are_named(
+    tmp_path: Path, make_elf: Any, profile: Profile
+) -> None:
+    for folder in ("bin", "lib"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "lib/libpython3.so").write_bytes(make_elf(["GLIBC_2.34"], ["libm.so.6"]))
+    program = tmp_path / "bin/python3"
+    for path in (None, "/opt/python/lib"):
+        program.write_bytes(make_elf(["GLIBC_2.17"], ["libpython3.so"], runpath=path))
+        with pytest.raises(StageFailedError, match=r"bin/python3 of the interpreter would not find libpython3.so"):
+            from_archive.needs_of(tmp_path, profile)
+    program.write_bytes(make_elf(["GLIBC_2.17"], ["libpython3.so", "libz.so.1"], runpath="$ORIGIN/../lib"))
+    needs = from_archive.needs_of(tmp_path, profile)
+    assert (needs.glibc, needs.libraries, needs.checks.notes) == ("2.34", ("libz.so.1",), ())
+
+
 PREFIX = carried.folder(MACHINE)
 names = st.from_regex(r"(bin|lib)/[a-z0-9_.]{1,12}[a-z]", fullmatch=True)
 contents = st.dictionaries(names, st.binary(max_size=1200), min_size=1, max_size=6)
@@ -122,7 +140,7 @@ def packed(folder: Path, files: dict[str, bytes]) -> tuple[bytes, list[contract.
     for number, (name, content) in enumerate(sorted(files.items())):
         (folder / str(number)).write_bytes(content)
         entries.append(contract.FileEntry(PREFIX + name, len(content), hashlib.sha256(content).hexdigest()))
-    return interpreter.pack([(entry, folder / str(number)) for number, entry in enumerate(entries)], PREFIX), entries
+    return interpreters.pack([(entry, folder / str(number)) for number, entry in enumerate(entries)], PREFIX), entries
 
 
 def bundle_of(folder: Path, raw: bytes, entries: list[contract.FileEntry], first: bytes = HEAD) -> Path:
@@ -213,7 +231,9 @@ def test_packages_are_fetched_for_the_machines_of_a_target_and_for_the_one_that_
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     known = load_profiles()
     for name, machines in (("linux-aarch64", ["aarch64", "x86_64"]), ("linux-x86_64", ["x86_64"]), ("jetpack6", [])):
-        assert interpreter.fetch(known[name], BuildContext({}), SILENT) == [Path(machine) for machine in machines]
+        assert interpreters.fetch(None, known[name], BuildContext({}), SILENT) == [
+            Path(machine) for machine in machines
+        ]
 
 
 def test_modules_are_compiled_on_a_machine_that_bundles_exist_for(
@@ -221,7 +241,7 @@ def test_modules_are_compiled_on_a_machine_that_bundles_exist_for(
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     with pytest.raises(StageFailedError, match="riscv64"):
-        interpreter.Compiler(BuildContext({}), SILENT, tmp_path)
+        from_debian.compiler(BuildContext({}), SILENT, tmp_path)
 
 
 def test_bytecode_has_no_docstrings_and_needs_no_source(tmp_path: Path) -> None:
@@ -229,7 +249,7 @@ def test_bytecode_has_no_docstrings_and_needs_no_source(tmp_path: Path) -> None:
     source, made = tmp_path / "a.py", tmp_path / "out" / "a.pyc"
     source.write_text('"""told"""\ndef f():\n    """told"""\nclass C:\n    """told"""\n    x = 1\n')
     jobs = json.dumps([(str(source), "pkg/a.py", str(made))])
-    command = [sys.executable, "-I", "-S", "-B", "-c", interpreter._COMPILE]
+    command = [sys.executable, "-I", "-S", "-B", "-c", bytecode._COMPILE]
     subprocess.run(command, input=jobs, text=True, check=True)
     assert b"told" not in made.read_bytes()
     source.unlink()
@@ -243,4 +263,4 @@ def test_bytecode_lies_where_python_looks_for_it(path: str) -> None:
     import importlib.util
 
     own = Path(importlib.util.cache_from_source(path)).as_posix()
-    assert interpreter.cached(path).partition(".cpython-")[0] == own.partition(".cpython-")[0]
+    assert bytecode.cached(path, "3.11.2").partition(".cpython-")[0] == own.partition(".cpython-")[0]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.bundle import debian, locks
+from edgepack.bundle import locks
+from edgepack.bundle.interpreter import debian
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.targets import package_data
 from edgepack.targets.profiles import load_profiles

@@ -10,7 +10,8 @@ from cyclonedx.model.component import ComponentType
 
 from edgepack import __version__
 from edgepack.artifacts import Score
-from edgepack.bundle import debian, sbom
+from edgepack.bundle import sbom
+from edgepack.bundle.interpreter import debian
 from edgepack.bundle.site_packages import Package
 
 MODEL = sbom.Model(

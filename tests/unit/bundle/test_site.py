@@ -94,8 +94,8 @@ def test_binaries_decide_what_the_device_needs(
         "fakelib/not-a-binary.so": "text",
     }
     facts = site_packages.assemble([make_wheel(files, tag="cp311-cp311-linux_x86_64")], tmp_path / "out", profile, {})
-    assert (facts.libc_min, facts.binaries) == ("2.28", 2)
-    assert facts.system_libraries == ("libstdc++.so.6",)
+    assert (facts.needs.glibc, facts.needs.binaries) == ("2.28", 2)
+    assert facts.needs.libraries == ("libstdc++.so.6",)
 
 
 def test_a_binary_for_another_machine_is_refused_whatever_its_tag(

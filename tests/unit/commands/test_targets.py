@@ -11,9 +11,11 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from tests.unit.targets.test_from_probe import ORIN
 
-from edgepack.bundle import interpreter, wheels
+from edgepack.bundle import interpreters, wheels
 from edgepack.cli import main
 from edgepack.commands import options
+from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.model import OwnInterpreter
 from edgepack.targets import profiles
 from edgepack.targets.context import BuildContext
 from edgepack_runtime.errors import ExitCode
@@ -88,7 +90,7 @@ def test_fetch_fills_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         return [folder / "probe.json"]
 
     monkeypatch.setattr(wheels, "fetch", fetch)
-    monkeypatch.setattr(interpreter, "fetch", lambda profile, *options: [folder / profile.name])
+    monkeypatch.setattr(interpreters, "fetch", lambda recipe, profile, *options: [folder / profile.name])
     (folder / "jetpack6").touch()
     (folder / "linux-aarch64").touch()
     done = run("fetch", "--target", "jetpack6", "--target", "linux-aarch64", "--wheel-cache", "w")
@@ -108,7 +110,7 @@ def test_a_target_for_two_machines_is_fetched_for_both(folder: Path, monkeypatch
         return []
 
     monkeypatch.setattr(wheels, "fetch", fetch)
-    monkeypatch.setattr(interpreter, "fetch", lambda profile, *_: asked.extend(profile.machines) or [])
+    monkeypatch.setattr(interpreters, "fetch", lambda recipe, profile, *_: asked.extend(profile.machines) or [])
     assert run("fetch", "--target", "linux").exit_code == 0
     assert asked == ["aarch64", "x86_64", "aarch64", "x86_64"]
 
@@ -131,6 +133,16 @@ def test_a_recipe_chooses_interpreter_and_cuda(folder: Path) -> None:
     assert refused.exit_code == ExitCode.RECIPE_INVALID
     assert "target jetpack6 cannot carry an interpreter" in refused.stderr
     assert "fix: write `interpreter: host`" in refused.stderr
+    own = ["interpreter.path=mine.tar.gz", f"interpreter.sha256={'a' * 64}"]
+    (folder / "mine.tar.gz").touch()
+    loaded, known = options.load_recipe(folder / "r.yaml", ["targets=[local]", *own], None)
+    assert isinstance(loaded.interpreter, OwnInterpreter)
+    assert (loaded.interpreter.path, known["local"].interpreter) == (str(folder / "mine.tar.gz"), "own")
+    with pytest.raises(RecipeInvalidError, match="target linux cannot carry an interpreter of your own"):
+        options.load_recipe(folder / "r.yaml", ["targets=[linux]", *own], None)
+    (folder / "mine.tar.gz").unlink()
+    with pytest.raises(RecipeInvalidError, match=r"`interpreter.path`: there is no file 'mine.tar.gz'"):
+        options.load_recipe(folder / "r.yaml", ["targets=[local]", *own], None)
     refused = run("check", "r.yaml", "--set", "interpreter=python3")
     assert refused.exit_code == ExitCode.RECIPE_INVALID
     assert "`interpreter`" in refused.stderr

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.bundle import debian, wheels
+from edgepack.bundle import wheels
+from edgepack.bundle.interpreter import debian
 from edgepack.errors import RecipeInvalidError, TargetUnreachableError
 from edgepack.targets import package_data, profiles
 from edgepack.targets.context import BuildContext

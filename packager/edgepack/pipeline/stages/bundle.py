@@ -8,43 +8,42 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from string import Template
 from typing import Any
 
 import edgepack_runtime
 from edgepack import __version__
-from edgepack.artifacts import ROWS_SUFFIX, SPLITS, BundleArtifact, Checks, DataArtifact, ExportArtifact, LedgerRow
-from edgepack.bundle import baseline, debian, golden, interpreter, opsets, sbom, wheels
-from edgepack.bundle.archive import write_bundle
+from edgepack.artifacts import ROWS_SUFFIX, SPLITS, BundleArtifact, DataArtifact, ExportArtifact, LedgerRow
+from edgepack.bundle import baseline, golden, interpreters, opsets, sbom, site_packages
+from edgepack.bundle.archive import Members, listed, write_bundle
+from edgepack.bundle.binaries import fit
+from edgepack.bundle.binaries.fit import Needs
 from edgepack.bundle.head import HEAD_TEMPLATE, head
 from edgepack.bundle.inspect import bytes_by_part
-from edgepack.bundle.interpreter import Compiler
+from edgepack.bundle.interpreters import Interpreters
 from edgepack.bundle.main_program import main_source
-from edgepack.bundle.site_packages import LICENSES, SITE, Package, SiteFacts, assemble
+from edgepack.bundle.site_packages import LICENSES, Package
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import is_local_folder
 from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext
-from edgepack.targets.profiles import BUNDLED, Profile
-from edgepack.util.hashing import files_below, sha256_file
+from edgepack.targets.profiles import Profile
+from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted, mib
 from edgepack.util.versions import tool_versions
 from edgepack_runtime.bundle import golden as names
-from edgepack_runtime.bundle import interpreter as carried
 from edgepack_runtime.bundle import manifest as contract
+from edgepack_runtime.bundle.manifest import BUNDLED, HOST
 from edgepack_runtime.bundle.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
-from edgepack_runtime.device.doctor import version_numbers
 
 VERSION = 9
 MAIN_NAME = "__main__.py"
 README_NAME = "README.txt"
-_ANYWHERE = "-none-any.whl"
-Members = dict[str, Path | bytes]
 _README = Path(__file__).parent / "device_readme.txt"
 
 
@@ -80,29 +79,28 @@ def run(
         rows_file.touch(mode=0o600)
         rows_file.write_bytes(expected.rows_jsonl)
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
-        site = _site_of(recipe, profile, context, Path(scratch), progress)
-        model_file = export.folder / export.shipped_model.folder / MODEL_NAME
-        checks = site.checks.and_also(opsets.check(model_file, site.packages))
-        _report(site, checks, progress)
+        site = site_packages.site_for(profile, context, Path(scratch), progress, serve=recipe.serve)
         members = _runtime() | _model(export) | site.members
+        inside, members = interpreters.assemble(recipe, profile, context, members, Path(scratch), progress)
+        members |= inside.members
+        needs = fit.together([site.needs, *(one.needs for one in inside.built if one.needs is not None)])
+        model_file = export.folder / export.shipped_model.folder / MODEL_NAME
+        passed = needs.checks.and_also(opsets.check(model_file, site.packages))
+        _report(site.packages, replace(needs, checks=passed), progress)
         members[names.GOLDEN_FILE] = expected.golden_jsonl
         members |= _rows(expected)
-        inside = _Interpreters()
-        if profile.interpreter == BUNDLED:
-            inside = _interpreters(profile, context, members, Path(scratch), progress)
-            members |= inside.members
-        listed = sbom.bill_of_materials(_listed(recipe, export, data), site.packages, inside.packages, target)
-        members[sbom.SBOM_NAME] = listed
-        members[README_NAME] = _readme(recipe, profile, site, file.name, data.example(own=carried))
+        materials = sbom.bill_of_materials(_described(recipe, export, data), site.packages, inside.origins, target)
+        members[sbom.SBOM_NAME] = materials
+        members[README_NAME] = _readme(recipe, profile, needs, file.name, data.example(own=carried))
         model, gates = _shipped(export, expected), _gates(recipe, expected)
         title = f"{recipe.name} {recipe.version} for {target}"
         first = head(recipe.name, title, {packed.machine: packed for packed in inside.packed})
-        manifest = _manifest(recipe, _target_facts(profile, site), model, gates, ledger, members, inside, first)
+        manifest = _manifest(recipe, _target_facts(profile, needs.glibc), model, gates, ledger, members, inside, first)
         raw = contract.dump(manifest)
         contract.parse(raw)  # the device's first check
         unpacked = max(manifest.bytes_for(machine) for machine in profile.machines)
         progress.line(f"writing {file.name}: {len(members) + 1} files, {mib(unpacked)} unpacked")
-        zipped = {path: content for path, content in members.items() if path not in inside.files}
+        zipped = {path: content for path, content in members.items() if path not in inside.packed_files}
         write_bundle({**zipped, **inside.archives, contract.MANIFEST_NAME: raw}, file, first)
     return BundleArtifact(
         folder=out,
@@ -112,8 +110,8 @@ def run(
         unpacked_bytes=unpacked + len(raw),
         manifest_sha256=hashlib.sha256(raw).hexdigest(),
         bytes_by_part={part: size.packed for part, size in bytes_by_part(file).items()},
-        checks=checks,
-        libc_min=site.libc_min,
+        checks=passed,
+        libc_min=needs.glibc,
         examples=expected.examples,
         rows_name=None if carried else rows_file.name,
     )
@@ -153,10 +151,13 @@ def _without_folders(value: Any) -> Any:
 
 
 def _runtime() -> Members:
-    """The sources of the runtime, and the program that `python3 FILE` runs."""
+    """The sources of the runtime with their licence, and the program that `python3 FILE` runs."""
     folder = Path(edgepack_runtime.__path__[0])
     found = [*folder.rglob("*.py"), *folder.rglob("*.html"), folder / "py.typed"]
     members: Members = {f"{folder.name}/{path.relative_to(folder).as_posix()}": path for path in found}
+    members[f"{LICENSES}/edgepack-{__version__}/{sbom.EDGEPACK_LICENSE}.txt"] = package_data.text(
+        "licenses", f"{sbom.EDGEPACK_LICENSE}.txt"
+    ).encode()
     return members | {MAIN_NAME: main_source()}
 
 
@@ -204,93 +205,7 @@ def _shipped(export: ExportArtifact, expected: golden.Golden) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class _Site:
-    """The unpacked wheels: those of any machine in `site/`, the others in `MACHINE/site/`."""
-
-    members: Members
-    packages: tuple[Package, ...]
-    libc_min: str
-    system_libraries: tuple[str, ...]
-    checks: Checks
-
-
-def _site_of(recipe: Recipe, profile: Profile, context: BuildContext, scratch: Path, progress: Progress) -> _Site:
-    """Fetch and unpack the wheels for each machine, with their licences, and add edgepack's licence."""
-    given = context.given.get(profile.name, ())
-    parts: dict[str, SiteFacts] = {}
-    for machine in profile.machines:
-        fetched = wheels.fetch(profile.on(machine), context, progress, serve=recipe.serve)
-        anywhere = [wheel for wheel in fetched if wheel.name.endswith(_ANYWHERE)]
-        if not parts:  # the same for every machine
-            parts[""] = assemble(anywhere, scratch / "any", profile.on(machine), given=given)
-        native = [wheel for wheel in fetched if wheel not in anywhere]
-        parts[f"{machine}/"] = assemble(native, scratch / machine, profile.on(machine), given=given)
-    own = f"{LICENSES}/edgepack-{__version__}/{sbom.EDGEPACK_LICENSE}.txt"
-    members: Members = {own: package_data.text("licenses", f"{sbom.EDGEPACK_LICENSE}.txt").encode()}
-    for prefix, part in parts.items():
-        for path in filter(Path.is_file, part.folder.rglob("*")):
-            name = path.relative_to(part.folder).as_posix()
-            members[name if name.startswith(LICENSES) else prefix + name] = path
-    return _Site(
-        members,
-        tuple(package for part in parts.values() for package in part.packages),
-        max((part.libc_min for part in parts.values()), key=version_numbers),
-        tuple(sorted({library for part in parts.values() for library in part.system_libraries})),
-        Checks(
-            tuple(check for part in parts.values() for check in part.checks.passed),
-            tuple(dict.fromkeys(note for part in parts.values() for note in part.checks.notes)),
-        ),
-    )
-
-
-@dataclass(frozen=True)
-class _Interpreters:
-    """The carried interpreters: their files in a release, and the archives of these in the bundle file."""
-
-    packed: tuple[contract.Interpreter, ...] = ()
-    files: frozenset[str] = frozenset()  # members that are in an archive
-    members: Members = field(default_factory=dict)
-    archives: Members = field(default_factory=dict)
-    packages: tuple[debian.DebianPackage, ...] = ()
-
-
-def _interpreters(
-    profile: Profile, context: BuildContext, members: Members, scratch: Path, progress: Progress
-) -> _Interpreters:
-    """An interpreter for each machine, and the bytecode of all modules among `members`.
-
-    Packages travel as bytecode alone, without the source. Of the runtime both do: any Python can open the file.
-    """
-    compiler = Compiler(context, progress, scratch)
-    sources = {name: file for name, file in members.items() if isinstance(file, Path) and file.suffix == ".py"}
-    extra: Members = {}
-    for name, file in compiler.bytecode(sources, scratch / "bytecode").items():
-        if name.startswith(f"{SITE}/"):
-            del members[name]
-            extra[f"{name}c"] = file
-        else:
-            extra[interpreter.cached(name)] = file
-    packed: list[contract.Interpreter] = []
-    archives: Members = {}
-    inside: set[str] = set()
-    packages: list[debian.DebianPackage] = []
-    for machine in profile.machines:
-        built = interpreter.build(machine, context, compiler, scratch, progress)
-        prefix = carried.folder(machine)
-        files = {prefix + path.relative_to(built.folder).as_posix(): path for path in files_below(built.folder)}
-        raw = interpreter.pack([(_entry(path, file), file) for path, file in sorted(files.items())], prefix)
-        one = contract.Interpreter(machine, built.version, len(raw), hashlib.sha256(raw).hexdigest())
-        packed.append(one)
-        archives[one.member] = raw
-        extra |= files
-        extra |= {f"{LICENSES}/{name}": file for name, file in built.licenses.items()}
-        inside |= files.keys()
-        packages += built.packages
-    return _Interpreters(tuple(packed), frozenset(inside), extra, archives, tuple(packages))
-
-
-def _listed(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.Model:
+def _described(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.Model:
     """The shipped model, for the bill of materials."""
     shipped = export.shipped_model
     return sbom.Model(
@@ -318,11 +233,11 @@ def _ancestors(recipe: Recipe) -> tuple[str, ...]:
     return tuple(dict.fromkeys(Path(name).name if is_local_folder(name) else name for name in named))
 
 
-def _target_facts(profile: Profile, site: _Site) -> contract.TargetFacts:
+def _target_facts(profile: Profile, libc_min: str) -> contract.TargetFacts:
     return contract.TargetFacts(
         profile=profile.name,
         machines=profile.machines,
-        libc_min=site.libc_min,
+        libc_min=libc_min,
         interpreter=profile.interpreter,
         provider=profile.provider,
     )
@@ -335,7 +250,7 @@ def _manifest(
     gates: Mapping[str, Any],
     ledger: tuple[LedgerRow, ...],
     members: Members,
-    inside: _Interpreters,
+    inside: Interpreters,
     first: bytes,
 ) -> contract.Manifest:
     return contract.Manifest(
@@ -351,7 +266,7 @@ def _manifest(
         recipe_sha256=recipe_sha256(recipe),
         head_sha256=hashlib.sha256(first).hexdigest(),
         interpreters=inside.packed,
-        files=tuple(_entry(path, members[path]) for path in sorted(members)),
+        files=tuple(listed(path, members[path]) for path in sorted(members)),
     )
 
 
@@ -365,58 +280,52 @@ def _gates(recipe: Recipe, expected: golden.Golden) -> dict[str, Any]:
     return gates
 
 
-def _entry(path: str, content: Path | bytes) -> contract.FileEntry:
-    if isinstance(content, bytes):
-        return contract.FileEntry(path, len(content), hashlib.sha256(content).hexdigest())
-    return contract.FileEntry(path, content.stat().st_size, sha256_file(content))
-
-
-def _readme(recipe: Recipe, profile: Profile, site: _Site, file: str, example: str) -> bytes:
+def _readme(recipe: Recipe, profile: Profile, needs: Needs, file: str, example: str) -> bytes:
     text = Template(_README.read_text(encoding="utf-8")).substitute(
         name=recipe.name,
         version=recipe.version,
         target=profile.name,
-        needs=_needs(profile, site),
-        needs_zh=_needs_in_chinese(profile, site),
+        needs=_needs(profile, needs),
+        needs_zh=_needs_in_chinese(profile, needs),
         file=file,
         example=example,
     )
     return text.encode()
 
 
-def _needs(profile: Profile, site: _Site) -> str:
+def _needs(profile: Profile, needs: Needs) -> str:
     """What the device must have, for the README."""
     machines = {"x86_64": "x86-64 (also called amd64)", "aarch64": "64-bit ARM (aarch64, arm64)"}
     lines = [f"Linux on {' or '.join(machines[machine] for machine in profile.machines)}"]
-    if profile.interpreter == BUNDLED:
-        lines.append("a shell with tail, head, gzip, tar and mktemp, as every Linux and busybox has them")
+    if profile.interpreter == HOST:
+        lines.append("Python 3.8 or newer of the system")
     else:
-        lines += [
-            f"glibc {site.libc_min} or newer, and Python 3.8 or newer: those of the system",
-            f"these system libraries: {', '.join(site.system_libraries) or 'none'}",
-        ]
+        lines.append("a shell with tail, head, gzip, tar and mktemp, as every Linux and busybox has them")
+    if profile.interpreter != BUNDLED:
+        lines.append(f"glibc {needs.glibc} or newer of the system")
+        lines.append(f"these system libraries: {', '.join(needs.libraries) or 'none'}")
     return "\n".join(f"  - {line}" for line in lines)
 
 
-def _needs_in_chinese(profile: Profile, site: _Site) -> str:
+def _needs_in_chinese(profile: Profile, needs: Needs) -> str:
     machines = {"x86_64": "x86-64（amd64）", "aarch64": "64 位 ARM（aarch64、arm64）"}
     lines = [f"Linux，{'或 '.join(machines[machine] for machine in profile.machines)}"]
-    if profile.interpreter == BUNDLED:
-        lines.append("shell 以及 tail、head、gzip、tar、mktemp：各种 Linux 和 busybox 都有")
+    if profile.interpreter == HOST:
+        lines.append("系统自带的 Python 3.8 或更新")
     else:
-        lines += [
-            f"系统自带的 glibc {site.libc_min} 或更新，Python 3.8 或更新",
-            f"以下系统库：{', '.join(site.system_libraries) or '无'}",
-        ]
+        lines.append("shell 以及 tail、head、gzip、tar、mktemp：各种 Linux 和 busybox 都有")
+    if profile.interpreter != BUNDLED:
+        lines.append(f"系统自带的 glibc {needs.glibc} 或更新")
+        lines.append(f"以下系统库：{', '.join(needs.libraries) or '无'}")
     return "\n".join(f"  - {line}" for line in lines)
 
 
-def _report(site: _Site, checks: Checks, progress: Progress) -> None:
-    for package in site.packages:
+def _report(packages: Sequence[Package], needs: Needs, progress: Progress) -> None:
+    for package in packages:
         before, after = mib(package.bytes_before), mib(package.bytes_after)
         progress.line(f"{package.name} {package.version}: {before} -> {after} after slimming")
     progress.line(
-        f"{counted(len(checks.passed), 'content check')} passed; binaries need glibc {site.libc_min} or newer"
+        f"{counted(len(needs.checks.passed), 'content check')} passed; binaries need glibc {needs.glibc} or newer"
     )
-    for line in checks.notes:
+    for line in needs.checks.notes:
         progress.line(f"note: {line}")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from edgepack.bundle import wheels
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.targets import downloads
 
 
 def test_it_is_made_in_the_cache_and_goes(tmp_path: Path) -> None:
     store = tmp_path / "new" / "wheels"
-    with wheels.download_folder(store) as folder:
+    with downloads.download_folder(store) as folder:
         (folder / "wheel").write_bytes(b"1")
         assert folder.parent == store
     assert list(store.iterdir()) == []
@@ -26,13 +26,13 @@ def test_what_a_killed_process_left_goes(tmp_path: Path) -> None:
     left.mkdir(parents=True)
     (left / "half.whl").write_bytes(b"1")
     (tmp_path / ("a" * 64)).mkdir()
-    with wheels.download_folder(tmp_path):
+    with downloads.download_folder(tmp_path):
         assert not left.parent.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["a" * 64]
 
 
 def test_what_another_process_fetches_into_stays(tmp_path: Path) -> None:
-    with wheels.download_folder(tmp_path) as one, wheels.download_folder(tmp_path) as two:
+    with downloads.download_folder(tmp_path) as one, downloads.download_folder(tmp_path) as two:
         assert one.is_dir()
         assert two.is_dir()
         descriptor = os.open(tmp_path, os.O_RDONLY)
@@ -47,7 +47,7 @@ def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(tempfile, "TemporaryDirectory", read_only)
     with pytest.raises(EnvironmentUnfitError, match="cannot be written") as caught, \
-            wheels.download_folder(tmp_path):  # fmt: skip
+            downloads.download_folder(tmp_path):  # fmt: skip
         pass
     assert "Read-only file system" in caught.value.why
     assert "--wheel-cache" in caught.value.fix

@@ -23,11 +23,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from edgepack.bundle.wheels import download_folder
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.progress import Progress
 from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext
+from edgepack.targets.downloads import download_folder
 from edgepack.util.hashing import sha256_file
 
 VARIABLE: Final = "EDGEPACK_DEBIAN"  # a mirror's URL, or a folder with .deb files

@@ -1,0 +1,82 @@
+"""Whether binaries run on a target, and what they need of its system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from edgepack.artifacts import Checks
+from edgepack.bundle.binaries import glibc, loader
+from edgepack.bundle.binaries.elf import Binary
+from edgepack.errors import StageFailedError
+from edgepack.targets.profiles import ELF_MACHINES, Profile
+from edgepack_runtime.device.doctor import version_numbers
+
+_BITS: Final = 64  # of every machine that bundles exist for
+_SYSTEMS: Final = ("ELFOSABI_SYSV", "ELFOSABI_LINUX")  # what linkers write on Linux, and its loader takes
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Requirements of the binaries on the device: the oldest glibc, and libraries besides glibc."""
+
+    glibc: str
+    libraries: tuple[str, ...]
+    checks: Checks
+    binaries: int
+
+
+def together(parts: Iterable[Needs]) -> Needs:
+    """What a device must have for all of them."""
+    every = list(parts)
+    return Needs(
+        max((needs.glibc for needs in every), key=version_numbers),
+        tuple(sorted({library for needs in every for library in needs.libraries})),
+        Checks(
+            tuple(check for needs in every for check in needs.checks.passed),
+            tuple(dict.fromkeys(note for needs in every for note in needs.checks.notes)),
+        ),
+        sum(needs.binaries for needs in every),
+    )
+
+
+def check_binaries(binaries: Mapping[str, Binary], carried: set[str], profile: Profile) -> list[str]:
+    """Findings about binaries (path -> what it needs), which run on the target beside the files `carried` (names).
+
+    Raises:
+        StageFailedError: naming the file and what of it does not fit.
+    """
+    notes = [line for name, binary in binaries.items() for line in _fits(name, binary, carried, profile)]
+    return [*notes, *loader.check_needed(binaries, carried, profile)]
+
+
+def check_machine(name: str, binary: Binary, profile: Profile) -> None:
+    """Whether one file is for the target's machine at all.
+
+    Raises:
+        StageFailedError: machine, word size, byte order or operating system differ.
+    """
+    if not binary.little_endian or binary.system not in _SYSTEMS:
+        order = "little" if binary.little_endian else "big"
+        raise StageFailedError(
+            f"{name} does not run on target {profile.name}",
+            why=f"it is {order}-endian and for {binary.system}, the target is little-endian and runs Linux",
+            fix="lock a wheel that was built for the target",
+        )
+    wanted = (ELF_MACHINES[profile.machine], _BITS)
+    if (binary.machine, binary.bits) != wanted:
+        target = "the target is {} with {}".format(*wanted)
+        raise StageFailedError(
+            f"{name} does not run on target {profile.name}",
+            why=f"it is {binary.machine} with {binary.bits} bits, {target}",
+            fix="lock a wheel that was built for the target",
+        )
+
+
+def _fits(name: str, binary: Binary, carried: set[str], profile: Profile) -> Iterator[str]:
+    check_machine(name, binary, profile)
+    glibc.check_glibc(name, binary, profile)
+    glibc.check_gcc_libraries(name, binary, carried, profile)
+    yield from loader.check_search_paths(name, binary)
+    yield from loader.check_flags(name, binary)

@@ -1,0 +1,102 @@
+"""Modules as bytecode, compiled by the CPython that will run them, and the standard library as one zip of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import zipfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from edgepack.errors import StageFailedError
+
+_ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)
+_NOT_LIBRARY: Final = ("lib-dynload", "dist-packages", "site-packages", "__pycache__")
+# Leaves out docstrings, a seventh of it. The header of a .pyc (PEP 552) says that no source is looked at: a release is
+# compared with its manifest, not with the times of its files.
+_COMPILE: Final = """\
+import ast, importlib.util, json, marshal, os, sys
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+for source, name, target in json.load(sys.stdin):
+    with open(source, "rb") as file:
+        tree = ast.parse(file.read(), name)
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.copy_location(ast.Pass(), node.body[0])]
+    code = compile(tree, name, "exec", dont_inherit=True)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with open(target, "wb") as file:
+        file.write(importlib.util.MAGIC_NUMBER + b"\\1\\0\\0\\0" + bytes(8) + marshal.dumps(code))
+"""
+
+
+class Compiles(Protocol):
+    """What makes bytecode: a `Compiler`."""
+
+    def bytecode(self, sources: Mapping[str, Path], folder: Path) -> dict[str, Path]: ...
+
+
+class Compiler:
+    """Compiles modules with the interpreter that `command` starts."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = [*command, "-I", "-S", "-B", "-X", "utf8", "-c", _COMPILE]
+
+    def bytecode(self, sources: Mapping[str, Path], folder: Path) -> dict[str, Path]:
+        """The bytecode of modules, written below `folder`, by their path in a package.
+
+        Raises:
+            StageFailedError: one is not valid in this Python, or it does not start.
+        """
+        made = {name: folder / f"{name}c" for name in sorted(sources)}
+        jobs = [(str(sources[name]), name, str(file)) for name, file in made.items()]
+        try:
+            done = subprocess.run(
+                self._command, input=json.dumps(jobs), capture_output=True, text=True, errors="replace", check=False
+            )
+        except OSError as error:
+            raise StageFailedError("the bundle's interpreter cannot be started", why=str(error)) from error
+        if done.returncode != 0:
+            raise StageFailedError("the bundle's modules cannot be compiled", why=done.stderr[-1500:].strip())
+        return made
+
+
+def cached(source: str, version: str) -> str:
+    """Where CPython `version` looks for the bytecode of a module: `a/b.py` -> `a/__pycache__/b.cpython-311.pyc`."""
+    parent, _, file = source.rpartition("/")
+    major, minor = version.split(".")[:2]
+    return f"{parent}/__pycache__/{file.removesuffix('.py')}.cpython-{major}{minor}.pyc"
+
+
+def library_modules(library: Path, left_out: Collection[str], encodings: Collection[str]) -> Iterator[str]:
+    """The modules of a standard library that travel, as POSIX paths in the folder `library`, sorted.
+
+    Args:
+        left_out: modules and packages that do not, such as "asyncio/windows_utils".
+        encodings: the only modules of the package `encodings` that do.
+    """
+    for path in sorted(library.rglob("*.py")):
+        name = path.relative_to(library).as_posix()
+        top, _, rest = name.partition("/")
+        if top in _NOT_LIBRARY or top.removesuffix(".py") in left_out or name.removesuffix(".py") in left_out:
+            continue
+        if top != "encodings" or rest.removesuffix(".py") in encodings:
+            yield name
+
+
+def write_library(library: Path, names: Sequence[str], target: Path, compiler: Compiles, scratch: Path) -> None:
+    """Zip the modules `names` of a standard library as bytecode.
+
+    Stored: the file around it is compressed, and stored modules import faster.
+    """
+    made = compiler.bytecode({name: library / name for name in names}, scratch)
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        for name, file in made.items():
+            archive.writestr(zipfile.ZipInfo(f"{name}c", _ZIP_TIME), file.read_bytes())
+
+
+def rules_of(document: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
+    """The modules that `interpreter.toml` leaves out, and the encodings that it keeps."""
+    left_out = frozenset(name for names in document["left_out"].values() for name in names)
+    return left_out, frozenset(document["encodings"]["kept"])

@@ -1,0 +1,165 @@
+"""An interpreter of the user's own: a CPython that runs from any folder, given as a .tar.gz with its sha256.
+
+python-build-standalone offers such archives (`install_only`). Of the folder in it that has `bin/python3`, the program
+becomes `MACHINE/python/bin/python3` of a release; with it go the shared libraries of `lib/` that it needs, and the
+standard library as a zip of bytecode, without what is left out of Debian's too. It uses the C library of the device.
+
+It compiles its modules itself, so it is assembled on a machine of its kind. Nothing in the archive is distrusted: who
+writes its sha256 into a recipe wants it to run.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import platform
+import shutil
+import subprocess
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from edgepack.artifacts import Checks
+from edgepack.bundle.binaries import elf, fit, glibc, loader
+from edgepack.bundle.interpreter.built import Interpreter, OwnBuild
+from edgepack.bundle.interpreter.bytecode import Compiler, library_modules, rules_of, write_library
+from edgepack.errors import StageFailedError
+from edgepack.recipe.model import OwnInterpreter
+from edgepack.targets import package_data
+from edgepack.targets.profiles import Profile
+from edgepack.util.hashing import files_below, sha256_file
+from edgepack_runtime.util.fs import EXECUTABLE_MODE
+
+_OLDEST: Final = (3, 11)  # it finds a standard library that is a zip beside it
+_SAID: Final = 600  # characters
+_ANOTHER: Final = "give a CPython 3.11 or newer for this machine, as python-build-standalone packs it (install_only)"
+_TRY: Final = (
+    "import asyncio, ctypes, json, mmap, socket, sys, zlib\n"  # in C; of these the runtime is made
+    "print(sys.implementation.name, *sys.version_info[:3], sys.prefix)"
+)
+
+
+def require(own: OwnInterpreter) -> Path:
+    """The archive, compared with its sha256.
+
+    Raises:
+        StageFailedError: it is not there, or another.
+    """
+    file = Path(own.path)
+    try:
+        found = sha256_file(file)
+    except OSError as error:
+        raise _failed(file, error.strerror or str(error), "correct `interpreter.path`") from error
+    if found != own.sha256:
+        raise _failed(file, f"its sha256 is {found}", "give the archive that the recipe means, or correct `sha256`")
+    return file
+
+
+def build(own: OwnInterpreter, profile: Profile, scratch: Path) -> tuple[Interpreter, Compiler]:
+    """Assemble the interpreter of an archive in `scratch`, and a compiler for it.
+
+    Raises:
+        StageFailedError: the archive is damaged or another, or its program is not for the target, or does not run from
+            any folder.
+    """
+    file = require(own)
+    root = _unpack(file, scratch / "given")
+    folder = scratch / "python"
+    version = _try(file, root)
+    python = "python{}.{}".format(*version.split("."))
+    library, modules = root / "lib" / python, folder / "lib" / python / "lib-dynload"
+    (folder / "bin").mkdir(parents=True)
+    modules.mkdir(parents=True)
+    shutil.copyfile(root / "bin/python3", folder / "bin/python3")
+    (folder / "bin/python3").chmod(EXECUTABLE_MODE)
+    rules = package_data.document("interpreter.toml")
+    for module in (library / "lib-dynload").glob("*.so"):
+        name = module.name.partition(".")[0]
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in rules["own"]["extension_modules_left_out"]):
+            shutil.copyfile(module, modules / module.name)
+    for name in _linked(root, [folder / "bin/python3", *modules.iterdir()]):
+        shutil.copyfile(root / "lib" / name, folder / "lib" / name)
+    compiler = Compiler([str(root / "bin/python3")])
+    left_out, encodings = rules_of(rules)
+    names = list(library_modules(library, left_out | {*rules["own"]["left_out"]}, encodings))
+    write_library(library, names, folder / "lib" / f"{python.replace('.', '')}.zip", compiler, scratch / "library")
+    _try(file, folder)
+    needs = needs_of(folder, profile)
+    licenses = {f"cpython-{version}/{path.name}": path for path in library.glob("LICENSE*")}
+    if not licenses:
+        note = f"{file.name} comes without a licence text: LICENSE.txt beside the standard library"
+        needs = replace(needs, checks=replace(needs.checks, notes=(*needs.checks.notes, note)))
+    origin = OwnBuild(version, file.name, own.sha256)
+    return Interpreter(platform.machine(), version, folder, (origin,), licenses, needs), compiler
+
+
+def needs_of(folder: Path, profile: Profile) -> fit.Needs:
+    """What an interpreter in `folder` needs of a device.
+
+    Raises:
+        StageFailedError: a binary of it does not run on the target, or would not find another one of it there.
+    """
+    binaries = {path.relative_to(folder).as_posix(): elf.read(path) for path in files_below(folder) if elf.is_elf(path)}
+    carried = {Path(name).name for name in binaries}
+    notes = fit.check_binaries(binaries, carried, profile)
+    for name, binary in binaries.items():
+        mine = sorted(binary.libraries & carried)
+        if mine and not any(place.startswith("$ORIGIN") for place in binary.search_paths):
+            raise StageFailedError(
+                f"{name} of the interpreter would not find {', '.join(mine)} on a device",
+                why=f"it looks for libraries in {', '.join(binary.search_paths) or 'folders of the system alone'}",
+                fix=_ANOTHER,
+            )
+    oldest, libraries = glibc.oldest_glibc(binaries.values()), loader.needed(binaries, carried)
+    return fit.Needs(oldest, libraries, Checks((), tuple(notes)), len(binaries))
+
+
+def _unpack(file: Path, folder: Path) -> Path:
+    """Unpack the archive into `folder`; the folder of it that has `bin/python3`."""
+    folder.mkdir()
+    try:
+        with tarfile.open(file) as archive:
+            archive.extraction_filter = lambda member, path: member  # newer versions ask for one
+            archive.extractall(folder)
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise _failed(file, f"it cannot be unpacked: {str(error).splitlines()[0]}", _ANOTHER) from error
+    for root in (folder, *sorted(filter(Path.is_dir, folder.iterdir()))):
+        if (root / "bin/python3").is_file():
+            return root
+    raise _failed(file, "it has no bin/python3", _ANOTHER)
+
+
+def _try(file: Path, root: Path) -> str:
+    """The version of the interpreter in `root`, which must run from there and find its library there."""
+    command = [str(root / "bin/python3"), "-I", "-S", "-B", "-X", "utf8", "-c", _TRY]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise _failed(file, f"it does not start: {error.strerror}", _ANOTHER) from error
+    if done.returncode != 0:
+        raise _failed(file, f"it does not run: {done.stderr[-_SAID:].strip()}", _ANOTHER)
+    name, major, minor, micro, prefix = done.stdout.rstrip("\n").split(" ", 4)
+    version = f"{major}.{minor}.{micro}"
+    if name != "cpython" or (int(major), int(minor)) < _OLDEST:
+        raise _failed(file, f"it is {name} {version}", _ANOTHER)
+    if Path(prefix).resolve() != root.resolve():
+        raise _failed(file, f"it looks for its library in {prefix}, wherever it lies", _ANOTHER)
+    return version
+
+
+def _linked(root: Path, binaries: Iterable[Path]) -> Iterator[str]:
+    """The libraries in `lib/` that `binaries` need, and that those need."""
+    found: set[str] = set()
+    left = list(binaries)
+    while left:
+        for name in sorted(elf.read(left.pop()).libraries - found):
+            if (root / "lib" / name).is_file():
+                found.add(name)
+                left.append(root / "lib" / name)
+                yield name
+
+
+def _failed(file: Path, why: str, fix: str) -> StageFailedError:
+    return StageFailedError(f"the interpreter {file.name} cannot be carried", why=why, fix=fix)

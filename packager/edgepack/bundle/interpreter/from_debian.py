@@ -1,0 +1,130 @@
+"""The interpreter that a bundle carries: CPython with its C library, from Debian's packages, without what nobody needs.
+
+In a release it is `MACHINE/python/`: programs in `bin/`, shared libraries in `lib/`, the standard library as one zip of
+bytecode, and modules in C in `lib/python3.11/lib-dynload/`. `bin/python3` is a shell script: it starts `bin/cpython`
+through its own loader, `bin/ld.so`, so that nothing of the device's C library is used and no variable is set that
+another program could inherit.
+
+Modules are compiled by the interpreter of the machine that builds, from the same lock, so that the bytes do not depend
+on the Python that runs edgepack.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.bundle.interpreter import debian
+from edgepack.bundle.interpreter.built import Interpreter
+from edgepack.bundle.interpreter.bytecode import Compiler, Compiles, library_modules, rules_of, write_library
+from edgepack.errors import StageFailedError
+from edgepack.progress import Progress
+from edgepack.targets import package_data
+from edgepack.targets.context import BuildContext
+
+_MULTIARCH: Final = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
+_LOADER: Final = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
+_CORRECT: Final = "correct targets/interpreter.toml"
+_PYTHON3: Final = """\
+#!/bin/sh
+# Starts CPython through the loader beside it. A library that the user preloads is built for another C library.
+unset LD_PRELOAD
+bin=${0%/*}
+exec "$bin/ld.so" --inhibit-cache --argv0 "$0" --library-path "$bin/../lib" "$bin/cpython" "$@"
+"""
+
+
+def compiler(context: BuildContext, progress: Progress, scratch: Path) -> Compiler:
+    """A compiler for the carried CPython: that of the packages for the machine that builds, unpacked in `scratch`.
+
+    Raises:
+        EnvironmentUnfitError: a package is not to be had.
+        StageFailedError: there are none for this machine.
+    """
+    machine = platform.machine()
+    if machine not in _MULTIARCH:
+        raise StageFailedError(
+            f"no interpreter for {machine} can compile the bundle's modules", fix="build on x86-64 or 64-bit ARM"
+        )
+    root = scratch / f"debian-{machine}"
+    _unpack(debian.fetch(machine, context, progress), root)
+    library = f"lib/{_MULTIARCH[machine]}"
+    return Compiler(
+        [
+            str(root / library / _LOADER[machine]),
+            "--library-path",
+            f"{root / library}:{root / 'usr' / library}",
+            str(root / "usr/bin/python3.11"),
+        ]
+    )
+
+
+def build(machine: str, context: BuildContext, compiler: Compiles, scratch: Path, progress: Progress) -> Interpreter:
+    """Assemble the interpreter for `machine` in `scratch`.
+
+    Raises:
+        EnvironmentUnfitError: a package is not to be had.
+        StageFailedError: a package lacks what `interpreter.toml` names.
+    """
+    packages = debian.fetch(machine, context, progress)
+    root, folder = scratch / f"debian-{machine}", scratch / f"python-{machine}"
+    if not root.is_dir():
+        _unpack(packages, root)
+    rules = package_data.document("interpreter.toml")
+    (folder / "bin").mkdir(parents=True)
+    (folder / "lib").mkdir()
+    triplet, python = _MULTIARCH[machine], f"python{rules['version']}"
+    _copy(root / "usr/bin" / python, folder / "bin/cpython")
+    _copy(root / "lib" / triplet / _LOADER[machine], folder / "bin/ld.so")
+    (folder / "bin/python3").write_text(_PYTHON3, encoding="ascii")
+    for name in rules["libraries"]:
+        here = root / "lib" / triplet / name
+        _copy(here if here.exists() else root / "usr/lib" / triplet / name, folder / "lib" / name)
+    modules = folder / "lib" / python / "lib-dynload"
+    modules.mkdir(parents=True)
+    for name in rules["extension_modules"]:
+        file = f"{name}.cpython-{python.removeprefix('python').replace('.', '')}-{triplet}.so"
+        _copy(root / "usr/lib" / python / "lib-dynload" / file, modules / file)
+    library = root / "usr/lib" / python
+    names = _standard_library(library, rules, triplet)
+    write_library(library, names, folder / "lib" / f"{python.replace('.', '')}.zip", compiler, scratch / "pyc")
+    version = next(one.version for one in packages if one.name == f"{python}-minimal").partition("-")[0]
+    return Interpreter(machine, version, folder, tuple(packages), _licenses(root, packages))
+
+
+def _unpack(packages: Mapping[debian.DebianPackage, Path], root: Path) -> None:
+    root.mkdir()
+    for file in packages.values():
+        debian.unpack(file, root)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not source.is_file():
+        raise StageFailedError(f"the packages of the interpreter lack {source.name}", fix=_CORRECT)
+    shutil.copyfile(source, target)
+
+
+def _standard_library(library: Path, rules: Mapping[str, Any], triplet: str) -> list[str]:
+    """The modules in `library` that travel; each rule matches something."""
+    named, kept = rules_of(rules)
+    left_out = {name.replace("MULTIARCH", triplet) for name in named}
+    there = {path.name.removesuffix(".py") for path in library.iterdir()}
+    there |= {path.relative_to(library).as_posix().removesuffix(".py") for path in library.glob("*/*.py")}
+    if absent := sorted(left_out - there):
+        raise StageFailedError(f"Python has no {', '.join(absent)}", fix=_CORRECT)
+    if unknown := sorted(kept - {path.stem for path in (library / "encodings").glob("*.py")}):
+        raise StageFailedError(f"Python has no encodings {', '.join(unknown)}", fix=_CORRECT)
+    return list(library_modules(library, left_out, kept))
+
+
+def _licenses(root: Path, packages: Iterable[debian.DebianPackage]) -> dict[str, Path]:
+    """The copyright file of each package; some share that of another package."""
+    return {
+        f"debian/{package.name}/copyright": file
+        for package in packages
+        if (file := root / "usr/share/doc" / package.name / "copyright").is_file()
+        and not (root / "usr/share/doc" / package.name).is_symlink()
+    }

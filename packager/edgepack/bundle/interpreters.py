@@ -1,0 +1,117 @@
+"""The interpreters that a bundle carries: one for each machine, their archives, and the bytecode of all modules."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from edgepack.bundle.archive import Members, listed
+from edgepack.bundle.interpreter import debian, from_archive, from_debian
+from edgepack.bundle.interpreter.built import Interpreter, OwnBuild
+from edgepack.bundle.interpreter.bytecode import Compiler, cached
+from edgepack.bundle.site_packages import LICENSES, SITE
+from edgepack.progress import Progress
+from edgepack.recipe.model import OwnInterpreter, Recipe
+from edgepack.targets.context import BuildContext
+from edgepack.targets.profiles import Profile
+from edgepack.util.hashing import files_below
+from edgepack_runtime.bundle import interpreter as carried
+from edgepack_runtime.bundle import manifest as contract
+from edgepack_runtime.bundle.manifest import BUNDLED, HOST, FileEntry
+
+_LEVEL: Final = 9
+
+
+@dataclass(frozen=True)
+class Interpreters:
+    """What a bundle gets for its interpreters; nothing where the device's own Python runs it.
+
+    `members` are files of the release; those in `packed_files` are in one of the `archives`.
+    """
+
+    packed: tuple[contract.Interpreter, ...] = ()
+    packed_files: frozenset[str] = frozenset()
+    members: Members = field(default_factory=dict)
+    archives: Members = field(default_factory=dict)
+    built: tuple[Interpreter, ...] = ()
+
+    @property
+    def origins(self) -> tuple[debian.DebianPackage | OwnBuild, ...]:
+        """Where they come from, for the bill of materials."""
+        return tuple(origin for one in self.built for origin in one.origins)
+
+
+def fetch(recipe: Recipe | None, profile: Profile, context: BuildContext, progress: Progress) -> list[Path]:
+    """The files that the interpreters of a target, and their compiler, are made of.
+
+    Args:
+        recipe: may give an archive; None: that of the profile.
+
+    Raises:
+        EnvironmentUnfitError: a package is not to be had.
+        StageFailedError: an archive is not there, or another.
+    """
+    if recipe is not None and isinstance(recipe.interpreter, OwnInterpreter):
+        return [from_archive.require(recipe.interpreter)]
+    machines = {*profile.machines, platform.machine()} if profile.interpreter == BUNDLED else set()
+    return [file for machine in sorted(machines) for file in debian.fetch(machine, context, progress).values()]
+
+
+def assemble(
+    recipe: Recipe, profile: Profile, context: BuildContext, members: Members, scratch: Path, progress: Progress
+) -> tuple[Interpreters, Members]:
+    """The interpreters for a bundle of `members`, and its members with bytecode.
+
+    Packages travel as bytecode alone, without the source. Of the runtime both do: any Python can open the file.
+
+    Raises:
+        EnvironmentUnfitError: a package is not to be had.
+        StageFailedError: an interpreter cannot be assembled, or a module cannot be compiled.
+    """
+    if profile.interpreter == HOST:
+        return Interpreters(), members
+    compiler: Compiler
+    if isinstance(recipe.interpreter, OwnInterpreter):
+        one, compiler = from_archive.build(recipe.interpreter, profile, scratch)
+        built = [one]
+    else:
+        compiler = from_debian.compiler(context, progress, scratch)
+        built = [from_debian.build(machine, context, compiler, scratch, progress) for machine in profile.machines]
+    made = _with_bytecode(members, compiler, built[0].version, scratch / "bytecode")
+    packed: list[contract.Interpreter] = []
+    inside: dict[str, Path] = {}
+    archives: Members = {}
+    for one in built:
+        prefix = carried.folder(one.machine)
+        files = {prefix + path.relative_to(one.folder).as_posix(): path for path in files_below(one.folder)}
+        raw = pack([(listed(path, file), file) for path, file in sorted(files.items())], prefix)
+        entry = contract.Interpreter(one.machine, one.version, len(raw), hashlib.sha256(raw).hexdigest())
+        packed.append(entry)
+        archives[entry.member] = raw
+        inside |= files
+        made |= {f"{LICENSES}/{name}": file for name, file in one.licenses.items()}
+    return Interpreters(tuple(packed), frozenset(inside), {**inside}, archives, tuple(built)), made
+
+
+def _with_bytecode(members: Members, compiler: Compiler, version: str, folder: Path) -> Members:
+    sources = {name: file for name, file in members.items() if isinstance(file, Path) and file.suffix == ".py"}
+    made = dict(members)
+    for name, file in compiler.bytecode(sources, folder).items():
+        if name.startswith(f"{SITE}/"):
+            del made[name]
+            made[f"{name}c"] = file
+        else:
+            made[cached(name, version)] = file
+    return made
+
+
+def pack(files: Sequence[tuple[FileEntry, Path]], prefix: str) -> bytes:
+    """The tar.gz of `files` (path in the release, file), in the order given, without `prefix` in their names."""
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS, 9)
+    chunks = carried.tar(((entry, [file.read_bytes()]) for entry, file in files), prefix)
+    return b"".join(packer.compress(chunk) for chunk in chunks) + packer.flush()
