@@ -253,7 +253,7 @@ class Connection:
             with contextlib.suppress(BrokenPipeError), process.stdin:
                 process.stdin.write(stdin.encode())
             process.wait(max(0.0, deadline - time.monotonic()))
-            ended = not self._stopped
+            ended = after_stop or not self._stopped
         except subprocess.TimeoutExpired:
             raise TargetUnreachableError(
                 f"{self.address.name} took more than {counted(limit, 'minute')} while {during}",
