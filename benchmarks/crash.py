@@ -51,13 +51,10 @@ from edgepack_runtime.install.uninstall import uninstall
 NAME: Final = "tiny"
 FAULTS: Final = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EROFS": errno.EROFS, "EMFILE": errno.EMFILE}
 _OPENS: Final = ("open", "openat")
-# What stands for a release: every verb in a few lines, and one import, whose bytecode goes where the launcher has it.
+# What stands for a release: every verb in a few lines, and one import.
 _MAIN: Final = b"""\
 import json, os, sys
 here = os.path.dirname(os.path.abspath(__file__))
-releases = os.path.dirname(here)
-releases = os.path.dirname(releases) if os.path.basename(releases) == ".tmp" else releases
-sys.pycache_prefix = os.path.join(os.path.dirname(releases), "cache", "pycache")
 sys.path.insert(0, os.path.join(here, "site"))
 import helper
 tuning = {"threads": 1, "spinning": False, "disabled_optimizers": []}
@@ -72,7 +69,7 @@ def answer(here):
         return file.read()
 """
 _RECORDS: Final = {"receipts", "state.json"}
-_PARTS: Final = {"current", "releases", "interpreters", "tuning", "bin", "cache", ".lock", *_RECORDS}
+_PARTS: Final = {"current", "releases", "interpreters", "tuning", "bin", ".lock", *_RECORDS}
 
 
 def tiny_bundle(folder: Path, version: str, sequence: int) -> Path:

@@ -28,6 +28,7 @@ def main() -> int:
     """Check the runtime, set up the import path, run the command line; return its exit code."""
     if sys.version_info < (3, 8):  # noqa: UP036 - an older Python on a device may well get here
         _fail(UNFIT, "this needs Python 3.8 or newer", "it runs on " + sys.version.split()[0], "use a newer python3")
+    sys.dont_write_bytecode = True  # no manifest would list it
     try:
         if not (sys.flags.isolated and sys.flags.no_site):
             _restart()
@@ -125,10 +126,9 @@ def _changed(where: Path, name: str) -> str:
 
 
 def _runtime(paths: List[str], *, carried: bool) -> List[str]:
-    """Those of `paths` that may run: a carried interpreter runs the bytecode, others run the sources."""
+    """Those of `paths` that may run: a carried interpreter runs the bytecode alone; another might find both."""
     own = [path for path in paths if path.startswith("edgepack_runtime/")]
-    compiled = [path for path in own if path.endswith(".pyc")]
-    return compiled if carried else [path for path in own if path not in compiled]
+    return [path for path in own if path.endswith(".pyc")] if carried else own
 
 
 def _is_carried(where: Path) -> bool:
@@ -158,20 +158,12 @@ def _reader(where: Path) -> Callable[[str], bytes]:
 
 
 def _set_paths(where: Path) -> None:
-    """Put the release first on the import path, and keep bytecode out of it."""
+    """Put the release first on the import path: what stands there was compared with the manifest."""
     sys.path.insert(0, str(where))
-    # No bytecode unless the release lies in a prefix: PREFIX/releases[/.tmp]/ID keeps it in PREFIX/cache/pycache.
-    sys.dont_write_bytecode = True
     if where.is_dir():
         import os
 
-        sys.path[:0] = [str(where / os.uname().machine / "site"), str(where / "site")]
-        if _is_carried(where):
-            return  # with its bytecode
-        releases = where.parent.parent if where.parent.name == ".tmp" else where.parent
-        if releases.name == "releases":
-            sys.pycache_prefix = str(releases.parent / "cache" / "pycache")
-            sys.dont_write_bytecode = False
+        sys.path[1:1] = [str(where / os.uname().machine / "site"), str(where / "site")]
 
 
 def _fail(code: int, what: str, why: str, fix: str) -> NoReturn:

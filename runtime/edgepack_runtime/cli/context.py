@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional
 from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.install.prefix import Prefix, default_prefix
-from edgepack_runtime.util.fs import os_errors, remove_tree
 
 if TYPE_CHECKING:
     from edgepack_runtime.bundle.manifest import Manifest
@@ -47,26 +45,14 @@ def delegate(options: argparse.Namespace, context: Context, arguments: List[str]
         arguments += ["--json"] if options.json else []
     if path.is_dir():
         # Not the pins of a prefix around `path`: keys beside a release come from the same source.
-        pins = trust.read_pins(None)
         _, raw = verify.verify_folder(path)
-        trust.require(pins, path.name, raw, verify.read_signature(path))
-        if pins:
-            _remove_bytecode(path)
+        trust.require(trust.read_pins(None), path.name, raw, verify.read_signature(path))
         return release_process.run(path, arguments)
     with release_process.unpacked(path, check_signature=context.bundle is None) as release:
         if options.verb == "gate":
             with Archive(path) as archive:
                 arguments = [*arguments, "--bundle-bytes", str(archive.size)]
         return release_process.run(release, arguments, forward_sigterm=options.verb == "serve")
-
-
-def _remove_bytecode(release: Path) -> None:
-    """Remove the bytecode of `release`: Python would run it instead of the verified files, and it is not signed."""
-    resolved = Path(os.path.realpath(release))
-    prefix = Prefix.containing(resolved)
-    if prefix is not None:
-        with os_errors(f"the unverified bytecode of {release} cannot be removed"):
-            remove_tree(prefix.bytecode_folder(resolved))
 
 
 def bundle_or_release(options: argparse.Namespace, context: Context) -> Path:

@@ -238,8 +238,7 @@ def run_tune(options: argparse.Namespace, context: Context, arguments: List[str]
 def run_env(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime.install import release_process
 
-    prefix = running_prefix(context)
-    if prefix is None or context.release is None:
+    if running_prefix(context) is None or context.release is None:
         raise UsageError(
             "`env` works only for an installed release",
             why="this bundle or release is not installed",
@@ -250,7 +249,7 @@ def run_env(options: argparse.Namespace, context: Context, arguments: List[str])
         "EDGEPACK_PYTHON": release_process.carried_interpreter(context.release) or release_process.interpreter(),
         "PYTHONPATH": ":".join(map(str, site)),
         # Bytecode inside a release would be a file that its manifest does not list.
-        "PYTHONPYCACHEPREFIX": str(prefix.pycache),
+        "PYTHONDONTWRITEBYTECODE": "1",
     }
     lines = [f"export {name}={shlex.quote(value)}" for name, value in found.items()]
     print_result(options, found, "\n".join(lines))

@@ -18,8 +18,7 @@ from edgepack_runtime.util.texts import counted
 
 MIB = 1024 * 1024
 DISK = "disk"  # name of the check of free space
-# Python 3.11 caches 6 MiB of bytecode, for the staged and for the installed release.
-_BYTECODE_BYTES = 16 * MIB
+_RECORDS_BYTES = MIB  # of state, receipts and tuning
 # Extension modules of the standard library that minimal systems lack.
 _MODULES = ("ctypes", "decimal", "fcntl", "hashlib", "json", "pickle", "secrets", "unicodedata", "zlib")
 _LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")  # needed by ONNX Runtime and not part of its wheels
@@ -95,8 +94,8 @@ def existing_parent(path: Path) -> Path:
 
 
 def check_space(place: Path, needed_bytes: int) -> Check:
-    """Check that the file system of `place` (an existing folder) has space for `needed_bytes` and bytecode."""
-    needed = needed_bytes + _BYTECODE_BYTES
+    """Check that the file system of `place` (an existing folder) has space for `needed_bytes`, and for records."""
+    needed = needed_bytes + _RECORDS_BYTES
     disk = os.statvfs(place)
     free = disk.f_bavail * disk.f_frsize
     what = f"{free // MIB} MiB free at {place}; {needed // MIB + 1} MiB needed"

@@ -36,13 +36,11 @@ _TIMEOUT_S = 600.0
 _TIMING_TIMEOUT_S = 3600.0  # p99 of several lengths needs thousands of texts, and some devices answer one per second
 # Goes first: an editable install is found by an import hook, which the fresh process does not have.
 _PACKAGES = str(Path(__file__).resolve().parents[2])
-# The child uses the import path and the bytecode settings of this process.
+# The child uses the import path of this process.
 _BOOT = """\
 import json, sys
 job = json.loads(sys.argv[1])
 sys.path[:] = job["sys_path"]
-sys.pycache_prefix = job["pycache_prefix"]
-sys.dont_write_bytecode = job["dont_write_bytecode"]
 from edgepack_runtime import errors
 from edgepack_runtime.gate import process
 try:
@@ -85,8 +83,8 @@ def latency(release: Path, threads: int, gates: Mapping[str, Any]) -> Timing:
 def cold_starts(release: Path, texts: Sequence[Item], progress: Log) -> List[Interference]:
     """Time `python -I -S RELEASE/__main__.py predict TEXT` seven times, with the interference during each run.
 
-    A text-pair model gets both texts. A first run is not counted: it fills the page cache and writes the bytecode, so
-    that the counted runs are like every later start of the application. Raises as `peak_rss_mib`.
+    A text-pair model gets both texts. A first run is not counted: it fills the page cache, so that the counted runs are
+    like every later start of the application. Raises as `peak_rss_mib`.
     """
     # Arguments are UTF-8 in any locale of this process.
     words = [os.fsdecode(word.encode("utf-8")) for word in _presentable(texts)]
@@ -153,13 +151,8 @@ def _to_stderr(line: str) -> None:
 
 
 def _ask(job: Dict[str, Any], timeout_s: float = _TIMEOUT_S) -> Dict[str, Any]:
-    job = {
-        **job,
-        "sys_path": [_PACKAGES, *sys.path],
-        "pycache_prefix": sys.pycache_prefix,
-        "dont_write_bytecode": sys.dont_write_bytecode,
-    }
-    line = [release_process.interpreter(), "-I", "-S", "-c", _BOOT, json.dumps(job)]
+    job = {**job, "sys_path": [_PACKAGES, *sys.path]}
+    line = [release_process.interpreter(), "-I", "-S", "-B", "-c", _BOOT, json.dumps(job)]
     what = "{} measurement in a fresh process".format(job["kind"])
     return release_process.run_json(line, what, accepted=[ExitCode.OK], timeout_s=timeout_s)[1]
 

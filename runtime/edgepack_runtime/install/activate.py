@@ -7,13 +7,12 @@ tuning and interpreter together.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import os
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from edgepack_runtime.bundle import verify
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME, SIGNATURE_NAME, Manifest
@@ -71,18 +70,8 @@ if [ ! -x "$python" ]; then
     echo "  fix: install the bundle again with a Python that all its users can run, such as the system's" >&2
     exit {unfit}
 fi
-exec "$python" -I -S "$release/__main__.py" "$@"
+exec "$python" -I -S -B "$release/__main__.py" "$@"
 """
-
-
-@contextlib.contextmanager
-def readable_by_all() -> Iterator[None]:
-    """Let child processes create files (bytecode) that every user can read. Our own files get explicit modes."""
-    umask = os.umask(0o022)
-    try:
-        yield
-    finally:
-        os.umask(umask)
 
 
 def commit(run: Install, stage: Path, before: State) -> None:
@@ -117,7 +106,7 @@ def commit(run: Install, stage: Path, before: State) -> None:
 
 
 def read_back(prefix: Prefix, name: str, release: str, raw: bytes) -> Dict[str, Any]:
-    """Self-test the installed release through its launcher; return the result. This also fills the bytecode cache.
+    """Self-test the installed release through its launcher; return the result.
 
     Raises:
         StageFailedError: the prefix does not hold what was written into it, or the self-test fails.

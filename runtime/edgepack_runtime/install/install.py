@@ -66,7 +66,7 @@ def install(
     """
     prefix = Prefix(root.absolute())
     log(f"installing {bundle.name} into {prefix.root}")
-    with activate.readable_by_all(), Archive(bundle) as archive:
+    with Archive(bundle) as archive:
         # The signature is checked before anything is parsed, unpacked or run. The manifest is read once: a disk may
         # return other bytes on a second read.
         raw, signature = verify.read_signed_manifest(archive)

@@ -9,7 +9,6 @@
     <prefix>/systemd/<name>.service  unit that runs `serve`, from `install --systemd`
     <prefix>/state.json              the committed and the pending release
     <prefix>/receipts/NNNNNN-*.json  results of installs and gates; numbered, since the clock may be wrong
-    <prefix>/cache/pycache/          bytecode (never inside a release)
     <prefix>/.lock                   held while an install runs
     <prefix>/trusted_signers         pinned keys: one of them must have signed an installed bundle (trust.py)
     <prefix>/revoked_keys            keys that are no longer accepted
@@ -96,14 +95,6 @@ class Prefix:
     @property
     def lock_file(self) -> Path:
         return self.root / _LOCK_NAME
-
-    @property
-    def pycache(self) -> Path:
-        return self.root / "cache" / "pycache"
-
-    def bytecode_folder(self, release: Path) -> Path:
-        """Bytecode folder of `release`: `sys.pycache_prefix` mirrors the absolute source path."""
-        return self.pycache / str(Path(os.path.realpath(release))).lstrip("/")
 
     def current_id(self) -> Optional[str]:
         """Id of the active release: the target of `current`, if that folder exists."""

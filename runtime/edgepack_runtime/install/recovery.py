@@ -71,12 +71,11 @@ def _kept_before(prefix: Prefix, current: Optional[str]) -> Optional[str]:
 
 
 def clear_staging(prefix: Prefix) -> None:
-    """Remove staged files of a killed or failed install, and their bytecode.
+    """Remove staged files of a killed or failed install.
 
     Raises:
         OSError: it cannot be removed.
     """
-    remove_tree(prefix.bytecode_folder(prefix.staging))
     remove_tree(prefix.staging)
 
 
@@ -101,7 +100,6 @@ def _remove_others(prefix: Prefix, keep: Set[Optional[str]]) -> None:
     """Remove releases that are not in `keep`: older ones, and one that was placed but never committed."""
     for folder in list(prefix.releases.iterdir()) if prefix.releases.is_dir() else ():
         if folder.name not in keep and RELEASE_ID.match(folder.name):
-            remove_tree(prefix.bytecode_folder(folder))
             remove_tree(folder)
 
 

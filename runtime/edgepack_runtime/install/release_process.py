@@ -1,9 +1,9 @@
 """Run verbs of an unpacked release in their own Python process.
 
-The process is `python -I -S <release>/__main__.py VERB`, with the interpreter of the release if it carries one. `-I`
+The process is `python -I -S -B <release>/__main__.py VERB`, with the interpreter of the release if it carries one. `-I`
 ignores PYTHON* variables and the user's packages, `-S` ignores the system's site-packages, so that only the bundle and
-the standard library are imported. A bundle that is not installed is unpacked into a private folder with the layout of a
-prefix (`releases/<id>/`, `cache/`).
+the standard library are imported. `-B` writes no bytecode, which no manifest would list. A bundle that is not installed
+is unpacked into a private folder with the layout of a prefix (`releases/<id>/`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def command(release: Path, arguments: Sequence[str], *, python: Optional[str] = 
         python: for a release that carries no interpreter; `interpreter()` by default.
     """
     chosen = carried_interpreter(release) or python or interpreter()
-    return [chosen, "-I", "-S", str(release / "__main__.py"), *arguments]
+    return [chosen, "-I", "-S", "-B", str(release / "__main__.py"), *arguments]
 
 
 def run(release: Path, arguments: Sequence[str], *, forward_sigterm: bool = False) -> int:

@@ -42,7 +42,7 @@ def rollback(root: Path, name: Optional[str], *, log: Log) -> Dict[str, Any]:
     run = Journal(prefix, owner, log, receipts.new_receipt("rollback", "rolled back"))
     run.receipt["bundle"] = {"name": owner, "release_id": None}
     log(f"rolling back {owner} in {prefix.root}")
-    with activate.readable_by_all(), lock(prefix), run.recorded("not rolled back"):
+    with lock(prefix), run.recorded("not rolled back"):
         _rollback_locked(run)
     return run.receipt
 

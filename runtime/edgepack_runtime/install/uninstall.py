@@ -1,12 +1,12 @@
 """Remove an install, and only files that an install made.
 
-    `current` -> receipt -> launcher, unit -> releases, bytecode, tuning, interpreters -> state.json
+    `current` -> receipt -> launcher, unit -> releases, tuning, interpreters -> state.json
 
 No release is active after the first step, which is one unlink. After a kill in a later step, `status` reports it,
 `uninstall` continues and `install` installs again. The receipts, the pinned keys, and the name and sequence floor in
 state.json stay, unless `purge`. No link is followed. Foreign files stay and are named.
 
-The code may run from the release that it removes: it imports everything before, and writes no bytecode after.
+The code may run from the release that it removes: it imports everything before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -62,7 +61,6 @@ def uninstall(root: Path, name: Optional[str], *, purge: bool, log: Log) -> Dict
     check_removable(prefix, owner)
     run = Journal(prefix, owner, log, receipts.new_receipt("uninstall", "uninstalled"))
     log(f"uninstalling {owner} from {prefix.root}")
-    sys.dont_write_bytecode = True
     with lock(prefix):
         before = _state(run)
         remaining = State(before.name, floor=before.floor)
@@ -139,7 +137,7 @@ def _state(run: Journal) -> State:
 
 def _folders(prefix: Prefix) -> List[Path]:
     inside = (prefix.releases, prefix.interpreters, prefix.tuning, prefix.bin, prefix.receipts)
-    return [*inside, prefix.root / "cache", prefix.root / "systemd"]
+    return [*inside, prefix.root / "systemd"]
 
 
 def _remove_parts(run: Journal) -> None:
@@ -153,7 +151,6 @@ def _remove_parts(run: Journal) -> None:
         for path in list(folder.iterdir()) if folder.is_dir() else ():
             if path.name.endswith(suffix) and RELEASE_ID.match(path.name[: len(path.name) - len(suffix)]):
                 remove_tree(path)
-    remove_tree(prefix.root / "cache")
     for folder in _folders(prefix):
         if folder != prefix.receipts:
             _remove_empty(folder)

@@ -140,7 +140,7 @@ def remove_tree(path: Path) -> None:
             shutil.rmtree(path)
             return
         except OSError as error:
-            # A process of a killed install may still write bytecode for a moment.
+            # A process of a killed install may still write for a moment.
             if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or attempt == _REMOVE_ATTEMPTS - 1:
                 raise
         time.sleep(_REMOVE_PAUSE_S)

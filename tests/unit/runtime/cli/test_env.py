@@ -44,7 +44,7 @@ def test_env_prints_json_for_an_install_and_refuses_a_bundle(bundle: Path, prefi
     found = json.loads(device(prefix.bin / "sentiment", "env", "--json").stdout)
     release = prefix.releases / str(prefix.current_id())
     assert found["PYTHONPATH"] == f"{release}:{release / platform.machine() / 'site'}:{release / 'site'}"
-    assert found["PYTHONPYCACHEPREFIX"] == str(prefix.root / "cache" / "pycache")
+    assert found["PYTHONDONTWRITEBYTECODE"] == "1"
     assert Path(found["EDGEPACK_PYTHON"]).is_file()
     done = device(sys.executable, bundle, "env")
     assert done.returncode == 2

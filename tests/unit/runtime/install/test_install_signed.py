@@ -147,7 +147,7 @@ def test_edgert_checks_the_signature_of_a_folder_it_runs(
 def test_edgert_runs_no_bytecode_beside_a_folder(
     bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A release on a disk with the layout of a prefix may bring a bytecode cache, which no manifest lists."""
+    """A release on a disk may bring bytecode beside it or in it, which no manifest lists."""
     pin(machine, keys[0])
     stick = Prefix(tmp_path / "stick")
     release = stick.releases / id_of(bundle)
@@ -157,12 +157,18 @@ def test_edgert_runs_no_bytecode_beside_a_folder(
     code = bytearray(b"\0" * 16)
     code[:4], code[4] = importlib.util.MAGIC_NUMBER, 1  # of a hash that is not compared with the source
     code += marshal.dumps(compile("import os; os._exit(99)", str(source), "exec"))
-    bytecode = stick.bytecode_folder(release) / f"edgepack_runtime/cli/main.{sys.implementation.cache_tag}.pyc"
-    bytecode.parent.mkdir(parents=True)
-    bytecode.write_bytes(code)
-    assert release_process.run(release, ["selftest"]) == 99  # that is how it would run
+    file = f"main.{sys.implementation.cache_tag}.pyc"
+    beside = stick.root / "cache/pycache" / str(release.resolve()).lstrip("/") / "edgepack_runtime/cli" / file
+    beside.parent.mkdir(parents=True)
+    beside.write_bytes(code)
     assert main.run(["selftest", str(release)], main.Context("edgert", None, None)) == ExitCode.OK
     assert "ok: 2 texts" in capfd.readouterr().out
+    inside = source.parent / "__pycache__" / file
+    inside.parent.mkdir()
+    inside.write_bytes(code)
+    assert release_process.run(release, ["selftest"]) == ExitCode.BUNDLE_INVALID
+    assert f"cli/__pycache__/{file} is not as it was built" in capfd.readouterr().err
+    assert main.run(["selftest", str(release)], main.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
 
 
 @pytest.mark.usefixtures("proven")

@@ -83,7 +83,7 @@ def test_uninstall_leaves_and_names_foreign_files(installed: Prefix) -> None:
     assert [path.name for path in installed.receipts.iterdir()] == ["summary.txt"]
 
 
-@pytest.mark.parametrize("folder", ["releases", "cache", "tuning", "receipts"])
+@pytest.mark.parametrize("folder", ["releases", "tuning", "receipts"])
 def test_uninstall_refuses_links_where_an_install_has_folders(installed: Prefix, tmp_path: Path, folder: str) -> None:
     moved = tmp_path / "shared"
     place = installed.root / folder
