@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Callable, List, NoReturn
 
-UNFIT, INVALID = 4, 8  # as in errors.py, which cannot be imported before it is verified
+UNFIT, INVALID, INTERRUPTED = 4, 8, 130  # as in errors.py, which cannot be imported before it is verified
 
 
 class DamagedError(Exception):
@@ -34,7 +34,7 @@ def main() -> int:
             _restart()
         import os
 
-        _remove_at_exit(os.path.join(sys.prefix, ".edgepack-once"))  # noqa: PTH118 - as below
+        _remove_at_exit(sys.prefix)
         own = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - pathlib must not be imported from the bundle
         sys.path[:] = [entry for entry in sys.path if entry and os.path.realpath(entry) != own]
         from pathlib import Path
@@ -48,6 +48,9 @@ def main() -> int:
         _fail(INVALID, str(error), "", fix)
     except ImportError as error:
         _fail(UNFIT, "this Python is not complete", str(error), "install the full python3 of this system")
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(INTERRUPTED)
     bundle = where.is_file()
     return cli.run(sys.argv[1:], cli.Context(name, bundle=where if bundle else None, release=None if bundle else where))
 
@@ -61,19 +64,29 @@ def _restart() -> None:
     os.execv(python, [python, "-I", "-S", *sys.argv])
 
 
-def _remove_at_exit(mark: str) -> None:
-    """Remove the interpreter when this process ends, if the head of the bundle unpacked it and cannot do so.
+def _remove_at_exit(folder: str) -> None:
+    """Remove the interpreter in `folder` when this process ends, if the bundle's head unpacked it for this process.
 
-    A child waits for the end of this process, as nothing else can be done after SIGKILL. It ends with its container.
+    After SIGKILL, a shell that the head left does so. Where there can be none, a child waits for the end of this
+    process; it ends with its container.
     """
     import os
 
-    if not os.path.exists(mark):  # noqa: PTH110 - pathlib must not be imported from the bundle
+    try:
+        with open(folder + "/.edgepack-once", encoding="ascii") as mark:  # noqa: PTH123 - as below
+            ours = mark.read().strip() == str(os.getpid())
+    except (OSError, ValueError):
+        return
+    if not ours:
         return
     import atexit
     import shutil
+    import signal
 
-    atexit.register(shutil.rmtree, sys.prefix, True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the head ignored it
+    atexit.register(shutil.rmtree, folder, True)
+    if os.path.exists(folder + "/fifo"):  # noqa: PTH110 - pathlib must not be imported from the bundle
+        return
     ended, held = os.pipe()  # what this process starts does not inherit it
     if os.fork():
         os.close(ended)
@@ -84,7 +97,7 @@ def _remove_at_exit(mark: str) -> None:
         for descriptor in {0, 1, 2, held} - {ended}:
             os.close(descriptor)
         os.read(ended, 1)
-        shutil.rmtree(sys.prefix, True)
+        shutil.rmtree(folder, True)
     finally:
         os._exit(0)
 
@@ -132,10 +145,10 @@ def _runtime(paths: List[str], *, carried: bool) -> List[str]:
 
 
 def _is_carried(where: Path) -> bool:
-    """Whether this is the interpreter that the release in the folder `where` carries."""
+    """Whether this is the interpreter that the release in the folder `where` carries, or that its bundle unpacked."""
     import os
 
-    return os.path.realpath(sys.prefix) == str(where / os.uname().machine / "python")
+    return os.path.realpath(sys.prefix) == os.path.realpath(where / os.uname().machine / "python")
 
 
 def _files(where: Path) -> List[str]:

@@ -19,11 +19,17 @@ import pytest
 from tests.interpreters import other_machine, required_python
 
 from edgepack.bundle.binaries import elf
+from edgepack.bundle.interpreter import debian
+from edgepack.errors import EnvironmentUnfitError
+from edgepack.progress import SILENT
+from edgepack.targets.context import BuildContext
+from edgepack.util.hashing import sha256_file
 from edgepack_runtime.errors import ExitCode
 
 from .conftest import Project
 
 pytestmark = pytest.mark.integration
+LOCKED = debian.locked("x86_64")
 HERE, ELSEWHERE = f"linux-{platform.machine()}", f"linux-{other_machine()}"
 
 
@@ -151,3 +157,30 @@ def test_a_wheel_that_does_not_fit_is_refused_before_the_training(project: Proje
     )
     assert by_recipe.returncode == ExitCode.ENVIRONMENT_UNFIT
     assert "it is for linux_x86_64, and the target is Linux on aarch64" in by_recipe.stderr
+
+
+def test_a_newer_package_that_debian_did_not_sign_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """apt trusts what its sources call trusted; a machine inside a company has such sources."""
+    if shutil.which("apt-get") is None:
+        pytest.skip("there is no apt here")
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "repo").mkdir()
+    name, file = "zlib1g", tmp_path / "repo/zlib1g_1.2.13.dfsg-1+deb12u9_amd64.deb"
+    file.write_bytes(b"not what Debian built")
+    (tmp_path / "repo/Packages").write_text(
+        f"Package: {name}\nVersion: 1:1.2.13.dfsg-1+deb12u9\nArchitecture: amd64\nFilename: ./{file.name}\n"
+        f"Size: {file.stat().st_size}\nSHA256: {sha256_file(file)}\n"
+    )
+    (tmp_path / "sources.list").write_text(f"deb [trusted=yes] file:{tmp_path}/repo ./\n")
+    (tmp_path / "apt.conf").write_text(
+        f'Dir::Etc::sourcelist "{tmp_path}/sources.list";\nDir::Etc::sourceparts "{tmp_path}/etc";\n'
+    )
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    monkeypatch.delenv(debian.VARIABLE, raising=False)
+    apt = debian.Apt("x86_64", tmp_path / "state")
+    apt.update()
+    apt.run("download", name)  # that is how it would come
+    (tmp_path / f"state/{file.name.replace('_', '_1%3a', 1)}").unlink()
+    monkeypatch.setattr(debian, "locked", lambda machine: [one for one in LOCKED if one.name == name])
+    with pytest.raises(EnvironmentUnfitError, match="nor to be had: zlib1g"):
+        debian.fetch("x86_64", BuildContext({}, tmp_path / "cache"), SILENT)

@@ -11,6 +11,7 @@ from edgepack_runtime.bundle.archive import COMMENT_BYTES, COMMENT_MAGIC, HEAD_B
 from edgepack_runtime.bundle.manifest import Interpreter
 
 HEAD_TEMPLATE: Final = Path(__file__).parent / "head.sh"
+_FIRST: Final = 5
 _UNAME: Final = {"x86_64": "x86_64 | amd64", "aarch64": "aarch64 | arm64"}  # what `uname -m` prints
 
 
@@ -28,12 +29,15 @@ def head(name: str, title: str, interpreters: Mapping[str, Interpreter]) -> byte
         for machine, one in sorted(interpreters.items())
     ]
     carried = " and ".join(f"one for {machine}" for machine in sorted(interpreters)) or "none"
-    source = HEAD_TEMPLATE.read_text(encoding="utf-8")
+    lines = HEAD_TEMPLATE.read_text(encoding="utf-8").splitlines(keepends=True)
+    # Comments below the first lines stay in the template: there is not space for all.
+    source = "".join(lines[:_FIRST] + [line for line in lines[_FIRST:] if not line.lstrip().startswith("# ")])
     for mark, text in (
         ("@TITLE@", title),
         ("@NAME@", name),
         ("@CASES@\n", "".join(f"{case}\n" for case in cases)),
         ("@CARRIED@", carried),
+        ("@OTHERWISE@", "for $machine" if interpreters else "with \\`interpreter: bundled\\`"),
         ("@END_BYTES@", str(COMMENT_BYTES)),
         ("@END@", COMMENT_MAGIC.decode("ascii").replace(" ", "\\ ")),
     ):

@@ -3,6 +3,7 @@
 # @TITLE@
 # `sh FILE --help` lists the verbs. These lines unpack the interpreter that follows them, and start it on this file.
 # A Python that finds no zip in the file takes it for a program: line 2 is what it then complains about.
+set +eu
 file=$0
 fail() { # what, why, fix, exit code
 	echo "error: $1" >&2
@@ -17,7 +18,7 @@ if [ -n "$(command -v tail)" ]; then
 	{ end=$(tail -c @END_BYTES@ "$file"); } 2>&-
 	case $end in @END@*) ;; *) fail "$file is damaged" "its end is missing" "copy it again" 8 ;; esac
 fi
-machine=$(uname -m)
+machine=$(uname -m 2>&-) || fail "this system lacks uname" "$file asks it for the machine" "install it (busybox has it)" 4
 case $machine in
 @CASES@
 *) offset= ;;
@@ -25,7 +26,7 @@ esac
 if [ -z "$offset" ]; then
 	python=$(command -v python3) && exec "$python" -I -S "$file" "$@"
 	fail "there is no interpreter" "$file carries @CARRIED@, this is $machine, and there is no python3" \
-		"install Python 3.8 or newer, or build the file for $machine" 4
+		"install Python 3.8 or newer, or build the file @OTHERWISE@" 4
 fi
 missing= why= dir= said= line_end='
 '
@@ -39,23 +40,27 @@ refused() { # one folder, and why
 	why="$why${why:+; }$1: $2"
 	return 1
 }
+# Prints the number of a descriptor that is not in use: the caller may hold a lock by one.
+unused() {
+	for n in 9 8 7 6 5 4 3; do (: >&$n) 2>&- || { echo $n; return; }; done
+	return 1
+}
 # Into a new folder below $1, which only this user can enter. It must be able to run from there, so it is tried.
 unpack() {
 	umask 077
 	base=$(cd "$1" 2>&- && pwd) || { refused "$1" "it cannot be entered"; return; }
 	case $base in *[:\;\$]*) refused "$1" "the loader would split this name"; return ;; esac
-	said=$(mktemp -d "${base%/}/@NAME@.XXXXXX" 2>&1) || { refused "$1" "$said"; return; }
-	dir=$said # never a folder of somebody else: it will be removed
-	trap 'rm -rf "$dir"' EXIT
+	base=${base%/}/@NAME@
+	trap 'case $dir in "$base".*) rm -rf "$dir" ;; esac' EXIT # never a folder of somebody else
 	trap 'exit 130' INT
 	trap 'exit 143' TERM HUP
-	# Whoever reads from a pipe that this process holds open learns when it has ended, however it ended. There are no
-	# background jobs without /dev/null, and none outlives process 1 of a container: Python then removes the folder.
-	if [ $$ -ne 1 ] && [ -c /dev/null ] && mkfifo "$dir/fifo" 2>&-; then
-		exec 9<>"$dir/fifo"
-		(trap '' INT TERM HUP; cd /; read -r end; rm -rf "$dir") <"$dir/fifo" 9>&- >/dev/null 2>&1 &
-	else
-		: >"$dir/.edgepack-once"
+	dir=$(mktemp -d "$base.XXXXXX" 2>&1) || { refused "$1" "$dir"; return; }
+	echo $$ >"$dir/.edgepack-once" # the process that removes the folder when it ends: Python, in place of this shell
+	# After a SIGKILL it cannot. Whoever reads from a pipe that it holds open learns of its end. Without /dev/null there
+	# are no background jobs, and none outlives process 1 of a container: Python then has a child of its own for this.
+	if [ $$ -ne 1 ] && [ -c /dev/null ] && n=$(unused) && mkfifo "$dir/fifo" 2>&-; then
+		eval "exec $n<>\"\$dir/fifo\""
+		eval "(trap '' INT TERM HUP; cd /; read -r end; rm -rf \"\$dir\") <\"\$dir/fifo\" $n>&- >/dev/null 2>&1 &"
 	fi
 	# tar takes an archive with a wrong checksum, and a pipe ends as its last program does: gzip leaves a mark.
 	said=$({ { packed | gzip -dc || [ $? -ne 1 ] || : >"$dir/bad"; } | tar -xf - -C "$dir"; } 2>&1) &&
@@ -71,6 +76,7 @@ if [ -n "$TMPDIR" ]; then unpack "$TMPDIR"; else unpack /tmp || unpack /var/tmp 
 		"set TMPDIR to a folder that can be written, has 30 MB free, and is not mounted noexec" 4
 }
 umask "$mask"
-trap - EXIT INT TERM HUP
+trap - EXIT TERM HUP
+trap '' INT # until Python can answer
 exec "$dir/bin/python3" -I -S -B -X utf8 "$file" "$@"
 exit 4

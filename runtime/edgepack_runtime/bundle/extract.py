@@ -21,6 +21,7 @@ def extract(
     raw: bytes,
     signature: Optional[bytes],
     durable: bool,
+    left_out: Optional[str] = None,
 ) -> None:
     """Write the manifest, its signature and all listed files into `folder`, which must not exist yet.
 
@@ -30,6 +31,7 @@ def extract(
         raw: bytes of the verified manifest; not read again.
         signature: bytes of its signature; not read again.
         durable: fsync files and folders and drop them from the page cache, so that a later hash reads the disk.
+        left_out: the folder of an interpreter, as `interpreter.folder` names it, that is not written.
 
     Raises:
         BundleInvalidError: a member is missing, damaged, or longer than listed.
@@ -41,7 +43,7 @@ def extract(
     if signature is not None:
         files.append(folder / contract.SIGNATURE_NAME)
         _write_new(files[1], iter([signature]))
-    for entry, chunks in _contents(archive, manifest, platform.machine()):
+    for entry, chunks in _contents(archive, manifest, platform.machine(), left_out):
         target = folder / entry.path
         if target.parent not in folders:
             folders.update(make_folder(target.parent))
@@ -52,7 +54,7 @@ def extract(
 
 
 def _contents(
-    archive: Archive, manifest: contract.Manifest, machine: str
+    archive: Archive, manifest: contract.Manifest, machine: str, left_out: Optional[str]
 ) -> Iterator[Tuple[contract.FileEntry, Iterator[bytes]]]:
     """The files of the release on `machine`, with their content."""
     inside = tuple(interpreter.folder(one.machine) for one in manifest.interpreters)
@@ -64,7 +66,7 @@ def _contents(
             raise archive.damaged(f"member {entry.path}", "it is missing, or its size differs from the manifest")
         yield entry, archive.chunks(member)
     for packed in manifest.interpreters:
-        if packed.machine == machine:
+        if packed.machine == machine and interpreter.folder(machine) != left_out:
             yield from interpreter.contents(archive, packed, manifest)
 
 

@@ -52,7 +52,7 @@ def delegate(options: argparse.Namespace, context: Context, arguments: List[str]
         if options.verb == "gate":
             with Archive(path) as archive:
                 arguments = [*arguments, "--bundle-bytes", str(archive.size)]
-        return release_process.run(release, arguments, forward_sigterm=options.verb == "serve")
+        return release_process.run(release, arguments)
 
 
 def bundle_or_release(options: argparse.Namespace, context: Context) -> Path:

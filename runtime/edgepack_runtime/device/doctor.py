@@ -93,14 +93,20 @@ def existing_parent(path: Path) -> Path:
     return path
 
 
-def check_space(place: Path, needed_bytes: int) -> Check:
+def check_space(
+    place: Path,
+    needed_bytes: int,
+    *,
+    why: str = "the new release is unpacked beside the active one",
+    fix: str = "free some space there",
+) -> Check:
     """Check that the file system of `place` (an existing folder) has space for `needed_bytes`, and for records."""
     needed = needed_bytes + _RECORDS_BYTES
     disk = os.statvfs(place)
     free = disk.f_bavail * disk.f_frsize
     what = f"{free // MIB} MiB free at {place}; {needed // MIB + 1} MiB needed"
     if free < needed:
-        return Check(DISK, False, what, "the new release is unpacked beside the active one", "free some space there")
+        return Check(DISK, False, what, why, fix)
     if disk.f_files and disk.f_favail < 2000:
         return Check(DISK, False, f"{disk.f_favail} inodes left at {place}", "a release has many files", "remove files")
     return Check(DISK, True, what)
@@ -133,7 +139,11 @@ def check_executable(place: Path) -> Check:
 
 def _check_bundled(manifest: Manifest) -> List[Check]:
     """What a release with an interpreter of its own needs: nothing."""
-    return [Check("python", True, f"CPython {one.version}, carried") for one in manifest.interpreters[:1]]
+    return [
+        Check("python", True, f"CPython {one.version}, carried")
+        for one in manifest.interpreters
+        if one.machine == platform.machine()
+    ]
 
 
 def _check_host(target: TargetFacts) -> List[Check]:

@@ -13,6 +13,7 @@ import functools
 import importlib.util
 import math
 import os
+import struct
 import threading
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
@@ -103,6 +104,7 @@ class Api:
 
     def __init__(self, library: Path) -> None:
         try:
+            _require_whole(library)
             loaded = ctypes.CDLL(str(library))
             loaded.OrtGetApiBase.restype = POINTER(_ApiBase)
         except (OSError, AttributeError) as error:
@@ -189,6 +191,21 @@ class Api:
         found = tuple((names[number] or b"").decode() for number in range(count.value))
         self.call("ReleaseAvailableProviders", names, count)
         return found
+
+
+def _require_whole(library: Path) -> None:
+    """Raise OSError for a library that is cut short: its process would be killed (SIGBUS) where it is loaded.
+
+    In an ELF file of 64 bits, the table of sections lies at the end, and its place stands in the header.
+    """
+    with library.open("rb") as file:
+        header = file.read(64)
+        end = file.seek(0, os.SEEK_END)
+    if len(header) < 64:
+        raise OSError(f"it has {end} bytes")
+    (offset,), (size, count) = struct.unpack_from("<Q", header, 40), struct.unpack_from("<HH", header, 58)
+    if end < offset + size * count:
+        raise OSError(f"it is cut short: it has {end} bytes, and its table of sections ends at {offset + size * count}")
 
 
 class _ApiBase(ctypes.Structure):

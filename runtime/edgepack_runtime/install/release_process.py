@@ -21,15 +21,16 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 from edgepack_runtime.bundle import extract, verify
 from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.interpreter import folder as interpreter_folder
 from edgepack_runtime.bundle.manifest import PYTHON_FOLDER, release_id
 from edgepack_runtime.device import doctor
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, StageFailedError, reported
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix
-from edgepack_runtime.util.fs import os_errors, remove_tree, temporary_base
+from edgepack_runtime.util.fs import make_folder, os_errors, remove_tree, temporary_base
 
 SELFTEST_TIMEOUT_S = 900.0  # also of tuning
-_UNPACKED_MARKS = ("fifo", ".edgepack-once")  # in an interpreter that the head of a bundle unpacked for one command
+_UNPACKED_MARK = ".edgepack-once"  # in an interpreter that the head of a bundle unpacked for one command
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _SIGNAL_HINTS = {  # cause, remedy
     signal.SIGILL: (
@@ -82,20 +83,15 @@ def command(release: Path, arguments: Sequence[str], *, python: Optional[str] = 
     return [chosen, "-I", "-S", "-B", str(release / "__main__.py"), *arguments]
 
 
-def run(release: Path, arguments: Sequence[str], *, forward_sigterm: bool = False) -> int:
+def run(release: Path, arguments: Sequence[str]) -> int:
     """Run a verb of `release` on this process's own stdin, stdout and stderr; return its exit code.
 
-    Args:
-        forward_sigterm: pass SIGTERM on and wait for the verb to end. Otherwise the verb is killed.
+    SIGTERM is passed on, and the verb ends by itself.
 
     Raises:
         StageFailedError: a signal killed it.
     """
-    line = command(release, arguments)
-    if forward_sigterm:
-        code = run_to_end(line)
-    else:
-        code = subprocess.run(line, preexec_fn=die_with_parent(), check=False).returncode
+    code = run_to_end(command(release, arguments))
     if code < 0:
         raise killed_error(arguments[0], code)
     return code
@@ -215,14 +211,25 @@ def unpacked(bundle: Path, *, check_signature: bool) -> Iterator[Path]:
             trust.require(trust.read_pins(None), bundle.name, raw, signature)
         manifest, _ = verify.verify_archive(archive, raw)
         doctor.require(doctor.check_device(manifest))
-        base = _temporary_base(manifest.bytes_for(platform.machine()))
+        # A bundle that unpacks itself runs on its interpreter already, and does not unpack it again.
+        here = None if check_signature else _unpacked_interpreter()
+        machine = platform.machine()
+        left_out = None if here is None else interpreter_folder(machine)
+        files = [one for one in manifest.files_for(machine) if left_out is None or not one.path.startswith(left_out)]
+        needed = sum(one.size for one in files)
+        base = _temporary_base(here, needed)
         what = f"the bundle cannot be unpacked below {base}"
         with os_errors(what):
             root = Path(tempfile.mkdtemp(prefix=f"{manifest.name}-", dir=base))
         try:
             release = Prefix(root).releases / release_id(manifest, raw)
             with os_errors(what):
-                extract.extract(archive, manifest, release, raw=raw, signature=signature, durable=False)
+                extract.extract(
+                    archive, manifest, release, raw=raw, signature=signature, durable=False, left_out=left_out
+                )
+                if left_out is not None:
+                    make_folder((release / left_out).parent)
+                    (release / left_out).symlink_to(sys.prefix)
             if check_signature:  # its code runs next, and the disk may have returned other bytes on the second read
                 verify.verify_staged(release, manifest, raw, signature)
             yield release
@@ -231,20 +238,26 @@ def unpacked(bundle: Path, *, check_signature: bool) -> Iterator[Path]:
                 remove_tree(root)
 
 
-def _temporary_base(needed_bytes: int) -> Path:
-    """The folder of the interpreter, if the bundle unpacked it: libraries load from there, and it goes after SIGKILL.
+def _unpacked_interpreter() -> Optional[Path]:
+    """The folder of the running interpreter, if the head of a bundle unpacked it for this command; otherwise None."""
+    folder = Path(sys.prefix)
+    return folder if (folder / _UNPACKED_MARK).exists() else None
+
+
+def _temporary_base(own: Optional[Path], needed_bytes: int) -> Path:
+    """The folder `own` of the unpacked interpreter: libraries load from there, and it goes after SIGKILL.
 
     Otherwise TMPDIR if it is set, else the system's folder. An unusable TMPDIR is an error.
     """
     try:
-        own = Path(sys.prefix)
-        once = any((own / mark).exists() for mark in _UNPACKED_MARKS)
-        base = own if once else Path(os.environ.get("TMPDIR") or temporary_base()).absolute()
+        base = own or Path(os.environ.get("TMPDIR") or temporary_base()).absolute()
     except OSError as error:
         raise EnvironmentUnfitError(
             "there is no folder for temporary files", why=str(error), fix="set TMPDIR to a writable folder"
         ) from error
     if not base.is_dir():
         raise EnvironmentUnfitError(f"TMPDIR {base} is not a folder", fix="set TMPDIR to a writable folder")
-    doctor.require([doctor.check_space(base, needed_bytes), doctor.check_executable(base)])
+    why = "this verb unpacks the bundle there for as long as it runs"
+    fix = "set TMPDIR to a folder with more space; or install the bundle, and run the verb of the install"
+    doctor.require([doctor.check_space(base, needed_bytes, why=why, fix=fix), doctor.check_executable(base)])
     return base

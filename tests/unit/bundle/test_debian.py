@@ -102,6 +102,31 @@ def test_a_mirror_has_it_or_the_one_with_security_updates_beside_it(
     assert "404" in caught.value.why
 
 
+def test_a_folder_may_hold_what_apt_downloads_and_keeps_it(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "libfake_1%3a1.2-3_amd64.deb"
+    place = "pool/main/f/fake/libfake_1.2-3_amd64.deb"
+    lock = f"libfake 1:1.2-3 {sha256_file(archive)} {place}\n"
+    monkeypatch.setattr(package_data, "text", lambda folder, file: lock)
+    archive = archive.rename(archive.with_name(name))
+    assert [file.read_bytes() for file in fetch(tmp_path).values()] == [GOOD]
+    assert archive.is_file()
+
+
+def test_all_that_a_folder_lacks_is_named_at_once(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = "".join(f"{name} 1 {'a' * 64} pool/{name}_1_amd64.deb\n" for name in ("liba", "libb"))
+    monkeypatch.setattr(package_data, "text", lambda folder, file: lock)
+    with pytest.raises(EnvironmentUnfitError, match="liba 1, libb 1"):
+        fetch(tmp_path)
+    monkeypatch.setenv(debian.VARIABLE, str(tmp_path / "nowhere"))
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        fetch(tmp_path)
+    assert "which is neither a folder nor a URL" in caught.value.why
+
+
 class BreaksOff(http.server.BaseHTTPRequestHandler):
     """A server that promises more than it sends."""
 
@@ -191,6 +216,16 @@ def test_what_apt_has_of_another_release_or_content_is_refused(
     with pytest.raises(EnvironmentUnfitError) as caught:
         fetch(tmp_path)
     assert why in caught.value.why
+
+
+def test_apt_without_a_network_says_so(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_apt(tmp_path, monkeypatch, "another", GOOD)
+    (tmp_path / "bin/apt-get").write_text(
+        "#!/bin/sh\ncase $* in *update) echo 'W: Failed to fetch'>&2 ;; *) exit 1; esac\n"
+    )
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        fetch(tmp_path)
+    assert caught.value.why == "W: Failed to fetch"
 
 
 def test_without_apt_and_offline_it_says_what_to_do(

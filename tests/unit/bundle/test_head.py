@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -183,3 +185,39 @@ def test_an_interpreter_that_cannot_run_is_told_with_its_own_words(tmp_path: Pat
     done = Device(tmp_path, "#!/bin/sh\necho %s needs a newer kernel; exit 1\n").run("my hotel.edgepack", "verify")
     assert (done.returncode, done.stdout) == (4, "")
     assert "aarch64 needs a newer kernel\n" in done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_system_without_uname_is_told_so(device: Device, shell: str) -> None:
+    (device.bin / "uname").unlink()
+    done = device.run(device.bundle.name, "verify", shell=shell)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr.startswith("error: this system lacks uname\n")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("option", ["-e", "-u"])
+def test_a_strict_shell_changes_nothing(device: Device, shell: str, option: str) -> None:
+    done = device.run(option, device.bundle.name, "verify", shell=shell)
+    assert (done.returncode, done.stderr) == (7, "")
+    for _ in range(100):  # the watcher removes what was unpacked
+        if not list(device.tmp.iterdir()):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"left: {list(device.tmp.iterdir())}")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.skipif(shutil.which("flock") is None, reason="there is no flock")
+def test_a_lock_that_the_caller_holds_by_a_descriptor_stays_held(tmp_path: Path, shell: str) -> None:
+    """flock(1) shows it with 9. A shell's last command takes its place, and Python that of the file's shell."""
+    device = Device(tmp_path, '#!/bin/sh\n[ "$3" = -c ] && exit 0\necho started %s\nread -r end\n')
+    lines = f'exec 9>lock; {shutil.which("flock")} -n 9 || exit 1; exec {shutil.which(shell)} "$0" serve'
+    with subprocess.Popen(
+        ["sh", "-c", lines, device.bundle.name], executable=shutil.which("sh"), cwd=tmp_path, text=True,
+        env={"PATH": str(device.bin), "TMPDIR": str(device.tmp)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None and process.stdout.readline() == "started aarch64\n"
+        with (tmp_path / "lock").open() as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        process.communicate("end\n")

@@ -1,8 +1,8 @@
 """Packages of Debian, locked by version and sha256, from a mirror, a folder, or apt of this machine.
 
 A package lies in the cache beside the wheels, at `<cache>/<sha256>/<file name>`, and is compared on every use. Debian's
-archive drops a version when a newer one replaces it. Then apt may bring Debian's own fix of the same release, because
-apt compares it with the archive's signature; the output and the bill of materials name it.
+archive drops a version when a newer one replaces it. Then apt may bring Debian's own fix of the same release, from an
+archive that Debian has signed, whatever else the machine's apt trusts; the output and the bill of materials name it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ VARIABLE: Final = "EDGEPACK_DEBIAN"  # a mirror's URL, or a folder with .deb fil
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _LINE: Final = re.compile(r"(?P<name>\S+) (?P<version>\S+) (?P<sha256>[0-9a-f]{64}) (?P<path>pool/\S+\.deb)\Z")
 _FIX: Final = re.compile(r"\+deb(?P<debian>[0-9]+)u(?P<number>[0-9]+)\Z")  # of Debian's security and stable updates
+_KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _TIMEOUT_SECONDS: Final = 60
 _SAID_BYTES: Final = 800
 
@@ -51,6 +52,12 @@ class DebianPackage:
     @property
     def file_name(self) -> str:
         return self.path.rpartition("/")[2]
+
+    @property
+    def apt_name(self) -> str:
+        """What apt calls the file: with the epoch of the version."""
+        architecture = self.file_name.removesuffix(".deb").rpartition("_")[2]
+        return f"{self.name}_{self.version.replace(':', '%3a')}_{architecture}.deb"
 
 
 def lock_name(machine: str) -> str:
@@ -102,7 +109,7 @@ def fetch(machine: str, context: BuildContext, progress: Progress) -> dict[Debia
         if package.replaces:
             progress.line(
                 f"note: {package.name} {package.replaces} is no longer in Debian's archive; "
-                f"{package.version} is carried, which apt compared with the archive's signature"
+                f"{package.version} is carried, from an archive with Debian's signature"
             )
     return dict(sorted(found.items(), key=lambda item: item[0].name))
 
@@ -170,22 +177,36 @@ def _brought(missing: Sequence[DebianPackage], machine: str, scratch: Path) -> d
     source = os.environ.get(VARIABLE, "")
     if not source:
         return _by_apt(missing, machine, scratch)
+    if "://" not in source:
+        return _from_folder(missing, machine, Path(source), scratch)
     found = {}
     for package in missing:
         file = scratch / package.file_name
         try:
-            if "://" in source:
-                _download(package, source, file)
-            else:
-                [given, *_] = [*Path(source).rglob(package.file_name), None]
-                if given is None:
-                    raise OSError(f"it is not in {source}")
-                shutil.copyfile(given, file)
+            _download(package, source, file)
         except OSError as error:
             raise _not_to_be_had(machine, [package], str(error)) from error
-        if sha256_file(file) != package.sha256:
-            raise _not_to_be_had(machine, [package], f"what {source} has does not have the locked sha256")
         found[package] = file
+    return _compared(found, machine, source)
+
+
+def _from_folder(
+    missing: Sequence[DebianPackage], machine: str, folder: Path, scratch: Path
+) -> dict[DebianPackage, Path]:
+    """Copies of the packages in `folder` or below, under their name in the archive or that which apt gives them."""
+    if not folder.is_dir():
+        raise _not_to_be_had(machine, missing, f"{VARIABLE} is {folder}, which is neither a folder nor a URL")
+    files = {file.name: file for file in folder.rglob("*.deb")}
+    given = {package: files.get(package.file_name) or files.get(package.apt_name) for package in missing}
+    if absent := [package for package, file in given.items() if file is None]:
+        raise _not_to_be_had(machine, absent, f"{folder} has no file of this name")
+    copies = {package: Path(shutil.copy(file, scratch)) for package, file in given.items() if file is not None}
+    return _compared(copies, machine, str(folder))
+
+
+def _compared(found: dict[DebianPackage, Path], machine: str, source: str) -> dict[DebianPackage, Path]:
+    if wrong := [package for package, file in found.items() if sha256_file(file) != package.sha256]:
+        raise _not_to_be_had(machine, wrong, f"what {source} has does not have the locked sha256")
     return found
 
 
@@ -208,7 +229,7 @@ def _by_apt(missing: Sequence[DebianPackage], machine: str, scratch: Path) -> di
     """By apt of this machine with its sources, in a state of our own: the system does not change."""
     apt = Apt(machine, scratch)
     try:
-        apt.run("update")
+        unreached = apt.update()
     except EnvironmentUnfitError as error:
         raise _not_to_be_had(machine, missing, error.why) from error
     found = {}
@@ -217,9 +238,11 @@ def _by_apt(missing: Sequence[DebianPackage], machine: str, scratch: Path) -> di
             apt.run("download", f"{package.name}={package.version}")
         except EnvironmentUnfitError as error:
             try:
+                apt.keep_debian_alone()
                 apt.run("download", package.name)
             except EnvironmentUnfitError:
-                raise _not_to_be_had(machine, [package], error.why) from error
+                lacking = missing if unreached else [package]
+                raise _not_to_be_had(machine, lacking, unreached or error.why) from error
         [file] = scratch.glob(f"{package.name}_*.deb")
         came = package if sha256_file(file) == package.sha256 else _replaced(package, file)
         if _FIX.sub("", came.version) != _FIX.sub("", package.version):
@@ -267,12 +290,27 @@ class Apt:
         }
         self._options = [f"-o{key}={value}" for key, value in settings.items()]
 
+    def update(self) -> str:
+        """Fetch the lists of packages; return what apt says of archives that it could not reach. Raises as `run`."""
+        return self._run("update").stderr[-_SAID_BYTES:].strip()
+
+    def keep_debian_alone(self) -> None:
+        """Remove the lists of archives that Debian has not signed: the machine's apt may trust others, or anything."""
+        lists = self.folder / "apt/lists"
+        signed = tuple(file.name.removesuffix("InRelease") for file in lists.glob("*_InRelease") if _by_debian(file))
+        for file in lists.iterdir():
+            if file.is_file() and not file.name.startswith(signed or ("/",)):
+                file.unlink()
+
     def run(self, *arguments: str) -> str:
         """What `apt-get` prints.
 
         Raises:
             EnvironmentUnfitError: it is not there; or with the end of what it says.
         """
+        return self._run(*arguments).stdout
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         if shutil.which("apt-get") is None:
             raise EnvironmentUnfitError("apt is needed", why="there is no apt on this machine", fix="use Debian 12")
         done = subprocess.run(
@@ -287,7 +325,16 @@ class Apt:
         )
         if done.returncode != 0:
             raise EnvironmentUnfitError("apt failed", why=(done.stderr or done.stdout)[-_SAID_BYTES:].strip())
-        return done.stdout
+        return done
+
+
+def _by_debian(release: Path) -> bool:
+    """Whether an InRelease file has a signature of Debian's archive."""
+    try:
+        command = ["gpgv", "--quiet", "--keyring", str(_KEYRING), str(release)]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:  # no gpgv, on which apt depends
+        return False
 
 
 def lock(machine: str, names: Sequence[str], scratch: Path) -> str:
@@ -297,7 +344,8 @@ def lock(machine: str, names: Sequence[str], scratch: Path) -> str:
         EnvironmentUnfitError: apt is not there, or has none.
     """
     apt = Apt(machine, scratch)
-    apt.run("update")
+    apt.update()
+    apt.keep_debian_alone()
     lines = []
     for line in apt.run("download", "--print-uris", *names).splitlines():
         address, file, _, digest = line.split()
