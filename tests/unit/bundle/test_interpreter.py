@@ -129,6 +129,14 @@ def test_libraries_of_an_own_build_that_a_device_would_not_find_are_named(
     assert (needs.glibc, needs.libraries, needs.checks.notes) == ("2.34", ("libz.so.1",), ())
 
 
+def test_every_carried_interpreter_can_unpack_libraries() -> None:
+    rules = package_data.document("interpreter.toml")
+    assert "_lzma" in rules["extension_modules"] and "liblzma.so.5" in rules["libraries"]
+    assert not {"lzma", "_compression"} & {name for names in rules["left_out"].values() for name in names}
+    for machine in ("x86_64", "aarch64"):
+        assert "liblzma5" in {package.name for package in debian.locked(machine)}
+
+
 PREFIX = carried.folder(MACHINE)
 names = st.from_regex(r"(bin|lib)/[a-z0-9_.]{1,12}[a-z]", fullmatch=True)
 contents = st.dictionaries(names, st.binary(max_size=1200), min_size=1, max_size=6)
