@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import lzma
 import platform
 import random
 import struct
@@ -70,11 +71,13 @@ def good(extra: Mapping[str, bytes] | None = None) -> Draft:
         "edgepack_runtime/__init__.py": b"",
         "golden/rows.jsonl": '{"text": "很好"}\n'.encode() * 20,
         "model/model.onnx": PASSES,
+        "site/lib.so": b"\x7fELF" * 40,
         "site/词.txt": b"abc",
         **(extra or {}),
     }
     entries = [Entry(path, content) for path, content in members.items()]
     entries[2].method = form.DEFLATED
+    entries[4].method = form.LZMA
     document = {
         "edgepack_bundle": contract.FORMAT,
         "name": "sentiment",
@@ -113,16 +116,16 @@ def pack(draft: Draft) -> bytes:
         entries.sort(key=lambda one: one.path)
     out, members = bytearray(draft.prefix), []
     for one in entries:
-        packed = one.packed if one.packed is not None else _packed(one)
+        data = one.packed if one.packed is not None else packed(one.content, one.method)
         member = form.Member(
             one.path,
             one.method,
             zlib.crc32(one.content) if one.crc32 is None else one.crc32,
-            len(packed),
+            len(data),
             len(one.content) if one.size is None else one.size,
             len(out),
         )
-        out += _named(form.local_header(member), one) + packed
+        out += _named(form.local_header(member), one) + data
         members.append((member, one))
     directory = b"".join(_named(form.directory_entry(member), one) for member, one in members)
     out += directory + form.end_record(len(members), len(directory), len(out))
@@ -132,11 +135,14 @@ def pack(draft: Draft) -> bytes:
     return bytes(out) + form.comment(digest) + draft.suffix
 
 
-def _packed(one: Entry) -> bytes:
-    if one.method != form.DEFLATED:
-        return one.content
+def packed(content: bytes, method: int) -> bytes:
+    """The data of a member."""
+    if method == form.LZMA:
+        return form.LZMA_HEADER + lzma.compress(content, lzma.FORMAT_RAW, filters=form.lzma_filters())
+    if method != form.DEFLATED:
+        return content
     deflater = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return deflater.compress(one.content) + deflater.flush()
+    return deflater.compress(content) + deflater.flush()
 
 
 def _named(header: bytes, one: Entry) -> bytes:
@@ -238,6 +244,26 @@ def _flags(bits: int) -> Draft:
     return draft
 
 
+def _lzma(at: int, values: bytes) -> Draft:
+    """The library with other bytes from `at` on in its data."""
+    data = bytearray(packed(good().entry(_LIBRARY).content, form.LZMA))
+    data[at : at + len(values)] = values
+    return _changed(_LIBRARY, packed=bytes(data))
+
+
+def _lzma_headers(position: int, value: int) -> Draft:
+    """The version or the flags of the library, in both of its headers."""
+    draft = good()
+
+    def patch(out: bytearray) -> None:
+        name = _LIBRARY.encode()
+        struct.pack_into("<H", out, out.index(name) - 30 + position, value)
+        struct.pack_into("<H", out, out.rindex(name) - 46 + position + 2, value)
+
+    draft.patch = patch
+    return draft
+
+
 def _same_place() -> Draft:
     """Two entries of the directory that share one member's bytes."""
     draft = good()
@@ -251,13 +277,10 @@ def _same_place() -> Draft:
     return draft
 
 
-def _bomb(size: int) -> Draft:
-    content = bytes(4_000_000)
-    deflater = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    packed = deflater.compress(content) + deflater.flush()
+def _bomb(size: int, method: int) -> Draft:
     draft = good({"site/bomb": bytes(size)})
     entry = draft.entry("site/bomb")
-    entry.method, entry.packed = form.DEFLATED, packed
+    entry.method, entry.packed = method, packed(bytes(4_000_000), method)
     return draft
 
 
@@ -265,11 +288,11 @@ def with_interpreter(tar: bytes) -> Draft:
     """A bundle that says that it carries an interpreter of one file, in this tar."""
     draft = good()
     packer = zlib.compressobj(9, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
-    packed = packer.compress(tar) + packer.flush()
+    raw = packer.compress(tar) + packer.flush()
     listed = {one.path: one.content for one in [*draft.entries, Entry(_CPYTHON, PASSES)]}
-    carried = {"machine": "x86_64", "version": "3.11.2", "size": len(packed), "sha256": _sha256(packed)}
+    carried = {"machine": "x86_64", "version": "3.11.2", "size": len(raw), "sha256": _sha256(raw)}
     rows = [{"path": path, "size": len(data), "sha256": _sha256(data)} for path, data in sorted(listed.items())]
-    entries = [*draft.entries, Entry("CPYTHON-x86_64.tar.gz", packed)]
+    entries = [*draft.entries, Entry("CPYTHON-x86_64.tar.gz", raw)]
     return replace(draft, entries=entries, manifest={**draft.manifest, "files": rows, "interpreters": [carried]})
 
 
@@ -280,6 +303,7 @@ def tar_of(*names: str, content: bytes = PASSES) -> bytes:
 
 
 _CPYTHON = "x86_64/python/bin/cpython"
+_LIBRARY = "site/lib.so"
 
 
 def _sha256(data: bytes) -> str:
@@ -343,12 +367,29 @@ def cases() -> Iterator[tuple[str, bytes]]:
         "a digest of something else": replace(good(), digest="0" * 64),
         "a digest that is none": replace(good(), digest="\x00" * 64),
         "a member with another checksum": _changed("site/词.txt", crc32=1),
-        "a bomb that says it is small": _bomb(10),
+        "a bomb that says it is small": _bomb(10, form.DEFLATED),
+        "a bomb of LZMA that says it is small": _bomb(10, form.LZMA),
         "a bomb that says it is large": _changed("golden/rows.jsonl", size=2**32 - 1),
         "a member larger than the file": _changed("site/词.txt", size=10**9),
         "compressed data that end early": _changed("golden/rows.jsonl", packed=b"\x03"),
         "compressed data that are none": _changed("golden/rows.jsonl", packed=b"\xff" * 40),
-        "bytes behind compressed data": _changed("golden/rows.jsonl", packed=_packed(good().entries[2]) + b"hidden"),
+        "bytes behind compressed data": _changed(
+            "golden/rows.jsonl", packed=packed(good().entries[2].content, form.DEFLATED) + b"hidden"
+        ),
+        "LZMA that ends early": _changed(_LIBRARY, packed=packed(good().entry(_LIBRARY).content, form.LZMA)[:-1]),
+        "LZMA that is none": _lzma(9, b"\xff" * 40),
+        "LZMA of another kind of file": _changed("golden/rows.jsonl", method=form.LZMA),
+        "LZMA without a byte": _changed(_LIBRARY, packed=b""),
+        "LZMA with a header and nothing else": _changed(_LIBRARY, packed=form.LZMA_HEADER),
+        "LZMA of another version": _lzma(0, b"\x13"),
+        "LZMA with more properties": _lzma(2, b"\x06"),
+        "LZMA with other properties": _lzma(4, b"\x5e"),
+        "LZMA with a dictionary of 2 GiB": _lzma(5, b"\0\0\0\x80"),
+        "LZMA that says it is deflate": _changed(_LIBRARY, method=form.DEFLATED, packed=packed(PASSES, form.LZMA)),
+        "deflate that says it is LZMA": _changed(_LIBRARY, packed=packed(PASSES, form.DEFLATED)),
+        "LZMA that needs an older zip": _lzma_headers(4, 20),
+        "LZMA that says it has no end": _lzma_headers(6, 0),
+        "bytes behind LZMA": _changed(_LIBRARY, packed=packed(good().entry(_LIBRARY).content, form.LZMA) + b"hidden"),
         "more members than there are": _end(8, 60_000),
         "a directory that is larger": _end(12, 2**32 - 1),
         "a directory elsewhere": _end(16, 0),
@@ -516,6 +557,8 @@ def _mutated_entry(draft: Draft, choose: random.Random) -> Draft:
         entry.crc32 = choose.randrange(2**32)
     else:
         entry.method, entry.packed = form.DEFLATED, choose.randbytes(choose.randrange(40))
+        if choose.random() < 0.5:
+            entry.method, entry.packed = form.LZMA, choose.choice((b"", form.LZMA_HEADER)) + entry.packed
     return draft
 
 

@@ -6,24 +6,33 @@ that any change is found. The bytes of every header follow from (path, method, C
 (packager) and the reader share these functions, and the reader compares. Members are sorted and without gaps, followed
 by the directory and the end record. Its comment is `edgepack1 sha256=` and the sha256 of every byte before the
 comment's two-byte length. There is no zip64: a bundle has to fit on a FAT disk (4 GiB).
+
+Members are stored or deflated. In a bundle that carries an interpreter, shared libraries are compressed with LZMA;
+a Python of the device may lack the module `_lzma`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
+import re
 import struct
 import zlib
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Dict, Iterator, Optional, Tuple, Type
+from typing import BinaryIO, Dict, Iterator, List, Optional, Protocol, Tuple, Type
 
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.util.fs import FILE_MODE
 from edgepack_runtime.util.hashing import CHUNK_BYTES, hash_prefix
 
-STORED, DEFLATED = 0, 8
+STORED, DEFLATED, LZMA = 0, 8, 14
+# The data of an LZMA member begins with this header (APPNOTE.TXT 5.8.8): version 9.4 of the LZMA SDK, 5 bytes of
+# properties, lc=3 lp=0 pb=2 in one byte, dictionary of 8 MiB. A raw LZMA1 stream with an end marker follows.
+LZMA_HEADER = b"\x09\x04\x05\x00\x5d\x00\x00\x80\x00"
+_LIBRARY = re.compile(r"\.so(\.[0-9]+)*\Z")
 MAX_BUNDLE_BYTES = 2**32 - 1
 HEAD_BYTES = 4096  # of the shell program; offsets in the zip count from the beginning of the file
 COMMENT_MAGIC = b"edgepack1 sha256="
@@ -34,11 +43,27 @@ _DIRECTORY = struct.Struct("<4s6H3I5H2I")
 _END = struct.Struct("<4s4H2IH")
 _MOST_ENTRY_BYTES = _DIRECTORY.size + 4 * contract.MAX_PATH_CHARACTERS  # UTF-8 takes up to 4 bytes a character
 _TAIL_BYTES = _END.size + COMMENT_BYTES
-_VERSION = 20  # zip 2.0: deflate, and nothing newer
+_VERSION, _LZMA_VERSION = 20, 63  # zip 2.0 has deflate, zip 6.3 has LZMA
 _MADE_BY = 3 << 8 | _VERSION  # 3: Unix, for the mode below
 _DATE = 1 << 5 | 1  # 1980-01-01, the zip epoch: a bundle holds no wall-clock time
 _MODE = (0o100000 | FILE_MODE) << 16
 _UTF8 = 0x800
+_END_MARKER = 0x2  # the LZMA stream has one
+
+
+class _Decoder(Protocol):
+    """Decompressor with bounded output, as `lzma.LZMADecompressor`."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def needs_input(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +71,7 @@ class Member:
     """One file in the zip: its path, how it is stored, sizes in bytes, and where its local header starts."""
 
     path: str
-    method: int  # STORED or DEFLATED
+    method: int  # STORED, DEFLATED or LZMA
     crc32: int
     compressed_size: int
     size: int
@@ -63,17 +88,29 @@ class Member:
 
 def local_header(member: Member) -> bytes:
     """The local header of the member."""
-    name, flags = _name_and_flags(member.path)
+    name, version, flags = _name_version_flags(member)
     sizes = (member.crc32, member.compressed_size, member.size)
-    return _LOCAL.pack(b"PK\3\4", _VERSION, flags, member.method, 0, _DATE, *sizes, len(name), 0) + name
+    return _LOCAL.pack(b"PK\3\4", version, flags, member.method, 0, _DATE, *sizes, len(name), 0) + name
 
 
 def directory_entry(member: Member) -> bytes:
     """The member's entry in the directory at the end of the file."""
-    name, flags = _name_and_flags(member.path)
+    name, version, flags = _name_version_flags(member)
     sizes = (member.crc32, member.compressed_size, member.size)
-    head = (b"PK\1\2", _MADE_BY, _VERSION, flags, member.method, 0, _DATE)
+    head = (b"PK\1\2", _MADE_BY, version, flags, member.method, 0, _DATE)
     return _DIRECTORY.pack(*head, *sizes, len(name), 0, 0, 0, 0, _MODE, member.offset) + name
+
+
+def is_library(path: str) -> bool:
+    """Whether the name is that of a shared library, the only kind of member that LZMA is allowed for."""
+    return _LIBRARY.search(path) is not None
+
+
+def lzma_filters() -> List[Dict[str, int]]:
+    """The properties in `LZMA_HEADER`, for the module `lzma`."""
+    import lzma  # a Python of the device may lack it
+
+    return [{"id": lzma.FILTER_LZMA1, "dict_size": 8 * 1024**2, "lc": 3, "lp": 0, "pb": 2}]
 
 
 def end_record(count: int, directory_bytes: int, directory_offset: int) -> bytes:
@@ -133,18 +170,17 @@ class Archive:
 
         Raises:
             BundleInvalidError: the content does not match the recorded size and CRC.
+            EnvironmentUnfitError: it is compressed with LZMA, and this Python lacks `_lzma`.
         """
         region = f"member {member.path}"
         crc, size = 0, 0
         try:
-            for data in self._inflated(member) if member.method == DEFLATED else self.stored(member):
+            for data in self.stored(member) if member.method == STORED else self._decompressed(member):
                 size += len(data)
                 if size > member.size:
                     raise self.damaged(region, f"it has more than its {member.size} bytes")
                 crc = zlib.crc32(data, crc)
                 yield data
-        except zlib.error as error:
-            raise self.damaged(region, f"its compressed data is invalid ({error})") from error
         except OSError as error:
             raise self.damaged(region, f"it cannot be read: {error.strerror or error}") from error
         if size != member.size or crc != member.crc32:
@@ -189,7 +225,7 @@ class Archive:
             )
 
     def stored(self, member: Member) -> Iterator[bytes]:
-        """The member's raw (perhaps deflated) data, not verified."""
+        """The member's raw (perhaps compressed) data, not verified."""
         left = member.compressed_size
         self._file.seek(member.data_offset)
         while left:
@@ -199,17 +235,41 @@ class Archive:
             left -= len(data)
             yield data
 
-    def _inflated(self, member: Member) -> Iterator[bytes]:
-        inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    def _decompressed(self, member: Member) -> Iterator[bytes]:
+        region = f"member {member.path}"
         raw = self.stored(member)
-        while not inflater.eof:
-            source = inflater.unconsumed_tail or next(raw, b"")
-            data = inflater.decompress(source, CHUNK_BYTES)
-            if not source and not data:
-                raise self.damaged(f"member {member.path}", "its compressed data ends too early")
+        if member.method == LZMA:
+            first = next(raw, b"")
+            if not first.startswith(LZMA_HEADER):
+                raise self.damaged(region, "its LZMA header is not in the exact form")
+            raw = itertools.chain([first[len(LZMA_HEADER) :]], raw)
+        decoder, invalid = self._decoder(member.method)
+        while not decoder.eof:
+            hungry = decoder.needs_input
+            source = next(raw, b"") if hungry else b""
+            try:
+                data = decoder.decompress(source, CHUNK_BYTES)
+            except invalid as error:
+                raise self.damaged(region, f"its compressed data is invalid ({error})") from error
+            if hungry and not source and not data:
+                raise self.damaged(region, "its compressed data ends too early")
             yield data
-        if inflater.unused_data or next(raw, b""):
-            raise self.damaged(f"member {member.path}", "bytes follow the end of its compressed data")
+        if decoder.unused_data or next(raw, b""):
+            raise self.damaged(region, "bytes follow the end of its compressed data")
+
+    def _decoder(self, method: int) -> Tuple[_Decoder, Type[Exception]]:
+        """A decompressor, and its exception for invalid data."""
+        if method == DEFLATED:
+            return _Inflater(), zlib.error
+        try:
+            import lzma
+        except ImportError as error:
+            raise EnvironmentUnfitError(
+                f"this Python cannot unpack {self.path.name}",
+                why=f"it lacks LZMA ({error}), and the file's libraries are compressed with that",
+                fix=f"use the Python in the file: sh {self.path.name} VERB",
+            ) from error
+        return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=lzma_filters()), lzma.LZMAError
 
     def _read_structure(self) -> Tuple[Dict[str, Member], str]:
         self.size = self._file.seek(0, os.SEEK_END)
@@ -261,7 +321,8 @@ class Archive:
         except UnicodeDecodeError as error:
             raise self.damaged(region, "its name is not UTF-8") from error
         member = Member(path, fields[4], fields[7], fields[8], fields[9], fields[16])
-        if member.method not in (STORED, DEFLATED) or not contract.safe_path(path) or path <= last:
+        allowed = (STORED, DEFLATED, LZMA) if is_library(path) else (STORED, DEFLATED)
+        if member.method not in allowed or not contract.safe_path(path) or path <= last:
             raise self.damaged(region, f"its name {path!r} or its compression method is not allowed")
         if directory[position : position + length] != directory_entry(member):
             raise self.damaged(f"directory entry of member {path}", "it is not in the exact form")
@@ -285,6 +346,31 @@ def _open(path: Path) -> BinaryIO:
         ) from error
 
 
-def _name_and_flags(path: str) -> Tuple[bytes, int]:
-    name = path.encode("utf-8")
-    return name, 0 if name.isascii() else _UTF8
+def _name_version_flags(member: Member) -> Tuple[bytes, int, int]:
+    name = member.path.encode("utf-8")
+    flags = 0 if name.isascii() else _UTF8
+    if member.method == LZMA:
+        return name, _LZMA_VERSION, flags | _END_MARKER
+    return name, _VERSION, flags
+
+
+class _Inflater:
+    """Decompressor of a deflate stream with the interface of `lzma.LZMADecompressor`."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(-zlib.MAX_WBITS)
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._inner.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._inner.decompress(self._inner.unconsumed_tail or data, max_length)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import lzma
 import os
+import random
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +19,9 @@ from tests.heads import HEAD
 
 from edgepack.bundle.archive import write_bundle
 from edgepack.errors import StageFailedError
-from edgepack_runtime.bundle.archive import DEFLATED, STORED, Archive
+from edgepack.progress import SILENT, Task
+from edgepack_runtime.bundle.archive import DEFLATED, LZMA, LZMA_HEADER, STORED, Archive, lzma_filters
+from edgepack_runtime.util.hashing import CHUNK_BYTES
 
 MEMBERS = {"__main__.py": b"print('ran')\n", "a/text.txt": b"word " * 1000, "b.bin": bytes(range(256)), "empty": b""}
 
@@ -41,11 +47,70 @@ def test_python_runs_it_and_zipfile_reads_what_is_deflated_where_that_is_smaller
     assert sizes["empty"] == 0
 
 
+LIBRARIES = {
+    "lib.so": LZMA,
+    "a/lib.so.1.31.1": LZMA,
+    "x86_64/lib.so.1": LZMA,
+    "noise.so": STORED,
+    "__main__.py": STORED,
+}
+OTHERS = {"lib.so.txt": DEFLATED, "lib.so.1a": DEFLATED, "libxso": DEFLATED, "so": DEFLATED, "lib.so/x": DEFLATED}
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_libraries_are_compressed_with_lzma_if_asked_for(tmp_path: Path, given: bool) -> None:
+    out = tmp_path / "x.edgepack"
+    expected = LIBRARIES | OTHERS
+    del expected["lib.so/x" if given else "lib.so"]  # a name is a file's or a folder's
+    members: dict[str, Path | bytes] = dict.fromkeys(expected, b"# word\n" * 1000)
+    members["noise.so"] = random.Random(0).randbytes(1000)
+    write_bundle(members, out, HEAD, lzma_libraries=given)
+    with Archive(out) as archive:
+        methods = {path: member.method for path, member in archive.members.items()}
+        assert {path: archive.read(path, 10**6) for path in archive.members} == members
+    assert methods == {path: method if given or method != LZMA else DEFLATED for path, method in expected.items()}
+    with zipfile.ZipFile(out) as read:
+        assert {name: read.read(name) for name in read.namelist()} == members
+        assert {info.filename: info.flag_bits for info in read.infolist()} == {
+            path: 2 if method == LZMA else 0 for path, method in methods.items()
+        }
+
+
+def test_the_header_has_the_properties_of_the_filter() -> None:
+    [chosen] = lzma_filters()
+    properties = lzma._encode_filter_properties(chosen)  # type: ignore[attr-defined]
+    assert b"\x09\x04" + len(properties).to_bytes(2, "little") + properties == LZMA_HEADER
+
+
+def test_lzma_has_a_bar(tmp_path: Path) -> None:
+    bars: dict[str, list[int]] = {}
+
+    class Recorded:
+        def line(self, text: str) -> None:
+            raise AssertionError(text)
+
+        @contextmanager
+        def task(self, label: str, total: int, done: int = 0) -> Iterator[Task]:
+            bars[label] = [0, total]
+            with SILENT.task(label, total, done) as task:
+                task.advance = lambda *_: bars[label].__setitem__(0, bars[label][0] + 1)  # type: ignore[method-assign]
+                yield task
+
+    file = tmp_path / "lib.so"
+    file.write_bytes(bytes(CHUNK_BYTES + 1))
+    members: dict[str, Path | bytes] = {"lib.so": file, "lib.so.1": b"x", "text": b"word" * 1000}
+    write_bundle(members, tmp_path / "x", HEAD, progress=Recorded())
+    assert not bars
+    write_bundle(members, tmp_path / "x", HEAD, lzma_libraries=True, progress=Recorded())
+    assert bars == {"compressing libraries, MiB": [3, 3]}
+
+
 def test_same_members_give_the_same_bytes(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    write_bundle(MEMBERS, first, HEAD)
+    members = {**MEMBERS, "lib.so": b"word " * 1000}
+    write_bundle(members, first, HEAD, lzma_libraries=True)
     files: dict[str, Path | bytes] = {}
-    for number, (path, data) in enumerate(reversed(MEMBERS.items())):
+    for number, (path, data) in enumerate(reversed(members.items())):
         file = tmp_path / str(number)
         file.write_bytes(data)
         file.chmod(0o600 + number)
@@ -53,7 +118,7 @@ def test_same_members_give_the_same_bytes(tmp_path: Path) -> None:
         files[path] = file
     before = os.umask(0o077)
     try:
-        write_bundle(files, second, HEAD)
+        write_bundle(files, second, HEAD, lzma_libraries=True)
     finally:
         os.umask(before)
     assert first.read_bytes() == second.read_bytes()
@@ -62,17 +127,18 @@ def test_same_members_give_the_same_bytes(tmp_path: Path) -> None:
 
 @given(
     contents=st.dictionaries(
-        st.from_regex(r"[a-z]{1,4}(/[a-z\u4e00-\u4e10]{1,4}){0,2}\.x", fullmatch=True),
-        st.binary(max_size=3000),
+        st.from_regex(r"[a-z]{1,4}(/[a-z\u4e00-\u4e10]{1,4}){0,2}\.(x|so|so\.1)", fullmatch=True),
+        st.binary(max_size=3000) | st.binary(min_size=1, max_size=30).map(lambda part: part * 99),
         max_size=6,
-    )
+    ),
+    lzma_libraries=st.booleans(),
 )
 @settings(max_examples=50)
 def test_the_reader_gives_back_what_was_written(
-    tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]
+    tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes], lzma_libraries: bool
 ) -> None:
     out = tmp_path_factory.mktemp("zip") / "x.edgepack"
-    write_bundle(contents, out, HEAD)
+    write_bundle(contents, out, HEAD, lzma_libraries=lzma_libraries)
     with Archive(out) as archive:
         archive.check_digest()
         assert {path: archive.read(path, 3000) for path in archive.members} == contents

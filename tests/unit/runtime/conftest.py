@@ -162,12 +162,13 @@ def make_manifest(members: Mapping[str, bytes], **changes: Any) -> Manifest:
 
 
 def small_members() -> dict[str, bytes]:
-    """A few files that make a bundle of about 2 KB: one deflated, one stored, one empty, one with a Chinese name."""
+    """A few files that make a bundle of about 2 KB: a library, one deflated, one stored, one empty, a Chinese name."""
     return {
         "__main__.py": b"raise SystemExit(0)\n",
         "edgepack_runtime/__init__.py": b"",
         "golden/rows.jsonl": '{"text": "很好", "label": "1", "float_label": "1"}\n'.encode() * 9,
         "model/model.onnx": b"\x12\xfd\x01" + bytes(range(253)),  # the name of a producer, and nothing else
+        "site/lib.so.1": b"\x7fELF" + bytes(range(9)) * 20,
         "site/词.txt": b"abc",
     }
 
@@ -177,7 +178,7 @@ def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle small enough to damage every byte of it; its code is never run."""
     members = small_members()
     path = tmp_path_factory.mktemp("small") / "small.edgepack"
-    write_bundle({**members, "manifest.json": dump(make_manifest(members))}, path, HEAD)
+    write_bundle({**members, "manifest.json": dump(make_manifest(members))}, path, HEAD, lzma_libraries=True)
     return path
 
 

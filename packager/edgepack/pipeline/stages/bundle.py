@@ -41,7 +41,7 @@ from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST
 from edgepack_runtime.bundle.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
 
-VERSION = 9
+VERSION = 10
 MAIN_NAME = "__main__.py"
 README_NAME = "README.txt"
 _README = Path(__file__).parent / "device_readme.txt"
@@ -101,7 +101,8 @@ def run(
         unpacked = max(manifest.bytes_for(machine) for machine in profile.machines)
         progress.line(f"writing {file.name}: {len(members) + 1} files, {mib(unpacked)} unpacked")
         zipped = {path: content for path, content in members.items() if path not in inside.packed_files}
-        write_bundle({**zipped, **inside.archives, contract.MANIFEST_NAME: raw}, file, first)
+        zipped |= {**inside.archives, contract.MANIFEST_NAME: raw}
+        write_bundle(zipped, file, first, lzma_libraries=profile.interpreter == BUNDLED, progress=progress)
     return BundleArtifact(
         folder=out,
         file_name=file.name,

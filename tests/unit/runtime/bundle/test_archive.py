@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import random
+import sys
+import zipfile
 import zlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.heads import HEAD
+from tests.hostile import packed
 
 from edgepack.bundle.archive import write_bundle
 from edgepack_runtime.bundle import archive as form
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.extract import extract
 from edgepack_runtime.bundle.manifest import parse
-from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, ExitCode, UsageError
+from edgepack_runtime.util.hashing import CHUNK_BYTES
+
+LIBRARY = b"\x7fELF" + bytes(range(50)) * 9
 
 
 def opened(path: Path) -> None:
@@ -55,21 +65,99 @@ def test_gaps_between_members_are_refused(tmp_path: Path) -> None:
         opened(path)
 
 
-def test_a_member_never_gives_more_than_its_size(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", [form.DEFLATED, form.LZMA])
+def test_a_member_never_gives_more_than_its_size(tmp_path: Path, method: int) -> None:
     content = bytes(10_000_000)
-    deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
-    packed = deflater.compress(content) + deflater.flush()
-    member = form.Member("bomb", form.DEFLATED, 0, len(packed), 10, form.HEAD_BYTES)
+    data = packed(content, method)
+    member = form.Member("bomb.so", method, 0, len(data), 10, form.HEAD_BYTES)
     path = tmp_path / "x.edgepack"
-    path.write_bytes(rebuilt([member], {"bomb": packed}))
+    path.write_bytes(rebuilt([member], {"bomb.so": data}))
     with Archive(path) as archive, pytest.raises(BundleInvalidError, match="more than its 10 bytes"):
-        archive.read("bomb", 100)
-    honest = form.Member("bomb", form.DEFLATED, zlib.crc32(content), len(packed), len(content), form.HEAD_BYTES)
-    path.write_bytes(rebuilt([honest], {"bomb": packed}))
+        archive.read("bomb.so", 100)
+    path.write_bytes(bundle_of(data, method, content))
     with Archive(path) as archive:
         with pytest.raises(BundleInvalidError, match="at most 100 are read"):
-            archive.read("bomb", 100)
-        assert archive.read("bomb", 10_000_000) == content
+            archive.read("x.so", 100)
+        assert archive.read("x.so", 10_000_000) == content
+        assert max(map(len, archive.chunks(archive.members["x.so"]))) == CHUNK_BYTES
+
+
+def bundle_of(data: bytes, method: int, content: bytes) -> bytes:
+    """A zip with the member `x.so`, whose size and checksum are those of `content`."""
+    member = form.Member("x.so", method, zlib.crc32(content), len(data), len(content), form.HEAD_BYTES)
+    return rebuilt([member], {"x.so": data})
+
+
+def read(path: Path, data: bytes, method: int = form.LZMA, content: bytes = LIBRARY) -> bytes:
+    """The content that the reader finds in `data`; checksums around it are right."""
+    path.write_bytes(bundle_of(data, method, content))
+    with Archive(path) as archive:
+        archive.check_digest()
+        return archive.read("x.so", 10**8)
+
+
+@pytest.mark.parametrize("method", [form.DEFLATED, form.LZMA])
+@pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES])
+def test_contents_of_any_size_and_any_ratio_are_read(tmp_path: Path, method: int, size: int) -> None:
+    for content in (bytes(size), random.Random(size).randbytes(size), random.Random(size).randbytes(size // 2) * 2):
+        assert read(tmp_path / "x.edgepack", packed(content, method), method, content) == content
+
+
+@given(content=st.binary(max_size=3000))
+@settings(max_examples=50)
+def test_what_zipfile_compresses_with_lzma_is_read(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("x", content)
+        compressed = archive.getinfo("x").compress_size
+    data = raw.getvalue()[30 + len("x") :][:compressed]
+    assert data.startswith(form.LZMA_HEADER)
+    assert read(tmp_path_factory.mktemp("zip") / "x.edgepack", data, content=content) == content
+
+
+def test_zipfile_reads_members_with_lzma(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(bundle_of(packed(LIBRARY, form.LZMA), form.LZMA, LIBRARY))
+    with zipfile.ZipFile(tmp_path / "x.zip") as archive:
+        assert archive.read("x.so") == LIBRARY
+        [info] = archive.infolist()
+    assert (info.compress_type, info.extract_version, info.flag_bits) == (zipfile.ZIP_LZMA, 63, 2)
+
+
+def test_every_flipped_bit_of_lzma_is_found(tmp_path: Path) -> None:
+    data = packed(LIBRARY, form.LZMA)
+    assert read(tmp_path / "x", data) == LIBRARY
+    for bit in range(8 * len(data)):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        header = "its LZMA header is not in the exact form" if bit < 8 * len(form.LZMA_HEADER) else ""
+        with pytest.raises(BundleInvalidError, match=rf"member x\.so(.|\n)*{header}"):
+            read(tmp_path / "x", bytes(changed))
+
+
+def test_lzma_that_is_cut_or_goes_on_is_refused(tmp_path: Path) -> None:
+    data = packed(LIBRARY, form.LZMA)
+    for kept in range(len(data)):
+        why = "header" if kept < len(form.LZMA_HEADER) else "ends too early"
+        with pytest.raises(BundleInvalidError, match=rf"member x\.so(.|\n)*{why}"):
+            read(tmp_path / "x", data[:kept])
+    for more in (b"\0", data, bytes(CHUNK_BYTES)):
+        with pytest.raises(BundleInvalidError, match=r"member x\.so(.|\n)*bytes follow the end"):
+            read(tmp_path / "x", data + more)
+    for recorded in (LIBRARY[:-1], LIBRARY + b"x", LIBRARY[::-1]):
+        with pytest.raises(BundleInvalidError, match=r"member x\.so"):
+            read(tmp_path / "x", data, content=recorded)
+
+
+def test_a_python_without_lzma_names_the_command_that_works(
+    monkeypatch: pytest.MonkeyPatch, small_bundle: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "lzma", None)
+    with Archive(small_bundle) as archive:
+        assert archive.read("golden/rows.jsonl", 10**6)
+        with pytest.raises(EnvironmentUnfitError, match=r"cannot unpack small\.edgepack") as caught:
+            archive.read("site/lib.so.1", 10**6)
+    assert caught.value.exit_code == ExitCode.ENVIRONMENT_UNFIT
+    assert "sh small.edgepack VERB" in caught.value.fix
 
 
 def test_missing_and_unreadable_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
