@@ -113,7 +113,7 @@ def _check(where: Path) -> str:
         manifest = json.loads(read(name).decode("utf-8"))
         bundle = str(manifest["name"])
         listed = {str(entry["path"]): str(entry["sha256"]) for entry in manifest["files"]}
-        for name in sorted({"__main__.py", *_runtime([*listed, *_files(where)], carried=_is_carried(where))}):
+        for name in sorted({"__main__.py", *_runtime(where, [*listed, *_files(where)])}):
             if hashlib.sha256(read(name)).hexdigest() != listed.get(name, "not listed"):
                 raise DamagedError(f"{where.name} is damaged: {_changed(where, name)} is not as it was built")
     except DamagedError:
@@ -138,10 +138,16 @@ def _changed(where: Path, name: str) -> str:
     return name
 
 
-def _runtime(paths: List[str], *, carried: bool) -> List[str]:
-    """Those of `paths` that may run: a carried interpreter runs the bytecode alone; another might find both."""
+def _runtime(where: Path, paths: List[str]) -> List[str]:
+    """Those of `paths` that may run.
+
+    In a folder, a carried interpreter runs the bytecode alone, and another one might find both. In a zip, Python looks
+    for sources.
+    """
     own = [path for path in paths if path.startswith("edgepack_runtime/")]
-    return [path for path in own if path.endswith(".pyc")] if carried else own
+    if not where.is_dir():
+        return [path for path in own if not path.endswith(".pyc")]
+    return [path for path in own if path.endswith(".pyc")] if _is_carried(where) else own
 
 
 def _is_carried(where: Path) -> bool:
@@ -171,7 +177,7 @@ def _reader(where: Path) -> Callable[[str], bytes]:
 
 
 def _set_paths(where: Path) -> None:
-    """Put the release first on the import path: what stands there was compared with the manifest."""
+    """Put the release first on the import path: what lies there was compared with the manifest."""
     sys.path.insert(0, str(where))
     if where.is_dir():
         import os

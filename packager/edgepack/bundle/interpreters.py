@@ -31,11 +31,10 @@ _LEVEL: Final = 9
 class Interpreters:
     """What a bundle gets for its interpreters; nothing where the device's own Python runs it.
 
-    `members` are files of the release; those in `packed_files` are in one of the `archives`.
+    `members` are their files in the release; in the bundle these are in the `archives`.
     """
 
     packed: tuple[contract.Interpreter, ...] = ()
-    packed_files: frozenset[str] = frozenset()
     members: Members = field(default_factory=dict)
     archives: Members = field(default_factory=dict)
     built: tuple[Interpreter, ...] = ()
@@ -84,7 +83,7 @@ def assemble(
         built = [from_debian.build(machine, context, compiler, scratch, progress) for machine in profile.machines]
     made = _with_bytecode(members, compiler, built[0].version, scratch / "bytecode")
     packed: list[contract.Interpreter] = []
-    inside: dict[str, Path] = {}
+    inside: Members = {}
     archives: Members = {}
     for one in built:
         prefix = carried.folder(one.machine)
@@ -95,7 +94,7 @@ def assemble(
         archives[entry.member] = raw
         inside |= files
         made |= {f"{LICENSES}/{name}": file for name, file in one.licenses.items()}
-    return Interpreters(tuple(packed), frozenset(inside), {**inside}, archives, tuple(built)), made
+    return Interpreters(tuple(packed), inside, archives, tuple(built)), made
 
 
 def _with_bytecode(members: Members, compiler: Compiler, version: str, folder: Path) -> Members:

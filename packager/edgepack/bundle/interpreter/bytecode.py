@@ -7,7 +7,7 @@ import subprocess
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from edgepack.errors import StageFailedError
 
@@ -29,12 +29,6 @@ for source, name, target in json.load(sys.stdin):
     with open(target, "wb") as file:
         file.write(importlib.util.MAGIC_NUMBER + b"\\1\\0\\0\\0" + bytes(8) + marshal.dumps(code))
 """
-
-
-class Compiles(Protocol):
-    """What makes bytecode: a `Compiler`."""
-
-    def bytecode(self, sources: Mapping[str, Path], folder: Path) -> dict[str, Path]: ...
 
 
 class Compiler:
@@ -85,7 +79,7 @@ def library_modules(library: Path, left_out: Collection[str], encodings: Collect
             yield name
 
 
-def write_library(library: Path, names: Sequence[str], target: Path, compiler: Compiles, scratch: Path) -> None:
+def write_library(library: Path, names: Sequence[str], target: Path, compiler: Compiler, scratch: Path) -> None:
     """Zip the modules `names` of a standard library as bytecode.
 
     Stored: the file around it is compressed, and stored modules import faster.

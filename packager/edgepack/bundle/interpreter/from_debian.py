@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from edgepack.bundle.interpreter import debian
 from edgepack.bundle.interpreter.built import Interpreter
-from edgepack.bundle.interpreter.bytecode import Compiler, Compiles, library_modules, rules_of, write_library
+from edgepack.bundle.interpreter.bytecode import Compiler, library_modules, rules_of, write_library
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.targets import package_data
@@ -62,7 +62,7 @@ def compiler(context: BuildContext, progress: Progress, scratch: Path) -> Compil
     )
 
 
-def build(machine: str, context: BuildContext, compiler: Compiles, scratch: Path, progress: Progress) -> Interpreter:
+def build(machine: str, context: BuildContext, compiler: Compiler, scratch: Path, progress: Progress) -> Interpreter:
     """Assemble the interpreter for `machine` in `scratch`.
 
     Raises:

@@ -100,7 +100,7 @@ def run(
         contract.parse(raw)  # the device's first check
         unpacked = max(manifest.bytes_for(machine) for machine in profile.machines)
         progress.line(f"writing {file.name}: {len(members) + 1} files, {mib(unpacked)} unpacked")
-        zipped = {path: content for path, content in members.items() if path not in inside.packed_files}
+        zipped = {path: content for path, content in members.items() if path not in inside.members}
         zipped |= {**inside.archives, contract.MANIFEST_NAME: raw}
         write_bundle(zipped, file, first, lzma_libraries=profile.interpreter == BUNDLED, progress=progress)
     return BundleArtifact(
