@@ -32,8 +32,8 @@ def test_what_is_locked_for_a_target_fits_it(name: str, tmp_path: Path) -> None:
     except EnvironmentUnfitError as error:
         pytest.skip(str(error))
     site = assemble(fetched, tmp_path, profile)
-    assert site.checks.notes == ()
-    found = {check.check: check for check in site.checks.passed}
+    assert site.needs.checks.notes == ()
+    found = {check.check: check for check in site.needs.checks.passed}
     assert found["ELF"].found == "2"
     assert found["glibc"].allowed == f"<= {profile.glibc}"
     assert found["libstdc++"].allowed == f"<= {profile.glibcxx}"
