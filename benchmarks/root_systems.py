@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import time
@@ -77,7 +78,13 @@ class Root:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
+            start_new_session=True,
         )
+
+    def interrupt(self, process: subprocess.Popen[str]) -> str:
+        """Ctrl-C in the terminal of a started script: all its processes get it. Returns what it writes to stderr."""
+        os.killpg(process.pid, signal.SIGINT)
+        return process.communicate(timeout=60)[1]
 
     def run(self, script: str, before: str = "") -> subprocess.CompletedProcess[str]:
         with self.start(script, before) as process:

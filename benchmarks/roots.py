@@ -162,6 +162,7 @@ def cases(busybox: bool, other: bool) -> Iterator[Case]:
     yield Case("LD_LIBRARY_PATH", f"LD_LIBRARY_PATH=/lib/x86_64-linux-gnu {run}", 0)
     yield Case("relative TMPDIR", f"cd /; TMPDIR=tmp sh 0.edgepack predict {TEXT}", 0, "label")
     yield Case("process 1 of a container", f"busybox unshare -p -f {run}", 0)
+    yield Case("process 1 is a shell", f"busybox unshare -p -f sh -c '{run}; exit 0'", 0)
     yield Case("cd, sh FILE", "cd /; sh 0.edgepack doctor", 0)
     yield Case("./FILE", "cd /; ./0.edgepack doctor", 0)
     yield Case("a link", "ln -sf ../0.edgepack /small/link; cd /small; ./link doctor && sh link doctor", 0)
@@ -197,6 +198,13 @@ def signals(root: Root) -> Iterator[tuple[str, str]]:
                 server.communicate(timeout=60)
             left = root.left()
             yield f"{name} after {seconds} s", f"left {', '.join(left)}" if left else "ok"
+    for seconds in (0.02, 0.05, 0.1, 0.2, 0.5, 1, 3):
+        with root.start(f"exec sh /0.edgepack serve --port {PORT}") as server:
+            time.sleep(seconds)
+            said = root.interrupt(server)
+        left = root.left()
+        fits = server.returncode == 130 and "Traceback" not in said and not left
+        yield f"Ctrl-C after {seconds} s", "ok" if fits else f"exit code {server.returncode}: {said}; left {left}"
 
 
 def with_musl(folder: Path, packages: Packages) -> Root:

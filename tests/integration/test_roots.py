@@ -93,6 +93,35 @@ def test_nothing_is_left_by_a_command_that_is_killed(root: Root) -> None:
     assert root.left() == []
 
 
+def test_nothing_is_left_where_process_1_of_a_container_is_a_shell(root: Root) -> None:
+    script = f"busybox unshare -p -f sh -c 'mount -t proc none /proc; sh /0.edgepack predict {TEXT}; exit 3'"
+    assert json.loads(ran(root, script, 3))["label"]
+    assert root.left() == []
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.2])
+def test_ctrl_c_ends_a_start_without_a_word_of_python(root: Root, seconds: float) -> None:
+    with root.start("exec sh /0.edgepack bench --runs 1000000") as process:
+        time.sleep(seconds)
+        said = root.interrupt(process)
+    assert (process.returncode, said.strip()) in [(130, ""), (130, "interrupted")]
+    assert root.left() == []
+
+
+def test_ctrl_c_is_told_once_while_a_file_is_answered(root: Root) -> None:
+    rows = "".join(f"{TEXT}{number}\n" for number in range(200_000))
+    (root.folder / "rows.txt").write_text(rows)
+    with root.start("exec sh /0.edgepack predict --input /rows.txt --output /answers.jsonl") as process:
+        end = time.monotonic() + 60
+        while not list(root.folder.glob("*answers.jsonl*")) and time.monotonic() < end:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        said = root.interrupt(process)
+    assert process.returncode == 130
+    assert said.count("interrupted") == 1 and "Traceback" not in said
+    assert root.left() == []
+
+
 def test_a_file_cut_short_is_one_error(root: Root) -> None:
     whole = (root.folder / "0.edgepack").read_bytes()
     for size in (len(whole) // 5, len(whole) * 9 // 10, len(whole) - 1):
