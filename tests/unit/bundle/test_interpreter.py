@@ -10,7 +10,6 @@ import runpy
 import subprocess
 import sys
 import tarfile
-import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -86,10 +85,10 @@ def test_what_the_rules_name_travels(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert made.version == "3.11.2"
     assert sorted(path.relative_to(made.folder).as_posix() for path in made.folder.rglob("*") if path.is_file()) == [
         "bin/cpython", "bin/ld.so", "bin/python3", "lib/libc.so.6", "lib/libfake.so.1",
-        f"lib/python3.11/lib-dynload/_ctypes.cpython-311-{TRIPLET}.so", "lib/python311.zip",
+        "lib/python3.11/encodings/__init__.pyc", "lib/python3.11/encodings/utf_8.pyc",
+        "lib/python3.11/json/__init__.pyc", f"lib/python3.11/lib-dynload/_ctypes.cpython-311-{TRIPLET}.so",
+        "lib/python3.11/os.pyc",
     ]  # fmt: skip
-    with zipfile.ZipFile(made.folder / "lib/python311.zip") as library:
-        assert library.namelist() == ["encodings/__init__.pyc", "encodings/utf_8.pyc", "json/__init__.pyc", "os.pyc"]
     assert list(made.licenses) == ["debian/libfake/copyright"]
     again = build(tmp_path / "b", monkeypatch)
     for path in filter(Path.is_file, made.folder.rglob("*")):

@@ -1,17 +1,15 @@
-"""Modules as bytecode, compiled by the CPython that will run them, and the standard library as one zip of it."""
+"""Modules as bytecode, compiled by the CPython that will run them; which of the standard library travel."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from edgepack.errors import StageFailedError
 
-_ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)
 _NOT_LIBRARY: Final = ("lib-dynload", "dist-packages", "site-packages", "__pycache__")
 # Leaves out docstrings, a seventh of it. The header of a .pyc (PEP 552) says that no source is looked at: a release is
 # compared with its manifest, not with the times of its files.
@@ -77,17 +75,6 @@ def library_modules(library: Path, left_out: Collection[str], encodings: Collect
             continue
         if top != "encodings" or rest.removesuffix(".py") in encodings:
             yield name
-
-
-def write_library(library: Path, names: Sequence[str], target: Path, compiler: Compiler, scratch: Path) -> None:
-    """Zip the modules `names` of a standard library as bytecode.
-
-    Stored: the file around it is compressed, and stored modules import faster.
-    """
-    made = compiler.bytecode({name: library / name for name in names}, scratch)
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
-        for name, file in made.items():
-            archive.writestr(zipfile.ZipInfo(f"{name}c", _ZIP_TIME), file.read_bytes())
 
 
 def rules_of(document: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:

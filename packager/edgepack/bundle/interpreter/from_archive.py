@@ -24,7 +24,7 @@ from typing import Final
 from edgepack.artifacts import Checks
 from edgepack.bundle.binaries import elf, fit, glibc, loader
 from edgepack.bundle.interpreter.built import Interpreter, OwnBuild
-from edgepack.bundle.interpreter.bytecode import Compiler, library_modules, rules_of, write_library
+from edgepack.bundle.interpreter.bytecode import Compiler, library_modules, rules_of
 from edgepack.errors import StageFailedError
 from edgepack.recipe.model import OwnInterpreter
 from edgepack.targets import package_data
@@ -83,8 +83,8 @@ def build(own: OwnInterpreter, profile: Profile, scratch: Path) -> tuple[Interpr
         shutil.copyfile(root / "lib" / name, folder / "lib" / name)
     compiler = Compiler([str(root / "bin/python3")])
     left_out, encodings = rules_of(rules)
-    names = list(library_modules(library, left_out | {*rules["own"]["left_out"]}, encodings))
-    write_library(library, names, folder / "lib" / f"{python.replace('.', '')}.zip", compiler, scratch / "library")
+    names = library_modules(library, left_out | {*rules["own"]["left_out"]}, encodings)
+    compiler.bytecode({name: library / name for name in names}, folder / "lib" / python)
     _try(file, folder)
     needs = needs_of(folder, profile)
     licenses = {f"cpython-{version}/{path.name}": path for path in library.glob("LICENSE*")}
