@@ -13,6 +13,7 @@ rows and skips as many rows of the input. Nothing else is recorded: input, model
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -31,7 +32,7 @@ class Output:
     """The files of one run, as a context. After an error or an interrupt, the answers so far are kept for `resume`.
 
     Args:
-        path: G, or a link to G. A link is kept, and the partial files are beside the file that it points to.
+        path: G.
         suffix: the format of the rows, as in `outputs`.
         header: the first line of the output; may be empty.
         resume: continue with the partial files of an interrupted run, if there are any.
@@ -43,9 +44,8 @@ class Output:
 
     def __init__(self, path: Path, suffix: str, header: str, *, resume: bool) -> None:
         self.path, self._suffix, self._header, self._resume = path, suffix, header, resume
-        self._file = led_to(path)
-        self.errors_path = self._file.with_name(self._file.name + ".errors.jsonl")
-        self._good, self._bad = _Partial(self._file), _Partial(self.errors_path)
+        self.errors_path = path.with_name(path.name + ".errors.jsonl")
+        self._good, self._bad = _Partial(path), _Partial(self.errors_path)
         self._since = time.monotonic()
         self.before = 0  # rows of an interrupted run
         self.rows = self.bad = 0  # all rows, and rows without an answer
@@ -122,8 +122,8 @@ class Output:
             else:
                 _remove(self.errors_path)
                 _remove(self._bad.path)
-            self._good.path.replace(self._file)
-            fsync_folder(self._file.absolute().parent)
+            self._good.path.replace(self.path)
+            fsync_folder(self.path.absolute().parent)
 
     def _cut_answers(self) -> None:
         """Cut the partial output to complete rows and count them; write the header if there is none."""
@@ -157,11 +157,6 @@ class Output:
         self._bad.close()
 
 
-def led_to(path: Path) -> Path:
-    """The file at `path`, with links resolved; it may not exist."""
-    return Path(os.path.realpath(path)) if path.is_symlink() else path
-
-
 class _Partial:
     """A file that grows by whole blocks, and is renamed at the end."""
 
@@ -172,7 +167,10 @@ class _Partial:
         self._added: Tuple[List[str], int] = ([], 0)  # lines in memory, and their offset in the file
 
     def open(self) -> None:
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        """Open or create the file; a link that somebody planted is an error, and what it leads to stays as it is."""
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+        if os.fstat(self._file).st_nlink > 1:
+            raise PermissionError(errno.EPERM, "it has a second name", str(self.path))
 
     def close(self) -> None:
         if self._file >= 0:

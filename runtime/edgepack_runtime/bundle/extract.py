@@ -10,7 +10,7 @@ from typing import Iterator, List, Optional, Set, Tuple
 from edgepack_runtime.bundle import interpreter
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.archive import Archive
-from edgepack_runtime.util.fs import FILE_MODE, fsync_folder, make_folder
+from edgepack_runtime.util.fs import FILE_MODE, NEW_FILE, fsync_folder, make_folder
 
 
 def extract(
@@ -85,8 +85,7 @@ def _make_durable(files: List[Path], folders: Set[Path]) -> None:
 
 
 def _write_new(path: Path, chunks: Iterator[bytes], mode: int = FILE_MODE) -> None:
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
-    with os.fdopen(os.open(path, flags, FILE_MODE), "wb") as out:
+    with os.fdopen(os.open(path, NEW_FILE, FILE_MODE), "wb") as out:
         os.fchmod(out.fileno(), mode)  # regardless of the umask: applications may run as another user
         for data in chunks:
             out.write(data)

@@ -43,7 +43,6 @@ def check(options: argparse.Namespace) -> List[str]:
 
 def _check_output(output: Path, source: Optional[Path]) -> None:
     """Check that results can be written to `output` without overwriting the input."""
-    from edgepack_runtime.batch import resume
     from edgepack_runtime.util.fs import os_errors
 
     with os_errors(f"{output} cannot be written"):
@@ -55,10 +54,9 @@ def _check_output(output: Path, source: Optional[Path]) -> None:
                 why="results are collected in a second file beside it, so that --resume finds them",
                 fix="omit --output to print the results",
             )
-        target = resume.led_to(output)
-        if target.is_symlink():
-            raise UsageError(f"{output} is a link in a loop", fix="give another file for the results")
-        folder = target.absolute().parent
+        if output.is_symlink():
+            raise UsageError(f"{output} is a link", why="results are never written through one", fix="give the file itself")
+        folder = output.absolute().parent
         if not folder.is_dir():
             raise UsageError(f"there is no folder {folder}", why=f"--output is {output}", fix="create it")
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -67,8 +65,8 @@ def _check_output(output: Path, source: Optional[Path]) -> None:
                 why=f"this user may not write into {folder}, where results are collected",
                 fix="give a file in another folder, or run as another user",
             )
-        beside = target.with_name(target.name + ".errors.jsonl")
-        for written, what in ((target, "--output"), (beside, f"{beside.name}, which lists rows without a result,")):
+        beside = output.with_name(output.name + ".errors.jsonl")
+        for written, what in ((output, "--output"), (beside, f"{beside.name}, which lists rows without a result,")):
             if source is not None and written.exists() and written.samefile(source):
                 raise UsageError(f"--input and {what} are the same file", fix="give another file for the results")
 

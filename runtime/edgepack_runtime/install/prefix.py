@@ -161,7 +161,7 @@ def lock(prefix: Prefix) -> Iterator[None]:
         EnvironmentUnfitError: another process holds it, or the lock file cannot be written.
     """
     with os_errors(f"the prefix {prefix.root} cannot be written"):
-        descriptor = os.open(prefix.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LOCK_MODE)
+        descriptor = os.open(prefix.lock_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _LOCK_MODE)
     try:
         _take(descriptor, prefix)
         with os_errors(f"the prefix {prefix.root} cannot be written"):
@@ -259,10 +259,8 @@ def max_known(one: Optional[int], other: Optional[int]) -> Optional[int]:
     return max(known) if known else None
 
 
-# Files of an install that was killed before it wrote its first state.json.
-LEFT_BEFORE_STATE = {_LOCK_NAME, f".{_STATE_NAME}.tmp"}
 # Allowed in a prefix before its first install: keys are best pinned by then.
-_BEFORE_INSTALL = {*LEFT_BEFORE_STATE, SIGNERS_NAME, f".{SIGNERS_NAME}.tmp", REVOKED_NAME, _RECEIPTS}
+_BEFORE_INSTALL = {SIGNERS_NAME, REVOKED_NAME, _RECEIPTS}
 # Not the receipts of `gate`, which holds no lock and may be writing one.
 _TEMPORARY = re.compile(r"\.(?![0-9]{6}-gate\.).+\.tmp\Z")
 PINNED = (SIGNERS_NAME, REVOKED_NAME)
@@ -281,7 +279,7 @@ def require_install(prefix: Prefix, wanted: Optional[str]) -> str:
         UsageError: the folder holds no install, or one of another bundle.
     """
     found = entries(prefix)
-    if found <= LEFT_BEFORE_STATE | RECORDS - {_STATE_NAME}:
+    if found <= RECORDS - {_STATE_NAME}:
         raise nothing_installed(prefix)
     name = _owner(prefix)
     if name is None:
@@ -321,9 +319,10 @@ def check_owner(prefix: Prefix, name: Optional[str]) -> None:
 
 
 def entries(prefix: Prefix) -> Set[str]:
-    """Names of the files and folders in `prefix`; empty if it does not exist."""
+    """Names of the files and folders in `prefix`, without its lock and without partial files of a killed process."""
     with os_errors(f"the prefix {prefix.root} cannot be used"):
-        return {entry.name for entry in prefix.root.iterdir()} if prefix.root.exists() else set()
+        names = {entry.name for entry in prefix.root.iterdir()} if prefix.root.exists() else set()
+    return {name for name in names if name != _LOCK_NAME and not _TEMPORARY.match(name)}
 
 
 def _owner(prefix: Prefix) -> Optional[str]:

@@ -131,6 +131,9 @@ def require(pins: Pins, name: str, raw: bytes, signature: Optional[bytes]) -> Pr
     """
     found = None if signature is None else parse_signature(name, signature)
     if not pins:
+        if found is not None and signature is not None and pins.revoked:
+            anyone = Signer(NAMESPACE, found.key, NAMESPACE)
+            _check_not_revoked(pins, name, raw, found, {"signature": signature, "signers": anyone.line().encode()})
         made_by = "not signed" if found is None else f"signed by {found.key.fingerprint}"
         note = f"origin not verified: {made_by}, and no key is pinned here (`trust add KEY.pub` pins one)"
         return Proof(found is not None, False, found.key.fingerprint if found else None, note=note)
@@ -231,6 +234,12 @@ def _proven(pins: Pins, name: str, raw: bytes, signature: bytes, found: Signatur
         )
     files = {"signature": signature, "signers": "".join(p.signer.line(NAMESPACE) + "\n" for p in matching).encode()}
     _check(name, ["verify", "-I", NAMESPACE], raw, files)
+    _check_not_revoked(pins, name, raw, found, files)
+    pin = matching[0]
+    return Proof(True, True, found.key.fingerprint, pin.signer.principals, str(pin.source))
+
+
+def _check_not_revoked(pins: Pins, name: str, raw: bytes, found: Signature, files: Dict[str, bytes]) -> None:
     for path, content in pins.revoked:
         try:
             _check(name, ["verify", "-I", NAMESPACE], raw, {**files, "revoked": content})
@@ -240,8 +249,6 @@ def _proven(pins: Pins, name: str, raw: bytes, signature: bytes, found: Signatur
                 why=f"{path} lists {found.key.fingerprint}, or is a damaged list",
                 fix="use a bundle signed by another trusted key",
             ) from error
-    pin = matching[0]
-    return Proof(True, True, found.key.fingerprint, pin.signer.principals, str(pin.source))
 
 
 def _check_namespace(name: str, found: Signature) -> None:

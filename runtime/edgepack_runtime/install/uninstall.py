@@ -21,7 +21,6 @@ from edgepack_runtime.bundle.manifest import RELEASE_ID
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError
 from edgepack_runtime.install import receipts, recovery
 from edgepack_runtime.install.prefix import (
-    LEFT_BEFORE_STATE,
     PINNED,
     RECORDS,
     Prefix,
@@ -64,7 +63,7 @@ def uninstall(root: Path, name: Optional[str], *, purge: bool, log: Log) -> Dict
     with lock(prefix):
         before = _state(run)
         remaining = State(before.name, floor=before.floor)
-        if not purge and before == remaining and entries(prefix) <= RECORDS | LEFT_BEFORE_STATE:
+        if not purge and before == remaining and entries(prefix) <= RECORDS:
             remove_tree(prefix.lock_file)
             raise nothing_installed(prefix)
         serving = prefix.current_id() or before.current
@@ -116,12 +115,12 @@ def check_removable(prefix: Prefix, name: str) -> None:
 
 def _remove_leftovers(prefix: Prefix) -> None:
     """Remove a prefix that holds only leftovers of a killed install or purge."""
-    if not entries(prefix) or not entries(prefix) <= LEFT_BEFORE_STATE:
+    if entries(prefix) or not prefix.lock_file.exists():
         return
     with lock(prefix), os_errors(f"the prefix {prefix.root} cannot be removed"):
-        if entries(prefix) <= LEFT_BEFORE_STATE:
-            for name in LEFT_BEFORE_STATE:
-                remove_tree(prefix.root / name)
+        if not entries(prefix):
+            clear_temporary(prefix)
+            remove_tree(prefix.lock_file)
             _remove_empty(prefix.root)
 
 

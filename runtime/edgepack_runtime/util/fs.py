@@ -17,6 +17,8 @@ from edgepack_runtime.errors import EnvironmentUnfitError
 
 FILE_MODE = 0o644
 FOLDER_MODE = EXECUTABLE_MODE = 0o755
+# Flags that open a new file and follow no link.
+NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SYSTEM_TEMPORARY = ("/tmp", "/var/tmp", "/usr/tmp")
 _REMOVE_ATTEMPTS, _REMOVE_PAUSE_S = 50, 0.1
 
@@ -100,10 +102,13 @@ def set_mode(descriptor: int, mode: int) -> None:
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int = FILE_MODE) -> None:
-    """Replace the content of `path`; after a kill or a power cut it is either the old or the new one."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    """Replace `path`; after a kill or a power cut it is either the old or the new file.
+
+    No link is followed: one at `path` is replaced, and nobody can plant one at a random name.
+    """
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     try:
-        with temporary.open("wb") as out:
+        with os.fdopen(os.open(temporary, NEW_FILE, 0o600), "wb") as out:
             set_mode(out.fileno(), mode)
             out.write(data)
             out.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -48,12 +49,9 @@ def line_of(item: str) -> str:
     return f'"{item}",1\n' if "\n" in item else f"{item},1\n"
 
 
-def run(
-    folder: Path, items: list[str], *, every: int = 3, stop_after: int | None = None, name: str = "out.csv",
-    resume: bool = True,
-) -> None:  # fmt: skip
+def run(folder: Path, items: list[str], *, every: int = 3, stop_after: int | None = None, resume: bool = True) -> None:
     """Write a line for each item; an empty item is a row without an answer. Every few rows are a block."""
-    with Output(folder / name, ".csv", HEADER, resume=resume) as output:
+    with Output(folder / "out.csv", ".csv", HEADER, resume=resume) as output:
         output.cut_errors(output.before)
         for number, item in list(enumerate(items, start=1))[output.before :]:
             output.add(line_of(item) if item else ",\n", None if item else {"line": number})
@@ -225,15 +223,24 @@ def test_half_a_surrogate_pair_is_written_as_json_escapes_it(tmp_path: Path) -> 
     assert (tmp_path / "out.jsonl").read_text() == '{"text": "\\ud83d好"}\n'
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_link_stays_and_the_file_is_written_that_it_leads_to(tmp_path: Path, *, there: bool) -> None:
-    (tmp_path / "links").mkdir()
-    if there:
-        (tmp_path / "out.csv").write_text("of an earlier run")
-    (tmp_path / "links" / "second.txt").symlink_to("../out.csv")
-    link = tmp_path / "links" / "latest.csv"
-    link.symlink_to("second.txt")
-    run(tmp_path / "links", ["a", "", "b"], name="latest.csv")
-    assert link.is_symlink() and link.read_text() == expected(["a", "", "b"])["out.csv"]
-    assert {path.name for path in (tmp_path / "links").iterdir()} == {"latest.csv", "second.txt"}
-    assert files(tmp_path) == expected(["a", "", "b"])
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize(
+    "planted", ["out.csv", "out.csv.partial", "out.csv.errors.jsonl", "out.csv.errors.jsonl.partial"]
+)
+@pytest.mark.parametrize("kind", ["link", "link to nothing", "second name"])
+def test_nothing_is_written_to_a_file_that_a_planted_link_leads_to(
+    tmp_path: Path, kind: str, planted: str, *, resume: bool
+) -> None:
+    victim, folder = tmp_path / "victim", tmp_path / "shared"
+    folder.mkdir()
+    if kind == "second name":
+        victim.write_text("mine")
+        os.link(victim, folder / planted)
+    else:
+        if kind == "link":
+            victim.write_text("mine")
+        (folder / planted).symlink_to(victim)
+    with contextlib.suppress(UsageError, EnvironmentUnfitError):
+        run(folder, ["a", "", "b"], resume=resume)
+    assert victim.exists() == (kind != "link to nothing")
+    assert not victim.exists() or victim.read_text() == "mine"

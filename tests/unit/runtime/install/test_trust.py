@@ -50,6 +50,15 @@ def test_without_pins_a_signature_is_not_verified(tmp_path: Path, keys: tuple[Pa
     assert f"signed by {public(keys[0]).fingerprint}" in (proof.note or "")
 
 
+def test_a_revoked_key_is_refused_where_no_key_is_pinned(
+    tmp_path: Path, keys: tuple[Path, Path], signature: bytes
+) -> None:
+    (tmp_path / "revoked_keys").write_text(public(keys[1]).line + "\n")
+    assert not require(read_pins(tmp_path), "s.edgepack", RAW, signature).proven
+    (tmp_path / "revoked_keys").write_text(public(keys[0]).line + "\n")
+    assert refused(tmp_path, RAW, signature).what == "s.edgepack is signed by a key that is revoked"
+
+
 @pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
 def test_a_signature_by_a_pinned_key_is_proven(tmp_path: Path, kind: str) -> None:
     key = make_key(tmp_path, "ann@example.com", kind=kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -34,6 +35,21 @@ def test_an_atomic_write_that_fails_keeps_the_old_file(tmp_path: Path, monkeypat
         fs.write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("planted", ["probe.json", ".probe.json.tmp"])
+def test_an_atomic_write_follows_no_link_and_no_umask(tmp_path: Path, planted: str) -> None:
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / planted).symlink_to("victim")
+    for mask in (0, 0o077):
+        before = os.umask(mask)
+        try:
+            fs.write_atomic(tmp_path / "probe.json", b"%o" % mask)
+        finally:
+            os.umask(before)
+        assert (tmp_path / "probe.json").read_bytes() == b"%o" % mask
+        assert stat.S_IMODE((tmp_path / "probe.json").lstat().st_mode) == 0o644
+    assert (tmp_path / "victim").read_text() == "mine"
 
 
 def test_only_a_file_system_without_modes_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
