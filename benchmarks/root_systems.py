@@ -18,8 +18,8 @@ from edgepack.errors import EdgepackError
 
 PORT: Final = 8123
 DEBIAN: Final = (
-    "bash", "coreutils", "dash", "gzip", "libacl1", "libattr1", "libc6", "libffi8", "libgmp10", "liblzma5", "libpcre2-8-0",
-    "libselinux1", "libtinfo6", "tar", "zlib1g",
+    "bash", "coreutils", "dash", "gzip", "libacl1", "libattr1", "libc6", "libffi8", "libgmp10", "liblzma5",
+    "libpcre2-8-0", "libselinux1", "libtinfo6", "tar", "zlib1g",
 )  # fmt: skip
 _LOCK: Final = "edgepack-gate.lock"  # stays: it is the machine's
 _FORMATS: Final = Path("/proc/sys/fs/binfmt_misc")

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import os
+import resource
 import signal
 import socket
 import stat
@@ -15,6 +16,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,18 @@ def test_it_answers_and_ends_when_it_is_told_to(model: Path) -> None:
             assert server.stop(number) == code
             assert [line["event"] for line in server.lines][:2] == ["ready", "listening"]
             assert server.lines[-1]["event"] == "drained"
+
+
+def test_idle_connections_keep_nobody_from_asking(model: Path) -> None:
+    few = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (300, 300))
+    with served("--model", model, "--timeout-s", "60", preexec_fn=few) as server, contextlib.ExitStack() as stack:
+        for _ in range(400):
+            stack.enter_context(socket.create_connection(tuple(server.listening()), 30))
+        for _ in range(3):
+            assert ask(server.url + "/healthz")[0] == 200
+            assert ask(server.url + "/predict", {"text": "店很好"})[0] == 200
+        assert server.stop(signal.SIGTERM) == 0
+        assert len(server.lines) < 20
 
 
 def test_what_waits_is_answered_before_it_ends(model: Path) -> None:

@@ -55,7 +55,9 @@ def _check_output(output: Path, source: Optional[Path]) -> None:
                 fix="omit --output to print the results",
             )
         if output.is_symlink():
-            raise UsageError(f"{output} is a link", why="results are never written through one", fix="give the file itself")
+            raise UsageError(
+                f"{output} is a link", why="results are never written through one", fix="give the file itself"
+            )
         folder = output.absolute().parent
         if not folder.is_dir():
             raise UsageError(f"there is no folder {folder}", why=f"--output is {output}", fix="create it")

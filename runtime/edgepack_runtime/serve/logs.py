@@ -17,6 +17,7 @@ from typing import Any, Dict, List, Optional, TextIO, Tuple, Type
 LOGGER = "edgepack.serve"
 _FOREIGN = ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio")
 _MOST_PLACES = 20
+_QUIET_S, _MOST_SAID = 10.0, 100
 _ExcInfo = Tuple[Optional[Type[BaseException]], Optional[BaseException], Optional[TracebackType]]
 
 
@@ -36,6 +37,23 @@ class Formatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
+class Throttle(logging.Filter):
+    """Lets a library say the same thing once in `_QUIET_S` seconds: a client may cause as many lines as it likes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: Dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now, what = time.monotonic(), str(record.msg).partition("\n")[0]
+        if now - self._said.get(what, -_QUIET_S) < _QUIET_S:
+            return False
+        if len(self._said) >= _MOST_SAID:
+            self._said.clear()
+        self._said[what] = now
+        return True
+
+
 def configure(level: str, stream: Optional[TextIO] = None) -> logging.Logger:
     """Send what the server and its libraries log to `stream` (stderr), as JSON lines; return the server's logger."""
     handler = logging.StreamHandler(stream or sys.stderr)
@@ -44,6 +62,7 @@ def configure(level: str, stream: Optional[TextIO] = None) -> logging.Logger:
         logger = logging.getLogger(name)
         logger.handlers = [handler] if name in (LOGGER, "uvicorn", "asyncio") else []
         logger.propagate = name.startswith("uvicorn.")
+        logger.filters = [] if name == LOGGER else [Throttle()]
         # Of other libraries, only warnings and errors are logged.
         logger.setLevel(level.upper() if name == LOGGER else max(logging.WARNING, logging.getLevelName(level.upper())))
     return logging.getLogger(LOGGER)

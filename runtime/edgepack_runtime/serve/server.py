@@ -8,13 +8,14 @@ import importlib.util
 import ipaddress
 import logging
 import os
+import resource
 import signal
 import socket
 import stat
 import sys
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, Iterator, Mapping, NamedTuple, NoReturn, Optional, Type
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, NoReturn, Optional, Type
 
 if importlib.util.find_spec("ssl") is None:
     # The carried interpreter has no OpenSSL, a quarter of its size. uvicorn and anyio name parts of it: two numbers,
@@ -54,9 +55,10 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
 
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000
-_BACKLOG = 512
+_BACKLOG = 128  # asyncio accepts as many at once, before it tells the protocol
 _KEEP_ALIVE_S = 30
-_CONNECTIONS = 1024  # uvicorn answers 503 to more
+_CONNECTIONS = 1024
+_OTHER_FILES = 64  # of the interpreter, the model and its libraries
 _TO_TAKE_S = 5.0  # for a client to receive a response
 _AFTER_DRAIN_S = 1.0  # for the last responses to be sent
 _AFTER_GIVING_UP_S = 0.1  # for refused requests to be answered
@@ -218,13 +220,27 @@ def _loaded(settings: Settings) -> application.LoadedModel:
         raise
 
 
-def patient(timeout_s: float) -> Type[H11Protocol]:
-    """uvicorn's HTTP/1.1 with timeouts for slow clients, because file descriptors are limited.
+def most_connections() -> int:
+    """How many connections are open at most, `_CONNECTIONS` if this process may open enough files. Raises its limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    others = _BACKLOG + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < _CONNECTIONS + others:
+        wanted = _CONNECTIONS + others
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(soft - others, 1)
+    return _CONNECTIONS
+
+
+def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
+    """uvicorn's HTTP/1.1 with limits on slow and idle clients, because file descriptors are limited.
 
     The headers of a request, and the rest of a refused body, have `timeout_s` seconds from the first byte. A request
-    has the same time for its body, the same for its answer, and a little to receive it. uvicorn itself has no limit.
+    has the same time for its body, the same for its answer, and a little to receive it. A connection more than `most`
+    closes the one that has been without a request for longest. uvicorn itself answers 503 instead, to any request.
     """
     whole_s = 2 * timeout_s + _TO_TAKE_S
+    idle: Dict[H11Protocol, None] = {}  # connections without a request, the oldest first
 
     class Patient(H11Protocol):
         _due: Optional[asyncio.TimerHandle] = None
@@ -232,25 +248,35 @@ def patient(timeout_s: float) -> Type[H11Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self._wait(timeout_s)
+            idle[self] = None
+            if len(self.connections) > most:
+                oldest = next(iter(idle))
+                del idle[oldest]
+                oldest.transport.abort()
 
         def connection_lost(self, exc: Optional[Exception]) -> None:
             self._wait(None)
+            idle.pop(self, None)
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
             before = self.cycle
             super().data_received(data)
             if self.cycle is not before:
-                self._wait(whole_s if self._answering() else None)
+                self._request_changed()
             elif self._due is None:
                 self._wait(timeout_s)
 
         def on_response_complete(self) -> None:
             super().on_response_complete()  # which may start with the next request
-            self._wait(whole_s if self._answering() else None)
+            self._request_changed()
 
-        def _answering(self) -> bool:
-            return self.cycle is not None and not self.cycle.response_complete
+        def _request_changed(self) -> None:
+            answering = self.cycle is not None and not self.cycle.response_complete
+            self._wait(whole_s if answering else None)
+            idle.pop(self, None)
+            if not answering and not self.transport.is_closing():
+                idle[self] = None
 
         def _wait(self, seconds: Optional[float]) -> None:
             if self._due is not None:
@@ -282,7 +308,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=patient(settings.timeout_s),
+                http=patient(settings.timeout_s, most_connections()),
                 loop="asyncio",
                 ws="none",
                 lifespan="on",
@@ -291,7 +317,6 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 server_header=False,
                 backlog=_BACKLOG,
-                limit_concurrency=_CONNECTIONS,
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 # No connection may remain by then: uvicorn would cancel its request, and log a traceback.
                 timeout_graceful_shutdown=int(settings.drain_s + _AFTER_DRAIN_S) + 2,

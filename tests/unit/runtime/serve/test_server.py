@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import signal
 from collections.abc import Iterator
 
 import pytest
 
 from edgepack_runtime.errors import StageFailedError
-from edgepack_runtime.serve import server
+from edgepack_runtime.serve import logs, server
 from edgepack_runtime.serve.settings import Settings
 
 
@@ -40,3 +42,11 @@ def test_a_model_that_cannot_be_loaded_is_an_error(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(server.application, "load", load)
     with pytest.raises(StageFailedError):
         server._loaded(Settings())
+
+
+def test_a_library_says_the_same_thing_once() -> None:
+    stream = io.StringIO()
+    logs.configure("info", stream)
+    for number in range(1000):
+        logging.getLogger("asyncio").error(f"socket.accept() out of system resource\nsocket: {number}")
+    assert len(stream.getvalue().splitlines()) == 1
