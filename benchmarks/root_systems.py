@@ -56,6 +56,11 @@ class Packages:
         return folder
 
 
+def _heed_interrupts() -> None:
+    """What runs in the background of a shell ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Root:
     """A root file system. `busybox` is this machine's, to bring up its loopback and to send requests."""
 
@@ -79,6 +84,7 @@ class Root:
             text=True,
             errors="replace",
             start_new_session=True,
+            preexec_fn=_heed_interrupts,
         )
 
     def interrupt(self, process: subprocess.Popen[str]) -> str:

@@ -19,7 +19,21 @@ from __future__ import annotations
 
 import enum
 import json
-from typing import Any, Dict, Mapping, Optional
+import re
+from typing import Any, Dict, Iterable, Mapping, Optional
+
+# Control characters move cursors and begin lines; marks that reorder text make a line read as another one.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """`text` as one line that does nothing to a terminal: other characters become escapes."""
+    return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
+
+
+def printed(lines: Iterable[str]) -> str:
+    """`lines` as a text in which nothing that comes from outside begins another line."""
+    return "\n".join(map(printable, lines))
 
 
 class ExitCode(enum.IntEnum):
@@ -60,11 +74,12 @@ class EdgepackError(Exception):
 
     def __str__(self) -> str:
         lines = [self.what]
-        if self.why:
-            lines.append("  why: " + self.why)
-        if self.fix:
-            lines.append("  fix: " + self.fix)
-        return "\n".join(lines)
+        for label, text in (("why", self.why), ("fix", self.fix)):
+            # The mark keeps what follows a line end from being read as a line of its own, by people and by programs.
+            lines += [
+                ("  | " if number else f"  {label}: ") + line for number, line in enumerate(text.split("\n")) if text
+            ]
+        return printed(lines)
 
 
 class UsageError(EdgepackError):

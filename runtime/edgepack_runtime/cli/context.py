@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional
 
 from edgepack_runtime.cli.parser import Context
-from edgepack_runtime.errors import UsageError
+from edgepack_runtime.errors import UsageError, printable
 from edgepack_runtime.install.prefix import Prefix, default_prefix
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def log(text: str) -> None:
     """Print one line of progress to stderr."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def print_result(options: argparse.Namespace, result: Mapping[str, Any], text: str) -> None:

@@ -27,7 +27,7 @@ from edgepack_runtime.cli.context import (
 )
 from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.device import tuning
-from edgepack_runtime.errors import ExitCode, UsageError
+from edgepack_runtime.errors import ExitCode, UsageError, printed
 from edgepack_runtime.install.prefix import Prefix, default_prefix, lock, read_state
 from edgepack_runtime.util.fs import os_errors, write_atomic
 from edgepack_runtime.util.texts import counted
@@ -111,7 +111,7 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
         unit = systemd.write(Prefix(Path(root).absolute()), command.name)
         receipt = {**receipt, "systemd_unit": str(unit)}
         hints += [f"systemd unit: {unit}; to start it now and at boot:", *map("  {}".format, systemd.commands(unit))]
-    print_result(options, receipt, "\n".join([lines[receipt["verdict"]], *hints]))
+    print_result(options, receipt, printed([lines[receipt["verdict"]], *hints]))
     return ExitCode.OK
 
 
@@ -252,5 +252,5 @@ def run_env(options: argparse.Namespace, context: Context, arguments: List[str])
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     lines = [f"export {name}={shlex.quote(value)}" for name, value in found.items()]
-    print_result(options, found, "\n".join(lines))
+    print_result(options, found, printed(lines))
     return ExitCode.OK

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 from edgepack_runtime.bundle import sshsig
 from edgepack_runtime.bundle.sshsig import Signer
 from edgepack_runtime.cli.context import log
-from edgepack_runtime.errors import EdgepackError, UsageError
+from edgepack_runtime.errors import EdgepackError, UsageError, printed
 from edgepack_runtime.install import receipts, trust
 from edgepack_runtime.install.prefix import SIGNERS_NAME, Prefix, check_owner, lock
 from edgepack_runtime.install.trust import NAMESPACE, Pin, Pins
@@ -87,7 +87,7 @@ def render(found: Dict[str, Any]) -> str:
     if found["pinned"] and not found["keys"]:
         lines.append("trusted: no key, so nothing can be installed")
     lines += [f"revoked: the keys in {path}" for path in found["revoked"]]
-    return "\n".join(lines + [f"note: {note}" for note in found.get("notes", [])])
+    return printed(lines + [f"note: {note}" for note in found.get("notes", [])])
 
 
 def line(key: Dict[str, Any]) -> str:

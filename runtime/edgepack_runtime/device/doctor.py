@@ -13,7 +13,7 @@ from typing import List, Optional, Sequence, Tuple
 from edgepack_runtime.bundle.manifest import BUNDLED, MACHINES, Manifest, TargetFacts
 from edgepack_runtime.bundle.model_config import CUDA
 from edgepack_runtime.device import info, jetson
-from edgepack_runtime.errors import EnvironmentUnfitError
+from edgepack_runtime.errors import EnvironmentUnfitError, printed
 from edgepack_runtime.util.texts import counted
 
 MIB = 1024 * 1024
@@ -82,7 +82,7 @@ def render(checks: Sequence[Check]) -> str:
         for label, text in (("why", check.why), ("fix", check.fix)):
             if text:
                 lines.append(f"                {label}: {text}")
-    return "\n".join(lines)
+    return printed(lines)
 
 
 def existing_parent(path: Path) -> Path:

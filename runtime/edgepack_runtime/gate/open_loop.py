@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
+from edgepack_runtime.errors import printed
 from edgepack_runtime.gate import interference, latency
 from edgepack_runtime.gate.interference import Interference
 from edgepack_runtime.gate.limits import P95, OpenLoop, Percentiles
@@ -136,7 +137,7 @@ def render(rows: Sequence[Mapping[str, Any]]) -> str:
         )
         if not row["kept"]:
             lines.append("THE RATE IS NOT REACHED: the queue grows, and the times depend on how long the run was")
-    return "\n".join(lines)
+    return printed(lines)
 
 
 def checks(run: OpenLoopRun, asked: OpenLoop) -> List[GateCheck]:

@@ -15,7 +15,7 @@ from edgepack_runtime.bundle import golden, verify
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.bundle.model_config import MODEL_NAME
 from edgepack_runtime.device import conditions
-from edgepack_runtime.errors import BundleInvalidError, ExitCode
+from edgepack_runtime.errors import BundleInvalidError, ExitCode, printed
 from edgepack_runtime.gate import accuracy as gate_accuracy
 from edgepack_runtime.gate import latency as gate_latency
 from edgepack_runtime.gate import open_loop, process, sustained
@@ -147,7 +147,7 @@ def render(receipt: Mapping[str, Any]) -> str:
                 row["verdict"],
             )
         )
-    lines = [bench.table(rows)] if receipt["checks"] else []
+    lines = bench.table(rows) if receipt["checks"] else []
     lines += [
         "{}: {}".format(row["gate"], row["detail"]) for row in receipt["checks"] if row["verdict"] != intervals.PASS
     ]
@@ -168,7 +168,7 @@ def render(receipt: Mapping[str, Any]) -> str:
     lines.append("{cpu_model}, {}, {kernel}, {engine}, Python {python}".format(cores, **where))
     lines.append("measured at {} by this device's clock".format(where["device_clock_utc"]))
     lines.append("verdict: {}".format(receipt["verdict"]))
-    return "\n".join(lines)
+    return printed(lines)
 
 
 def _measure_loads(

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from edgepack_runtime.bundle.model_config import MODEL_NAME
 from edgepack_runtime.device import conditions
-from edgepack_runtime.errors import UsageError
+from edgepack_runtime.errors import UsageError, printed
 from edgepack_runtime.inference.predictor import Predictor, Split
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.progress import Log
@@ -177,7 +177,7 @@ def render(result: Mapping[str, Any]) -> str:
         )
         for model in result["models"]
     ]
-    lines = [table(rows)]
+    lines = table(rows)
     for ratio in result["ratios"]:
         ours, theirs = names[ratio["folder"]], names[ratio["against"]]
         spread = "" if ratio["low"] is None else " (5-95 % of rounds: {low:.2f}-{high:.2f})".format(**ratio)
@@ -186,17 +186,17 @@ def render(result: Mapping[str, Any]) -> str:
     lines.append("{}, {}".format(where["cpu_model"], where["engine"]))
     if where["emulated"]:
         lines.append("THIS MACHINE IS EMULATED ({}): the times mean nothing".format(where["emulated_why"]))
-    return "\n".join(lines)
+    return printed(lines)
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """`rows` as columns: the first to the left, the others to the right; no trailing spaces."""
+def table(rows: Sequence[Sequence[str]]) -> List[str]:
+    """Lines with `rows` as columns: the first to the left, the others to the right; no trailing spaces."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = []
     for row in rows:
         cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
         lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return lines
 
 
 def _names(models: Sequence[Mapping[str, Any]]) -> Dict[str, str]:

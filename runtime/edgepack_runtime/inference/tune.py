@@ -18,7 +18,7 @@ from edgepack_runtime.bundle.model_config import CUDA, EngineConfig
 from edgepack_runtime.device import conditions, tuning
 from edgepack_runtime.device.cores import usable_cores
 from edgepack_runtime.device.tuning import Tuning
-from edgepack_runtime.errors import StageFailedError
+from edgepack_runtime.errors import StageFailedError, printed
 from edgepack_runtime.inference import bench, selftest
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import intervals
@@ -204,10 +204,10 @@ def render(result: Mapping[str, Any]) -> str:
     for trial in measured["trials"]:
         interval = "{low:.2f} to {high:.2f}".format(**trial)
         rows.append((trial["what"], "{ratio:.2f} x".format(**trial), interval, "kept" if trial["kept"] else "left"))
-    lines = [bench.table(rows)] if len(rows) > 1 else []
+    lines = bench.table(rows) if len(rows) > 1 else []
     emulated = measured["conditions"]["emulated_why"]
     if emulated:
         lines.append(f"nothing was tried: this machine is emulated ({emulated}), and its times mean nothing")
     elif not lines:
         lines.append("there was nothing to try")
-    return "\n".join([*lines, tuning.describe(result["tuning"])])
+    return printed([*lines, tuning.describe(result["tuning"])])

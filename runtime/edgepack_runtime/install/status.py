@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from edgepack_runtime.bundle import verify
 from edgepack_runtime.device import tuning
-from edgepack_runtime.errors import EdgepackError
+from edgepack_runtime.errors import EdgepackError, printed
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix, State, is_locked, read_state
 from edgepack_runtime.install.receipts import CHANGES, last_receipt
@@ -78,7 +78,7 @@ def render(found: Mapping[str, Any]) -> str:
             lines.append(f"  {last['verb']:<8} {last['verdict']} ({last['release_id'] or 'no release'})")
             lines += [f"             {line}" for line in (last["error"] or "").splitlines()]
     lines += [f"  note     {note}" for note in found["notes"]]
-    return "\n".join(lines)
+    return printed(lines)
 
 
 def _state(prefix: Prefix, notes: List[str]) -> Optional[State]:
