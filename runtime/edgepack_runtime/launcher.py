@@ -177,17 +177,17 @@ def _reader(where: Path) -> Callable[[str], bytes]:
 
 
 def _set_paths(where: Path) -> None:
-    """Put the release first on the import path: what lies there was compared with the manifest."""
+    """Put the release first on the import path and its libraries last: they replace no module of Python."""
     sys.path.insert(0, str(where))
     if where.is_dir():
         import os
 
-        sys.path[1:1] = [str(where / os.uname().machine / "site"), str(where / "site")]
+        sys.path += [str(where / os.uname().machine / "site"), str(where / "site")]
 
 
 def _fail(code: int, what: str, why: str, fix: str) -> NoReturn:
-    sys.stderr.write("error: " + what + "\n")
-    for label, text in (("why", why), ("fix", fix)):
+    for label, text in (("error", what), ("  why", why), ("  fix", fix)):
         if text:
-            sys.stderr.write("  " + label + ": " + text + "\n")
+            text = "".join(one if one.isprintable() else "?" for one in text)  # a name in the bundle may be anything
+            sys.stderr.write(label + ": " + text + "\n")
     sys.exit(code or 1)  # one flipped bit makes an 8 a 0

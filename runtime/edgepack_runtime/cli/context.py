@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional
 
 from edgepack_runtime.cli.parser import Context
-from edgepack_runtime.errors import UsageError, printable
+from edgepack_runtime.errors import BundleInvalidError, UsageError, printable
 from edgepack_runtime.install.prefix import Prefix, default_prefix
 
 if TYPE_CHECKING:
@@ -30,12 +30,21 @@ def print_result(options: argparse.Namespace, result: Mapping[str, Any], text: s
 
 
 def delegate(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
-    """Run the verb in the given release, or in a temporary unpacked copy of the bundle; return the exit code."""
-    from edgepack_runtime.bundle import verify
+    """Run the verb in a temporary unpacked copy of the bundle; return the exit code.
+
+    Raises:
+        UsageError: a folder is given. Its files could change after they were checked, and before they run.
+    """
     from edgepack_runtime.bundle.archive import Archive
-    from edgepack_runtime.install import release_process, trust
+    from edgepack_runtime.install import release_process
 
     path = bundle_or_release(options, context)
+    if path.is_dir():
+        raise UsageError(
+            f"{path} is a folder",
+            why="only bundles run here; a release runs from the prefix in which it was installed",
+            fix=f"give the .edgepack file, or type PREFIX/bin/NAME {options.verb}",
+        )
     if context.bundle is None:  # `edgert` names the bundle or release; its own command line does not
         arguments = [options.verb]
         for name in ("threads", "rows"):
@@ -43,11 +52,6 @@ def delegate(options: argparse.Namespace, context: Context, arguments: List[str]
             arguments += [f"--{name}", str(value)] if value else []
         arguments += ["--without-rows"] if getattr(options, "without_rows", False) else []
         arguments += ["--json"] if options.json else []
-    if path.is_dir():
-        # Not the pins of a prefix around `path`: keys beside a release come from the same source.
-        _, raw = verify.verify_folder(path)
-        trust.require(trust.read_pins(None), path.name, raw, verify.read_signature(path))
-        return release_process.run(path, arguments)
     with release_process.unpacked(path, check_signature=context.bundle is None) as release:
         if options.verb == "gate":
             with Archive(path) as archive:
@@ -97,9 +101,39 @@ def running_prefix(context: Context) -> Optional[Prefix]:
     return prefix if prefix.state_file.exists() or prefix.current.is_symlink() else None
 
 
-def read_bundle_manifest(bundle: Path) -> Manifest:
+def require_no_pins() -> None:
+    """Refuse to load models from folders where keys are pinned for the machine: nothing proves who made them.
+
+    Raises:
+        BundleInvalidError: keys are pinned.
+        EnvironmentUnfitError: the file of pinned keys cannot be used.
+    """
+    from edgepack_runtime.install import trust
+
+    pins = trust.read_pins(None)
+    if pins:
+        raise BundleInvalidError(
+            "this machine accepts only signed bundles, and a folder has no signature that holds while it is read",
+            why=f"trusted: {pins.describe()}",
+            fix="install the signed bundle, and use PREFIX/bin/NAME",
+        )
+
+
+def read_bundle_manifest(bundle: Path, *, own: bool) -> Manifest:
+    """The manifest of a bundle; of one that is not `own`, only if a key that is pinned for the machine signed it.
+
+    Raises:
+        BundleInvalidError: the bundle is damaged, or not signed by a pinned key.
+        EnvironmentUnfitError: the signature cannot be checked here.
+    """
     from edgepack_runtime.bundle import manifest as contract
+    from edgepack_runtime.bundle import verify
     from edgepack_runtime.bundle.archive import Archive
 
     with Archive(bundle) as archive:
-        return contract.parse(archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES))
+        raw, signature = verify.read_signed_manifest(archive)
+    if not own:
+        from edgepack_runtime.install import trust
+
+        trust.require(trust.read_pins(None), bundle.name, raw, signature)
+    return contract.parse(raw)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle import golden, model_config
-from edgepack_runtime.cli.context import delegate, log, print_result, read_bundle_manifest
+from edgepack_runtime.cli.context import delegate, log, print_result, read_bundle_manifest, require_no_pins
 from edgepack_runtime.cli.parser import BENCH_TEXTS, Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
 from edgepack_runtime.install.locate import locate
@@ -171,6 +171,8 @@ def _show(options: argparse.Namespace, predictions: Iterable[Any], *, flush: boo
 
 
 def run_bench(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    if options.models:
+        require_no_pins()
     folders = [locate(path).model for path in options.models]
     if context.release is not None and not folders:
         folders = [context.release / golden.MODEL_FOLDER]
@@ -202,6 +204,8 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
 
 def run_predict(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     words = check(options)
+    if context.bundle is None and context.release is None:
+        require_no_pins()
     folders = [locate(options.model).model] if context.bundle is None and context.release is None else []
     if context.release is not None:
         folders = [context.release / golden.MODEL_FOLDER]
@@ -218,8 +222,10 @@ def run_serve(options: argparse.Namespace, context: Context, arguments: List[str
     from edgepack_runtime.cli import serve_command
 
     if context.bundle is not None:
-        serve_command.check_carried(read_bundle_manifest(context.bundle))
+        serve_command.check_carried(read_bundle_manifest(context.bundle, own=True))
         return delegate(options, context, arguments)
+    if context.release is None:
+        require_no_pins()
     with _report_damage(context.release):
         return serve_command.run(options, context.release)
 
@@ -227,7 +233,7 @@ def run_serve(options: argparse.Namespace, context: Context, arguments: List[str
 def _takes_pairs(context: Context, folders: Sequence[Path]) -> bool:
     """Whether the model of the bundle, or else the first of `folders`, takes pairs of texts."""
     if context.bundle is not None:
-        return read_bundle_manifest(context.bundle).task == model_config.PAIR
+        return read_bundle_manifest(context.bundle, own=True).task == model_config.PAIR
     with _report_damage(context.release):
         return model_config.load(folders[0]).takes_pairs
 

@@ -400,6 +400,7 @@ def _add_rollback(verbs: Verbs) -> None:
         "The previous release is hashed and self-tested before and after the switch. If that fails, the active\n"
         "release stays. Rolling back twice returns to the newer release.",
     )
+    parser.add_argument("--allow-revoked", action="store_true", help="even if a revoked key signed it (root only)")
     verbs.add_prefix(parser)
     verbs.add_json(parser)
 
@@ -423,7 +424,7 @@ def _add_proofs(verbs: Verbs) -> None:
         "compare the model's logits with those recorded at build time",
         "Each golden text must give the recorded logits, within the tolerance in the manifest.",
     )
-    verbs.add_bundle(parser, what="a .edgepack file or an unpacked release")
+    verbs.add_bundle(parser)
     verbs.add_json(parser)
     parser = verbs.add(
         "gate",
@@ -431,7 +432,7 @@ def _add_proofs(verbs: Verbs) -> None:
         "The exit code is 0 if every gate of the recipe passes, 6 if one fails, and 7 if one is inconclusive or the\n"
         "recipe has none. With --json the receipt is printed on stdout.",
     )
-    verbs.add_bundle(parser, what="a .edgepack file or an unpacked release")
+    verbs.add_bundle(parser)
     verbs.add_json(parser)
     rows = parser.add_mutually_exclusive_group()
     rows.add_argument(
@@ -457,7 +458,7 @@ def _add_tune(verbs: Verbs) -> None:
         "The result in PREFIX/tuning applies to predict, serve, bench and gate. Without an install, it is only\n"
         "printed.",
     )
-    verbs.add_bundle(parser, what="a .edgepack file or an unpacked release")
+    verbs.add_bundle(parser)
     parser.add_argument(
         "--threads", type=threads, metavar="N", help="most threads to try (as many as the latency gate allows)"
     )

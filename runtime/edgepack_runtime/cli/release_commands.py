@@ -46,7 +46,7 @@ def run_doctor(options: argparse.Namespace, context: Context, arguments: List[st
         manifest, _ = verify.read_manifest(context.release)
         checks = doctor.check_device(manifest)
     else:
-        manifest = read_bundle_manifest(context.bundle or options.bundle)
+        manifest = read_bundle_manifest(context.bundle or options.bundle, own=context.bundle is not None)
         checks = doctor.check_device(manifest, prefix=options.prefix or default_prefix(manifest.name))
     good = all(check.ok for check in checks)
     result = {"ok": good, "checks": [dataclasses.asdict(check) for check in checks], "device": facts}
@@ -90,7 +90,9 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
 
     bundle: Path = context.bundle or options.bundle
     own = running_prefix(context)
-    root = options.prefix or (own.root if own else default_prefix(read_bundle_manifest(bundle).name))
+    root = options.prefix or (
+        own.root if own else default_prefix(read_bundle_manifest(bundle, own=context.bundle is not None).name)
+    )
     check = None
     if options.systemd:
         from edgepack_runtime.cli import serve_command
@@ -128,7 +130,9 @@ def run_status(options: argparse.Namespace, context: Context, arguments: List[st
 def run_rollback(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime.install import rollback
 
-    receipt = rollback.rollback(require_prefix(options, context).root, bundle_name(context), log=log)
+    receipt = rollback.rollback(
+        require_prefix(options, context).root, bundle_name(context), log=log, allow_revoked=options.allow_revoked
+    )
     print_result(options, receipt, f"rolled back: {receipt['serving']} is active; {receipt['previous']} is kept")
     return ExitCode.OK
 

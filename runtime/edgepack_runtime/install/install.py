@@ -105,6 +105,11 @@ def _install_locked(run: Install, archive: Archive) -> None:
     with os_errors(f"the prefix {run.prefix.root} cannot be written"):
         before = recovery.recover(run)
     run.receipt["previous"] = before.current
+    # Again, since another process may have pinned or revoked a key, or installed another bundle, before the lock.
+    check_owner(run.prefix, run.name)
+    run.receipt["signature"] = trust.require(
+        trust.read_pins(run.prefix.root), run.bundle.name, run.raw, run.signature
+    ).as_json()
     _check_floor(run, before)
     if before.current == run.release and _is_intact(run):
         run.receipt["verdict"] = "already installed"

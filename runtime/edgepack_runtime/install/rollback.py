@@ -17,7 +17,13 @@ from typing import Any, Dict, Optional, Tuple
 
 from edgepack_runtime.bundle import verify
 from edgepack_runtime.bundle.manifest import Manifest
-from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, StageFailedError
+from edgepack_runtime.errors import (
+    BundleInvalidError,
+    EdgepackError,
+    EnvironmentUnfitError,
+    StageFailedError,
+    UsageError,
+)
 from edgepack_runtime.install import activate, receipts, recovery, release_process, trust
 from edgepack_runtime.install.prefix import Prefix, State, lock, require_install, write_state
 from edgepack_runtime.install.receipts import Journal, read_receipts
@@ -25,29 +31,34 @@ from edgepack_runtime.util.fs import os_errors, switch_link
 from edgepack_runtime.util.progress import Log
 
 
-def rollback(root: Path, name: Optional[str], *, log: Log) -> Dict[str, Any]:
+def rollback(root: Path, name: Optional[str], *, log: Log, allow_revoked: bool = False) -> Dict[str, Any]:
     """Switch the install in the prefix `root` to the previous release; return the receipt, which is also stored there.
 
     Args:
         name: the expected bundle; None accepts any.
+        allow_revoked: also to a release that a revoked key signed. Only root may.
 
     Raises:
-        UsageError: the prefix holds no install, or one of another bundle.
+        UsageError: the prefix holds no install, or one of another bundle; `allow_revoked`, and this user is not root.
         EnvironmentUnfitError: there is no previous release, or the prefix cannot be written. Nothing was switched.
-        BundleInvalidError: the previous release is damaged. Nothing was switched.
+        BundleInvalidError: the previous release is damaged, or signed by a revoked key. Nothing was switched.
         StageFailedError: its self-test failed. If that was after the switch, the switch was undone.
     """
+    if allow_revoked and os.geteuid() != 0:
+        raise UsageError(
+            "only root may roll back to a release that a revoked key signed", fix="run the command as root"
+        )
     prefix = Prefix(root.absolute())
     owner = require_install(prefix, name)
     run = Journal(prefix, owner, log, receipts.new_receipt("rollback", "rolled back"))
     run.receipt["bundle"] = {"name": owner, "release_id": None}
     log(f"rolling back {owner} in {prefix.root}")
     with lock(prefix), run.recorded("not rolled back"):
-        _rollback_locked(run)
+        _rollback_locked(run, allow_revoked=allow_revoked)
     return run.receipt
 
 
-def _rollback_locked(run: Journal) -> None:
+def _rollback_locked(run: Journal, *, allow_revoked: bool) -> None:
     prefix = run.prefix
     with os_errors(f"the prefix {prefix.root} cannot be written"):
         before = recovery.recover(run)
@@ -57,7 +68,7 @@ def _rollback_locked(run: Journal) -> None:
     with run.step("re-hash"):
         manifest, raw = _intact(prefix, release, before)
     run.receipt["bundle"] = receipts.bundle_facts(manifest, raw)
-    _note_signature(run, release)
+    _check_signature(run, release, raw, allow_revoked=allow_revoked)
     python = _interpreter(run, release)
     with run.step("self-test"):
         line = release_process.command(prefix.releases / release, ["selftest", "--json"], python=python)
@@ -120,17 +131,24 @@ def _intact(prefix: Prefix, release: str, before: State) -> Tuple[Manifest, byte
         ) from error
 
 
-def _note_signature(run: Journal, release: str) -> None:
-    """Note if the signature of `release` is not trusted. It was accepted when installed, so this is no error."""
+def _check_signature(run: Journal, release: str, raw: bytes, *, allow_revoked: bool) -> None:
+    """Refuse a release that a revoked key signed. One by an unpinned key was accepted when installed: only noted.
+
+    Raises:
+        BundleInvalidError: a revoked key signed it, and this is not allowed.
+    """
+    folder = run.prefix.releases / release
     try:
         pins = trust.read_pins(run.prefix.root)
-        proof = trust.check_release(pins, run.prefix.releases / release)
+        run.receipt["signature"] = trust.check_release(pins, folder).as_json()
+        trust.require(pins, release, raw, verify.read_signature(folder))
+    except trust.RevokedKeyError as error:
+        if not allow_revoked:
+            error.fix = "install a bundle signed by a trusted key; root may roll back nevertheless: --allow-revoked"
+            raise
+        run.note(f"{error.what}, and root allowed it")
     except EdgepackError as error:
         run.note(f"{error.what}: {error.why}")
-        return
-    run.receipt["signature"] = proof.as_json()
-    if pins and not proof.proven:
-        run.note(f"{release} is not signed by a key that this device trusts: {proof.note}")
 
 
 def _interpreter(run: Journal, release: str) -> str:

@@ -46,6 +46,10 @@ _PACKAGES = (
 )
 
 
+class RevokedKeyError(BundleInvalidError):
+    """A bundle or release is signed by a key that must not be accepted any more."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Pin:
     """One trusted key and the file that lists it."""
@@ -126,14 +130,14 @@ def require(pins: Pins, name: str, raw: bytes, signature: Optional[bytes]) -> Pr
         signature: bytes of its signature, or None.
 
     Raises:
-        BundleInvalidError: the manifest is not signed, or the signature is wrong or by an unpinned or revoked key.
+        RevokedKeyError: a revoked key signed it. This holds without pinned keys, too.
+        BundleInvalidError: the manifest is not signed, or the signature is wrong or by an unpinned key.
         EnvironmentUnfitError: keys are pinned, and this device cannot check signatures.
     """
     found = None if signature is None else parse_signature(name, signature)
+    if found is not None and signature is not None:
+        _check_not_revoked(pins, name, raw, signature, found)
     if not pins:
-        if found is not None and signature is not None and pins.revoked:
-            anyone = Signer(NAMESPACE, found.key, NAMESPACE)
-            _check_not_revoked(pins, name, raw, found, {"signature": signature, "signers": anyone.line().encode()})
         made_by = "not signed" if found is None else f"signed by {found.key.fingerprint}"
         note = f"origin not verified: {made_by}, and no key is pinned here (`trust add KEY.pub` pins one)"
         return Proof(found is not None, False, found.key.fingerprint if found else None, note=note)
@@ -234,17 +238,18 @@ def _proven(pins: Pins, name: str, raw: bytes, signature: bytes, found: Signatur
         )
     files = {"signature": signature, "signers": "".join(p.signer.line(NAMESPACE) + "\n" for p in matching).encode()}
     _check(name, ["verify", "-I", NAMESPACE], raw, files)
-    _check_not_revoked(pins, name, raw, found, files)
     pin = matching[0]
     return Proof(True, True, found.key.fingerprint, pin.signer.principals, str(pin.source))
 
 
-def _check_not_revoked(pins: Pins, name: str, raw: bytes, found: Signature, files: Dict[str, bytes]) -> None:
+def _check_not_revoked(pins: Pins, name: str, raw: bytes, signature: bytes, found: Signature) -> None:
+    files = {"signature": signature, "signers": Signer(NAMESPACE, found.key).line().encode("ascii") + b"\n"}
     for path, content in pins.revoked:
+        _check(name, ["verify", "-I", NAMESPACE], raw, files)  # a wrong signature is not a revoked one
         try:
             _check(name, ["verify", "-I", NAMESPACE], raw, {**files, "revoked": content})
         except BundleInvalidError as error:
-            raise BundleInvalidError(
+            raise RevokedKeyError(
                 f"{name} is signed by a key that is revoked",
                 why=f"{path} lists {found.key.fingerprint}, or is a damaged list",
                 fix="use a bundle signed by another trusted key",

@@ -182,9 +182,8 @@ def test_selftest_and_gate_answer_the_same_from_bundle_install_and_edgert(
             device(sys.executable, bundle, verb, "--json", env=path),
             device(installed.bin / "sentiment", verb, "--json"),
             device(*outside, verb, bundle, "--json", env=path),
-            device(*outside, verb, installed.current, "--json", env=path),
         ]
-        assert [done.returncode for done in answers] == [0, 0, 0, 0], [done.stderr for done in answers]
+        assert [done.returncode for done in answers] == [0, 0, 0], [done.stderr for done in answers]
         assert len({done.stdout for done in answers}) == 1
         assert json.loads(answers[0].stdout)
     assert list(temporary.iterdir()) == []

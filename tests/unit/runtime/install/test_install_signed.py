@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.util
 import json
 import marshal
+import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +24,18 @@ from tests.heads import HEAD
 from tiny_model import TUNED
 
 from edgepack.bundle.archive import write_bundle
+from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME, SIGNATURE_NAME, FileEntry, dump, parse
 from edgepack_runtime.bundle.verify import verify_folder
 from edgepack_runtime.cli import main
-from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode, UsageError
+from edgepack_runtime.install import install as install_module
 from edgepack_runtime.install import prefix as state
 from edgepack_runtime.install import receipts, release_process, status
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix
+from edgepack_runtime.install.rollback import rollback
 from edgepack_runtime.util import fs
 
 
@@ -128,47 +134,84 @@ def test_edgert_checks_the_signature_of_a_bundle_it_runs(
         assert (release / SIGNATURE_NAME).is_file()
 
 
-def test_edgert_checks_the_signature_of_a_folder_it_runs(
-    bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def stick(bundle: Path, keys: tuple[Path, Path], tmp_path: Path) -> Path:
+    """A signed release in a folder that looks like a prefix."""
+    release = Prefix(tmp_path / "stick").releases / id_of(bundle)
+    with release_process.unpacked(signed(bundle, keys[0], tmp_path / "x.edgepack"), check_signature=False) as copy:
+        shutil.copytree(copy, release)
+    return release
+
+
+@pytest.mark.parametrize("verb", ["selftest", "gate", "tune"])
+def test_edgert_runs_nothing_from_a_folder(
+    stick: Path, keys: tuple[Path, Path], machine: Path, verb: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its files could change between their check and their start, and bytecode lie beside it."""
+    pin(machine, keys[0])
+    before = sorted(stick.parents[1].rglob("*"))
+    (stick / "__main__.py").write_text("import os; os._exit(99)")
+    assert main.run([verb, str(stick)], main.Context("edgert", None, None)) == ExitCode.USAGE
+    assert "is a folder" in capfd.readouterr().err
+    assert sorted(stick.parents[1].rglob("*")) == before
+
+
+@pytest.mark.parametrize("line", ["predict --model STICK 好", "bench STICK", "serve --model STICK"])
+def test_edgert_loads_no_model_from_a_folder_where_keys_are_pinned(
+    stick: Path, keys: tuple[Path, Path], machine: Path, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pin(machine, keys[0])
+    words = [str(stick) if word == "STICK" else word for word in line.split()]
+    assert main.run(words, main.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
+    assert "accepts only signed bundles" in capsys.readouterr().err
+
+
+def test_edgert_verifies_a_folder_by_the_machines_keys(
+    stick: Path, keys: tuple[Path, Path], machine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Keys beside an unpacked release do not count."""
-    stick = Prefix(tmp_path / "stick")
-    release = stick.releases / id_of(bundle)
-    with release_process.unpacked(bundle, check_signature=False) as copy:
-        shutil.copytree(copy, release)
-    assert main.run(["selftest", str(release)], main.Context("edgert", None, None)) == ExitCode.OK
-    pin(machine, keys[0])
-    pin(stick.root, keys[1])
-    for verb in ("selftest", "gate", "tune", "verify"):
-        assert main.run([verb, str(release)], main.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
-        assert "is not signed" in capsys.readouterr().err
+    pin(machine, keys[1])
+    pin(stick.parents[1], keys[0])
+    assert main.run(["verify", str(stick)], main.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
+    assert "does not trust" in capsys.readouterr().err
 
 
-def test_edgert_runs_no_bytecode_beside_a_folder(
-    bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """A release on a disk may bring bytecode beside it or in it, which no manifest lists."""
-    pin(machine, keys[0])
-    stick = Prefix(tmp_path / "stick")
-    release = stick.releases / id_of(bundle)
-    with release_process.unpacked(signed(bundle, keys[0], tmp_path / "x.edgepack"), check_signature=True) as copy:
-        shutil.copytree(copy, release)
-    source = release / "edgepack_runtime/cli/main.py"
+def test_bytecode_that_no_manifest_lists_does_not_run(stick: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    source = stick / "edgepack_runtime/cli/main.py"
     code = bytearray(b"\0" * 16)
     code[:4], code[4] = importlib.util.MAGIC_NUMBER, 1  # of a hash that is not compared with the source
     code += marshal.dumps(compile("import os; os._exit(99)", str(source), "exec"))
-    file = f"main.{sys.implementation.cache_tag}.pyc"
-    beside = stick.root / "cache/pycache" / str(release.resolve()).lstrip("/") / "edgepack_runtime/cli" / file
-    beside.parent.mkdir(parents=True)
-    beside.write_bytes(code)
-    assert main.run(["selftest", str(release)], main.Context("edgert", None, None)) == ExitCode.OK
-    assert "ok: 2 texts" in capfd.readouterr().out
-    inside = source.parent / "__pycache__" / file
-    inside.parent.mkdir()
-    inside.write_bytes(code)
-    assert release_process.run(release, ["selftest"]) == ExitCode.BUNDLE_INVALID
-    assert f"cli/__pycache__/{file} is not as it was built" in capfd.readouterr().err
-    assert main.run(["selftest", str(release)], main.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
+    planted = source.parent / "__pycache__" / f"main.{sys.implementation.cache_tag}.pyc"
+    planted.parent.mkdir()
+    planted.write_bytes(code)
+    assert release_process.run(stick, ["selftest"]) == ExitCode.BUNDLE_INVALID
+    assert f"cli/__pycache__/{planted.name} is not as it was built" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["install", "doctor"])
+def test_no_manifest_is_parsed_before_its_signature_is_checked(
+    bundle: Path, keys: tuple[Path, Path], machine: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin(machine, keys[0])
+    monkeypatch.setattr(contract, "parse", lambda raw: pytest.fail("it was parsed"))
+    assert main.run([verb, str(bundle)], main.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
+
+
+@pytest.mark.parametrize("name", ["trusted_signers", "revoked_keys"])
+def test_keys_that_are_pinned_or_revoked_during_an_install_count(
+    good: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    @contextlib.contextmanager
+    def later(taken: Prefix) -> Iterator[None]:
+        line = public(keys[name == "trusted_signers"]).line
+        (taken.root / name).write_text(f"ann {line}\n" if name == "trusted_signers" else f"{line}\n")
+        with state.lock(taken):
+            yield
+
+    monkeypatch.setattr(install_module, "lock", later)
+    with pytest.raises(BundleInvalidError, match=r"revoked|does not trust"):
+        install(good, prefix.root, log=silent)
+    assert prefix.current_id() is None
 
 
 @pytest.mark.usefixtures("proven")
@@ -323,3 +366,23 @@ def test_an_uncommitted_release_does_not_raise_the_floor(
     assert state_of(prefix).floor == 1
     prefix.state_file.write_bytes(b"")
     assert receipts.highest_installed(prefix) == 1
+
+
+@pytest.mark.usefixtures("proven")
+def test_only_root_rolls_back_to_a_release_that_a_revoked_key_signed(
+    make_bundle: MakeBundle, good: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(good, prefix.root, log=silent)
+    install(make_bundle(version="0.0.2", sequence=2), prefix.root, log=silent)
+    (prefix.root / "revoked_keys").write_text(public(keys[0]).line + "\n")
+    with pytest.raises(BundleInvalidError, match="revoked") as caught:
+        rollback(prefix.root, None, log=silent)
+    assert "--allow-revoked" in caught.value.fix and prefix.current_id() != id_of(good)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(UsageError, match="only root"):
+        rollback(prefix.root, None, log=silent, allow_revoked=True)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert rollback(prefix.root, None, log=silent, allow_revoked=True)["notes"] == [
+        f"{id_of(good)} is signed by a key that is revoked, and root allowed it"
+    ]
+    assert prefix.current_id() == id_of(good)
