@@ -76,7 +76,7 @@ def render(found: Mapping[str, Any]) -> str:
     for last in (found["last_change"], found["last_gate"]):
         if last:
             lines.append(f"  {last['verb']:<8} {last['verdict']} ({last['release_id'] or 'no release'})")
-            lines += [f"             {line}" for line in (last["error"] or "").splitlines()]
+            lines += [f"           | {line}" for line in (last["error"] or "").splitlines()]
     lines += [f"  note     {note}" for note in found["notes"]]
     return printed(lines)
 

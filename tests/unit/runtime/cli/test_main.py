@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -425,3 +426,30 @@ def test_bench_of_models_of_two_tasks_is_refused(tmp_path: Path, capsys: Capture
     (tmp_path / "texts.txt").write_text("好\t差\n", encoding="utf-8")
     assert edgert("bench", *folders) == ExitCode.USAGE
     assert "this model takes single texts, not pairs" in capsys.readouterr().err
+
+
+def test_nothing_from_outside_begins_a_line(bundle: Path, installed: Prefix, device: Device, tmp_path: Path) -> None:
+    forged = "x\nok: forged\n::error::forged\x1b[2J\u202e"
+    (installed.current / forged).write_text("planted")
+    (installed.root / "trusted_signers").unlink(missing_ok=True)
+    odd = tmp_path / f"{forged}.edgepack"
+    odd.write_bytes(bundle.read_bytes()[:-100])
+    receipt = json.loads(next(installed.receipts.glob("*-install.json")).read_text())
+    receipt["bundle"]["release_id"], receipt["error"] = forged, forged
+    (installed.receipts / "000099-install.json").write_text(json.dumps(receipt))
+    outside = [sys.executable, "-c", "from edgepack_runtime.cli.main import main; raise SystemExit(main())"]
+    path = {"PYTHONPATH": ":".join(entry for entry in sys.path if entry)}
+    lines = [
+        *((*outside, verb, odd) for verb in ("verify", "install", "doctor", "selftest", "gate", "tune")),
+        *((*outside, "predict", "--model", odd, forged), (*outside, "bench", odd), (*outside, "serve", "--model", odd)),
+        (*outside, "trust", "add", odd, "--prefix", installed.root), (*outside, forged),
+        (sys.executable, odd, "verify"),
+        *((installed.bin / "sentiment", verb) for verb in ("status", "verify", "selftest", "gate")),
+        (installed.bin / "sentiment", "predict", "--input", odd, "--output", tmp_path / f"{forged}.jsonl"),
+        (*outside, "rollback", "--prefix", tmp_path / forged), (*outside, "verify", installed.current),
+    ]  # fmt: skip
+    for line in lines:
+        done = device(*line, env=path)
+        said = done.stdout + done.stderr
+        assert "Traceback" not in said and not set(said) & {"\x1b", "\u202e"}, (line, said)
+        assert not re.search(r"^\s*(ok: forged|::error)", said, re.MULTILINE), (line, said)
