@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from edgepack.artifacts import Row
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.recipe.training import Distill, Training
 from edgepack.training.checkpoint import Arrays
+from edgepack.training.models import classifiers
 
 pytestmark = pytest.mark.integration
 
@@ -225,3 +228,19 @@ def test_half_precision_needs_a_gpu(tmp_path: Path, precision: str) -> None:
     with pytest.raises(EnvironmentUnfitError, match=precision) as caught:
         calm(tmp_path, precision=precision)
     assert "auto or fp32" in caught.value.fix
+
+
+def test_code_in_the_files_of_a_model_does_not_run(tmp_path: Path) -> None:
+    class Runs:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(tmp_path / "made"),)
+
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model_state.pdparams").write_bytes(pickle.dumps({"weight": Runs()}))
+    with pytest.raises(StageFailedError, match="cannot be used"):
+        classifiers.probe(str(tmp_path))
+    (tmp_path / "model_state.pdparams").write_bytes(pickle.dumps({}))
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"weight": "code.pdparams"}}')
+    with pytest.raises(StageFailedError, match="in parts"):
+        classifiers.probe(str(tmp_path))
+    assert not (tmp_path / "made").exists()

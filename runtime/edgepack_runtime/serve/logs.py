@@ -37,7 +37,7 @@ class Formatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-class Throttle(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Lets a library say the same thing once in `_QUIET_S` seconds: a client may cause as many lines as it likes."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def configure(level: str, stream: Optional[TextIO] = None) -> logging.Logger:
         logger = logging.getLogger(name)
         logger.handlers = [handler] if name in (LOGGER, "uvicorn", "asyncio") else []
         logger.propagate = name.startswith("uvicorn.")
-        logger.filters = [] if name == LOGGER else [Throttle()]
+        logger.filters = [] if name == LOGGER else [RepeatFilter()]
         # Of other libraries, only warnings and errors are logged.
         logger.setLevel(level.upper() if name == LOGGER else max(logging.WARNING, logging.getLevelName(level.upper())))
     return logging.getLogger(LOGGER)

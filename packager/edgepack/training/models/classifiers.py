@@ -28,13 +28,14 @@ from edgepack.recipe.pretrained_models import (
     KEPT_HEADS,
     SCRATCH_TASK_TYPES,
     SCRATCH_TOKEN_TYPES,
+    WEIGHTS_FILE,
     checkpoint_weights,
     kept_heads,
     read_config,
     spread,
 )
 from edgepack.recipe.training import FromScratch, FromTeacher, Scratch, is_local_folder
-from edgepack.training.models import batches, huggingface, pruning, vocabulary
+from edgepack.training.models import batches, huggingface, paddle_file, pruning, vocabulary
 from edgepack.training.models.batches import Encoded
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer as Tokenizer
@@ -275,9 +276,16 @@ def probe(source: str | FromScratch | FromTeacher) -> None:
 def _pretrained(source: str, n_labels: int, task: TaskName) -> tuple[Any, Any]:
     if is_local_folder(source) and checkpoint_weights(Path(source)) is not None:
         return huggingface.load(Path(source), KINDS[task], n_labels)
+    settings: dict[str, Any] = {"num_classes": n_labels}
+    if is_local_folder(source):
+        # PaddleNLP prefers files of other names, which it may unpickle too: it gets to see this one alone.
+        if others := sorted(Path(source).glob("*.index.json")):
+            raise StageFailedError(f"{others[0]} lists weights in parts", fix=f"save them as one {WEIGHTS_FILE}")
+        paddle_file.require_weights(Path(source) / WEIGHTS_FILE)
+        settings["use_safetensors"] = False
     try:
         tokenizer = ErnieTokenizer.from_pretrained(source)
-        network = from_pretrained(task, source, num_classes=n_labels)
+        network = from_pretrained(task, source, **settings)
     except Exception as error:
         raise _refusal(source, error) from error
     return tokenizer, network

@@ -1,8 +1,7 @@
 """Reader of weights that `torch.save` wrote, without torch and without Paddle.
 
-The file is a pickle, which may call any name. This reader knows four names, those of tensors, and each only records its
-arguments; any other name is an error. It reads both formats of torch: zip archives (since torch 1.6) and the earlier
-sequence of pickles.
+The file is a pickle. This reader knows four names, those of tensors, and each only records its arguments. It reads both
+formats of torch: zip archives (since torch 1.6) and the earlier sequence of pickles.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 import zipfile
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
@@ -20,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgepack.errors import StageFailedError
+from edgepack.training.models.unpickling import Known, WeightsUnpickler, ordered
 
 Array = npt.NDArray[Any]
 # torch's name of a storage -> how its bytes are read. NumPy has no bfloat16: `widened` makes float32 of its bits.
@@ -92,19 +91,20 @@ def widened(raw: bytes | memoryview, kind: str) -> Array:
     return numbers.astype(np.float32) if numbers.dtype.kind == "f" else numbers
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(WeightsUnpickler):
     """Unpickler that builds dicts of `_Tensor` and calls no name of the file."""
 
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file, _KNOWN, encoding=_ENCODING)
+
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _KNOWN:
-            return _KNOWN[module, name]
         if module == "torch" and name in _STORAGES:
             return _DataType(_STORAGES[name])
-        raise pickle.UnpicklingError(f"it asks for `{module}.{name}`, which no weights need")
+        return super().find_class(module, name)
 
     def persistent_load(self, pid: Any) -> _Storage:
         what, kind, key, _, length, *view = pid
-        if what != "storage" or not isinstance(kind, _DataType) or view not in ([], [None]):
+        if type(what) is not str or what != "storage" or not isinstance(kind, _DataType) or any(view):
             raise pickle.UnpicklingError("it refers to something that is not a storage")
         if type(key) is not str or type(length) is not int or length < 0:
             raise pickle.UnpicklingError("a storage has no name or no size")
@@ -112,6 +112,8 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _tensor(storage: _Storage, offset: int, size: Any, stride: Any, *_: Any) -> _Tensor:
+    if not isinstance(storage, _Storage):
+        raise pickle.UnpicklingError("a tensor has no storage")
     return _Tensor(storage, offset, size, stride)
 
 
@@ -119,8 +121,8 @@ def _parameter(data: _Tensor, *_: Any) -> _Tensor:
     return data
 
 
-_KNOWN: Final[Mapping[tuple[str, str], Callable[..., Any]]] = {
-    ("collections", "OrderedDict"): OrderedDict,
+_KNOWN: Final[Known] = {
+    ("collections", "OrderedDict"): ordered,
     ("torch._utils", "_rebuild_tensor"): _tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
     ("torch._utils", "_rebuild_parameter"): _parameter,
@@ -137,7 +139,7 @@ def _archive(stream: IO[bytes]) -> dict[str, Array]:
         folder = pickled.rpartition("/")[0]
         if f"{folder}/byteorder" in names and _part(archive, f"{folder}/byteorder") != b"little":
             raise ValueError("its numbers are big-endian")
-        tensors = _tensors(_Unpickler(io.BytesIO(_part(archive, pickled)), encoding=_ENCODING).load())
+        tensors = _tensors(_Unpickler(io.BytesIO(_part(archive, pickled))).load())
         storages = {tensor.storage for tensor in tensors.values()}
         numbers = {each.key: _numbers(_part(archive, f"{folder}/data/{each.key}"), each) for each in storages}
     return {name: _view(tensor, numbers[tensor.storage.key]) for name, tensor in tensors.items()}
@@ -151,7 +153,7 @@ def _part(archive: zipfile.ZipFile, name: str) -> bytes:
 
 def _sequence(stream: IO[bytes]) -> dict[str, Array]:
     """Read the older format: pickles of magic number, version, byte order, tensors and keys, then the storages."""
-    magic, version, system, held, keys = (_Unpickler(stream, encoding=_ENCODING).load() for _ in range(5))
+    magic, version, system, held, keys = (_Unpickler(stream).load() for _ in range(5))
     if magic != _MAGIC or version != _VERSION or not system["little_endian"]:
         raise ValueError("it is not a file of torch.save, or its numbers are big-endian")
     tensors = _tensors(held)

@@ -1,0 +1,79 @@
+"""Pickles of weights read without calling anything that they name.
+
+A pickle may call any name of any module, so a file of weights can run code. Python also computes the hash of every key
+of a dict, which takes for ever for a few nested tuples. Here, each reader lists the few names that its files need, and
+keys are texts.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import IO, Any, ClassVar
+
+Known = Mapping[tuple[str, str], Callable[..., Any]]
+
+
+class WeightsUnpickler(pickle._Unpickler):
+    """Unpickler that calls the names in `known` alone. Python's own, not the one in C: its steps can be replaced.
+
+    Raises:
+        pickle.UnpicklingError: the pickle asks for another name, a set, or a key that is not a text.
+    """
+
+    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch}
+    stack: list[Any]  # as `append` and `pop_mark`, of the base class, which has no types
+    append: Callable[[Any], None]
+    pop_mark: Callable[[], list[Any]]
+
+    def __init__(self, file: IO[bytes], known: Known, *, encoding: str = "ASCII") -> None:
+        super().__init__(file, encoding=encoding)
+        self._known = known
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self._known:
+            raise pickle.UnpicklingError(f"it asks for `{module}.{name}`, which no weights need")
+        return self._known[module, name]
+
+    def load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        _put(self.stack[-1], [key, value])
+
+    def load_setitems(self) -> None:
+        items = self.pop_mark()
+        _put(self.stack[-1], items)
+
+    def load_dict(self) -> None:
+        items = self.pop_mark()
+        self.append(_put({}, items))
+
+    def refuse(self) -> None:
+        raise pickle.UnpicklingError("it holds a set, which no weights need")
+
+    for opcode, method in (
+        (pickle.SETITEM, load_setitem),
+        (pickle.SETITEMS, load_setitems),
+        (pickle.DICT, load_dict),
+        (pickle.EMPTY_SET, refuse),
+        (pickle.ADDITEMS, refuse),
+        (pickle.FROZENSET, refuse),
+    ):
+        dispatch[opcode[0]] = method
+
+
+def ordered(pairs: Any = ()) -> OrderedDict[str, Any]:
+    """`collections.OrderedDict` of a pickle; Python 2 wrote its pairs as an argument."""
+    if type(pairs) not in (list, tuple) or not all(type(pair) in (list, tuple) and len(pair) == 2 for pair in pairs):
+        raise pickle.UnpicklingError("a dict is made of something that is not pairs")
+    made: OrderedDict[str, Any] = OrderedDict()
+    _put(made, [item for pair in pairs for item in pair])
+    return made
+
+
+def _put(target: Any, items: list[Any]) -> Any:
+    """Store `items`, alternately keys and values, in the dict `target`."""
+    if not isinstance(target, dict) or not all(type(key) is str for key in items[::2]):
+        raise pickle.UnpicklingError("it holds a dict whose keys are not texts")
+    target.update(zip(items[::2], items[1::2], strict=True))
+    return target

@@ -1,0 +1,81 @@
+"""`model_state.pdparams`: what it holds is found out without running what it names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgepack.errors import StageFailedError
+from edgepack.training.models import torch_file
+from edgepack.training.models.paddle_file import require_weights
+
+ARRAYS = {"ernie.weight": np.arange(6, dtype="float32").reshape(2, 3), "ernie.step": np.array(3)}
+WEIGHTS = Path(__file__).parents[5] / "shared/weights"
+
+
+class Runs:
+    """Code in a pickle."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.target),)
+
+
+def nested(depth: int) -> bytes:
+    """A pickle of a dict whose key is a tuple in tuples: its hash takes 2^depth steps."""
+    return b"\x80\x02})" + b"2\x86" * depth + b"K\x01s."
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("held", [ARRAYS, OrderedDict(ARRAYS), {name: (name, data) for name, data in ARRAYS.items()}])
+def test_weights_pass_in_each_form(tmp_path: Path, protocol: int, held: Any) -> None:
+    file = tmp_path / "model_state.pdparams"
+    file.write_bytes(pickle.dumps(held, protocol))
+    require_weights(file)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_code_in_weights_does_not_run(tmp_path: Path, protocol: int) -> None:
+    file, made = tmp_path / "model_state.pdparams", tmp_path / "made"
+    file.write_bytes(pickle.dumps({**ARRAYS, "odd": Runs(made)}, protocol))
+    with pytest.raises(StageFailedError, match="cannot be used") as caught:
+        require_weights(file)
+    assert "which no weights need" in caught.value.why and not made.exists()
+
+
+@pytest.mark.parametrize("raw", [nested(60), b"\x80\x04\x8f()" + b"2\x86" * 60 + b"\x90.", b"\x80\x02N.", b""])
+@pytest.mark.parametrize("read", [require_weights, torch_file.read])
+def test_a_small_pickle_that_would_take_for_ever_is_refused(tmp_path: Path, read: Any, raw: bytes) -> None:
+    (tmp_path / "weights").write_bytes(raw)
+    with pytest.raises(StageFailedError):
+        read(tmp_path / "weights")
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_damaged_weights_are_one_error_or_none(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    raw = bytearray(pickle.dumps(ARRAYS, data.draw(st.integers(0, 5))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    file = tmp_path_factory.mktemp("damaged") / "model_state.pdparams"
+    file.write_bytes(bytes(raw))
+    for read in (require_weights, torch_file.read):
+        with contextlib.suppress(StageFailedError):
+            read(file)
+
+
+@pytest.mark.skipif(not WEIGHTS.is_dir(), reason="the fixtures are not here")
+@pytest.mark.parametrize("name", ["nano", "base6"])
+def test_real_weights_pass(name: str) -> None:
+    require_weights(WEIGHTS / f"ernie-fixture-{name}" / "model_state.pdparams")
