@@ -61,7 +61,7 @@ def _restart() -> None:
 
     # sys.executable is empty if Python was started without a PATH.
     python = sys.executable or os.path.realpath("/proc/self/exe")
-    os.execv(python, [python, "-I", "-S", *sys.argv])
+    os.execv(python, [python, "-I", "-S", *sys.argv])  # noqa: S606 - it is the running one
 
 
 def _remove_at_exit(folder: str) -> None:

@@ -17,7 +17,6 @@ from edgepack.artifacts import Row
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.recipe.training import Distill, Training
 from edgepack.training.checkpoint import Arrays
-from edgepack.training.models import classifiers
 
 pytestmark = pytest.mark.integration
 
@@ -234,6 +233,9 @@ def test_code_in_the_files_of_a_model_does_not_run(tmp_path: Path) -> None:
     class Runs:
         def __reduce__(self) -> Any:
             return os.mkdir, (str(tmp_path / "made"),)
+
+    classifier_of(ONE, tmp_path / "loads-paddle", CALM)
+    from edgepack.training.models import classifiers
 
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model_state.pdparams").write_bytes(pickle.dumps({"weight": Runs()}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from edgepack.bundle.interpreter import debian
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.targets import package_data, tags
 from edgepack.targets.profiles import Profile
+from edgepack.util.process import find_program
 from edgepack_runtime.bundle.manifest import BUNDLED
 from edgepack_runtime.util.fs import FILE_MODE
 
@@ -94,7 +94,7 @@ def _put(name: str, text: str) -> Path:
 
 
 def _uv(command: Sequence[str], folder: Path) -> str:
-    program = shutil.which("uv")
+    program = find_program("uv")
     typed = f"uv {' '.join(command)}"
     if program is None:
         raise EnvironmentUnfitError(

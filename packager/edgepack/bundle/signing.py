@@ -6,13 +6,13 @@ except to recognise the kind of the file. `ssh-keygen` itself asks for passphras
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.bundle.archive import write_signed
 from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
+from edgepack.util.process import find_program
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle import sshsig, verify
 from edgepack_runtime.bundle.archive import Archive
@@ -158,7 +158,7 @@ def _signature(name: str, key: Path, raw: bytes) -> bytes:
 
 
 def _tool() -> str:
-    found = shutil.which("ssh-keygen")
+    found = find_program("ssh-keygen")
     if found is None:
         raise EnvironmentUnfitError("ssh-keygen is not installed, so nothing can be signed", fix=_INSTALL)
     return found

@@ -208,7 +208,8 @@ def examination(report: Report) -> Iterator[Text]:
         yield Text(f"{name:<{width}}  {safe(value)}")
     for problem in report.problems:
         yield Text(f"{problem.severity}: ", style=STYLES[problem.severity]).append(
-            safe(f"{problem.what}\n    why: {problem.why}\n    fix: {problem.fix}"), style="not bold default"
+            f"{safe(problem.what)}\n    why: {safe(problem.why)}\n    fix: {safe(problem.fix)}",
+            style="not bold default",
         )
     if report.can_train and report.device is not None:
         yield Text(safe(f"training can run here; device: auto chooses {report.device.splitlines()[0]}"), style="bold")

@@ -25,7 +25,7 @@ from edgepack.console import build_tables, gate_tables, tables
 from edgepack.console.tables import STYLES
 from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.progress import SILENT, Task
-from edgepack.util.text import duration, safe
+from edgepack.util.text import duration, safe, safe_lines
 
 if TYPE_CHECKING:
     from edgepack.artifacts import BundleArtifact, LedgerRow, SelectArtifact
@@ -86,7 +86,7 @@ class Console:
     def line(self, text: str) -> None:
         """Print one line of progress above the bars."""
         if not self._quiet:
-            _print(self._err, Text("      " + safe(text).replace("\n", "\n      ")))
+            _print(self._err, Text("      " + safe_lines(text, "      ")))
 
     def stage(self, name: str, index: int, total: int, cached: bool) -> None:
         """Print that a stage starts (`index` from 1 of `total`), or that its result is cached."""
@@ -111,7 +111,7 @@ class Console:
     def error(self, error: EdgepackError, verbose: bool = False) -> None:
         """Print an error with reason and fix; `verbose` adds the traceback."""
         if verbose:
-            _print(self._err, Text(safe("".join(traceback.format_exception(error)))))
+            _print(self._err, Text(safe_lines("".join(traceback.format_exception(error)), "")))
         why = error.why
         if isinstance(error, RecipeInvalidError) and error.findings:
             self.findings(error.findings)
@@ -119,7 +119,7 @@ class Console:
         text = Text("error: ", style="bold red").append(safe(error.what), style="not bold default")
         for name, words in (("why", why), ("fix", error.fix)):
             if words:
-                text.append(f"\n  {name}: " + safe(words).replace("\n", "\n       "), style="not bold default")
+                text.append(f"\n  {name}: " + safe_lines(words, "       "), style="not bold default")
         _print(self._err, text)
 
     def ledger(self, rows: Sequence[LedgerRow]) -> None:

@@ -24,6 +24,7 @@ from typing import IO, Final
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError, TargetUnreachableError, UsageError
 from edgepack.gating.address import Address
 from edgepack.gating.local import VerbOutput
+from edgepack.util.process import find_program
 from edgepack.util.text import counted
 from edgepack_runtime.install.release_process import die_with_parent
 from edgepack_runtime.util.progress import Log
@@ -61,7 +62,7 @@ class Client:
             EnvironmentUnfitError: the program is not installed.
             UsageError: an option is invalid.
         """
-        path = shutil.which(program)
+        path = find_program(program)
         if path is None:
             raise EnvironmentUnfitError(
                 f"{program} is not installed",

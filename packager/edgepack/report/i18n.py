@@ -27,5 +27,5 @@ def text(language: str, message: str, /, **fields: object) -> str:
 
 def t(message: str, /, **fields: object) -> Markup:
     """A message in both languages, each in an element of its class. Fields are escaped unless they are markup."""
-    english, chinese = (Markup(escape(MESSAGES[message][language])).format(**fields) for language in ("en", "zh"))
+    english, chinese = (escape(MESSAGES[message][language]).format(**fields) for language in ("en", "zh"))
     return Markup('<span class="en">{}</span><span class="zh" lang="zh">{}</span>').format(english, chinese)

@@ -49,7 +49,7 @@ def code(text: object, *, cell: bool = False) -> str:
 
     The fence has more backticks than any run of them in the text. Markdown hides one blank at either end.
     """
-    shown = re.sub(r"\s+", " ", safe(text)).strip() or NOTHING
+    shown = safe(re.sub(r"\s+", " ", str(text)).strip()) or NOTHING
     if cell:
         shown = shown.replace("|", r"\|")
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))

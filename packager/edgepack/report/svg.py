@@ -64,7 +64,7 @@ def inline(name: str, draw: Callable[[Figure], None], rows: float) -> Markup:
     drawing = stream.getvalue()
     drawing = _COMMENT.sub("", drawing[drawing.index("<svg") :])
     drawing = _TAG.sub(lambda tag: _NEEDLESS.sub("", tag[0]), drawing)
-    return Markup(re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawing))
+    return Markup(re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawing))  # noqa: S704 - matplotlib escapes texts
 
 
 def limit(axes: Axes, axis: str, value: float, figures: Sequence[float]) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from edgepack.util.process import find_program
+
 TOOL: Final = "nvidia-smi"
 TIMEOUT_SECONDS: Final = 60  # without persistence mode, a driver with eight GPUs needs about ten seconds
 
@@ -107,9 +109,12 @@ def _installed() -> Nvidia:
 
 def call(arguments: Sequence[str]) -> DriverAnswer:
     """Call the installed `nvidia-smi`."""
+    program = find_program(TOOL)
+    if program is None:
+        return DriverAnswer(None, "it is not installed, or not on PATH")
     try:
         done = subprocess.run(
-            [TOOL, *arguments],
+            [program, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -121,8 +126,6 @@ def call(arguments: Sequence[str]) -> DriverAnswer:
         )
     except subprocess.TimeoutExpired:
         return DriverAnswer(-1, f"it did not answer within {TIMEOUT_SECONDS} s")
-    except FileNotFoundError:
-        return DriverAnswer(None, "it is not installed, or not on PATH")
     except OSError as error:
         return DriverAnswer(None, error.strerror or str(error))
     return DriverAnswer(done.returncode, done.stdout)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
 
 
 _NUMBERS: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+def find_program(name: str) -> str | None:
+    """The path of a program on PATH; None without one.
+
+    Entries that are empty or relative do not count: they mean the folder in which a command is typed.
+    """
+    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return shutil.which(name, path=os.pathsep.join(filter(os.path.isabs, entries)))
 
 
 @contextmanager

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from edgepack_runtime.errors import printable
 from edgepack_runtime.util.texts import counted as counted  # one for both sides
 
 UNGATED: Final = "no gates"  # shown instead of a verdict if the recipe sets no gates
-# Control characters move cursors and bidirectional overrides reorder text: both are escaped.
-_UNSAFE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def safe(text: object) -> str:
-    """`text` with escaped control characters."""
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", str(text))
+    """`text` as one line that does nothing to a terminal."""
+    return printable(str(text))
+
+
+def safe_lines(text: object, indent: str) -> str:
+    """`text` with `indent` before each line after the first; none of them is a command to a CI server.
+
+    Such a command begins a line, with or without blanks before it.
+    """
+    first, *others = map(safe, str(text).split("\n"))
+    return "\n".join([_unheard(first), *(indent + _unheard(line) for line in others)])
+
+
+def _unheard(line: str) -> str:
+    return f"| {line}" if line.lstrip().startswith(("::", "##[")) else line
 
 
 def as_text(value: object) -> str:

@@ -22,6 +22,7 @@ from edgepack_runtime.errors import EnvironmentUnfitError
 
 FORMAT = 1
 MIB = 1024 * 1024
+_SYSTEM = "/usr/bin:/bin:/usr/local/bin"
 _OPENSSH = re.compile(r"OpenSSH_(\d+\.\d+)")
 
 
@@ -63,8 +64,8 @@ def dump(facts: Dict[str, Any]) -> bytes:
 
 def openssh_version() -> Optional[str]:
     """Version of OpenSSH, such as "9.2", if there is an `ssh-keygen` to verify signatures."""
-    program = shutil.which("ssh")
-    if program is None or shutil.which("ssh-keygen") is None:
+    program = shutil.which("ssh", path=_SYSTEM)  # not on PATH, which may name the folder of a stick
+    if program is None or shutil.which("ssh-keygen", path=_SYSTEM) is None:
         return None
     try:  # ssh-keygen has no option for its version; both come in one package
         output = subprocess.run([program, "-V"], input=b"", capture_output=True, timeout=10, check=False)

@@ -17,7 +17,7 @@ import rich.console
 from edgepack.artifacts import LedgerRow, Score, SelectArtifact
 from edgepack.console import build_tables, gate_tables
 from edgepack.console.console import PLAIN_SECONDS, WIDTH, Console
-from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError
+from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, StageFailedError
 from edgepack.recipe.findings import Finding
 from edgepack.results import NotRunHere
 
@@ -410,3 +410,18 @@ def test_where_a_table_does_not_fit_each_check_has_lines_of_its_own(
         assert lines.count(line) == 1, line
     assert [line[:8] for line in lines if line.startswith("  ")].count("  value ") == 1
     assert "interval [-100.0, 109.9]" in " ".join(text.split())
+
+
+def test_no_text_from_outside_is_a_command_to_ci(receipt: dict[str, Any]) -> None:
+    forged = "odd\n::error::forged\n  ##[error]forged"
+    screen = Screen()
+    screen.console.line("::warning::forged")
+    screen.console.line(forged)
+    screen.console.error(StageFailedError(forged, why=forged, fix=forged), verbose=True)
+    screen.console.findings([Finding("error", Path(forged), 1, forged, forged)])
+    screen.console.closing([forged])
+    hostile = {**receipt, "bundle": {**receipt["bundle"], "name": forged}}
+    screen.console.show(gate_tables.gate(hostile, live=False, width=100))
+    said = screen.err.getvalue() + screen.out.getvalue()
+    assert said.count("forged") > 10
+    assert not re.search(r"^\s*(::|##\[)", said, re.MULTILINE)

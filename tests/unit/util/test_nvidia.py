@@ -119,6 +119,7 @@ def test_a_driver_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
     def hang(command: Sequence[str], **options: float) -> None:
         raise subprocess.TimeoutExpired(command, options["timeout"])
 
+    monkeypatch.setattr(nvidia, "find_program", lambda name: name)
     monkeypatch.setattr(subprocess, "run", hang)
     found = nvidia.detect(nvidia.call)
     assert found.gpus == ()

@@ -29,6 +29,7 @@ from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext
 from edgepack.targets.downloads import download_folder
 from edgepack.util.hashing import sha256_file
+from edgepack.util.process import find_program
 
 VARIABLE: Final = "EDGEPACK_DEBIAN"  # a mirror's URL, or a folder with .deb files
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -214,7 +215,7 @@ def _download(package: DebianPackage, mirror: str, file: Path) -> None:
     """From the mirror, or from its twin with security updates, which has the same name with `-security`."""
     for base in (mirror.rstrip("/"), f"{mirror.rstrip('/')}-security"):
         try:
-            with urllib.request.urlopen(f"{base}/{package.path}", timeout=_TIMEOUT_SECONDS) as answer:
+            with urllib.request.urlopen(f"{base}/{package.path}", timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 - the user names it, and sha256 decides
                 file.write_bytes(answer.read())
             return
         except urllib.error.HTTPError as error:
@@ -311,10 +312,11 @@ class Apt:
         return self._run(*arguments).stdout
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        if shutil.which("apt-get") is None:
+        program = find_program("apt-get")
+        if program is None:
             raise EnvironmentUnfitError("apt is needed", why="there is no apt on this machine", fix="use Debian 12")
         done = subprocess.run(
-            ["apt-get", "-qq", *self._options, *arguments],
+            [program, "-qq", *self._options, *arguments],
             cwd=self.folder,
             env={**os.environ, "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,

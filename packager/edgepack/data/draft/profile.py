@@ -102,8 +102,10 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> FilePro
     """Read all of `file`, in any encoding and with any separator. `advance` gets the number of bytes read.
 
     Raises:
-        RecipeInvalidError: it holds no table; has the finding.
+        RecipeInvalidError: it holds no table (has the finding), or is a pipe or a device.
     """
+    if file.exists() and not file.is_file() and not file.is_dir():  # to open a pipe would wait for its writer
+        raise RecipeInvalidError(f"{file} is not a regular file", fix="write the rows to a file, and give that")
     try:
         encoding = likely_encoding(file)
         sample = tuple(islice(text_lines(file, encoding=encoding), SAMPLE_ROWS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -338,3 +339,9 @@ def test_any_bytes_end_in_a_recipe_or_in_findings(tmp_path: Path, raw: bytes, na
         pytest.fail("data that cannot be used are findings")
     else:
         made(tmp_path / "recipe.yaml")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rows.csv")
+    with pytest.raises(RecipeInvalidError, match="is not a regular file"):
+        drafted(tmp_path / "rows.csv", tmp_path / "recipe.yaml")
