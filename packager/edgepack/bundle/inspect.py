@@ -9,6 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from edgepack.artifacts import LedgerRow
 from edgepack.bundle.site_packages import SITE
 from edgepack.util.text import differences
 from edgepack_runtime.bundle import golden, sshsig, verify
@@ -18,6 +22,7 @@ from edgepack_runtime.bundle.golden import MODEL_FOLDER
 from edgepack_runtime.bundle.manifest import MACHINES, PYTHON_FOLDER, Manifest
 from edgepack_runtime.bundle.model_config import CONFIG_NAME
 from edgepack_runtime.bundle.verify import verify_file
+from edgepack_runtime.errors import BundleInvalidError
 
 PARTS: Final = ("model", "interpreter", "site", "runtime", "golden", "other")
 _OF_FOLDER: Final = {
@@ -70,19 +75,50 @@ def _largest(manifest: Manifest) -> str:
     return max(manifest.target.machines, key=manifest.bytes_for)
 
 
+class _ModelFacts(TypedDict):
+    labels: list[str]
+    max_length: int
+
+
+class _ShippedModel(TypedDict):
+    precision: str
+
+
+class _BuildFacts(TypedDict):
+    model: _ShippedModel
+    gates: dict[str, dict[str, Any] | None]
+    ledger: tuple[LedgerRow, ...]
+    tools: dict[str, str]
+
+
+_Model, _Facts = TypeAdapter(_ModelFacts), TypeAdapter(_BuildFacts)
+
+
 def inspect(bundle: Path) -> dict[str, Any]:
     """Name, target, sizes, gates, ledger and versions of `bundle`, as plain JSON values. Every byte is checked first.
 
     `signed_by` is the fingerprint in its signature, which only `edgepack verify` checks.
 
     Raises:
-        BundleInvalidError: it is damaged; names the member.
+        BundleInvalidError: it is damaged (names the member), or its facts are not of their form.
     """
     manifest = verify_file(bundle)[0]
     with Archive(bundle) as archive:
         raw, signature = verify.read_signed_manifest(archive)
         size = archive.size
-        config = json.loads(archive.read(f"{golden.MODEL_FOLDER}/{CONFIG_NAME}", contract.MAX_MANIFEST_BYTES))
+        config = archive.read(f"{golden.MODEL_FOLDER}/{CONFIG_NAME}", contract.MAX_MANIFEST_BYTES)
+    facts = {name: getattr(manifest, name) for name in ("model", "gates", "ledger", "tools")}
+    try:
+        _Model.validate_json(config)
+        _Facts.validate_python(facts)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BundleInvalidError(
+            f"{bundle.name} cannot be shown: what it says of itself has another form",
+            why=f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
+            fix="inspect it with the version of edgepack that built it",
+        ) from error
+    config = json.loads(config)
     return {
         "file": bundle.name,
         "bundle_bytes": size,

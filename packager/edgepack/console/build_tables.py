@@ -194,7 +194,7 @@ def _limits(limits: Mapping[str, Any]) -> str:
         if isinstance(value, Mapping):
             parts.append(f"{key} ({_limits(value)})")
         elif isinstance(value, list):
-            parts += [f"{key} ({_limits(one)})" for one in value]
+            parts += [f"{key} ({_limits(one) if isinstance(one, Mapping) else one})" for one in value]
         elif value is not None:
             parts.append(f"{key} {value}")
     return ", ".join(parts)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.heads import HEAD, HEAD_SHA256
 
 from edgepack import cli
@@ -37,9 +42,13 @@ def entry(name: str, data: bytes) -> FileEntry:
 
 
 def bundle(
-    path: Path, *, accuracy: int = 18, metric: str = "accuracy", version: str = "1.2.0", **changed: bytes | None
-) -> Path:
-    """A bundle of CONTENT; `changed` replaces members (`model__model_onnx` for model/model.onnx) or takes them away."""
+    path: Path, *, accuracy: int = 18, metric: str = "accuracy", version: str = "1.2.0",
+    facts: Mapping[str, Any] = {}, **changed: bytes | None,
+) -> Path:  # fmt: skip
+    """A bundle of CONTENT, with other `facts` in its manifest.
+
+    `changed` replaces members (`model__model_onnx` for model/model.onnx) or takes them away.
+    """
     names = {name.replace("/", "__").replace(".", "_"): name for name in CONTENT}
     content = CONTENT | {names.get(key, key): value for key, value in changed.items()}
     files = {name: value for name, value in content.items() if value is not None}
@@ -59,7 +68,7 @@ def bundle(
         interpreters=(),
         files=tuple(entry(name, data) for name, data in sorted(files.items())),
     )
-    write_bundle({**files, "manifest.json": dump(manifest)}, path, HEAD)
+    write_bundle({**files, "manifest.json": dump(replace(manifest, **facts))}, path, HEAD)
     return path
 
 
@@ -158,3 +167,26 @@ def test_a_difference_is_shown_by_value_and_by_file(tmp_path: Path) -> None:
         "other": {"came": ["LICENSE"]},
     }
     assert "files of model: 1 changed (model/model.onnx)" in run("diff", one, two).stdout
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.sampled_from(["stage", "score", "note", "precision", "latency", "odd"]), VALUES)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(["ledger", "gates", "model", "tools", "labels"]), st.lists(OBJECTS, max_size=3), VALUES)
+def test_odd_facts_are_shown_or_are_one_error(
+    tmp_path_factory: pytest.TempPathFactory, field: str, rows: list[dict[str, Any]], value: Any
+) -> None:
+    path = tmp_path_factory.mktemp("odd") / "odd.edgepack"
+    if field == "labels":
+        bundle(path, model__model_json=json.dumps(value).encode())
+    else:
+        bundle(path, facts={field: tuple(rows) if field == "ledger" else dict(*rows[:1])})
+    done = run("inspect", path)
+    assert done.exit_code in (ExitCode.OK, ExitCode.BUNDLE_INVALID), done.output
+    assert "Traceback" not in done.output
