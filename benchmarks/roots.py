@@ -17,6 +17,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -203,7 +204,7 @@ def signals(root: Root) -> Iterator[tuple[str, str]]:
             time.sleep(seconds)
             said = root.interrupt(server)
         left = root.left()
-        fits = server.returncode == 130 and "Traceback" not in said and not left
+        fits = server.returncode in (130, -signal.SIGINT) and "Traceback" not in said and not left
         yield f"Ctrl-C after {seconds} s", "ok" if fits else f"exit code {server.returncode}: {said}; left {left}"
 
 

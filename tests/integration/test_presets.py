@@ -205,7 +205,7 @@ def test_a_damaged_folder_is_no_download(models: Any, tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(TINY), encoding="utf-8")
     (folder / "vocab.txt").write_text("[PAD]\n[CLS]\n[SEP]\n[UNK]\n", encoding="utf-8")
     (folder / "model_state.pdparams").write_bytes(b"no weights")
-    with pytest.raises(StageFailedError, match="cannot be loaded") as caught:
+    with pytest.raises(StageFailedError, match="cannot be used") as caught:
         models.create(str(folder), ("a", "b"), 16, TEXTS, 0, tmp_path)
     assert caught.value.why
 

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -104,7 +105,8 @@ def test_ctrl_c_ends_a_start_without_a_word_of_python(root: Root, seconds: float
     with root.start("exec sh /0.edgepack bench --runs 1000000") as process:
         time.sleep(seconds)
         said = root.interrupt(process)
-    assert (process.returncode, said.strip()) in [(130, ""), (130, "interrupted")]
+    # By the signal itself, if it comes before the file is read.
+    assert (process.returncode, said.strip()) in [(130, ""), (130, "interrupted"), (-signal.SIGINT, "")]
     assert root.left() == []
 
 

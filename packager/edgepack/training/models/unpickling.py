@@ -31,6 +31,12 @@ class WeightsUnpickler(pickle._Unpickler):
         super().__init__(file, encoding=encoding)
         self._known = known
 
+    def load(self) -> Any:
+        try:
+            return super().load()
+        except (LookupError, EOFError, TypeError, AttributeError) as error:  # an opcode, or what it needs, is missing
+            raise pickle.UnpicklingError("it is damaged, or is no pickle") from error
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._known:
             raise pickle.UnpicklingError(f"it asks for `{module}.{name}`, which no weights need")

@@ -42,7 +42,7 @@ def test_a_jetson(tmp_path: Path) -> None:
     ],
 )
 def test_openssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, version: str | None) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(probe, "_SYSTEM", str(tmp_path))
     assert probe.openssh_version() is None
     for name in ("ssh", "ssh-keygen"):
         (tmp_path / name).write_text(f"#!/bin/sh\n{program}\n")
