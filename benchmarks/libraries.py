@@ -29,7 +29,8 @@ def measured(path: str, content: bytes, rounds: int, folder: Path) -> dict[str, 
     unpack: dict[str, list[float]] = {name: [] for name in FORMS}
     for name, file in files.items():
         begin = time.perf_counter()
-        write_bundle({path: content}, file, bytes(HEAD_BYTES), lzma_libraries=FORMS[name])
+        cache = folder / path.replace("/", "_") if FORMS[name] else None
+        write_bundle({path: content}, file, bytes(HEAD_BYTES), lzma_cache=cache)
         found[name] = {"pack_s": round(time.perf_counter() - begin, 2)}
     for _ in range(rounds):
         for name, file in files.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import lzma
 import os
@@ -16,7 +17,7 @@ from edgepack.progress import SILENT, Progress
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle import archive as form
 from edgepack_runtime.bundle import manifest as contract
-from edgepack_runtime.util.fs import EXECUTABLE_MODE, fsync_folder, set_mode
+from edgepack_runtime.util.fs import EXECUTABLE_MODE, fsync_folder, set_mode, write_atomic
 from edgepack_runtime.util.hashing import CHUNK_BYTES, hash_prefix
 
 Members = dict[str, Path | bytes]  # by path in the release
@@ -33,7 +34,7 @@ def write_bundle(
     out: Path,
     head: bytes,
     *,
-    lzma_libraries: bool = False,
+    lzma_cache: Path | None = None,
     progress: Progress = SILENT,
 ) -> None:
     """Write `head`, then `members` (POSIX path in the bundle -> file or content), to the bundle file `out`, atomically.
@@ -43,8 +44,9 @@ def write_bundle(
     except `__main__.py` and interpreters. Anybody may start the file.
 
     Args:
-        lzma_libraries: compress shared libraries with LZMA; every Python that opens the file then needs `_lzma`.
-        progress: shows a bar for LZMA, which takes half a second per MiB and more.
+        lzma_cache: compress shared libraries with LZMA, and keep the result in this folder, since that takes half a
+            second per MiB; every Python that opens the file then needs `_lzma`.
+        progress: shows a bar for LZMA.
 
     Raises:
         StageFailedError: a path is not allowed in a release, a file cannot be read, the result exceeds the 4 GiB of a
@@ -56,15 +58,16 @@ def write_bundle(
     if len(members) > contract.MAX_FILES:
         raise StageFailedError(f"the bundle has {len(members)} files; at most {contract.MAX_FILES} can be read")
 
-    libraries = {path for path in members if lzma_libraries and form.is_library(path)}
+    libraries = {path for path in members if lzma_cache is not None and form.is_library(path)}
 
     def write(file: BinaryIO) -> list[form.Member]:
         written = []
         total = sum(_mib(members[path]) for path in libraries)
         with (progress if libraries else SILENT).task("compressing libraries, MiB", total) as task:
             for path in sorted(members):
-                if path in libraries:
-                    written.append(_write_member(file, path, members[path], form.LZMA, task.advance))
+                if lzma_cache is not None and path in libraries:
+                    packed = _by_lzma(members[path], lzma_cache, task.advance)
+                    written.append(_write_member(file, path, members[path], packed))
                 else:
                     written.append(_write_member(file, path, members[path]))
         return written
@@ -145,27 +148,21 @@ def _finish(written: list[form.Member], file: BinaryIO) -> None:
     file.write(form.comment(digest))
 
 
-def _write_member(
-    file: BinaryIO,
-    path: str,
-    source: Path | bytes,
-    method: int = form.DEFLATED,
-    advance: Callable[[], None] = lambda: None,
-) -> form.Member:
-    """Write a member, compressed by `method` if it gets smaller; call `advance` after each MiB of it."""
+def _write_member(file: BinaryIO, path: str, source: Path | bytes, packed: bytes | None = None) -> form.Member:
+    """Write a member, compressed if it gets smaller: deflated, or as the LZMA stream `packed`."""
+    method = form.DEFLATED if packed is None else form.LZMA
     offset = file.tell()
     file.write(form.local_header(form.Member(path, method, 0, 0, 0, offset)))  # only its length matters
     start = file.tell()
     crc = size = 0
-    file.write(form.LZMA_HEADER if method == form.LZMA else b"")
-    compressor = _compressor(method)
+    compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     for data in _chunks(source):
         crc, size = zlib.crc32(data, crc), size + len(data)
         if max(size, file.tell()) > form.MAX_BUNDLE_BYTES:
             raise _too_large(path)
-        file.write(compressor.compress(data))
-        advance()
-    file.write(compressor.flush())
+        if packed is None:
+            file.write(compressor.compress(data))
+    file.write(compressor.flush() if packed is None else form.LZMA_HEADER + packed)
     # `__main__.py` runs before anything is checked. In a stored file, a damaged byte is one wrong character, not
     # a different rest of the program: nearly all are syntax errors, or are found by its own check.
     # The head of the file cuts out an interpreter as it is.
@@ -182,10 +179,28 @@ def _write_member(
     return member
 
 
-def _compressor(method: int) -> lzma.LZMACompressor | zlib._Compress:
-    if method == form.LZMA:
-        return lzma.LZMACompressor(lzma.FORMAT_RAW, filters=form.lzma_filters())
-    return zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+def _by_lzma(source: Path | bytes, cache: Path, advance: Callable[[], None]) -> bytes:
+    """The LZMA stream of `source`, from the folder `cache` or kept there; call `advance` after each MiB."""
+    sha256 = listed("", source).sha256
+    kept = cache / f"{sha256}.lzma"
+    with contextlib.suppress(OSError, lzma.LZMAError):  # absent, or damaged
+        packed = kept.read_bytes()
+        decoder = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=form.lzma_filters())
+        whole = decoder.decompress(packed)
+        if hashlib.sha256(whole).hexdigest() == sha256 and decoder.eof and not decoder.unused_data:
+            for _ in range(_mib(source)):
+                advance()
+            return packed
+    compressor = lzma.LZMACompressor(lzma.FORMAT_RAW, filters=form.lzma_filters())
+    parts = []
+    for data in _chunks(source):
+        parts.append(compressor.compress(data))
+        advance()
+    packed = b"".join([*parts, compressor.flush()])
+    with contextlib.suppress(OSError):  # the next build takes the time again
+        cache.mkdir(parents=True, exist_ok=True)
+        write_atomic(kept, packed)
+    return packed
 
 
 def _copy_member(file: BinaryIO, archive: form.Archive, source: form.Member) -> form.Member:

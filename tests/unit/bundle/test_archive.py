@@ -64,7 +64,7 @@ def test_libraries_are_compressed_with_lzma_if_asked_for(tmp_path: Path, given: 
     del expected["lib.so/x" if given else "lib.so"]  # a name is a file's or a folder's
     members: dict[str, Path | bytes] = dict.fromkeys(expected, b"# word\n" * 1000)
     members["noise.so"] = random.Random(0).randbytes(1000)
-    write_bundle(members, out, HEAD, lzma_libraries=given)
+    write_bundle(members, out, HEAD, lzma_cache=tmp_path / "cache" if given else None)
     with Archive(out) as archive:
         methods = {path: member.method for path, member in archive.members.items()}
         assert {path: archive.read(path, 10**6) for path in archive.members} == members
@@ -101,14 +101,16 @@ def test_lzma_has_a_bar(tmp_path: Path) -> None:
     members: dict[str, Path | bytes] = {"lib.so": file, "lib.so.1": b"x", "text": b"word" * 1000}
     write_bundle(members, tmp_path / "x", HEAD, progress=Recorded())
     assert not bars
-    write_bundle(members, tmp_path / "x", HEAD, lzma_libraries=True, progress=Recorded())
-    assert bars == {"compressing libraries, MiB": [3, 3]}
+    for _ in range(2):
+        write_bundle(members, tmp_path / "x", HEAD, lzma_cache=tmp_path / "cache", progress=Recorded())
+        assert bars == {"compressing libraries, MiB": [3, 3]}
+        bars.clear()
 
 
 def test_same_members_give_the_same_bytes(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     members = {**MEMBERS, "lib.so": b"word " * 1000}
-    write_bundle(members, first, HEAD, lzma_libraries=True)
+    write_bundle(members, first, HEAD, lzma_cache=tmp_path / "cache")
     files: dict[str, Path | bytes] = {}
     for number, (path, data) in enumerate(reversed(members.items())):
         file = tmp_path / str(number)
@@ -118,11 +120,30 @@ def test_same_members_give_the_same_bytes(tmp_path: Path) -> None:
         files[path] = file
     before = os.umask(0o077)
     try:
-        write_bundle(files, second, HEAD, lzma_libraries=True)
+        write_bundle(files, second, HEAD, lzma_cache=tmp_path / "another")
     finally:
         os.umask(before)
     assert first.read_bytes() == second.read_bytes()
     assert second.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "longer", "a folder", "none to be made"])
+def test_a_damaged_cache_of_libraries_changes_no_byte(tmp_path: Path, damage: str) -> None:
+    members: dict[str, Path | bytes] = {"lib.so": b"word " * 1000}
+    write_bundle(members, tmp_path / "first", HEAD, lzma_cache=tmp_path / "cache")
+    (kept,) = (tmp_path / "cache").iterdir()
+    raw = kept.read_bytes()
+    kept.unlink()
+    if damage == "a folder":
+        kept.mkdir()
+    elif damage == "none to be made":
+        (tmp_path / "cache").rmdir()
+        (tmp_path / "cache").touch()
+    else:
+        middle = bytes([raw[20] ^ 1])
+        kept.write_bytes({"cut": raw[:-1], "flipped": raw[:20] + middle + raw[21:], "longer": raw + b"\0"}[damage])
+    write_bundle(members, tmp_path / "second", HEAD, lzma_cache=tmp_path / "cache")
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
 
 
 @given(
@@ -138,7 +159,7 @@ def test_the_reader_gives_back_what_was_written(
     tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes], lzma_libraries: bool
 ) -> None:
     out = tmp_path_factory.mktemp("zip") / "x.edgepack"
-    write_bundle(contents, out, HEAD, lzma_libraries=lzma_libraries)
+    write_bundle(contents, out, HEAD, lzma_cache=out.with_name("cache") if lzma_libraries else None)
     with Archive(out) as archive:
         archive.check_digest()
         assert {path: archive.read(path, 3000) for path in archive.members} == contents

@@ -178,7 +178,8 @@ def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle small enough to damage every byte of it; its code is never run."""
     members = small_members()
     path = tmp_path_factory.mktemp("small") / "small.edgepack"
-    write_bundle({**members, "manifest.json": dump(make_manifest(members))}, path, HEAD, lzma_libraries=True)
+    members |= {"manifest.json": dump(make_manifest(members))}
+    write_bundle(dict(members), path, HEAD, lzma_cache=path.with_name("lzma"))
     return path
 
 

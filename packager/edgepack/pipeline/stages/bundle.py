@@ -31,7 +31,7 @@ from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import is_local_folder
 from edgepack.targets import package_data
-from edgepack.targets.context import BuildContext
+from edgepack.targets.context import BuildContext, default_cache
 from edgepack.targets.profiles import Profile
 from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted, mib
@@ -102,7 +102,8 @@ def run(
         progress.line(f"writing {file.name}: {len(members) + 1} files, {mib(unpacked)} unpacked")
         zipped = {path: content for path, content in members.items() if path not in inside.members}
         zipped |= {**inside.archives, contract.MANIFEST_NAME: raw}
-        write_bundle(zipped, file, first, lzma_libraries=profile.interpreter == BUNDLED, progress=progress)
+        lzma_cache = default_cache() / "lzma" if profile.interpreter == BUNDLED else None
+        write_bundle(zipped, file, first, lzma_cache=lzma_cache, progress=progress)
     return BundleArtifact(
         folder=out,
         file_name=file.name,
