@@ -9,7 +9,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -88,9 +88,16 @@ class Root:
         )
 
     def interrupt(self, process: subprocess.Popen[str]) -> str:
-        """Ctrl-C in the terminal of a started script: all its processes get it. Returns what it writes to stderr."""
-        os.killpg(process.pid, signal.SIGINT)
-        return process.communicate(timeout=60)[1]
+        """Ctrl-C in the terminal of a started script: all its processes get it. Returns what it writes to stderr.
+
+        For some milliseconds, as Python starts, nothing heeds it: then it is pressed again, as people do.
+        """
+        for _ in range(15):
+            os.killpg(process.pid, signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                return process.communicate(timeout=2)[1]
+        os.killpg(process.pid, signal.SIGKILL)
+        return f"it went on; {process.communicate()[1]}"
 
     def run(self, script: str, before: str = "") -> subprocess.CompletedProcess[str]:
         with self.start(script, before) as process:
