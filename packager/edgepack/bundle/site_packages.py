@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import stat
+import sys
 import warnings
 import zlib
 from collections.abc import Collection, Iterable, Mapping
@@ -48,6 +49,7 @@ _LIBRARY_FIX = (
     "build ONNX Runtime with --build_shared_lib and --build_wheel; or add the library of the same build to the wheel: "
     "`python3 -m wheel unpack`, copy it to onnxruntime/capi/, `python3 -m wheel pack`"
 )
+_TAKEN = sys.stdlib_module_names | {"edgepack_runtime"}
 _SAID = 600  # characters: a wheel may have thousands of files
 _DIST_INFO_KEPT = ("METADATA",)  # read by importlib.metadata and by scanners
 _DIST_INFO_LICENSES = ("licenses/*", "sboms/*", "license*", "licence*", "copying*", "notice*", "authors*")  # any case
@@ -207,6 +209,8 @@ class _Destination(WheelDestination):
     def write_file(self, scheme: str, path: str | PathLike[str], stream: BinaryIO, is_executable: bool) -> RecordEntry:
         """Write one file of the wheel to where it belongs, or leave it out."""
         name = fspath(path)
+        if name.partition("/")[0].partition(".")[0] in _TAKEN:
+            raise _failed(self.wheel, f"{name} in it has the name of a module of Python or of the runtime", _ANOTHER)
         if scheme not in ("purelib", "platlib"):
             raise _failed(self.wheel, f"it installs {name} outside its packages ({scheme})", _ANOTHER)
         content = stream.read()

@@ -46,7 +46,7 @@ _NUMERIC: Final = (
 
 def targets(found: Sequence[Short], *, live: bool) -> Iterator[Table | Text]:
     """A row for each profile."""
-    made = table(live, "target", "interpreter", "glibc", "runs on", "wheels", "runs here")
+    made = table(live, "target", "interpreter", "device's glibc", "runs on", "wheels", "runs here")
     for one in found:
         wheels = "not locked" if one.wheels is None else f"{one.wheels} locked"
         wheels = f"{wheels}, 1 by path" if one.by_path else wheels

@@ -17,7 +17,6 @@ TOOLS = (
     "paddle2onnx",
     "onnx",
     "onnxruntime",
-    "tokenizers",
     "numpy",
 )
 

@@ -22,7 +22,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from edgepack_runtime.bundle.model_config import CUDA
 from edgepack_runtime.errors import EnvironmentUnfitError
 
-API_VERSION = 17  # of ONNX Runtime 1.17 and newer: all functions below are in it
+API_VERSION = 18  # of ONNX Runtime 1.18 and newer: all functions below, and the options of cuda.py, are in it
 _ERRORS_ONLY = 3  # severity of messages; below it are warnings about parts of the graph that fusing removed
 FLOAT, INT64 = 1, 7  # ONNXTensorElementDataType
 DEVICE_ALLOCATOR, DEFAULT_MEMORY = 0, 0  # OrtAllocatorType, OrtMemType
@@ -99,7 +99,7 @@ class Api:
         library: absolute path of libonnxruntime.so.
 
     Raises:
-        EnvironmentUnfitError: the library cannot be loaded, or is older than 1.17.
+        EnvironmentUnfitError: the library cannot be loaded, or is older than 1.18.
     """
 
     def __init__(self, library: Path) -> None:
@@ -119,8 +119,8 @@ class Api:
         if not table:
             raise EnvironmentUnfitError(
                 f"ONNX Runtime {self.version} is too old",
-                why="edgepack needs 1.17 or newer",
-                fix="name a newer library in the recipe's target",
+                why="edgepack needs 1.18 or newer",
+                fix="build the bundle with a wheel of a newer ONNX Runtime",
             )
         addresses = ctypes.cast(table, _OUT)
         self._functions = {

@@ -123,6 +123,14 @@ def test_a_wheel_writes_nowhere_else(tmp_path: Path, make_wheel: MakeWheel, prof
     assert not list(tmp_path.rglob("escaped.py"))
 
 
+@pytest.mark.parametrize("path", ["json/__init__.py", "_socket.abi3.so", "zipimport.py", "edgepack_runtime/errors.py"])
+def test_a_wheel_has_no_name_of_python_or_of_the_runtime(
+    tmp_path: Path, make_wheel: MakeWheel, profile: Profile, path: str
+) -> None:
+    with pytest.raises(StageFailedError, match="has the name of a module"):
+        site_packages.assemble([make_wheel({**FILES, path: "x = 1\n"})], tmp_path / "out", profile, {})
+
+
 def test_a_damaged_wheel_is_named(tmp_path: Path, make_wheel: MakeWheel, profile: Profile) -> None:
     wheel = make_wheel(FILES)
     content, bare = wheel.read_bytes(), io.BytesIO()
