@@ -17,7 +17,7 @@ from edgepack.progress import SILENT, Progress
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle import archive as form
 from edgepack_runtime.bundle import manifest as contract
-from edgepack_runtime.util.fs import EXECUTABLE_MODE, fsync_folder, set_mode, write_atomic
+from edgepack_runtime.util.fs import EXECUTABLE_MODE, fsync_folder, random_name, set_mode, write_atomic
 from edgepack_runtime.util.hashing import CHUNK_BYTES, hash_prefix
 
 Members = dict[str, Path | bytes]  # by path in the release
@@ -118,9 +118,9 @@ def write_signed(archive: form.Archive, signature: bytes, out: Path) -> None:
 def _replace(out: Path, head: bytes, write: Callable[[BinaryIO], list[form.Member]]) -> None:
     """Replace `out` by `head`, the output of `write`, and the directory of the returned members."""
     assert len(head) == form.HEAD_BYTES
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    temporary = random_name(out)
     try:
-        with temporary.open("w+b") as file:
+        with temporary.open("x+b") as file:
             set_mode(file.fileno(), EXECUTABLE_MODE)
             file.write(head)
             _finish(write(file), file)

@@ -14,6 +14,7 @@ from edgepack.targets.profile_file import NAME
 from edgepack.targets.profiles import SYSTEM
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST, MACHINES
 from edgepack_runtime.device import info, probe
+from edgepack_runtime.util.fs import write_atomic
 
 _MOST_BYTES: Final = 1 << 20
 _WHOLE: Final = "write it again on the device: sh FILE.edgepack doctor --probe probe.json"
@@ -89,17 +90,14 @@ def add(file: Path, name: str, table: Mapping[str, Any], taken: Mapping[str, Any
     if name in taken:
         raise UsageError(f"there is a target {name} already", fix="choose another name with --name")
     before = file.read_text(encoding="utf-8") if file.is_file() else _HEAD
-    temporary = file.with_name(f".{file.name}.tmp")
+    content = f"{before.rstrip()}\n\n{toml(name, table)}"
+    profile_file.parse(content, file, ())
     try:
-        temporary.write_text(f"{before.rstrip()}\n\n{toml(name, table)}", encoding="utf-8")
-        profile_file.read(temporary, ())
-        temporary.replace(file)
+        write_atomic(file, content.encode())
     except OSError as error:
         raise UsageError(
             f"{file} cannot be written", why=str(error.strerror), fix="choose another --profiles"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 _HEAD: Final = "# Targets of this project. `edgepack targets show NAME` tells what each of them is.\n"

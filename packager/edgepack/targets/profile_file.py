@@ -69,7 +69,11 @@ def read(file: Path, taken: Collection[str]) -> dict[str, dict[str, Any]]:
     Raises:
         RecipeInvalidError: it cannot be read, or with a finding for everything in it that no profile says.
     """
-    text = _text(file)
+    return parse(_text(file), file, taken)
+
+
+def parse(text: str, file: Path, taken: Collection[str]) -> dict[str, dict[str, Any]]:
+    """As `read`, of a file whose content would be `text`."""
     try:
         document = toml.loads(text)
     except (ValueError, RecursionError) as error:

@@ -101,12 +101,17 @@ def set_mode(descriptor: int, mode: int) -> None:
             raise
 
 
+def random_name(path: Path) -> Path:
+    """A hidden name beside `path`, where nobody can have planted a link. Mode `x` of `open` follows none either."""
+    return path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
+
+
 def write_atomic(path: Path, data: bytes, *, mode: int = FILE_MODE) -> None:
     """Replace `path`; after a kill or a power cut it is either the old or the new file.
 
     No link is followed: one at `path` is replaced, and nobody can plant one at a random name.
     """
-    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
+    temporary = random_name(path)
     try:
         with os.fdopen(os.open(temporary, NEW_FILE, 0o600), "wb") as out:
             set_mode(out.fileno(), mode)

@@ -173,6 +173,13 @@ def test_refuses_paths_that_could_leave_the_release(tmp_path: Path, path: str) -
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_bundle_is_not_written_through_a_planted_link(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / f".a.edgepack.{os.getpid()}.tmp").symlink_to(tmp_path / "victim")
+    write_bundle({"a": b"1"}, tmp_path / "a.edgepack", HEAD)
+    assert (tmp_path / "victim").read_text() == "mine"
+
+
 def test_a_failure_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
     out = tmp_path / "x.edgepack"
     out.write_bytes(b"old")

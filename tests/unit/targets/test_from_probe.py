@@ -117,6 +117,14 @@ def test_a_name_is_used_once_and_a_refusal_leaves_the_file_alone(tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["own.toml"]
 
 
+def test_a_profile_is_not_written_through_a_planted_link(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("# mine")
+    for planted in ("own.toml", ".own.toml.tmp"):
+        (tmp_path / planted).symlink_to(tmp_path / "victim")
+    added(tmp_path, ORIN, "orin")
+    assert (tmp_path / "victim").read_text() == "# mine"
+
+
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=12),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

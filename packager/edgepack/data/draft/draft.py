@@ -27,6 +27,7 @@ from edgepack.data.split_stats import HELD_OUT, SPLIT_NAMES, HeldOut, SplitFacts
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, UsageError
 from edgepack.progress import Progress
 from edgepack.recipe.findings import Finding
+from edgepack_runtime.util.fs import write_atomic
 
 _SPLIT_OF: Final[Mapping[int, SplitName]] = {TRAIN: "train", DEV: "dev", TEST: "test"}
 
@@ -63,7 +64,7 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
             files = {name: source.file for name, source in sources.items()}
             train = sources["train"]
             made = Draft(given["train"], recipe, files, train.columns, facts, (), train.label_separator)
-            _write(recipe, recipe_text(made))
+            write_atomic(recipe, recipe_text(made).encode())
             return Drafted((recipe,), tuple(findings), (*lines, *_described(facts)))
         suffix = written_suffix(sources["train"].columns)
         files = {name: recipe.parent / f"{name}{suffix}" for name in SPLIT_NAMES}
@@ -110,7 +111,7 @@ def _convert(
         findings = [_left_out(finding) for source in sources.values() for finding in source.facts.log.findings()]
         findings += check_splits(written.facts)
         text = recipe_text(Draft(sources["train"].file, recipe, files, columns, written.facts, notes))
-    _write(recipe, text)
+    write_atomic(recipe, text.encode())
     return findings, [*_described(written.facts), *notes]
 
 
@@ -147,12 +148,3 @@ def _refuse_overwriting(targets: Iterable[Path], given: Mapping[SplitName, Path]
             raise UsageError(f"{target} would be overwritten, and it is one of the files to read", fix=fix)
         if target.exists() and not force:
             raise UsageError(f"{target} is there already", fix="choose another place with --output, or add --force")
-
-
-def _write(recipe: Path, text: str) -> None:
-    part = recipe.with_name(f".{recipe.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(recipe)
-    finally:
-        part.unlink(missing_ok=True)

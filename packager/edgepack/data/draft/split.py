@@ -20,6 +20,7 @@ from edgepack.artifacts import Row
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.split_stats import HeldOut, SplitFacts, SplitName
 from edgepack.recipe.model import Columns
+from edgepack_runtime.util.fs import random_name
 from edgepack_runtime.util.spans import Span
 
 TRAIN: Final = 0
@@ -134,11 +135,11 @@ def writing(files: Mapping[SplitName, Path], sources: Mapping[SplitName, Path], 
 
     Findings about a split name its file in `sources`. `columns` are those of `written_columns`.
     """
-    parts = {name: file.with_name(f".{file.name}.part") for name, file in files.items()}
+    parts = {name: random_name(file) for name, file in files.items()}
     try:
         with ExitStack() as stack:
             streams: dict[SplitName, TextIO] = {
-                name: stack.enter_context(part.open("w", encoding="utf-8", newline="\n"))
+                name: stack.enter_context(part.open("x", encoding="utf-8", newline="\n"))
                 for name, part in parts.items()
             }
             for stream in streams.values() if columns.answer == "label" else ():

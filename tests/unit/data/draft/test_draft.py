@@ -137,6 +137,16 @@ def test_nothing_is_overwritten_unless_asked_for(tmp_path: Path) -> None:
     draft({"train": file}, tmp_path / "recipe.yaml", SILENT, force=True)
 
 
+def test_a_draft_is_not_written_through_planted_links(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    data = table(tmp_path / "data" / "reviews.tsv")
+    (tmp_path / "victim").write_text("mine")
+    for planted in (".recipe.yaml.part", ".train.tsv.part", ".dev.tsv.part", ".test.tsv.part"):
+        (tmp_path / planted).symlink_to(tmp_path / "victim")
+    drafted(data, tmp_path / "recipe.yaml")
+    assert (tmp_path / "victim").read_text() == "mine"
+
+
 @pytest.mark.parametrize("name", ["train.tsv", "test.tsv", "recipe.yaml"])
 def test_the_data_are_never_overwritten(tmp_path: Path, name: str) -> None:
     file = table(tmp_path / name)
