@@ -15,6 +15,7 @@ from typing import Final
 
 from edgepack.bundle.interpreter import debian
 from edgepack.errors import EdgepackError
+from edgepack_runtime.util.fs import remove_tree
 
 PORT: Final = 8123
 DEBIAN: Final = (
@@ -117,13 +118,15 @@ class Root:
         return ""
 
     def left(self) -> list[str]:
-        """What lies in the folders for temporary files after some seconds."""
+        """What lies in the folders for temporary files after some seconds. It is removed, and counts once."""
         end = time.monotonic() + 10
         while True:
             folders = [self.folder / name for name in ("tmp", "var/tmp", "dev/shm")]
-            found = [path.name for folder in folders if folder.is_dir() for path in folder.iterdir()]
-            if found in ([], [_LOCK]) or time.monotonic() > end:
-                return [name for name in found if name != _LOCK]
+            found = [path for folder in folders if folder.is_dir() for path in folder.iterdir() if path.name != _LOCK]
+            if not found or time.monotonic() > end:
+                for path in found:
+                    remove_tree(path)
+                return [path.name for path in found]
             time.sleep(0.05)
 
 
