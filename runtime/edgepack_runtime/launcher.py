@@ -15,7 +15,7 @@ import sys
 TYPE_CHECKING = False  # typing is not imported, to keep the start small
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Callable, List, NoReturn
+    from typing import Callable, List, NoReturn, Set
 
 UNFIT, INVALID, INTERRUPTED = 4, 8, 130  # as in errors.py, which cannot be imported before it is verified
 
@@ -113,8 +113,8 @@ def _check(where: Path) -> str:
         manifest = json.loads(read(name).decode("utf-8"))
         bundle = str(manifest["name"])
         listed = {str(entry["path"]): str(entry["sha256"]) for entry in manifest["files"]}
-        for name in sorted({"__main__.py", *_runtime(where, [*listed, *_files(where)])}):
-            if hashlib.sha256(read(name)).hexdigest() != listed.get(name, "not listed"):
+        for name in sorted({"__main__.py", *_runtime(where, [*listed]), *_files(where).difference(listed)}):
+            if name not in listed or hashlib.sha256(read(name)).hexdigest() != listed[name]:
                 raise DamagedError(f"{where.name} is damaged: {_changed(where, name)} is not as it was built")
     except DamagedError:
         raise
@@ -139,7 +139,7 @@ def _changed(where: Path, name: str) -> str:
 
 
 def _runtime(where: Path, paths: List[str]) -> List[str]:
-    """Those of `paths` that may run.
+    """Those of the listed `paths` that may run.
 
     In a folder, a carried interpreter runs the bytecode alone, and another one might find both. In a zip, Python looks
     for sources.
@@ -157,10 +157,10 @@ def _is_carried(where: Path) -> bool:
     return os.path.realpath(sys.prefix) == os.path.realpath(where / os.uname().machine / "python")
 
 
-def _files(where: Path) -> List[str]:
-    """POSIX paths of the runtime's files in a folder; none of a zip, whose directory `verify` compares."""
+def _files(where: Path) -> Set[str]:
+    """POSIX paths of the runtime's files and links in a folder; none of a zip, whose directory `verify` compares."""
     found = where.glob("edgepack_runtime/**/*") if where.is_dir() else ()
-    return [path.relative_to(where).as_posix() for path in found if path.is_file()]
+    return {path.relative_to(where).as_posix() for path in found if path.is_symlink() or not path.is_dir()}
 
 
 def _reader(where: Path) -> Callable[[str], bytes]:
@@ -177,12 +177,17 @@ def _reader(where: Path) -> Callable[[str], bytes]:
 
 
 def _set_paths(where: Path) -> None:
-    """Put the release first on the import path and its libraries last: they replace no module of Python."""
-    sys.path.insert(0, str(where))
+    """Import the runtime, and put its libraries last on the import path: they replace no module of Python.
+
+    The release itself is on the path for that import alone. No other file beside the runtime can be imported.
+    """
+    sys.path.append(str(where))
+    import edgepack_runtime  # noqa: F401 - its modules are found through it from here on
+
     if where.is_dir():
         import os
 
-        sys.path += [str(where / os.uname().machine / "site"), str(where / "site")]
+        sys.path[-1:] = [str(where / os.uname().machine / "site"), str(where / "site")]
 
 
 def _fail(code: int, what: str, why: str, fix: str) -> NoReturn:

@@ -76,6 +76,11 @@ def test_a_bundle_carries_it_and_runs_on_it(project: Project, own: OwnInterprete
     assert "(Python is carried)" in about
     told = subprocess.run([prefix / "bin/tiny", "doctor"], capture_output=True, text=True, check=True).stdout
     assert "(needs 2." in told
+    [module] = prefix.glob("releases/*/edgepack_runtime/errors.py")
+    (planted := module.with_suffix("")).mkdir()
+    (planted / "__init__.py").write_text("import os; os._exit(99)")  # a package would go before the module
+    run = subprocess.run([prefix / "bin/tiny", "predict", "好"], capture_output=True, text=True, check=False)
+    assert (run.returncode, "errors/__init__.py is not as it was built" in run.stderr) == (8, True)
 
 
 def test_another_archive_than_the_recipe_means_is_refused(own: OwnInterpreter, local: Profile, tmp_path: Path) -> None:

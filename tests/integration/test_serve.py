@@ -67,16 +67,39 @@ def test_it_answers_and_ends_when_it_is_told_to(model: Path) -> None:
             assert server.lines[-1]["event"] == "drained"
 
 
-def test_idle_connections_keep_nobody_from_asking(model: Path) -> None:
+_HALF = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\n\r\n{"
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HT", _HALF], ids=["nothing", "headers", "body"])
+def test_who_waits_for_nothing_keeps_nobody_from_asking(model: Path, said: bytes) -> None:
     few = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (300, 300))
-    with served("--model", model, "--timeout-s", "60", preexec_fn=few) as server, contextlib.ExitStack() as stack:
+    limits = ["--timeout-s", "60", "--drain-s", "1"]
+    with served("--model", model, *limits, preexec_fn=few) as server, contextlib.ExitStack() as stack:
         for _ in range(400):
-            stack.enter_context(socket.create_connection(tuple(server.listening()), 30))
+            stack.enter_context(socket.create_connection(tuple(server.listening()), 30)).send(said)
         for _ in range(3):
             assert ask(server.url + "/healthz")[0] == 200
             assert ask(server.url + "/predict", {"text": "店很好"})[0] == 200
         assert server.stop(signal.SIGTERM) == 0
-        assert len(server.lines) < 20
+        assert len([line for line in server.lines if line["event"] != "request"]) < 20
+
+
+def test_nor_does_who_reads_no_answer(model: Path, tmp_path: Path) -> None:
+    path, few = tmp_path / "s", partial(resource.setrlimit, resource.RLIMIT_NOFILE, (200, 200))
+    limits = ["--uds", path, "--timeout-s", "600"]
+    with served("--model", model, *limits, preexec_fn=few) as server, contextlib.ExitStack() as stack:
+        server.listening()
+        for _ in range(100):
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+            connection.connect(str(path))
+            connection.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
+        end = time.monotonic() + 60
+        while time.monotonic() < end:  # until the answers that nobody reads fill the buffers
+            with contextlib.suppress(ConnectionError, http.client.HTTPException):
+                assert over(path, "/healthz") == 200
+                break
+        else:
+            pytest.fail("nobody was answered")
 
 
 def test_what_waits_is_answered_before_it_ends(model: Path) -> None:

@@ -9,6 +9,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -120,7 +121,8 @@ def _replace(out: Path, head: bytes, write: Callable[[BinaryIO], list[form.Membe
     assert len(head) == form.HEAD_BYTES
     temporary = random_name(out)
     try:
-        with temporary.open("x+b") as file:
+        private = partial(os.open, mode=0o600)  # until the mode is set, whatever the umask
+        with open(temporary, "x+b", opener=private) as file:
             set_mode(file.fileno(), EXECUTABLE_MODE)
             file.write(head)
             _finish(write(file), file)

@@ -40,7 +40,7 @@ _FACTS: Final = ("system", "machine", "libc", "cpu_model", "board")
 # Checks of doctor that fail on another kind of device; the others concern its present state.
 _OF_ANOTHER_KIND: Final = ("system", "libc", "python", "gpu", "tensorrt")
 _FOLDER: Final = re.compile(r"/[^\x00-\x1f\x7f]*/edgepack-gate\.[A-Za-z0-9]{6}")
-_MACHINE_SIGNERS: Final = "/etc/edgepack/trusted_signers"
+_MACHINE_KEYS: Final = "/etc/edgepack"
 
 
 @dataclass(frozen=True)
@@ -288,9 +288,9 @@ def _require_trusted(bundle: VerifiedBundle, file: str, connection: Connection, 
         f"{_prefix(bundle, paths)}\n"
         'for release in "$prefix"/bin/*; do\n'
         f'if [ -x "$release" ]; then exec "$release" verify --json {shlex.quote(file)} </dev/null; fi; done\n'
-        f'for pins in {_MACHINE_SIGNERS} "$prefix/trusted_signers"; do\n'
-        'case $(LC_ALL=C ls -d "$pins" 2>&1) in *"No such file or directory" | *"Not a directory") ;;\n'
-        '*) echo "keys are pinned in $pins, and no release in $prefix can check them" >&2; exit 8;; esac; done',
+        f'for folder in {_MACHINE_KEYS} "$prefix"; do for keys in trusted_signers revoked_keys; do\n'
+        'case $(LC_ALL=C ls -d "$folder/$keys" 2>&1) in *"No such file or directory" | *"Not a directory") ;;\n'
+        '*) echo "$folder has $keys, and no release in $prefix can check them" >&2; exit 8;; esac; done; done',
         during="the signature was verified",
     )
     what = f"{connection.address.name} does not take {bundle.path.name}"

@@ -237,10 +237,10 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
 
     The headers of a request, and the rest of a refused body, have `timeout_s` seconds from the first byte. A request
     has the same time for its body, the same for its answer, and a little to receive it. A connection more than `most`
-    closes the one that has been without a request for longest. uvicorn itself answers 503 instead, to any request.
+    closes the one that has waited for its client for longest. uvicorn itself answers 503 instead, to any request.
     """
     whole_s = 2 * timeout_s + _TO_TAKE_S
-    idle: Dict[H11Protocol, None] = {}  # connections without a request, the oldest first
+    opened: Dict[Patient, None] = {}  # in the order of their last request, the oldest first
 
     class Patient(H11Protocol):
         _due: Optional[asyncio.TimerHandle] = None
@@ -248,15 +248,22 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self._wait(timeout_s)
-            idle[self] = None
+            opened[self] = None
             if len(self.connections) > most:
-                oldest = next(iter(idle))
-                del idle[oldest]
+                oldest = next(one for one in opened if one.waits_for_client)
+                del opened[oldest]
                 oldest.transport.abort()
+
+        @property
+        def waits_for_client(self) -> bool:
+            """Whether it has no request, a part of one, or an answer that the client does not read."""
+            cycle = self.cycle
+            answering = cycle is not None and not cycle.response_complete and not cycle.more_body
+            return not answering or self.transport.get_write_buffer_size() > 0
 
         def connection_lost(self, exc: Optional[Exception]) -> None:
             self._wait(None)
-            idle.pop(self, None)
+            opened.pop(self, None)
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -274,9 +281,9 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
         def _request_changed(self) -> None:
             answering = self.cycle is not None and not self.cycle.response_complete
             self._wait(whole_s if answering else None)
-            idle.pop(self, None)
-            if not answering and not self.transport.is_closing():
-                idle[self] = None
+            opened.pop(self, None)
+            if not self.transport.is_closing():
+                opened[self] = None
 
         def _wait(self, seconds: Optional[float]) -> None:
             if self._due is not None:

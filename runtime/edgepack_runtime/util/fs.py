@@ -83,7 +83,7 @@ def make_folder(folder: Path, *, fresh: bool = False) -> List[Path]:
         place = place.parent
     for path in reversed(missing):
         try:
-            path.mkdir()
+            path.mkdir(FOLDER_MODE)  # never open to all, not even for a moment
         except FileExistsError:
             if (fresh and path == folder) or not path.is_dir():
                 raise

@@ -47,7 +47,10 @@ def _open(path: str) -> int:
     try:
         return os.open(path, flags)  # without O_CREAT, which fs.protected_regular forbids on another user's file
     except FileNotFoundError:
-        descriptor = os.open(path, flags | os.O_CREAT, FILE_MODE)
+        try:
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        except FileExistsError:  # another process made it in the meantime
+            return os.open(path, flags)
         set_mode(descriptor, FILE_MODE)
         return descriptor
 

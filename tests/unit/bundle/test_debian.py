@@ -25,13 +25,18 @@ NAME = "libfake_1.2-3+deb12u4_amd64.deb"
 PLACE = f"pool/main/f/fake/{NAME}"
 
 
-def deb(files: dict[str, bytes], *, member: bytes = b"data.tar.xz") -> bytes:
+def deb(files: dict[str, bytes], *, member: bytes = b"data.tar.xz", links: dict[str, bytes] | None = None) -> bytes:
+    """A package of `files`; of `links`, the names and the types that tar has for them, lead to x27."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:xz") as archive:
         for name, content in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
+        for name, kind in (links or {}).items():
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "x27"
+            archive.addfile(info)
     raw = b"!<arch>\n"
     for name, content in ((b"debian-binary", b"2.0\n"), (b"odd", b"x"), (member, packed.getvalue())):
         raw += name.ljust(16) + b"0".ljust(12) + b"0".ljust(6) * 2 + b"100644".ljust(8)
@@ -271,7 +276,11 @@ BACKWARDS = GOOD.replace(b"4".ljust(10) + b"`\n", b"-60".ljust(10) + b"`\n", 1)
 
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"PK", BACKWARDS, deb({}, member=b"data.tar.zst"), deb({"../outside": b"x"}), deb({"/x27/outside": b"x"})],
+    [
+        *(b"", b"PK", BACKWARDS, deb({}, member=b"data.tar.zst")),
+        *(deb({"../outside": b"x"}), deb({"/x27/outside": b"x"})),
+        *(deb({"x27": b""}, links={"more": kind}) for kind in (tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE)),
+    ],
 )
 def test_what_is_no_package_is_refused(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "a.deb").write_bytes(raw)

@@ -278,10 +278,12 @@ def test_pinned_keys_decide_before_anything_of_the_bundle_runs(
                 gate(far, signed, installed)
             assert "signed by a key that this device does not trust" in error.value.what
     (bare := far.root / "line3" / "bare").mkdir()
-    (bare / "trusted_signers").write_text(pins)
-    with pytest.raises(BundleInvalidError) as error:
-        gate(far, evil, bare)
-    assert f"keys are pinned in {bare}/trusted_signers, and no release in {bare} can check them" in error.value.why
+    for name in ("trusted_signers", "revoked_keys"):
+        (bare / name).write_text(pins)
+        with pytest.raises(BundleInvalidError) as error:
+            gate(far, evil, bare)
+        assert f"{bare} has {name}, and no release in {bare} can check them" in error.value.why
+        (bare / name).unlink()
     assert not (far.root / "ran").exists()
 
 

@@ -128,6 +128,8 @@ def unpack(deb: Path, folder: Path) -> None:
             for member in archive:
                 if not (folder / member.name).resolve().is_relative_to(folder.resolve()):
                     raise ValueError(f"{member.name} would lie outside of the folder")
+                if not (member.isreg() or member.isdir() or member.issym()):
+                    raise ValueError(f"{member.name} is not a file, a folder or a symbolic link")
                 archive.extract(member, folder)
     except (OSError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
         raise StageFailedError(

@@ -188,6 +188,32 @@ def test_bytecode_that_no_manifest_lists_does_not_run(stick: Path, capfd: pytest
     assert f"cli/__pycache__/{planted.name} is not as it was built" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "planted", [f"edgepack_runtime/{name}" for name in ("errors/__init__.py", "json.abi3.so", "link", "pipe")]
+)
+def test_no_file_beside_the_runtimes_own_is_tolerated(
+    stick: Path, tmp_path: Path, planted: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = stick / planted
+    file.parent.mkdir(exist_ok=True)
+    if file.name == "link":
+        file.symlink_to(tmp_path)
+    elif file.name == "pipe":
+        os.mkfifo(file)
+    else:
+        file.write_text("import os; os._exit(99)")
+    assert release_process.run(stick, ["selftest"]) == ExitCode.BUNDLE_INVALID
+    assert f"{planted} is not as it was built" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["selftest", "gate --smoke", "predict 好"])
+def test_no_module_beside_the_runtime_runs(stick: Path, verb: str) -> None:
+    """Neither in the place of a module of Python's nor for one that Python looks for and does not have."""
+    for name in [*sys.stdlib_module_names, "sitecustomize", "usercustomize"]:
+        (stick / f"{name}.py").write_text("import os; os._exit(99)")
+    assert release_process.run(stick, verb.split()) != 99
+
+
 @pytest.mark.parametrize("verb", ["install", "doctor"])
 def test_no_manifest_is_parsed_before_its_signature_is_checked(
     bundle: Path, keys: tuple[Path, Path], machine: Path, verb: str, monkeypatch: pytest.MonkeyPatch

@@ -52,6 +52,17 @@ def test_an_atomic_write_follows_no_link_and_no_umask(tmp_path: Path, planted: s
     assert (tmp_path / "victim").read_text() == "mine"
 
 
+def test_a_folder_is_at_no_moment_open_to_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "chmod", lambda self, mode: made.append(stat.S_IMODE(self.stat().st_mode)))
+    made: list[int] = []
+    before = os.umask(0)
+    try:
+        fs.make_folder(tmp_path / "a" / "b")
+    finally:
+        os.umask(before)
+    assert made == [0o755, 0o755]
+
+
 def test_only_a_file_system_without_modes_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fchmod", failing(errno.EIO))
     with pytest.raises(OSError, match="Input/output"):
@@ -111,9 +122,9 @@ def test_switching_a_link_replaces_it(prefix: Prefix) -> None:
 def test_a_folder_made_by_another_process_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mkdir = Path.mkdir
 
-    def late(self: Path) -> None:
-        mkdir(self)
-        mkdir(self)
+    def late(self: Path, mode: int) -> None:
+        mkdir(self, mode)
+        mkdir(self, mode)
 
     monkeypatch.setattr(Path, "mkdir", late)
     assert fs.make_folder(tmp_path / "a" / "b") == [tmp_path / "a" / "b", tmp_path / "a"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,6 +86,20 @@ def test_a_link_is_not_followed(folder: Path) -> None:
     with pytest.raises(EnvironmentUnfitError, match="the gate lock cannot be opened"), gate_lock.hold(print):
         pytest.fail("the link was followed")
     assert not (folder / "made").exists()
+
+
+def test_a_lock_that_another_process_makes_in_the_meantime_is_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(path: str, flags: int, mode: int = 0) -> int:
+        if flags & os.O_CREAT:
+            lock.touch(0o600)
+        return open_file(path, flags, mode)
+
+    open_file, lock = os.open, folder / gate_lock.FILE_NAME
+    monkeypatch.setattr(gate_lock.os, "open", late)
+    with gate_lock.hold(pytest.fail):
+        assert stat.S_IMODE(lock.stat().st_mode) == 0o600  # it is not this process's to change
 
 
 def test_a_gate_of_the_build_side_waits(bundle: Path, other: contextlib.ExitStack) -> None:
