@@ -143,7 +143,7 @@ def latency(folders: Sequence[Path], texts: Path, progress: Progress, *, stage: 
         StageFailedError: the process failed.
     """
     progress.line(f"timing {counted(len(folders), 'model')}, interleaved, one thread")
-    command = [sys.executable, "-m", "edgepack_runtime", "bench", *map(str, folders)]
+    command = [sys.executable, "-I", "-m", "edgepack_runtime", "bench", *map(str, folders)]
     done = subprocess.run(
         [*command, "--texts", str(texts), "--threads", "1", "--runs", str(_ROUNDS), "--json"],
         capture_output=True,

@@ -56,7 +56,7 @@ class Project:
     ) -> subprocess.CompletedProcess[str]:
         """What the command said. `environment` is beside that of this process; -1 leaves the umask as it is."""
         return subprocess.run(
-            [sys.executable, "-m", "edgepack.cli", *arguments],
+            [sys.executable, "-I", "-m", "edgepack.cli", *arguments],
             cwd=self.folder,
             env={**os.environ, **(environment or {})},
             umask=umask,
@@ -96,6 +96,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, subprocess
             first.mkdir()
             write_rows(first)
             (first / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
+            for name in ("bisect", "heapq", "json", "random", "statistics"):  # no command imports what lies here
+                (first / f"{name}.py").write_text("import os; os._exit(99)\n", encoding="utf-8")
             done = Project(first).edgepack("build", "tiny.yaml")
             result.write_text(json.dumps([done.args, done.returncode, done.stdout, done.stderr]), encoding="utf-8")
     folder = tmp_path_factory.mktemp("project") / "tiny"

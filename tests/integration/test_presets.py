@@ -176,6 +176,22 @@ def test_what_the_hub_does_not_have_is_no_stage_s_fault(
     assert "does not have it" in caught.value.why or "503" in caught.value.why
 
 
+def test_a_folder_with_the_name_of_a_model_of_the_hub_is_not_loaded(
+    models: Any, hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = tmp_path / "someone" / "ernie"
+    planted.mkdir(parents=True)
+    source = FromScratch(scratch=Scratch(layers=1, hidden=8, heads=2, max_vocabulary=17))
+    models.create(source, ("a", "b"), 16, TEXTS, 0, planted).save(planted)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_Hub, "status", 404)
+    with pytest.raises(EnvironmentUnfitError, match="cannot be downloaded"):
+        models.create("someone/ernie", ("a", "b"), 16, TEXTS, 0, tmp_path)
+    assert Path.cwd() == tmp_path
+    (tmp_path / "out").mkdir()
+    models.create(str(planted), ("a", "b"), 16, TEXTS, 0, tmp_path / "out")
+
+
 def test_a_preset_that_is_gone_from_the_hub(models: Any, hub: str, ernie: Any, tmp_path: Path) -> None:
     name = "ernie-3.0-tiny-pico-v2-zh"
     files = ernie.tokenizer.ErnieTokenizer.pretrained_resource_files_map["vocab_file"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
 
 from edgepack.errors import (
@@ -21,9 +23,10 @@ from edgepack.errors import (
 )
 from edgepack.gating.rows import GoldenRowsOption
 from edgepack.targets import local
-from edgepack_runtime.bundle.verify import verify_file
+from edgepack_runtime.bundle import verify
+from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.errors import ExitCode, reported
-from edgepack_runtime.install import release_process
+from edgepack_runtime.install import release_process, trust
 from edgepack_runtime.util import gate_lock
 from edgepack_runtime.util.progress import Log
 
@@ -89,10 +92,25 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], log: Log, interp
     return VerbOutput(process.returncode, stdout, "\n".join(tail[-8:]))
 
 
+def gate_copy(bundle: Path, log: Log, rows: GoldenRowsOption = NO_ROWS) -> tuple[int, dict[str, Any]]:
+    """`gate_file` of a private copy, if the keys that are pinned for this machine allow it.
+
+    Raises:
+        BundleInvalidError: no pinned key signed it, or a revoked one.
+        EnvironmentUnfitError: as `gate_file`; or keys are pinned or revoked, and this machine cannot check signatures.
+        Others: as `gate_file`.
+    """
+    with TemporaryDirectory(prefix="edgepack-") as private:
+        copy = Path(shutil.copyfile(bundle, Path(private) / bundle.name))
+        with Archive(copy) as archive:
+            trust.require(trust.read_pins(None), bundle.name, *verify.read_signed_manifest(archive))
+        return gate_file(copy, log, rows)
+
+
 def gate_file(
     bundle: Path, log: Log, rows: GoldenRowsOption = NO_ROWS, *, without_gates: bool = False
 ) -> tuple[int, dict[str, Any]]:
-    """Run the bundle's own gate on this machine; return its exit code (0, 6 or 7) and its receipt.
+    """Run the gate of a bundle that this machine built; return its exit code (0, 6 or 7) and its receipt.
 
     `without_gates`: a bundle without gates passes instead of being inconclusive.
 
@@ -101,7 +119,7 @@ def gate_file(
         EnvironmentUnfitError, BundleInvalidError, UsageError: as reported by the bundle.
         StageFailedError: it ended without a verdict in another way.
     """
-    target = verify_file(bundle)[0].target  # only a verified bundle is run
+    target = verify.verify_file(bundle)[0].target  # only a verified bundle is run
     lacking = local.lacking(target.machines, target.provider, target.interpreter, libc_min=target.libc_min)
     if lacking is not None:
         raise TargetUnreachableError(

@@ -143,7 +143,7 @@ class Workspace:
         """The descriptor of a lock file, which is created if it does not exist."""
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise _unwritable(self.root, error) from error
         try:

@@ -82,7 +82,7 @@ def detect() -> PaddleBuild:
     build = from_version(paddle.version)
     if not paddle.is_compiled_with_cuda():
         return PaddleBuild(build.version, None, None, ())
-    return with_cards(build, [sys.executable, "-m", PROBE])
+    return with_cards(build, [sys.executable, "-I", "-m", PROBE])
 
 
 def from_version(version: Any) -> PaddleBuild:

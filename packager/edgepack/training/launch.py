@@ -149,7 +149,7 @@ def command(training: Training, folder: Path, environ: Mapping[str, str]) -> lis
 
     The program is Python: with a script, its folder would come before the standard library.
     """
-    job = [sys.executable, "-m", MODULE, str(folder)]
+    job = [sys.executable, "-I", "-m", MODULE, str(folder)]
     options = ["--job_id", _JOB_NAME, "--log_dir", str(folder / _LOGS)]
     options += ["--nproc_per_node", str(training.local_ranks)]
     if training.device.startswith("gpu"):
@@ -159,7 +159,7 @@ def command(training: Training, folder: Path, environ: Mapping[str, str]) -> lis
         options += ["--nnodes", str(training.nodes.count), "--master", f"{address}:{port}"]
         # The name of a machine often resolves to 127.0.1.1, which others cannot reach.
         options += ["--host", _own_address(address)]
-    return [sys.executable, "-m", LAUNCHER, *options, *job]
+    return [sys.executable, "-I", "-m", LAUNCHER, *options, *job]
 
 
 def _labels(wanted: str, environ: Mapping[str, str]) -> list[str]:

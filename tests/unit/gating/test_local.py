@@ -9,7 +9,9 @@ import pytest
 from tests.interpreters import other_machine
 from tests.unit.far import far_bundle
 from tests.unit.runtime.conftest import target_facts
+from tests.unit.runtime.ssh_keys import make_key
 
+from edgepack.bundle import signing
 from edgepack.errors import (
     BundleInvalidError,
     EdgepackError,
@@ -21,6 +23,7 @@ from edgepack.errors import (
 from edgepack.gating import local as gate
 from edgepack.gating.local import VerbOutput
 from edgepack_runtime.errors import RolledBackError, to_json
+from edgepack_runtime.install import trust
 
 
 @pytest.mark.parametrize(
@@ -47,6 +50,34 @@ def test_a_gate_that_reported_nothing_is_explained_by_its_last_lines(code: int, 
     with pytest.raises(kind, match=f"ended with exit code {code} before a verdict") as caught:
         gate.judged("x.edgepack", VerbOutput(code, "", "Traceback\nMemoryError"))
     assert caught.value.why == "Traceback\nMemoryError"
+
+
+@pytest.mark.parametrize("name", ["trusted_signers", "revoked_keys"])
+def test_the_keys_of_this_machine_hold_for_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    key = make_key(tmp_path, "key")
+    monkeypatch.setattr(trust, "MACHINE_FOLDER", tmp_path)
+    monkeypatch.setattr(gate, "run_verb", lambda *arguments: pytest.fail("it was run"))
+    public = key.with_suffix(".pub").read_text()
+    (tmp_path / name).write_text(f"release {public}" if name == "trusted_signers" else public)
+    bundle = far_bundle(tmp_path / "x.edgepack")
+    if name == "revoked_keys":
+        signing.sign(bundle, key, bundle)
+    with pytest.raises(BundleInvalidError, match=r"x\.edgepack"):
+        gate.gate_copy(bundle, print)
+
+
+def test_what_is_gated_is_a_private_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(file: Path, *arguments: object) -> VerbOutput:
+        copies.append(file)
+        assert file.read_bytes() == bundle.read_bytes() and file.parent.stat().st_mode & 0o77 == 0
+        return VerbOutput(1, "", "")
+
+    copies: list[Path] = []
+    monkeypatch.setattr(gate, "run_verb", started)
+    bundle = far_bundle(tmp_path / "x.edgepack")
+    with pytest.raises(StageFailedError, match=r"x\.edgepack"):
+        gate.gate_copy(bundle, print)
+    assert copies[0].name == bundle.name and copies[0] != bundle and not copies[0].exists()
 
 
 def test_a_bundle_for_another_machine_is_not_started(tmp_path: Path) -> None:

@@ -5,11 +5,14 @@ Training and device use the same tokenizer, the runtime's.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -85,13 +88,16 @@ def from_pretrained(task: TaskName, source: str, **settings: Any) -> Any:
     """A network of PaddleNLP's hub, or of a folder that `save_pretrained` wrote.
 
     Args:
+        source: name of a model of the hub, or the absolute path of a folder.
         settings: values that replace those of its config, such as `num_classes`.
 
     Raises:
-        StageFailedError: a value of its config is not supported.
+        StageFailedError: a value of its config is not supported, or its weights are damaged.
         Exception: any error of PaddleNLP.
     """
     config = read_config(Path(source)) or {}  # of a model of the hub there is none
+    if is_local_folder(source):  # PaddleNLP does not read its weights, which may run code
+        settings |= {"state_dict": paddle_file.read(Path(source) / WEIGHTS_FILE), "use_safetensors": False}
     network = _kind(task, KEPT_HEADS in config).from_pretrained(source, **settings)
     huggingface.honour_epsilon(network)
     return network
@@ -212,7 +218,7 @@ def cut(
         StageFailedError: the trained classifier does not have these layers, or has too few positions.
     """
     paddle.seed(seed)
-    whole = from_pretrained(task, str(trained))
+    whole = from_pretrained(task, str(trained.absolute()))
     there = int(whole.config.num_hidden_layers)
     layers = there if layers is None else layers
     chosen = spread(layers, there) if isinstance(layers, int) else list(layers)
@@ -277,18 +283,30 @@ def _pretrained(source: str, n_labels: int, task: TaskName) -> tuple[Any, Any]:
     if is_local_folder(source) and checkpoint_weights(Path(source)) is not None:
         return huggingface.load(Path(source), KINDS[task], n_labels)
     settings: dict[str, Any] = {"num_classes": n_labels}
-    if is_local_folder(source):
-        # PaddleNLP prefers files of other names, which it may unpickle too: it gets to see this one alone.
-        if others := sorted(Path(source).glob("*.index.json")):
-            raise StageFailedError(f"{others[0]} lists weights in parts", fix=f"save them as one {WEIGHTS_FILE}")
-        paddle_file.require_weights(Path(source) / WEIGHTS_FILE)
-        settings["use_safetensors"] = False
+    if is_local_folder(source) and (others := sorted(Path(source).glob("*.index.json"))):
+        # PaddleNLP prefers these, and may unpickle the files that they list.
+        raise StageFailedError(f"{others[0]} lists weights in parts", fix=f"save them as one {WEIGHTS_FILE}")
     try:
-        tokenizer = ErnieTokenizer.from_pretrained(source)
-        network = from_pretrained(task, source, **settings)
+        with nullcontext() if is_local_folder(source) else _in_empty_folder():
+            tokenizer = ErnieTokenizer.from_pretrained(source)
+            network = from_pretrained(task, source, **settings)
+    except StageFailedError:
+        raise
     except Exception as error:
         raise _refusal(source, error) from error
     return tokenizer, network
+
+
+@contextmanager
+def _in_empty_folder() -> Iterator[None]:
+    """Work in an empty folder: PaddleNLP prefers a folder with a model's name to the model of the hub."""
+    before = Path.cwd()
+    with TemporaryDirectory(prefix="edgepack-") as empty:
+        os.chdir(empty)
+        try:
+            yield
+        finally:
+            os.chdir(before)
 
 
 def _refusal(source: str, error: Exception) -> EdgepackError:
@@ -318,7 +336,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def load(folder: Path, labels: tuple[str, ...], max_length: int, task: TaskName) -> Classifier:
     """A classifier that `Classifier.save` wrote, in evaluation mode."""
-    network = from_pretrained(task, str(folder))
+    network = from_pretrained(task, str(folder.absolute()))
     network.eval()
     return Classifier(network, batches.open_tokenizer(folder), task, labels, max_length)
 
