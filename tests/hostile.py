@@ -284,12 +284,12 @@ def _bomb(size: int, method: int) -> Draft:
     return draft
 
 
-def with_interpreter(tar: bytes) -> Draft:
-    """A bundle that says that it carries an interpreter of one file, in this tar."""
+def with_interpreter(tar: bytes, name: str = "bin/cpython") -> Draft:
+    """A bundle that says that it carries an interpreter of one file `name`, in this tar."""
     draft = good()
     packer = zlib.compressobj(9, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     raw = packer.compress(tar) + packer.flush()
-    listed = {one.path: one.content for one in [*draft.entries, Entry(_CPYTHON, PASSES)]}
+    listed = {one.path: one.content for one in [*draft.entries, Entry(f"x86_64/python/{name}", PASSES)]}
     carried = {"machine": "x86_64", "version": "3.11.2", "size": len(raw), "sha256": _sha256(raw)}
     rows = [{"path": path, "size": len(data), "sha256": _sha256(data)} for path, data in sorted(listed.items())]
     entries = [*draft.entries, Entry("CPYTHON-x86_64.tar.gz", raw)]
@@ -302,7 +302,6 @@ def tar_of(*names: str, content: bytes = PASSES) -> bytes:
     return b"".join(interpreter.tar(files, "x86_64/python/"))
 
 
-_CPYTHON = "x86_64/python/bin/cpython"
 _LIBRARY = "site/lib.so"
 
 
@@ -363,6 +362,8 @@ def cases() -> Iterator[tuple[str, bytes]]:
         "an interpreter with another file": with_interpreter(tar_of("bin/cpython", content=PASSES[::-1])),
         "an interpreter with a file outside": with_interpreter(tar_of("../cpython")),
         "an interpreter that is set-uid": with_interpreter(tar_of("bin/cpython").replace(b"0000755", b"0004755")),
+        "an interpreter with a name of 150 characters": with_interpreter(tar_of("bin/cpython"), "e" * 150),
+        "an interpreter with a name that is not ASCII": with_interpreter(tar_of("bin/cpython"), "bin/ü"),
         "bytes behind": replace(good(), suffix=b"PK\5\6"),
         "a digest of something else": replace(good(), digest="0" * 64),
         "a digest that is none": replace(good(), digest="\x00" * 64),

@@ -15,6 +15,7 @@ from edgepack_runtime.util.fs import EXECUTABLE_MODE, FILE_MODE
 from edgepack_runtime.util.hashing import CHUNK_BYTES
 
 _BLOCK_BYTES = 512
+_NAME_BYTES = 100
 _END = bytes(2 * _BLOCK_BYTES)
 _GZIP = 16 + zlib.MAX_WBITS
 
@@ -36,12 +37,17 @@ def mode(path: str) -> int:
 
 
 def tar_header(name: str, size: int, permissions: int) -> bytes:
-    """The header of a regular file in a tar (POSIX ustar), of root at the beginning of 1970."""
+    """The header of a regular file in a tar (POSIX ustar), of root at the beginning of 1970.
+
+    Raises:
+        ValueError: a ustar header cannot hold `name`.
+    """
+    if len(name) > _NAME_BYTES or not name.isascii():
+        raise ValueError(f"{name} is not a name of at most {_NAME_BYTES} ASCII characters")
     encoded = name.encode("ascii")
-    assert len(encoded) <= 100, "ustar names have 100 bytes"
     fields = b"".join(
         (
-            encoded.ljust(100, b"\0"),
+            encoded.ljust(_NAME_BYTES, b"\0"),
             b"%07o\0%07o\0%07o\0" % (permissions, 0, 0),
             b"%011o\0%011o\0" % (size, 0),
             b" " * 8,  # the sum counts its own place as blanks
@@ -78,13 +84,17 @@ def contents(
     A content must be read to its end before the next file.
 
     Raises:
-        BundleInvalidError: the tar differs in any byte from that of the listed files.
+        BundleInvalidError: the tar differs in any byte from that of the listed files, or cannot hold their names.
     """
     prefix = folder(interpreter.machine)
     stream = _Inflated(archive, interpreter)
     for entry in manifest.files:
         if entry.path.startswith(prefix):
-            stream.expect(tar_header(entry.path[len(prefix) :], entry.size, mode(entry.path)), entry.path)
+            try:
+                header = tar_header(entry.path[len(prefix) :], entry.size, mode(entry.path))
+            except ValueError as error:
+                raise archive.damaged(f"member {interpreter.member}", str(error)) from error
+            stream.expect(header, entry.path)
             yield entry, stream.take(entry.size, entry.path)
             stream.expect(padding(entry.size), entry.path)
     stream.expect(_END, "its end")

@@ -22,6 +22,8 @@ _MAGIC, _VERSION = b"SSHSIG", 1
 _KIND = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]{1,64}\Z")
 _PRINCIPALS = re.compile(r"[^\s\"#\x00-\x1f\x7f]{1,256}\Z")
 _NAMESPACES = re.compile(r"namespaces=\"([A-Za-z0-9@._*?,!-]{1,256})\"\Z", re.IGNORECASE)
+# A word that begins another key: its type, or its base64, whose first three bytes are zero.
+_ANOTHER_KEY = re.compile(r"(?:sk-)?(?:ssh-(?:ed25519|rsa|dss)|ecdsa-sha2-nistp[0-9]+)(?:@openssh\.com)?\Z|AAAA")
 _PRIVATE = ("PRIVATE KEY-----", "PuTTY-User-Key-File")
 
 
@@ -151,6 +153,8 @@ def _options(text: str) -> str:
 def _key(words: List[str]) -> PublicKey:
     if len(words) < 2 or not _KIND.match(words[0]):
         raise ValueError("it is not a public key: a type, such as ssh-ed25519, and base64")
+    if any(_ANOTHER_KEY.match(word) for word in words[2:]):  # as a comment it would not be read
+        raise ValueError("a line break is missing before the second key")
     key = parse_blob(_unbase64(words[1]))
     if key.kind != words[0]:
         raise ValueError(f"the line has type {words[0]}, but the key has type {key.kind}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional
 
 from edgepack_runtime.cli.parser import Context
-from edgepack_runtime.errors import BundleInvalidError, UsageError, printable
+from edgepack_runtime.errors import UsageError, printable
 from edgepack_runtime.install.prefix import Prefix, default_prefix
 
 if TYPE_CHECKING:
@@ -99,24 +99,6 @@ def running_prefix(context: Context) -> Optional[Prefix]:
         return None
     # Either file is enough, since a lost state.json is rebuilt. A temporary copy (`unpacked`) has neither.
     return prefix if prefix.state_file.exists() or prefix.current.is_symlink() else None
-
-
-def require_no_pins() -> None:
-    """Refuse to load models from folders where keys are pinned for the machine: nothing proves who made them.
-
-    Raises:
-        BundleInvalidError: keys are pinned.
-        EnvironmentUnfitError: the file of pinned keys cannot be used.
-    """
-    from edgepack_runtime.install import trust
-
-    pins = trust.read_pins(None)
-    if pins:
-        raise BundleInvalidError(
-            "this machine accepts only signed bundles, and a folder has no signature that holds while it is read",
-            why=f"trusted: {pins.describe()}",
-            fix="install the signed bundle, and use PREFIX/bin/NAME",
-        )
 
 
 def read_bundle_manifest(bundle: Path, *, own: bool) -> Manifest:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle import golden, model_config
-from edgepack_runtime.cli.context import delegate, log, print_result, read_bundle_manifest, require_no_pins
+from edgepack_runtime.cli.context import delegate, log, print_result, read_bundle_manifest, running_prefix
 from edgepack_runtime.cli.parser import BENCH_TEXTS, Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
 from edgepack_runtime.install.locate import locate
@@ -172,7 +172,10 @@ def _show(options: argparse.Namespace, predictions: Iterable[Any], *, flush: boo
 
 def run_bench(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     if options.models:
-        require_no_pins()
+        from edgepack_runtime.install import trust
+
+        own = running_prefix(context)
+        trust.require_no_pins(own.root if own else None)
     folders = [locate(path).model for path in options.models]
     if context.release is not None and not folders:
         folders = [context.release / golden.MODEL_FOLDER]
@@ -204,11 +207,12 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
 
 def run_predict(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     words = check(options)
+    folders = [] if context.release is None else [context.release / golden.MODEL_FOLDER]
     if context.bundle is None and context.release is None:
-        require_no_pins()
-    folders = [locate(options.model).model] if context.bundle is None and context.release is None else []
-    if context.release is not None:
-        folders = [context.release / golden.MODEL_FOLDER]
+        from edgepack_runtime.install import trust
+
+        trust.require_no_pins(None)
+        folders = [locate(options.model).model]
     given = read(options, words, pairs=_takes_pairs(context, folders))
     if context.bundle is not None:
         return delegate(options, context, arguments)
@@ -224,10 +228,8 @@ def run_serve(options: argparse.Namespace, context: Context, arguments: List[str
     if context.bundle is not None:
         serve_command.check_carried(read_bundle_manifest(context.bundle, own=True))
         return delegate(options, context, arguments)
-    if context.release is None:
-        require_no_pins()
     with _report_damage(context.release):
-        return serve_command.run(options, context.release)
+        return serve_command.run(options, inside=context.release is not None)
 
 
 def _takes_pairs(context: Context, folders: Sequence[Path]) -> bool:

@@ -6,8 +6,7 @@ import argparse
 import os
 import sys
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
@@ -20,18 +19,21 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-def run(options: argparse.Namespace, release: Optional[Path]) -> int:
-    """Serve the model of `release`, or of --model, until a signal; return the exit code.
+def run(options: argparse.Namespace, *, inside: bool) -> int:
+    """Serve --model, or the model of this release, until a signal; return the exit code.
+
+    Args:
+        inside: whether this code runs from a release.
 
     Raises:
         UsageError: options contradict each other, or a library is missing.
         EnvironmentUnfitError: this Python is too old.
         EdgepackError: as `serve.run.serve`.
     """
-    wanted = read(options, release)
+    wanted = read(options)
     missing = [name for name in LIBRARIES if find_spec(name) is None]
     if missing:
-        raise _not_carried(missing[0], inside=release is not None)
+        raise _not_carried(missing[0], inside=inside)
     if sys.version_info < _OLDEST_PYTHON:
         raise EnvironmentUnfitError(
             "`serve` needs Python 3.10 or newer",
@@ -56,7 +58,7 @@ def check_carried(manifest: Manifest) -> None:
         raise _not_carried(missing[0], inside=True)
 
 
-def read(options: argparse.Namespace, release: Optional[Path]) -> settings.Settings:
+def read(options: argparse.Namespace) -> settings.Settings:
     """Settings from the command line; the token from a file or the environment.
 
     Raises:
@@ -75,7 +77,7 @@ def read(options: argparse.Namespace, release: Optional[Path]) -> settings.Setti
     # Without a token, only known host names are accepted, against DNS rebinding by web pages.
     hosts = names if token and not names else (*settings.LOOPBACK_HOSTS, *names)
     given = {name: value for name, value in values.items() if value is not None}
-    model = release if release is not None else options.model
+    model = getattr(options, "model", None)  # a release has no such option, and serves its own
     return settings.Settings(model=model, token=token, hosts=hosts, **given)
 
 

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from edgepack_runtime.install.install import Install
     from edgepack_runtime.install.receipts import Journal
 
-# Plain POSIX sh with builtins only (readlink runs only if started through a link), so that it works with any PATH.
+# Plain POSIX sh with builtins only, so that it works with any PATH. If started through a link, it runs the system's
+# readlink: PATH may name the working directory, which may be on a removable disk.
 # It finds the prefix from its own path, as a prefix may be moved. The release is resolved once, before Python starts,
 # so that a switch at the same time cannot mix two releases.
 _ENTRY = """\
@@ -47,7 +48,7 @@ case $self in
     *) self=./$self ;;
 esac
 while [ -h "$self" ]; do
-    link=$(readlink "$self") || exit {unfit}
+    link=$(command -p readlink "$self") || exit {unfit}
     case $link in
         /*) self=$link ;;
         *) self=${{self%/*}}/$link ;;

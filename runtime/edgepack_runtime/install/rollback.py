@@ -40,7 +40,8 @@ def rollback(root: Path, name: Optional[str], *, log: Log, allow_revoked: bool =
 
     Raises:
         UsageError: the prefix holds no install, or one of another bundle; `allow_revoked`, and this user is not root.
-        EnvironmentUnfitError: there is no previous release, or the prefix cannot be written. Nothing was switched.
+        EnvironmentUnfitError: there is no previous release, keys or signatures cannot be read or checked, or the prefix
+            cannot be written. Nothing was switched.
         BundleInvalidError: the previous release is damaged, or signed by a revoked key. Nothing was switched.
         StageFailedError: its self-test failed. If that was after the switch, the switch was undone.
     """
@@ -136,6 +137,7 @@ def _check_signature(run: Journal, release: str, raw: bytes, *, allow_revoked: b
 
     Raises:
         BundleInvalidError: a revoked key signed it, and this is not allowed.
+        EnvironmentUnfitError: a file of keys cannot be used, or signatures cannot be checked here.
     """
     folder = run.prefix.releases / release
     try:
@@ -147,7 +149,7 @@ def _check_signature(run: Journal, release: str, raw: bytes, *, allow_revoked: b
             error.fix = "install a bundle signed by a trusted key; root may roll back nevertheless: --allow-revoked"
             raise
         run.note(f"{error.what}, and root allowed it")
-    except EdgepackError as error:
+    except BundleInvalidError as error:
         run.note(f"{error.what}: {error.why}")
 
 

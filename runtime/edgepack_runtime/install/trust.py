@@ -150,6 +150,24 @@ def require(pins: Pins, name: str, raw: bytes, signature: Optional[bytes]) -> Pr
     return _proven(pins, name, raw, signature, found)
 
 
+def require_no_pins(root: Optional[Path]) -> None:
+    """Refuse to load a model from a folder if keys are pinned for the prefix `root` (None: no prefix) or the machine.
+
+    Nothing proves who made the folder.
+
+    Raises:
+        BundleInvalidError: keys are pinned.
+        EnvironmentUnfitError: a file of keys cannot be used.
+    """
+    pins = read_pins(root)
+    if pins:
+        raise BundleInvalidError(
+            "this device accepts only signed bundles, and a folder has no signature that holds while it is read",
+            why=f"trusted: {pins.describe()}",
+            fix="install the signed bundle, and use PREFIX/bin/NAME",
+        )
+
+
 def allows_bundles(signer: Signer) -> bool:
     """Whether the namespaces of a signer, a comma-separated list of patterns, allow its key to sign bundles."""
     patterns = [] if signer.namespaces is None else signer.namespaces.split(",")

@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from edgepack_runtime import __version__
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.install import locate
+from edgepack_runtime.install import locate, trust
 from edgepack_runtime.serve import kserve, logs, model_info, openapi, page, requests
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.metrics import CONTENT_TYPE, Metrics
@@ -56,9 +56,13 @@ def load(settings: Settings) -> LoadedModel:
     """Load the model of `settings`.
 
     Raises:
-        EdgepackError: as `Predictor`.
+        EdgepackError: as `Predictor`; for a folder, as `trust.require_no_pins`.
     """
-    found = locate.locate_own_release() if settings.model is None else locate.locate(settings.model)
+    if settings.model is None:
+        found = locate.locate_own_release()
+    else:
+        trust.require_no_pins(None)
+        found = locate.locate(settings.model)
     name, version = model_info.name_and_version(found)
     predictor = Predictor(found.model, threads=settings.threads, long_texts=settings.long)
     return LoadedModel(predictor, model_info.from_predictor(predictor, name, version))

@@ -44,7 +44,7 @@ def unfit(what: str, error: OSError) -> EnvironmentUnfitError:
 
 
 def temporary_base() -> str:
-    """The folder for temporary files: TMPDIR, or one of the system's.
+    """The folder for temporary files, absolute: TMPDIR, or one of the system's.
 
     Unlike Python, this never falls back to the working directory, which may be on a removable disk.
 
@@ -53,7 +53,7 @@ def temporary_base() -> str:
     """
     import tempfile  # slow to import
 
-    base = tempfile.gettempdir()
+    base = str(Path(tempfile.gettempdir()).absolute())  # Python leaves TMPDIR=. as it is
     if base not in _SYSTEM_TEMPORARY and Path(base) == Path.cwd():
         chosen = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
         if Path(base) not in [Path(folder).absolute() for folder in chosen if folder]:

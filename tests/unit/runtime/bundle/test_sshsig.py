@@ -111,9 +111,11 @@ def test_a_signer_round_trips(who: str, namespaces: str | None, key: bytes) -> N
 
 def test_files_of_signers() -> None:
     text = f'# ours\n\n{LINE} ann@example.com\nbob  NAMESPACES="edgepack,file" {LINE} x\r\n{LINE}\n{LINE} "quoted"'
+    text += f"\n{LINE} eve ssh-key-2026"
     found = parse_signers(text.encode())
     assert [(s.principals, s.namespaces) for s in found] == [
         ("ann@example.com", None), ("bob", "edgepack,file"), ("signer", None), ("signer", None),
+        ("eve", None),
     ]  # fmt: skip
     assert {s.key for s in found} == {PublicKey("ssh-ed25519", BLOB)}
     assert found[0].key.line == LINE
@@ -132,6 +134,12 @@ def test_files_of_signers() -> None:
         ("ssh-ed25519 AAAA", "ends too early"),
         (LINE.replace("ssh-ed25519", "ssh-rsa"), "the line has type ssh-rsa, but the key has type ssh-ed25519"),
         ("ssh-ed25519 " + base64.b64encode(string(b"ssh-rsa-cert-v01@openssh.com")).decode(), "certificate"),
+        (f"{LINE} third{LINE}\n", "line 1: a line break is missing before the second key"),
+        (f"{LINE}{LINE}\n", "a line break is missing"),
+        (f"{LINE} third {LINE}", "a line break is missing"),
+        (f"{LINE}\r{LINE}", "a line break is missing"),
+        (f"ann {LINE} ann@example.comrelease {LINE}", "a line break is missing"),
+        (f"{LINE} third\u2028sk-ssh-ed25519@openssh.com damaged", "a line break is missing"),
         ("-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA", "it is a private key"),
         ("PuTTY-User-Key-File-3: ssh-ed25519", "it is a private key"),
         ("---- BEGIN SSH2 PUBLIC KEY ----", "line 1"),

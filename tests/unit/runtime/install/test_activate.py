@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,23 @@ def test_the_launcher_runs_from_any_folder_through_any_link(installed: Prefix, d
     for command, folder in commands:
         done = device(*command, "predict", "很好", cwd=folder)
         assert (done.returncode, json.loads(done.stdout or "null")) == (0, {"label": "差", "score": 0.75}), command
+
+
+@pytest.mark.parametrize("shell", [["dash"], ["bash"], ["busybox", "ash"]], ids=lambda words: words[-1])
+def test_the_launcher_runs_no_program_of_the_working_directory(
+    installed: Prefix, device: Device, tmp_path: Path, shell: list[str]
+) -> None:
+    program = shutil.which(shell[0])
+    if program is None:
+        pytest.skip(f"there is no {shell[0]} here")
+    (tmp_path / "link").symlink_to(installed.bin / "sentiment")
+    planted = tmp_path / "readlink"
+    planted.write_text("#!/bin/sh\ntouch planted-ran\n")
+    planted.chmod(0o755)
+    path = {"PATH": ":/usr/bin:/bin"}
+    done = device(program, *shell[1:], tmp_path / "link", "predict", "很好", cwd=tmp_path, env=path)
+    assert (done.returncode, json.loads(done.stdout or "null")) == (0, {"label": "差", "score": 0.75}), done.stderr
+    assert not (tmp_path / "planted-ran").exists()
 
 
 @pytest.mark.parametrize("env", [{}, {"CDPATH": "/tmp"}, {"PATH": ""}, {"IFS": "/"}, {"PATH": "/nonexistent"}])

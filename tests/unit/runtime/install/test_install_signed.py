@@ -29,10 +29,10 @@ from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME, SIGNATURE_NAME, FileEntry, dump, parse
 from edgepack_runtime.bundle.verify import verify_folder
 from edgepack_runtime.cli import main
-from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode, UsageError
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, ExitCode, UsageError
 from edgepack_runtime.install import install as install_module
 from edgepack_runtime.install import prefix as state
-from edgepack_runtime.install import receipts, release_process, status
+from edgepack_runtime.install import receipts, release_process, status, trust
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.install.rollback import rollback
@@ -164,6 +164,19 @@ def test_edgert_loads_no_model_from_a_folder_where_keys_are_pinned(
     words = [str(stick) if word == "STICK" else word for word in line.split()]
     assert main.run(words, main.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
     assert "accepts only signed bundles" in capsys.readouterr().err
+
+
+def test_a_release_loads_no_model_from_a_folder_where_keys_are_pinned_in_its_prefix(
+    bundle: Path, stick: Path, keys: tuple[Path, Path], prefix: Prefix, device: Device, tmp_path: Path
+) -> None:
+    install(signed(bundle, keys[0], tmp_path / "good.edgepack"), prefix.root, log=silent)
+    entry = prefix.bin / "sentiment"
+    assert device(entry, "bench", stick).returncode == ExitCode.OK
+    pin(prefix.root, keys[0])
+    refused = device(entry, "bench", stick)
+    assert refused.returncode == ExitCode.BUNDLE_INVALID, refused.stderr
+    assert "accepts only signed bundles" in refused.stderr
+    assert device(entry, "bench").returncode == ExitCode.OK
 
 
 def test_edgert_verifies_a_folder_by_the_machines_keys(
@@ -412,3 +425,31 @@ def test_only_root_rolls_back_to_a_release_that_a_revoked_key_signed(
         f"{id_of(good)} is signed by a key that is revoked, and root allowed it"
     ]
     assert prefix.current_id() == id_of(good)
+
+
+@pytest.mark.usefixtures("proven")
+@pytest.mark.parametrize("unusable", ["damaged line", "writable by all", "damaged trusted_signers", "no ssh-keygen"])
+def test_no_rollback_where_the_keys_cannot_be_used(
+    make_bundle: MakeBundle,
+    good: Path,
+    keys: tuple[Path, Path],
+    prefix: Prefix,
+    monkeypatch: pytest.MonkeyPatch,
+    unusable: str,
+) -> None:
+    install(good, prefix.root, log=silent)
+    second = make_bundle(version="0.0.2", sequence=2)
+    install(second, prefix.root, log=silent)
+    revoked = prefix.root / "revoked_keys"
+    revoked.write_text(
+        public(keys[0]).line + "\n" + ("ssh-ed25519 AAAAdamaged\n" if unusable == "damaged line" else "")
+    )
+    if unusable == "writable by all":
+        revoked.chmod(0o666)
+    elif unusable == "damaged trusted_signers":
+        (prefix.root / "trusted_signers").write_text("x y z\n")
+    elif unusable == "no ssh-keygen":
+        monkeypatch.setattr(trust, "TOOLS", ())
+    with pytest.raises(EnvironmentUnfitError):
+        rollback(prefix.root, None, log=silent)
+    assert prefix.current_id() == id_of(second)

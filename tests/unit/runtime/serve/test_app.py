@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 from asgi import Answer, ask, post, started
+from ssh_keys import pin
 from tiny_model import write_model_folder
 
-from edgepack_runtime.errors import StageFailedError, UsageError
+from edgepack_runtime.errors import BundleInvalidError, StageFailedError, UsageError
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve.middleware import Middleware
+from edgepack_runtime.serve.settings import Settings
 
 TOKEN = "0123456789abcdef0123"
 MakeApp = Callable[..., Middleware]
@@ -36,6 +38,15 @@ async def test_the_server_reads_a_long_text_in_windows_where_that_is_asked_for(m
     for long, label in (("truncate", "bad"), ("windows", "good")):
         async with started(make_app(long=long)) as app:
             assert (await post(app, "/predict", {"text": text})).json()["label"] == label
+
+
+def test_no_server_loads_a_folder_where_keys_are_pinned(tmp_path: Path, keys: tuple[Path, Path], machine: Path) -> None:
+    """Servers such as gunicorn start the application without the verb `serve`."""
+    settings = Settings(model=write_model_folder(tmp_path / "hotel"))
+    assert application.load(settings).facts.name == "hotel"
+    pin(machine, keys[0])
+    with pytest.raises(BundleInvalidError, match="accepts only signed bundles"):
+        application.load(settings)
 
 
 async def test_one_text_gets_what_predict_prints(app: Middleware) -> None:

@@ -38,13 +38,13 @@ def test_what_the_help_says_is_what_happens(capsys: pytest.CaptureFixture[str]) 
 
 def test_options_become_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EDGEPACK_TOKEN", raising=False)
-    assert serve_command.read(parsed(), None) == Settings(model=Path("m"))
-    found = serve_command.read(parsed("--max-batch", "1", "--timeout-s", "0.5", "--allow-host", "Device.example"), None)
+    assert serve_command.read(parsed()) == Settings(model=Path("m"))
+    found = serve_command.read(parsed("--max-batch", "1", "--timeout-s", "0.5", "--allow-host", "Device.example"))
     assert (found.max_batch, found.timeout_s) == (1, 0.5)
     assert found.hosts == (*LOOPBACK_HOSTS, "device.example")
     (tmp_path / "token").write_text(TOKEN + "\n")
-    with_token = serve_command.read(parsed("--token-file", str(tmp_path / "token")), Path("/r"))
-    assert (with_token.token, with_token.hosts, with_token.model) == (TOKEN, (), Path("/r"))
+    with_token = serve_command.read(parsed("--token-file", str(tmp_path / "token")))
+    assert (with_token.token, with_token.hosts, with_token.model) == (TOKEN, (), Path("m"))
     assert TOKEN not in repr(with_token)
 
 
@@ -64,7 +64,7 @@ def test_options_become_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 )
 def test_options_that_make_no_sense(words: list[str], named: str) -> None:
     with pytest.raises(UsageError, match=re.escape(named)):
-        serve_command.read(parsed(*words), None)
+        serve_command.read(parsed(*words))
 
 
 @pytest.mark.parametrize("bad", ["", "short", "with a blank inside it", "schlüssel-schlüssel", "tab\tinside-a-token"])

@@ -148,3 +148,10 @@ def test_temporary_files_are_never_in_the_working_directory(tmp_path: Path, monk
     assert fs.temporary_base() == str(tmp_path)
     monkeypatch.chdir("/")
     assert fs.temporary_base() == str(tmp_path)
+
+
+def test_the_folder_for_temporary_files_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", ".")
+    monkeypatch.chdir(tmp_path)
+    assert fs.temporary_base() == str(tmp_path)
