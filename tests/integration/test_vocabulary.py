@@ -154,7 +154,7 @@ def test_a_pruned_student_goes_all_the_way_to_an_answer(tmp_path: Path, device_e
     project = Project(tmp_path)
     both = project.edgepack("build", "tiny.yaml", "--until", "select", "--json")
     assert both.returncode == 0, both.stderr[-4000:]
-    assert both.stderr.count("train student: ") == 1
+    assert both.stderr.count("student done in ") == 1
     keep, fewer = json.loads(both.stdout)["selection"]["candidates"]
     assert fewer["onnx_bytes"] < keep["onnx_bytes"]
     most = (keep["onnx_bytes"] + fewer["onnx_bytes"]) / 2 / 2**20

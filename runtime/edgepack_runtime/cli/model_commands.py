@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle import golden, model_config
+from edgepack_runtime.bundle.manifest import PYTHON_FOLDER
 from edgepack_runtime.cli.context import delegate, log, print_result, read_bundle_manifest, running_prefix
 from edgepack_runtime.cli.parser import BENCH_TEXTS, Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
@@ -242,11 +243,14 @@ def _takes_pairs(context: Context, folders: Sequence[Path]) -> bool:
 
 @contextlib.contextmanager
 def _report_damage(release: Optional[Path]) -> Iterator[None]:
-    """If the block fails and `release` is damaged, report the damage instead."""
+    """If the block fails and `release` is damaged, report the damage instead.
+
+    A bundle that runs from its file was verified when it was unpacked; the interpreter there is a link.
+    """
     try:
         yield
     except Exception:
-        if release is not None:
+        if release is not None and not (release / os.uname().machine / PYTHON_FOLDER).is_symlink():
             from edgepack_runtime.bundle import verify
 
             verify.verify_folder(release)

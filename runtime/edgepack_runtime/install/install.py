@@ -16,9 +16,16 @@ from typing import Any, Callable, Dict, Optional
 
 from edgepack_runtime.bundle import extract, verify
 from edgepack_runtime.bundle.archive import Archive
-from edgepack_runtime.bundle.manifest import MANIFEST_NAME, Manifest, release_id
+from edgepack_runtime.bundle.manifest import BUNDLED, MANIFEST_NAME, Manifest, release_id
 from edgepack_runtime.device import doctor, tuning
-from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode, GateFailedError, GateInconclusiveError
+from edgepack_runtime.errors import (
+    BundleInvalidError,
+    EdgepackError,
+    ExitCode,
+    GateFailedError,
+    GateInconclusiveError,
+    UsageError,
+)
 from edgepack_runtime.install import activate, receipts, recovery, release_process, trust
 from edgepack_runtime.install.prefix import Prefix, State, check_owner, lock, write_state
 from edgepack_runtime.install.receipts import Journal
@@ -75,6 +82,7 @@ def install(
             log(f"  ok    signature  by {proof.principals}, {proof.fingerprint}")
         manifest, _ = verify.verify_archive(archive, raw)
         log("  ok    verify     every byte is as it was built")
+        _check_name(prefix, manifest)
         check_owner(prefix, manifest.name)
         if check is not None:
             check(manifest)
@@ -99,6 +107,16 @@ def install(
         with lock(prefix), run.recorded("not installed"):
             _install_locked(run, archive)
     return receipt
+
+
+def _check_name(prefix: Prefix, manifest: Manifest) -> None:
+    """Refuse a prefix in whose name the loader of a carried C library would find several folders, or a variable."""
+    if manifest.target.interpreter == BUNDLED and set(str(prefix.root)).intersection(":;$"):
+        raise UsageError(
+            f"{prefix.root} cannot hold this release",
+            why="the loader of the C library that it carries would split this name",
+            fix="choose a prefix without `:`, `;` and `$`",
+        )
 
 
 def _install_locked(run: Install, archive: Archive) -> None:

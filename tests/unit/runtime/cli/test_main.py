@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -39,6 +40,13 @@ def installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
 
 def edgert(*arguments: str | Path) -> int:
     return main.run([str(argument) for argument in arguments], OUTSIDE)
+
+
+def test_an_error_of_a_bundle_that_runs_from_its_file_is_not_called_damage(tmp_path: Path) -> None:
+    (tmp_path / os.uname().machine).mkdir()
+    (tmp_path / os.uname().machine / "python").symlink_to(sys.prefix)  # the interpreter that its head unpacked
+    with pytest.raises(EdgepackError, match="the port is taken"), model_commands._report_damage(tmp_path):
+        raise EdgepackError("the port is taken")
 
 
 @pytest.mark.parametrize("context", ["bundle", "release", "edgert"])

@@ -33,6 +33,7 @@ from edgepack_runtime.errors import (
     UsageError,
 )
 from edgepack_runtime.install import activate, status
+from edgepack_runtime.install import install as install_module
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.install.rollback import rollback
@@ -387,6 +388,16 @@ def test_a_release_that_was_never_switched_to_is_cleared(
     with pytest.raises(EnvironmentUnfitError, match="no previous release to roll back to"):
         rollback(installed.root, None, log=silent)
     assert {path.name for path in installed.releases.iterdir()} == {id_of(small_bundle)}
+
+
+@pytest.mark.parametrize("name", ["a:b", "a;b", "a$b"])
+def test_a_prefix_whose_name_the_carried_loader_would_split_is_refused(
+    bundle: Path, prefix: Prefix, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install_module, "BUNDLED", "host")  # as this bundle's target says
+    with pytest.raises(UsageError, match="cannot hold this release"):
+        install(bundle, prefix.root / name, log=silent)
+    assert not prefix.root.exists()
 
 
 @pytest.mark.parametrize(("place", "reason"), [("{file}/prefix", "Not a directory"), ("/proc/edgepack", "0 MiB free")])
