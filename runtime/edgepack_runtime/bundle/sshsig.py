@@ -162,9 +162,12 @@ def _key(words: List[str]) -> PublicKey:
 
 
 def _name(comment: List[str]) -> str:
-    """The principal of a bare key: the first word of its comment if that is a valid name, else `signer`."""
+    """The principal of a bare key: the first word of its comment if that is a valid name, else `signer`.
+
+    A name like that of a type would be read as one.
+    """
     name = comment[0] if comment else ""
-    return name if re.match(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}\Z", name) else "signer"
+    return name if re.match(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}\Z", name) and not _KIND.match(name) else "signer"
 
 
 def _unbase64(text: str) -> bytes:

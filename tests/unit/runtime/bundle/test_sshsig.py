@@ -111,11 +111,11 @@ def test_a_signer_round_trips(who: str, namespaces: str | None, key: bytes) -> N
 
 def test_files_of_signers() -> None:
     text = f'# ours\n\n{LINE} ann@example.com\nbob  NAMESPACES="edgepack,file" {LINE} x\r\n{LINE}\n{LINE} "quoted"'
-    text += f"\n{LINE} eve ssh-key-2026"
+    text += f"\n{LINE} eve ssh-key-2026\n{LINE} ssh-key-2026"
     found = parse_signers(text.encode())
     assert [(s.principals, s.namespaces) for s in found] == [
         ("ann@example.com", None), ("bob", "edgepack,file"), ("signer", None), ("signer", None),
-        ("eve", None),
+        ("eve", None), ("signer", None),
     ]  # fmt: skip
     assert {s.key for s in found} == {PublicKey("ssh-ed25519", BLOB)}
     assert found[0].key.line == LINE
