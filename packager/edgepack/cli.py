@@ -15,6 +15,7 @@ from edgepack import __version__
 from edgepack.commands import options as common
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack.util import process
+from edgepack.util.text import safe, safe_lines
 from edgepack_runtime.errors import ExitCode
 
 COMMANDS: Final = (
@@ -126,11 +127,9 @@ class _Commands(click.Group):
                 raise
             # An unexpected error.
             if common.is_verbose(context):
-                traceback.print_exc()
-            click.echo(
-                f"error: unexpected {type(error).__name__}: {error}\n  fix: run again with -v and report it",
-                err=True,
-            )
+                click.echo(safe_lines("".join(traceback.format_exception(error)), ""), err=True)
+            click.echo(safe(f"error: unexpected {type(error).__name__}: {error}"), err=True)
+            click.echo("  fix: run again with -v and report it", err=True)
             context.exit(int(ExitCode.UNEXPECTED))
 
 

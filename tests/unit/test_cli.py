@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from tests.unit.conftest import TINY_RECIPE
+from tests.unit.forged import commands
 
 from edgepack import cli
 from edgepack.artifacts import ModelArtifact, ScalesArtifact
@@ -93,6 +94,24 @@ def test_an_unexpected_error_is_one_line_and_exit_1(project: Path, monkeypatch: 
     assert "unexpected ZeroDivisionError: for once" in result.output
     assert "Traceback" not in result.output
     assert "Traceback" in run("-v", "check", "r.yaml").output
+
+
+def test_the_text_of_an_unexpected_error_forges_no_line(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(recipe: Path, settings: tuple[str, ...], profiles: Path | None) -> None:
+        raise ZeroDivisionError("odd\n::error::forged\x1b[8m")
+
+    monkeypatch.setattr(options, "load_recipe", break_down)
+    for arguments in ((), ("-v",)):
+        output = run(*arguments, "check", "r.yaml").output
+        assert ("Traceback" in output) == bool(arguments) and "forged" in output
+        assert commands(output) == [] and "\x1b" not in output
+
+
+def test_the_name_of_a_recipe_forges_no_line(project: Path) -> None:
+    odd = (project / "r.yaml").rename(project / "::error::forged\x1b[8m\nr.yaml")
+    output = run("check", odd.name).output
+    assert "forged" in output and "\x1b" not in output
+    assert commands(output) == [] and not [line for line in output.splitlines() if line.startswith("r.yaml")]
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -5,27 +5,28 @@
 # A Python that finds no zip in the file takes it for a program: line 2 is what it then complains about.
 set +eu
 file=$0
+# Messages do not name the file: its name may hold control characters.
 fail() { # what, why, fix, exit code
 	echo "error: $1" >&2
 	echo "  why: $2" >&2
 	echo "  fix: $3" >&2
 	exit "$4"
 }
-[ -f "$file" ] && [ -r "$file" ] || fail "this program cannot read itself" "$file is not a file" "sh FILE VERB" 2
+[ -f "$file" ] && [ -r "$file" ] || fail "this program cannot read itself" "it is not a file" "sh FILE VERB" 2
 case $file in -*) file=./$file ;; esac
 # The last bytes are text. Of a file cut short they are not, and Python would take it for a program. (bash warns of zeros.)
 if [ -n "$(command -v tail)" ]; then
 	{ end=$(tail -c @END_BYTES@ "$file"); } 2>&-
-	case $end in @END@*) ;; *) fail "$file is damaged" "its end is missing" "copy it again" 8 ;; esac
+	case $end in @END@*) ;; *) fail "this file is damaged" "its end is missing" "copy it again" 8 ;; esac
 fi
-machine=$(uname -m 2>&-) || fail "this system lacks uname" "$file asks it for the machine" "install it (busybox has it)" 4
+machine=$(uname -m 2>&-) || fail "this system lacks uname" "this file asks it for the machine" "install it (busybox has it)" 4
 case $machine in
 @CASES@
 *) offset= ;;
 esac
 if [ -z "$offset" ]; then
 	python=$(command -v python3) && exec "$python" -I -S "$file" "$@"
-	fail "there is no interpreter" "$file carries @CARRIED@, this is $machine, and there is no python3" \
+	fail "there is no interpreter" "this file carries @CARRIED@, this is $machine, and there is no python3" \
 		"install Python 3.8 or newer, or build the file @OTHERWISE@" 4
 fi
 missing= why= dir= said= line_end='
@@ -33,8 +34,8 @@ missing= why= dir= said= line_end='
 for tool in tail head gzip tar mktemp rm; do
 	[ -n "$(command -v $tool)" ] || missing="$missing $tool"
 done
-[ -z "$missing" ] || fail "this system lacks$missing" "$file unpacks itself with it" \
-	"install it (busybox has all), or type: python3 $file VERB" 4
+[ -z "$missing" ] || fail "this system lacks$missing" "this file unpacks itself with it" \
+	"install it (busybox has all), or type: python3 FILE VERB" 4
 packed() { tail -c +$offset "$file" | head -c $size; }
 refused() { # one folder, and why
 	why="$why${why:+; }$1: $2"
@@ -71,7 +72,7 @@ unpack() {
 }
 mask=$(umask)
 if [ -n "$TMPDIR" ]; then unpack "$TMPDIR"; else unpack /tmp || unpack /var/tmp || unpack /dev/shm; fi || {
-	packed | gzip -t 2>&- || fail "$file is damaged" "its interpreter cannot be unpacked" "copy it again" 8
+	packed | gzip -t 2>&- || fail "this file is damaged" "its interpreter cannot be unpacked" "copy it again" 8
 	fail "the interpreter cannot be unpacked and started" "$why" \
 		"set TMPDIR to a folder that can be written, has 30 MB free, and is not mounted noexec" 4
 }

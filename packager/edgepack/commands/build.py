@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -95,11 +94,10 @@ def command(
 
 def _show(built: Build, report: Mapping[str, Any], console: Console, as_json: bool) -> None:
     """Print the tables of the build or its report as JSON, then the failures."""
-    from edgepack.report import document
     from edgepack.results import NotRunHere
 
     if as_json:
-        click.echo(document.dumps(report))
+        options.say_json(report, indent=1, sort_keys=True)
     else:
         if built.selection is not None:
             console.selection(built.selection)
@@ -126,7 +124,7 @@ def _show_part(made: Part, console: Console, as_json: bool) -> None:
             {"stage": one.stage, "candidates": list(one.candidates), "folder": str(one.artifact.folder)}
             for one in made.made
         ]
-        click.echo(json.dumps({"stages": stages, "selection": selection, "ledger": ledger}, ensure_ascii=False))
+        options.say_json({"stages": stages, "selection": selection, "ledger": ledger})
         return
     if made.selection is not None:
         console.selection(made.selection)

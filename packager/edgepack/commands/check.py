@@ -74,4 +74,4 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
         names = "\n".join(f"  {candidate.name}" for candidate in loaded.candidates)
         console.line(f"{counted(len(loaded.candidates), 'candidate')}:\n{names}")
     counts = ", ".join(f"{len(rows)} {split}" for split, rows in splits.rows.items())
-    click.echo(f"{recipe}: valid ({counts} rows)")
+    options.say(f"{recipe}: valid ({counts} rows)")

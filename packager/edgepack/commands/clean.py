@@ -39,7 +39,7 @@ def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: 
         plans = [plan.make(loaded, place, context=found) for loaded, found in map(options.load, keep)]
         kept = {stage.folder for made in plans for stage in made.stages if stage.folder is not None}
     if not workspace.is_dir():
-        click.echo(f"there is no {workspace} here: nothing to remove")
+        options.say(f"there is no {workspace} here: nothing to remove")
         return
     freed = 0
     with place.in_use(alone=True):
@@ -48,5 +48,5 @@ def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: 
             if not dry_run:
                 place.discard(left)
             verb = "would remove" if dry_run else "removed"
-            click.echo(f"{verb} {left.path} ({left.kind}, {mib(left.size_bytes)})")
-    click.echo(f"{mib(freed)} {'would be ' if dry_run else ''}freed")
+            options.say(f"{verb} {left.path} ({left.kind}, {mib(left.size_bytes)})")
+    options.say(f"{mib(freed)} {'would be ' if dry_run else ''}freed")

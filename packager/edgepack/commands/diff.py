@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -23,7 +22,7 @@ def command(context: click.Context, before: Path, after: Path, as_json: bool) ->
 
     found = inspect.compare(inspect.inspect(before), inspect.inspect(after))
     if as_json:
-        click.echo(json.dumps(found, ensure_ascii=False))
+        options.say_json(found)
     else:
         console = options.console(context)
         console.show(build_tables.comparison(found, live=console.is_live))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -27,7 +26,7 @@ def command(context: click.Context, workspace: Path, as_json: bool) -> None:
 
     report = doctor.examine(workspace)
     if as_json:
-        click.echo(json.dumps(report.document(), ensure_ascii=False))
+        options.say_json(report.document())
     else:
         console = options.console(context)
         console.show(build_tables.examination(report))

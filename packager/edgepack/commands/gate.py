@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 from edgepack.commands import options
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack.util import process
+from edgepack.util.text import json_text
 
 if TYPE_CHECKING:
     from edgepack.console.console import Console
@@ -173,7 +173,7 @@ class _Out:
         """The output to stdout instead of tables."""
         from edgepack.report import markdown
 
-        return json.dumps(found, ensure_ascii=False) + "\n" if self.as_json else markdown.render(found)
+        return json_text(found) + "\n" if self.as_json else markdown.render(found)
 
 
 def _show(results: Sequence[GateResult], found: Mapping[str, Any], out: _Out, console: Console) -> list[EdgepackError]:

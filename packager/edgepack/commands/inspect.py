@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -22,7 +21,7 @@ def command(context: click.Context, bundle: Path, as_json: bool) -> None:
 
     found = inspect.inspect(bundle)
     if as_json:
-        click.echo(json.dumps(found, ensure_ascii=False))
+        options.say_json(found)
     else:
         console = options.console(context)
         console.show(build_tables.inspection(found, live=console.is_live))

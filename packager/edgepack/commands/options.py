@@ -14,6 +14,7 @@ import click
 
 from edgepack.errors import EnvironmentUnfitError, UsageError
 from edgepack.pipeline.options import STAGES, BuildOptions
+from edgepack.util.text import json_text, safe
 from edgepack_runtime.util.fs import write_atomic
 
 if TYPE_CHECKING:
@@ -71,6 +72,16 @@ def console(context: click.Context) -> Console:
     from edgepack.console.console import Console
 
     return Console(quiet=context.ensure_object(dict).get("quiet", False))
+
+
+def say(text: str) -> None:
+    """Print one line to standard output. Names of files in it may come from outside."""
+    click.echo(safe(text))
+
+
+def say_json(document: object, **options: Any) -> None:
+    """Print `document` as JSON to standard output. `options`: of `json.dumps`."""
+    click.echo(json_text(document, **options))
 
 
 def is_verbose(context: click.Context) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import click
@@ -44,7 +43,7 @@ def command(
     if as_json:
         stages = [dataclasses.asdict(stage) for stage in made.stages]
         values = [dataclasses.asdict(value) for value in made.values]
-        click.echo(json.dumps({"values": values, "stages": stages}, ensure_ascii=False, default=str))
+        options.say_json({"values": values, "stages": stages}, default=str)
         return
     console = options.console(context)
     console.show(tables.plan(made, live=console.is_live))

@@ -32,7 +32,7 @@ def command(context: click.Context, folder: Path, signers: Path | None, as_json:
     signer = None if signers is None else lambda file, raw: signing.signer_of(file, raw, signers)
     found = receipts_summary.summarize(folder, signer)
     if as_json:
-        click.echo(receipts_summary.as_json(found))
+        options.say_json(receipts_summary.document(found))
     else:
         console = options.console(context)
         console.show(gate_tables.fleet(found, live=console.is_live))

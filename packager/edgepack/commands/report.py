@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -24,7 +23,7 @@ def command(context: click.Context, reports: tuple[Path, ...], as_json: bool) ->
 
     found = build_tables.read(reports)
     if as_json:
-        click.echo(json.dumps(found.as_json(), ensure_ascii=False))
+        options.say_json(found.as_json())
     else:
         console = options.console(context)
         console.show(build_tables.tables(found, live=console.is_live, width=console.width))

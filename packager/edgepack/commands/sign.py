@@ -32,4 +32,4 @@ def command(bundle: Path, key: Path, output: Path | None) -> None:
 
     out = output or bundle
     signed = signing.sign(bundle, key, out)
-    click.echo(f"{out}: signed by {signed.fingerprint}")
+    options.say(f"{out}: signed by {signed.fingerprint}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import click
@@ -27,7 +26,7 @@ def list_(context: click.Context, profiles: Path | None, as_json: bool) -> None:
 
     found = [target_tables.in_short(profile) for profile in options.known_profiles(profiles, Path.cwd()).values()]
     if as_json:
-        click.echo(json.dumps([dataclasses.asdict(one) for one in found], ensure_ascii=False))
+        options.say_json([dataclasses.asdict(one) for one in found])
         return
     console = options.console(context)
     console.show(tables.targets(found, live=console.is_live))
@@ -47,7 +46,7 @@ def show(context: click.Context, name: str, profiles: Path | None, as_json: bool
     profile = BuildContext(options.known_profiles(profiles, Path.cwd())).known(name)
     facts = target_tables.in_full(profile)
     if as_json:
-        click.echo(json.dumps(facts, ensure_ascii=False))
+        options.say_json(facts)
         return
     options.console(context).show(tables.facts(facts))
 
@@ -77,10 +76,10 @@ def add(context: click.Context, probe: Path, name: str, gpu: bool, profiles: Pat
     taken = load_profiles(file if file.is_file() else None)
     from_probe.add(file, name, from_probe.table_of(facts, gpu=gpu), taken)
     console = options.console(context)
-    click.echo(f"added {name} to {file}")
+    options.say(f"added {name} to {file}")
     if facts.get("gpu") and not gpu:
         console.line("the device has an NVIDIA GPU, and this profile uses its CPU. Add --gpu to use the GPU.")
-    click.echo(f"in a recipe: targets: [{name}]")
+    options.say(f"in a recipe: targets: [{name}]")
 
 
 @command.command(name="lock")
@@ -98,4 +97,4 @@ def lock(context: click.Context, name: str, profiles: Path | None) -> None:
 
     profile = BuildContext(options.known_profiles(profiles, Path.cwd())).known(name)
     for file, packages in locks.write(profile).items():
-        click.echo(f"{file}: {', '.join(packages)}")
+        options.say(f"{file}: {', '.join(packages)}")

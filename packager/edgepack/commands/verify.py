@@ -27,11 +27,11 @@ def command(bundle: Path, signers: Path | None) -> None:
     from edgepack.bundle import signing
 
     manifest, proof = signing.verify_signed(bundle, signers)
-    click.echo(
+    options.say(
         f"{bundle}: {manifest.name} {manifest.version} for {manifest.target.profile}, "
         f"{len(manifest.files)} files, intact"
     )
-    click.echo(_signed(proof))
+    options.say(_signed(proof))
 
 
 def _signed(proof: Proof) -> str:

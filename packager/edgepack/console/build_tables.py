@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import BaseModel, FiniteFloat, ValidationError
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
@@ -151,20 +151,21 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
         sizes.add_row(part, mib_column(size["packed"]), mib_column(size["unpacked"]))
     sizes.add_row("in all", mib_column(found["bundle_bytes"]), mib_column(found["unpacked_bytes"]))
     yield sizes
-    yield Text("packages: " + ", ".join(f"{name} {mib(size)}" for name, size in found["packages"].items()) + "\n")
+    yield Text(safe("packages: " + ", ".join(f"{name} {mib(size)}" for name, size in found["packages"].items())))
+    yield Text("")
     gates = table(live, "gate", "limits")
     for name, limits in found["gates"].items():
         if limits is not None:
             gates.add_row(safe(name), safe(_limits(limits)))
     yield gates
     yield Text("")
-    metrics = sorted({row["score"]["metric"] for row in found["ledger"]})
+    metrics = sorted({safe(row["score"]["metric"]) for row in found["ledger"]})
     rows = table(live, "stage", score_head(metrics), "MiB", "parity", "note")
     for row in found["ledger"]:
         name = f"{metric_name(row['score']['metric'])} " if len(metrics) > 1 else ""
         rows.add_row(
             safe(row["stage"]),
-            name + quantity(row["score"]["value"], "fraction"),
+            safe(name) + quantity(row["score"]["value"], "fraction"),
             quantity(row["model_mib"], "MiB").removesuffix(" MiB"),
             NOTHING if row["parity"] is None else f"{row['parity']:.1e}",
             safe(row["note"]),
@@ -245,6 +246,7 @@ SUFFIX: Final = ".report.json"
 _MOST_BYTES: Final = 64 * 2**20
 _MOST_CHANGES: Final = 30  # differences to print for a build
 _QUIET_CORES: Final = 0.05  # CPU time of other processes, in cores, that does not disturb a measurement
+_Count = Annotated[int, Field(ge=0, le=2**63 - 1)]  # an integer of 400 digits cannot be divided into MiB
 
 
 class _Score(BaseModel):
@@ -252,7 +254,7 @@ class _Score(BaseModel):
     value: FiniteFloat
     low: FiniteFloat
     high: FiniteFloat
-    n: int
+    n: _Count
 
 
 class _Contention(BaseModel):
@@ -262,7 +264,7 @@ class _Contention(BaseModel):
 class _Latency(BaseModel):
     p50_ms: FiniteFloat
     p95_ms: FiniteFloat | None = None
-    threads: int | None = None
+    threads: _Count | None = None
     stable: bool | None = None
     contention: _Contention | None = None
 
@@ -280,7 +282,7 @@ class _ReportReceipt(BaseModel):
 
 
 class _ReportBundle(BaseModel):
-    bundle_bytes: int
+    bundle_bytes: _Count
 
 
 class _Target(BaseModel):
@@ -296,7 +298,7 @@ class _Variation(BaseModel):
 
 class _Export(BaseModel):
     shipped: str
-    onnx_bytes: Mapping[str, int]
+    onnx_bytes: Mapping[str, _Count]
     variations: tuple[_Variation, ...] = ()
 
 

@@ -25,7 +25,7 @@ from edgepack.console import build_tables, gate_tables, tables
 from edgepack.console.tables import STYLES
 from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.progress import SILENT, Task
-from edgepack.util.text import duration, safe, safe_lines
+from edgepack.util.text import duration, safe, safe_lines, unheard
 
 if TYPE_CHECKING:
     from edgepack.artifacts import BundleArtifact, LedgerRow, SelectArtifact
@@ -244,7 +244,10 @@ class _Task:
 
 
 class _Tolerant(io.TextIOBase):
-    """A stream that escapes characters which its encoding cannot represent, such as a log under LANG=C."""
+    """A stream that escapes characters which its encoding cannot represent, such as a log under LANG=C.
+
+    It also escapes commands to a CI server: a cell of a table may wrap so that one begins a line.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -254,7 +257,7 @@ class _Tolerant(io.TextIOBase):
         return getattr(self._stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
+        self._stream.write(unheard(text).encode(self.encoding, "backslashreplace").decode(self.encoding))
         return len(text)
 
     def flush(self) -> None:

@@ -7,12 +7,11 @@ receipt is reported and ignored.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
@@ -200,8 +199,8 @@ def summarize(folder: Path, signer: SignerOf | None = None) -> Fleet:
     return Fleet(tuple(found), Counter((device.bundle, device.serving) for device in known))
 
 
-def as_json(found: Fleet) -> str:
-    """All of it as one line of JSON."""
+def document(found: Fleet) -> dict[str, Any]:
+    """All of it in JSON types."""
     devices = [
         {
             "device": device.name,
@@ -219,7 +218,7 @@ def as_json(found: Fleet) -> str:
         for device in found.devices
     ]
     releases = [{"bundle": name, "serving": release, "devices": n} for (name, release), n in found.releases.items()]
-    return json.dumps({"devices": devices, "releases": releases}, ensure_ascii=False)
+    return {"devices": devices, "releases": releases}
 
 
 def _by_device(folder: Path) -> Iterator[tuple[str, list[Path]]]:

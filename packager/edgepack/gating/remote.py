@@ -39,7 +39,7 @@ _FACT_CHARACTERS: Final = 200
 _FACTS: Final = ("system", "machine", "libc", "cpu_model", "board")
 # Checks of doctor that fail on another kind of device; the others concern its present state.
 _OF_ANOTHER_KIND: Final = ("system", "libc", "python", "gpu", "tensorrt")
-_FOLDER: Final = re.compile(r"/[^\x00-\x1f\x7f]*/edgepack-gate\.[A-Za-z0-9]{6}")
+_FOLDER: Final = re.compile(r"/[^\x00-\x1f\x7f]{0,178}/edgepack-gate\.[A-Za-z0-9]{6}")  # sftp reads 2,047 bytes a line
 _MACHINE_KEYS: Final = "/etc/edgepack"
 
 
@@ -206,7 +206,7 @@ def _folder(
     if found.exit_code or not _FOLDER.fullmatch(folder):
         raise EnvironmentUnfitError(
             f"there is no place on {connection.address.name} for the bundle",
-            why="; ".join(found.stderr_tail.splitlines()),
+            why="; ".join(found.stderr_tail.splitlines()) or "no folder with a name of at most 200 characters was made",
             fix="free some space there, or name a folder with --remote-dir",
         )
     quoted = shlex.quote(folder)

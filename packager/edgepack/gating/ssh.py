@@ -31,6 +31,8 @@ from edgepack_runtime.util.progress import Log
 
 MAX_OUTPUT_BYTES: Final = 4 * 2**20  # of one command's standard output
 MAX_LINE_BYTES: Final = 2000
+MAX_LOG_BYTES: Final = 2**20  # of one command's standard error; each line counts as at least _MIN_LINE_BYTES
+_MIN_LINE_BYTES: Final = 100
 _KEPT_LINES: Final = 40  # of standard error, for the error message
 _LOGIN_S: Final = 120.0  # to connect and log in; OpenSSH's own ConnectTimeout is 15 s a host
 _POLL_S: Final = 0.05
@@ -301,8 +303,8 @@ def _read_stdout(source: IO[bytes], output: bytearray) -> None:
 
 
 def _read_stderr(source: IO[bytes], kept: deque[str], log: Log | None, marker: str) -> None:
-    """Keep the last lines, and log those after the marker."""
-    marked = False
+    """Keep the last lines, and log those after the marker, up to the limit."""
+    marked, left = False, MAX_LOG_BYTES
     with source:
         for data in iter(lambda: source.readline(MAX_LINE_BYTES), b""):
             # A carriage return inside a line must not start a new one, which would lack the target's name.
@@ -312,8 +314,11 @@ def _read_stderr(source: IO[bytes], kept: deque[str], log: Log | None, marker: s
                 kept.clear()
                 continue
             kept.append(line)
-            if marked and log is not None:
+            if marked and log is not None and left > 0:  # the rest is dropped, but read so that the command can end
                 log(line)
+                left -= max(len(data), _MIN_LINE_BYTES)
+                if left <= 0:
+                    log("it prints too many lines; the rest is not shown")
 
 
 # Messages of OpenSSH's client, which are always English -> cause and fix.

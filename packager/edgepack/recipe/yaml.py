@@ -59,6 +59,7 @@ class Document:
 
 MAX_BYTES: Final = 256 * 1024  # a long recipe has some kilobytes; a data file by mistake has more
 MAX_DEPTH: Final = 32  # the deepest key of a recipe is at level four
+MAX_ALIASED: Final = 20_000  # characters and values that aliases may add
 
 Expand = Callable[[str, int], str]  # (text of a scalar, its line from 1) -> text with expanded variables
 
@@ -142,7 +143,8 @@ def _read(
 ) -> tuple[Document | None, list[Finding]]:
     """The data of `text` at `path`; or the finding why it cannot be parsed."""
     yaml: Any = YAML(typ="safe", pure=True)
-    builder = _Builder(yaml, file, expand)
+    # The characters and values of a text without aliases are at most one and a half times its length.
+    builder = _Builder(yaml, file, expand, 2 * len(text) + MAX_ALIASED)
     try:
         _check_depth(text)
         node = yaml.compose(text)
@@ -151,6 +153,9 @@ def _read(
             data: Any = None if node is None else builder.value(node, path)
             # An anchor is read once for each place that uses it, and reported once.
             return Document(file, data, builder.lines, builder.raw), list(dict.fromkeys(builder.findings))
+    except _TooLargeError as error:
+        fix = "write the values out; a recipe needs few aliases (`*NAME`)"
+        refused = _error(file, error.line, "aliases repeat too many values", fix)
     except MarkedYAMLError as error:
         refused = _syntax(error, text, file)
     except ReaderError as error:
@@ -178,11 +183,19 @@ def _check_depth(text: str) -> None:
             raise RecursionError
 
 
+class _TooLargeError(Exception):
+    """Aliases repeat more values than a recipe may have, at this line."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+
+
 class _Builder:
     """Converts nodes to plain data with lines, and collects findings."""
 
-    def __init__(self, yaml: Any, file: Path, expand: Expand | None) -> None:
-        self._yaml, self._file, self._expand = yaml, file, expand
+    def __init__(self, yaml: Any, file: Path, expand: Expand | None, room: int) -> None:
+        self._yaml, self._file, self._expand, self._room = yaml, file, expand, room
         self.lines: dict[KeyPath, int] = {}
         self.raw: dict[KeyPath, str] = {}
         self.findings: list[Finding] = []
@@ -191,6 +204,7 @@ class _Builder:
         """The data of a node."""
         if len(path) > MAX_DEPTH:
             raise RecursionError
+        self._count(node)
         self.lines.setdefault(path, _line(node))
         if isinstance(node, ScalarNode):
             return self._scalar(node, path)
@@ -199,6 +213,16 @@ class _Builder:
         if isinstance(node, MappingNode):
             return self._mapping(node, path)
         return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+
+    def _count(self, node: Node) -> None:
+        """Count a node, because a few lines of aliases of aliases can stand for billions of values.
+
+        Raises:
+            _TooLargeError: all nodes together have no room.
+        """
+        self._room -= 1 + len(node.value)
+        if self._room < 0:
+            raise _TooLargeError(_line(node))
 
     def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -231,6 +255,7 @@ class _Builder:
         pairs: list[tuple[Node, Node]] = []
         sources = node.value if isinstance(node, SequenceNode) else [node]
         for source in sources:
+            self._count(source)
             if isinstance(source, MappingNode):
                 pairs += source.value
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -10,24 +11,37 @@ from edgepack_runtime.errors import printable
 from edgepack_runtime.util.texts import counted as counted  # one for both sides
 
 UNGATED: Final = "no gates"  # shown instead of a verdict if the recipe sets no gates
+# GitHub obeys `::` at the start of a line, also after blanks, and `##[` anywhere; Azure obeys `##vso[` anywhere.
+_CI_COMMAND: Final = re.compile(r"(^[^\S\n]*(?=::)|(?=##\w*\[))(.)", re.MULTILINE)
+
+
+def unheard(text: str) -> str:
+    """`text` without commands to a CI server: an escape replaces the first character of each."""
+    return _CI_COMMAND.sub(lambda found: f"{found[1]}\\u{ord(found[2]):04x}", text)
 
 
 def safe(text: object) -> str:
-    """`text` as one line that does nothing to a terminal."""
-    return printable(str(text))
+    """`text` as one line that does nothing to a terminal, and is no command to a CI server."""
+    return unheard(printable(str(text)))
 
 
 def safe_lines(text: object, indent: str) -> str:
-    """`text` with `indent` before each line after the first; none of them is a command to a CI server.
+    """`text` as safe lines, with `indent` before each line after the first."""
+    return ("\n" + indent).join(map(safe, str(text).split("\n")))
 
-    Such a command begins a line, with or without blanks before it.
+
+def json_text(document: object, **options: Any) -> str:
+    """`document` as JSON for standard output. The text is as safe as that of `safe`; Chinese is not escaped.
+
+    Args:
+        options: of `json.dumps`.
     """
-    first, *others = map(safe, str(text).split("\n"))
-    return "\n".join([_unheard(first), *(indent + _unheard(line) for line in others)])
+    lines = json.dumps(document, ensure_ascii=False, **options).split("\n")
+    return unheard("\n".join(line if line.isprintable() else "".join(map(_escaped, line)) for line in lines))
 
 
-def _unheard(line: str) -> str:
-    return f"| {line}" if line.lstrip().startswith(("::", "##[")) else line
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 def as_text(value: object) -> str:

@@ -110,6 +110,20 @@ def test_a_file_whose_name_looks_like_an_option(device: Device, shell: str) -> N
 
 
 @pytest.mark.parametrize("shell", SHELLS)
+def test_the_name_of_the_file_does_nothing_to_a_terminal(device: Device, shell: str) -> None:
+    """Some shells print an escape for `\\033` too."""
+    odd = device.bundle = device.bundle.rename(device.bundle.with_name("x\n::error::forged \x1b[8m \\033[8m.edgepack"))
+    (device.bin / "gzip").unlink()
+    said = device.run(odd.name, "verify", shell=shell).stderr
+    device.program("uname", "echo riscv64")
+    said += device.run(odd.name, "verify", shell=shell).stderr
+    odd.write_bytes(odd.read_bytes()[:-1])
+    said += device.run(odd.name, "verify", shell=shell).stderr
+    assert said.count("error: ") == 3
+    assert "forged" not in said and "\x1b" not in said
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("python", [False, True])
 def test_a_machine_that_nothing_is_carried_for_uses_its_own_python(device: Device, shell: str, python: bool) -> None:
     device.program("uname", "echo riscv64")

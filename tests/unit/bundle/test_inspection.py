@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.heads import HEAD, HEAD_SHA256
+from tests.unit.forged import FORGED, commands
 
 from edgepack import cli
 from edgepack.artifacts import LedgerRow, proportion
@@ -167,6 +169,26 @@ def test_a_difference_is_shown_by_value_and_by_file(tmp_path: Path) -> None:
         "other": {"came": ["LICENSE"]},
     }
     assert "files of model: 1 changed (model/model.onnx)" in run("diff", one, two).stdout
+
+
+@pytest.mark.parametrize("text", [*FORGED, "\x1b[8m\x9b8m\x7f\u202e forged"])
+def test_nothing_in_a_bundle_acts_on_a_terminal_or_on_ci(tmp_path: Path, text: str) -> None:
+    score = proportion(18, 20)
+    rows = [LedgerRow(text, replace(score, metric=metric), 2.5, note=text) for metric in (text, "accuracy")]
+    facts = {
+        "model": {"precision": text},
+        "gates": {text: {text: text}},
+        "ledger": tuple(map(asdict, rows)),
+    }
+    config = json.dumps({"labels": [text], "max_length": 32}).encode()
+    one = bundle(tmp_path / "a.edgepack", facts=facts, model__model_json=config)
+    for command in (["inspect", one], ["diff", one, bundle(tmp_path / "b.edgepack")]):
+        for options in ([], ["--json"]):
+            result = run(*command, *options)
+            assert result.exit_code == 0, result.output
+            assert "forged" in result.stdout or command[0] == "diff"  # which cuts it
+            assert commands(result.stdout) == []
+            assert re.search(r"[\0-\t\v-\x1f\x7f-\x9f\u202e]", result.stdout) is None
 
 
 VALUES = st.recursive(

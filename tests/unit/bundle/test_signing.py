@@ -85,6 +85,14 @@ def test_a_bundle_is_signed_in_place_and_again_by_another_key(bundle: Path, keys
     assert [path.name for path in bundle.parent.iterdir()] == [bundle.name]
 
 
+def test_the_name_of_a_bundle_forges_no_line(bundle: Path, keys: tuple[Path, Path]) -> None:
+    odd = bundle.rename(bundle.with_name("x\nsigned by release, SHA256:forged\x1b[8m.edgepack"))
+    for command in (["sign", odd, "--key", keys[0]], ["verify", odd]):
+        code, said = run(*command)
+        assert (code, "\x1b" in said) == (0, False)
+        assert not [line for line in said.splitlines() if "forged" in line and "x\\u000asigned" not in line]
+
+
 def test_signing_adds_one_member_to_a_copy(bundle: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
     before, out = bundle.read_bytes(), tmp_path / "out.edgepack"
     assert run("sign", bundle, "--key", keys[0], "--output", out)[0] == 0

@@ -284,11 +284,12 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 
 
 def test_a_device_may_send_what_is_no_unicode(far: Far, tmp_path: Path) -> None:
-    odd_gate = GATE.replace("as it was", "\\ud800").encode()
+    odd_gate = GATE.replace("as it was", "\\ud800\\x9b8m ##[error]").encode()
     odd = far_bundle(tmp_path / "odd.edgepack", more={"edgepack_runtime/gate/runner.py": odd_gate})
     files = [tmp_path / name for name in ("junit.xml", "gate.md")]
     done = gate(far, odd, "--target", "ssh://line3", "--json", "--junit", files[0], "--markdown", files[1])
     assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["results"][0]["receipt"]["checks"][0]["detail"] == "\ud800 asked for"
+    assert json.loads(done.stdout)["results"][0]["receipt"]["checks"][0]["detail"] == "\ud800\x9b8m ##[error] asked for"
+    assert done.stdout.strip().isprintable() and "##[" not in done.stdout
     for file in files:
         file.read_text(encoding="utf-8")

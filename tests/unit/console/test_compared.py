@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console as RichConsole
+from tests.unit.forged import FORGED, commands, forge
 
 from edgepack.cli import main
 from edgepack.console import build_tables
@@ -159,6 +161,33 @@ def test_a_file_that_is_no_report(content: str | None, why: str, tmp_path: Path,
     with pytest.raises(UsageError) as caught:
         build_tables.read([write("1.0.0"), file])
     assert "x.report.json" in caught.value.what and why in caught.value.why
+
+
+@pytest.mark.parametrize("key", ["bundle_bytes", "onnx_bytes", "n", "threads"])
+def test_a_number_that_nothing_has_is_refused(key: str, write: Write) -> None:
+    file = write("1.0.0")
+    text, many = re.subn(rf'"({key}": (?:{{\s*"[^"]*": )?)\d+', rf'"\g<1>{"9" * 400}', file.read_text(encoding="utf-8"))
+    assert many
+    file.write_text(text, encoding="utf-8")
+    result = run(file, write("1.1.0"))
+    assert result.exit_code == 2, result.output
+    assert "is not a report of a build" in result.stderr and "should be less than or equal to" in result.stderr
+
+
+@pytest.mark.parametrize("text", FORGED)
+def test_nothing_in_reports_is_a_command_to_ci(text: str, write: Write) -> None:
+    files = []
+    for number in (1, 2):
+        report = json.loads((file := write(f"1.{number}.0")).read_text(encoding="utf-8"))
+        report["recipe"]["teacher"]["epochs"] = number
+        report = forge(report, f"{text}{number}", keep=("verdict", "metric", "unit"))
+        file.write_text(json.dumps(report), encoding="utf-8")
+        files.append(file)
+    for options in ([], ["--json"]):
+        result = run(*files, *options)
+        assert result.exit_code == 0, result.output
+        assert result.output.count("forged") > 4
+        assert commands(result.output) == []
 
 
 def test_one_report_is_nothing_to_compare(write: Write, tmp_path: Path) -> None:

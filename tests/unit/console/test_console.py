@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import rich.console
+from tests.unit.forged import FORGED, commands, forge
 
 from edgepack.artifacts import LedgerRow, Score, SelectArtifact
 from edgepack.console import build_tables, gate_tables
@@ -412,16 +413,22 @@ def test_where_a_table_does_not_fit_each_check_has_lines_of_its_own(
     assert "interval [-100.0, 109.9]" in " ".join(text.split())
 
 
-def test_no_text_from_outside_is_a_command_to_ci(receipt: dict[str, Any]) -> None:
-    forged = "odd\n::error::forged\n  ##[error]forged"
+@pytest.mark.parametrize("text", FORGED)
+def test_no_text_from_outside_is_a_command_to_ci(text: str, receipt: dict[str, Any]) -> None:
     screen = Screen()
-    screen.console.line("::warning::forged")
-    screen.console.line(forged)
-    screen.console.error(StageFailedError(forged, why=forged, fix=forged), verbose=True)
-    screen.console.findings([Finding("error", Path(forged), 1, forged, forged)])
-    screen.console.closing([forged])
-    hostile = {**receipt, "bundle": {**receipt["bundle"], "name": forged}}
-    screen.console.show(gate_tables.gate(hostile, live=False, width=100))
-    said = screen.err.getvalue() + screen.out.getvalue()
-    assert said.count("forged") > 10
-    assert not re.search(r"^\s*(::|##\[)", said, re.MULTILINE)
+    screen.console.line(text)
+    screen.console.stage(text, 1, 1, cached=False)
+    with screen.console.task(text, 1) as task:
+        task.advance(note=text)
+    screen.console.error(StageFailedError(text, why=text, fix=text), verbose=True)
+    screen.console.findings([Finding("error", Path(text), 1, text, text)])
+    screen.console.closing([text])
+    receipt["unmeasured"] = [{"gate": text, "why": text, "waived": False}]
+    forged = forge(receipt, text, keep=("verdict", "unit"))
+    for width in (40, 100):
+        screen.console.show(gate_tables.gate(forged, live=False, width=width))
+    screen.console.not_run(text, text, NotRunHere(text, text), ungated=False)
+    screen.console.ledger([LedgerRow(text, Score(0.9, 0.8, 0.95, 100, 0.95), note=text)])
+    for stream in (screen.err, screen.out):
+        assert stream.getvalue().count("forged") > 8
+        assert commands(stream.getvalue()) == []

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.forged import FORGED, commands, forge
 
 from edgepack.cli import main
 from edgepack.console import gate_tables
@@ -177,6 +178,18 @@ def test_the_table_and_the_json(stick: Path) -> None:
     message = json.loads(CliRunner().invoke(main, ["receipts", str(stick), "--json"]).output)
     assert [device["serving"] for device in message["devices"]] == [NEW, OLD, OLD]
     assert message["releases"][0] == {"bundle": "hotel", "serving": NEW, "devices": 1}
+
+
+@pytest.mark.parametrize("text", FORGED)
+def test_nothing_in_receipts_is_a_command_to_ci(tmp_path: Path, text: str) -> None:
+    forged = forge(install(OLD, error=text), text, keep=("verb", "unit"))
+    write(tmp_path / text, [forged, {**forged, "verb": "rollback"}])
+    (tmp_path / text / "000003-install.json").write_text("{", encoding="utf-8")
+    for options in ([], ["--json"]):
+        shown = CliRunner().invoke(main, ["receipts", str(tmp_path), *options])
+        assert shown.exit_code == 0, shown.output
+        assert shown.output.count("forged") > 4
+        assert commands(shown.output) == []
 
 
 values = st.recursive(

@@ -185,6 +185,19 @@ def test_the_folder_for_temporary_files_can_be_named(far: Far, bundle: Path) -> 
     assert list(folder.iterdir()) == []
 
 
+def test_a_folder_of_a_device_has_a_name_of_limited_length(far: Far, bundle: Path) -> None:
+    """sftp cuts a longer line of its batch into two commands."""
+    (commands := far.root / "line3" / "bin").mkdir(parents=True)
+    for length, match in ((178, "cannot be written"), (179, "no place on line3")):
+        (commands / "mktemp").write_text(f"#!/bin/sh\necho /{'x' * length}/edgepack-gate.abcdef\n")
+        (commands / "mktemp").chmod(0o755)
+        (commands / "df").write_text("#!/bin/sh\necho head; echo /dev/x 100 90 999999 90% /\n")
+        (commands / "df").chmod(0o755)
+        with pytest.raises(EdgepackError, match=match) as error:
+            gate(far, bundle)
+    assert error.value.why == "no folder with a name of at most 200 characters was made"
+
+
 @pytest.mark.parametrize(
     ("facts", "words"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -90,6 +91,30 @@ def test_only_finite_numbers_are_numbers(value: str) -> None:
 @pytest.mark.parametrize("raw", [b"a: " + b"[" * 2000, b"- " * 2000, b"a: " + b"[" * 40 + b"]" * 40, b"a: &a [*a]"])
 def test_nesting_beyond_any_recipe_is_a_finding(raw: bytes) -> None:
     assert finding(raw) == "None: it is nested too deeply, or an anchor contains itself"
+
+
+def repeated(name: str, alias: str, many: int) -> str:
+    return f"{name}: &{name} [{', '.join([f'*{alias}'] * many)}]\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [1]\n" + "".join(repeated(name, alias, 10) for alias, name in itertools.pairwise("abcdefghi")),
+        "a: &a {k: 1}\n" + repeated("b", "a", 300) + "".join(f"c{i}: {{<<: *b}}\n" for i in range(300)),
+        "a: &a {" + "k: 1, " * 300 + "}\n" + repeated("b", "a", 300),
+        f"a: &a {'x' * 1000}\n" + repeated("b", "a", 300),
+    ],
+    ids=["aliases of aliases", "merges", "a key that stands twice", "a long text"],
+)
+def test_aliases_do_not_multiply_a_recipe(text: str) -> None:
+    assert finding(text.encode()).endswith(": aliases repeat too many values")
+
+
+def test_a_recipe_may_be_full_of_values() -> None:
+    for text in ("a: [" + "1," * 2000 + "]", "{" + ",".join(map(str, range(2000))) + "}", "a: " + "x" * 100_000):
+        document(text)
+    document("a: &a [1, 2]\nb: [" + "*a, " * 1000 + "]\n")
 
 
 def test_a_file_that_is_no_recipe_by_its_size_is_not_read() -> None:

@@ -1,0 +1,49 @@
+"""Texts from outside, made safe for a terminal and for the log of a CI server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.forged import FORGED, commands
+
+from edgepack.util.text import json_text, safe, safe_lines
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("::error::x", "\\u003a:error::x"),
+        ("  ::error::x", "  \\u003a:error::x"),
+        ("a\n::b", "a\\u000a::b"),
+        ("a ##[error]b", "a \\u0023#[error]b"),
+        ("##vso[x]", "\\u0023#vso[x]"),
+        ("###[x]", "#\\u0023#[x]"),
+        ("ssh://[fe80::1] Ort::Exception ## [x] 很好", "ssh://[fe80::1] Ort::Exception ## [x] 很好"),
+    ],
+)
+def test_only_the_start_of_a_command_to_ci_is_escaped(text: str, shown: str) -> None:
+    assert safe(text) == shown
+
+
+def test_each_line_of_a_text_is_safe() -> None:
+    assert safe_lines("a\n::b\r\n##[c]", "  ") == "a\n  \\u003a:b\\u000d\n  \\u0023#[c]"
+
+
+@given(st.text() | st.lists(st.sampled_from([":", "#", "[", "vso", " ", "\n", "\\"])).map("".join))
+def test_json_is_printable_and_reads_as_it_was(text: str) -> None:
+    for options in ({}, {"indent": 1}):
+        shown = json_text({"key": [text, "很好"]}, **options)
+        assert shown.replace("\n", "").isprintable()
+        assert "很好" in shown
+        assert commands(shown) == []
+        assert json.loads(shown) == {"key": [text, "很好"]}
+
+
+def test_json_escapes_what_a_terminal_or_ci_obeys() -> None:
+    for text in (*FORGED, "\x7f\x9b8m\u202e\u2028\U000e0001\ud800"):
+        shown = json_text(text)
+        assert shown.isprintable() and commands(shown) == []
+        assert json.loads(shown) == text
