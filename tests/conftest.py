@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import platform
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from edgepack_runtime.bundle.model_config import EngineConfig, ModelConfig, dump
+from edgepack_runtime.device import info
 from edgepack_runtime.util import gate_lock
 
 # No example is timed: how long it takes tells of the machine and what else runs there.
@@ -33,6 +35,15 @@ def lock_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(gate_lock.VARIABLE, str(folder))
         yield folder
+
+
+@pytest.fixture
+def eight_bits() -> None:
+    """A CPU that multiplies weights of 8 bits exactly. x86 without VNNI adds two products in 16 bits, which saturate:
+    `quantize.reduced_range` is for it, and is tested on every CPU.
+    """
+    if platform.machine() == "x86_64" and not info.int8_flags():
+        pytest.skip("this CPU has no VNNI")
 
 
 @pytest.fixture

@@ -199,6 +199,7 @@ def same(found: Sequence[Float], expected: Sequence[Float]) -> float:
 
 @pytest.mark.parametrize("name", QUANTERS)
 @pytest.mark.parametrize("rows", [ONE, PAIRS, MANY, SPANS], ids=["one label", "pairs", "many labels", "spans"])
+@pytest.mark.usefixtures("eight_bits")
 def test_what_was_trained_is_what_the_int8_graph_computes(name: str, rows: Sequence[Row], tmp_path: Path) -> None:
     """Both round alike, so that most texts come out the same to float32; where a value lies between two steps, what is
     below it rounds otherwise too. With a grid that is a little wider, hardly one of them would.

@@ -4,6 +4,7 @@
 # `sh FILE --help` lists the verbs. These lines unpack the interpreter that follows them, and start it on this file.
 # A Python that finds no zip in the file takes it for a program: line 2 is what it then complains about.
 set +eu
+unset CDPATH GZIP TAR_OPTIONS
 file=$0
 # Messages do not name the file: its name may hold control characters.
 fail() { # what, why, fix, exit code
@@ -25,7 +26,11 @@ case $machine in
 *) offset= ;;
 esac
 if [ -z "$offset" ]; then
-	python=$(command -v python3) && exec "$python" -I -S "$file" "$@"
+	if python=$(command -v python3); then
+		"$python" -I -S -c "import sys; sys.exit(sys.version_info < (3, 8))" || fail "$python is too old" \
+			"it is older than 3.8" "install a newer one, and type: python3.8 FILE VERB" 4
+		exec "$python" -I -S "$file" "$@"
+	fi
 	fail "there is no interpreter" "this file carries @CARRIED@, this is $machine, and there is no python3" \
 		"install Python 3.8 or newer, or build the file @OTHERWISE@" 4
 fi
@@ -55,7 +60,7 @@ unpack() {
 	trap 'case $dir in "$base".*) rm -rf "$dir" ;; esac' EXIT # never a folder of somebody else
 	trap 'exit 130' INT
 	trap 'exit 143' TERM HUP
-	dir=$(mktemp -d "$base.XXXXXX" 2>&1) || { refused "$1" "$dir"; return; }
+	dir=$(mktemp -d "$base.XXXXXX" 2>&-) || { refused "$1" "it cannot be written"; return; }
 	echo $$ >"$dir/.edgepack-once" # the process that removes the folder when it ends: Python, in place of this shell
 	# After a SIGKILL it cannot. Whoever reads from a pipe that it holds open learns of its end. Without /dev/null there
 	# are no background jobs, and none outlives process 1 of a container: Python then has a child of its own for this.

@@ -128,7 +128,7 @@ def test_the_name_of_the_file_does_nothing_to_a_terminal(device: Device, shell: 
 def test_a_machine_that_nothing_is_carried_for_uses_its_own_python(device: Device, shell: str, python: bool) -> None:
     device.program("uname", "echo riscv64")
     if python:
-        device.program("python3", 'printf "<%s>" "$@"')
+        device.program("python3", '[ "$3" = -c ] || printf "<%s>" "$@"')
     done = device.run(device.bundle.name, "verify", shell=shell)
     if python:
         assert (done.returncode, done.stdout) == (0, f"<-I><-S><{device.bundle.name}><verify>")
@@ -193,6 +193,28 @@ def test_a_folder_that_cannot_be_unpacked_into_is_named(device: Device, shell: s
         assert (done.returncode, done.stdout) == (4, "")
         assert why in done.stderr and "set TMPDIR" in done.stderr
     assert sorted(path.name for path in device.tmp.iterdir()) == ["a:b", "file"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_library_that_cannot_be_preloaded_stops_nothing(device: Device, shell: str) -> None:
+    """The loader complains of it on the standard error of every program."""
+    done = device.run(device.bundle.name, "verify", shell=shell, LD_PRELOAD="/nope.so")
+    assert (done.returncode, "<verify>" in done.stdout) == (7, True)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_options_of_the_tools_in_the_environment_change_nothing(device: Device, shell: str) -> None:
+    odd = {"TAR_OPTIONS": "--strip-components=1", "GZIP": "--name", "CDPATH": str(device.tmp.parent), "TMPDIR": "tmp"}
+    done = device.run(device.bundle.name, "verify", shell=shell, **odd)
+    assert (done.returncode, "<verify>" in done.stdout) == (7, True)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_python_that_is_too_old_is_told_so(device: Device, shell: str) -> None:
+    device.program("uname", "echo riscv64")
+    device.program("python3", "exit 1")
+    done = device.run(device.bundle.name, "verify", shell=shell)
+    assert (done.returncode, "python3 is too old" in done.stderr) == (4, True)
 
 
 def test_an_interpreter_that_cannot_run_is_told_with_its_own_words(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ LAYOUTS = {"plain": PLAIN, "merged": Layout(merged=True), "fastest": fastest(pai
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.usefixtures("eight_bits")
 def test_int8_is_close_to_float_and_is_int8(name: str, layout: Layout) -> None:
     encoder = recognise(exported(name))
     ids = some_ids(20)
@@ -68,6 +69,7 @@ def test_a_tensor_with_several_readers_is_quantized_once() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.usefixtures("eight_bits")
 def test_ranges_may_be_found_in_each_run(layout: Layout) -> None:
     encoder = recognise(exported("texts-33"))
     scales = [replace(item, activation=None) for item in scales_of(encoder)]
@@ -173,6 +175,7 @@ class RoundedForm(FloatForm):
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("eight_bits")
 def test_int8_computes_what_rounding_to_the_grids_means(name: str, layout: Layout) -> None:
     encoder, ids = ranged(name), some_ids(20)
     found, meant = (run(compose(encoder, layout, form), ids) for form in (OrtCpuForm(), RoundedForm("uint8")))

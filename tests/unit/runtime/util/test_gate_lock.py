@@ -93,7 +93,7 @@ def test_a_lock_that_another_process_makes_in_the_meantime_is_used(
 ) -> None:
     def late(path: str, flags: int, mode: int = 0) -> int:
         if flags & os.O_CREAT:
-            lock.touch(0o600)
+            os.close(open_file(path, flags, 0o600))
         return open_file(path, flags, mode)
 
     open_file, lock = os.open, folder / gate_lock.FILE_NAME
