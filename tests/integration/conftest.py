@@ -96,9 +96,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, subprocess
             first.mkdir()
             write_rows(first)
             (first / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
-            for name in ("bisect", "heapq", "json", "random", "statistics"):  # no command imports what lies here
-                (first / f"{name}.py").write_text("import os; os._exit(99)\n", encoding="utf-8")
+            planted = [first / f"{name}.py" for name in ("bisect", "heapq", "json", "random", "statistics")]
+            for module in planted:  # a build imports nothing of the folder that it is started in
+                module.write_text("import os; os._exit(99)\n", encoding="utf-8")
             done = Project(first).edgepack("build", "tiny.yaml")
+            for module in planted:
+                module.unlink()
             result.write_text(json.dumps([done.args, done.returncode, done.stdout, done.stderr]), encoding="utf-8")
     folder = tmp_path_factory.mktemp("project") / "tiny"
     shutil.copytree(first, folder)

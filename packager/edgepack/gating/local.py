@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
 
 from edgepack.errors import (
@@ -23,10 +22,9 @@ from edgepack.errors import (
 )
 from edgepack.gating.rows import GoldenRowsOption
 from edgepack.targets import local
-from edgepack_runtime.bundle import verify
-from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.errors import ExitCode, reported
-from edgepack_runtime.install import release_process, trust
+from edgepack_runtime.install import release_process
 from edgepack_runtime.util import gate_lock
 from edgepack_runtime.util.progress import Log
 
@@ -52,11 +50,8 @@ class VerbOutput:
     stderr_tail: str
 
 
-def run_verb(bundle: Path, verb: str, arguments: Sequence[str], log: Log, interpreter: str) -> VerbOutput:
-    """Run a verb of the bundle and log its standard error line by line.
-
-    Args:
-        interpreter: BUNDLED, or HOST: the Python that runs edgepack, isolated and without site-packages.
+def run_verb(command: Sequence[str | Path], log: Log) -> VerbOutput:
+    """Run a verb of a bundle or of `edgert` and log its standard error line by line.
 
     Raises:
         TargetUnreachableError: the process cannot be started.
@@ -64,7 +59,6 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], log: Log, interp
     environment = dict(_DEVICE_ENVIRONMENT)
     inherited = ("TMPDIR", "XDG_RUNTIME_DIR", gate_lock.VARIABLE)
     environment.update({name: os.environ[name] for name in inherited if name in os.environ})
-    command = [*local.start(bundle.resolve(), interpreter), verb, *arguments]
     try:
         process = subprocess.Popen(
             command,
@@ -92,34 +86,21 @@ def run_verb(bundle: Path, verb: str, arguments: Sequence[str], log: Log, interp
     return VerbOutput(process.returncode, stdout, "\n".join(tail[-8:]))
 
 
-def gate_copy(bundle: Path, log: Log, rows: GoldenRowsOption = NO_ROWS) -> tuple[int, dict[str, Any]]:
-    """`gate_file` of a private copy, if the keys that are pinned for this machine allow it.
-
-    Raises:
-        BundleInvalidError: no pinned key signed it, or a revoked one.
-        EnvironmentUnfitError: as `gate_file`; or keys are pinned or revoked, and this machine cannot check signatures.
-        Others: as `gate_file`.
-    """
-    with TemporaryDirectory(prefix="edgepack-") as private:
-        copy = Path(shutil.copyfile(bundle, Path(private) / bundle.name))
-        with Archive(copy) as archive:
-            trust.require(trust.read_pins(None), bundle.name, *verify.read_signed_manifest(archive))
-        return gate_file(copy, log, rows)
-
-
 def gate_file(
-    bundle: Path, log: Log, rows: GoldenRowsOption = NO_ROWS, *, without_gates: bool = False
+    bundle: Path, log: Log, rows: GoldenRowsOption = NO_ROWS, *, own: bool = False
 ) -> tuple[int, dict[str, Any]]:
-    """Run the gate of a bundle that this machine built; return its exit code (0, 6 or 7) and its receipt.
+    """Run the bundle's own gate on this machine; return its exit code (0, 6 or 7) and its receipt.
 
-    `without_gates`: a bundle without gates passes instead of being inconclusive.
+    Args:
+        own: whether this build made it. Another one is started by `edgert`, which heeds the keys of this machine and
+            runs a private copy. Without gates, an own one passes instead of being inconclusive.
 
     Raises:
         TargetUnreachableError: this machine cannot run bundles of that target.
         EnvironmentUnfitError, BundleInvalidError, UsageError: as reported by the bundle.
         StageFailedError: it ended without a verdict in another way.
     """
-    target = verify.verify_file(bundle)[0].target  # only a verified bundle is run
+    target = verify_file(bundle)[0].target  # only a verified bundle is run
     lacking = local.lacking(target.machines, target.provider, target.interpreter, libc_min=target.libc_min)
     if lacking is not None:
         raise TargetUnreachableError(
@@ -127,8 +108,10 @@ def gate_file(
             why=lacking.why,
             fix=f"on a device of target {target.profile}: sh {bundle.name} gate",
         )
-    options = ["--json", *rows.arguments(), *(["--without-gates"] if without_gates else [])]
-    return judged(bundle.name, run_verb(bundle, "gate", options, log, target.interpreter))
+    options = ["--json", *rows.arguments(), *(["--without-gates"] if own else [])]
+    edgert = [sys.executable, "-I", "-m", "edgepack_runtime", "gate", bundle.resolve()]
+    start = [*local.start(bundle.resolve(), target.interpreter), "gate"] if own else edgert
+    return judged(bundle.name, run_verb([*start, *options], log))
 
 
 def judged(name: str, output: VerbOutput, release_id: str | None = None) -> tuple[int, dict[str, Any]]:

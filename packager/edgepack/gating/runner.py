@@ -18,7 +18,7 @@ from typing import Final
 from edgepack.errors import BundleInvalidError, EdgepackError, TargetUnreachableError, UsageError
 from edgepack.gating import remote
 from edgepack.gating.address import FORM, LOCAL, Address
-from edgepack.gating.local import gate_copy
+from edgepack.gating.local import gate_file
 from edgepack.gating.receipts import ReceiptStore
 from edgepack.gating.remote import RemotePaths, VerifiedBundle
 from edgepack.gating.results import GateResult, readable
@@ -138,7 +138,7 @@ def _open(path: Path) -> _Opened:
 
 def _gate_here(bundle: _Opened, request: GateRequest, output: _SharedLog) -> GateResult:
     def measure() -> GateResult:
-        code, receipt = gate_copy(bundle.path, output.of(LOCAL), request.rows)
+        code, receipt = gate_file(bundle.path, output.of(LOCAL), request.rows)
         result = GateResult(LOCAL, bundle.path.name, bundle.manifest, code, readable(receipt))
         return _stored(result, _store(bundle, LOCAL, None, request))
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.interpreters import other_machine
 from tests.unit.far import far_bundle
 from tests.unit.runtime.conftest import target_facts
-from tests.unit.runtime.ssh_keys import make_key
 
-from edgepack.bundle import signing
 from edgepack.errors import (
     BundleInvalidError,
     EdgepackError,
@@ -23,7 +23,6 @@ from edgepack.errors import (
 from edgepack.gating import local as gate
 from edgepack.gating.local import VerbOutput
 from edgepack_runtime.errors import RolledBackError, to_json
-from edgepack_runtime.install import trust
 
 
 @pytest.mark.parametrize(
@@ -52,32 +51,17 @@ def test_a_gate_that_reported_nothing_is_explained_by_its_last_lines(code: int, 
     assert caught.value.why == "Traceback\nMemoryError"
 
 
-@pytest.mark.parametrize("name", ["trusted_signers", "revoked_keys"])
-def test_the_keys_of_this_machine_hold_for_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    key = make_key(tmp_path, "key")
-    monkeypatch.setattr(trust, "MACHINE_FOLDER", tmp_path)
-    monkeypatch.setattr(gate, "run_verb", lambda *arguments: pytest.fail("it was run"))
-    public = key.with_suffix(".pub").read_text()
-    (tmp_path / name).write_text(f"release {public}" if name == "trusted_signers" else public)
-    bundle = far_bundle(tmp_path / "x.edgepack")
-    if name == "revoked_keys":
-        signing.sign(bundle, key, bundle)
-    with pytest.raises(BundleInvalidError, match=r"x\.edgepack"):
-        gate.gate_copy(bundle, print)
-
-
-def test_what_is_gated_is_a_private_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def started(file: Path, *arguments: object) -> VerbOutput:
-        copies.append(file)
-        assert file.read_bytes() == bundle.read_bytes() and file.parent.stat().st_mode & 0o77 == 0
+@pytest.mark.parametrize("own", [False, True])
+def test_a_bundle_of_others_is_gated_by_edgert_which_checks_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    def started(command: list[Any], log: Any) -> VerbOutput:
+        assert (command[:5] == [sys.executable, "-I", "-m", "edgepack_runtime", "gate"]) is not own
         return VerbOutput(1, "", "")
 
-    copies: list[Path] = []
     monkeypatch.setattr(gate, "run_verb", started)
-    bundle = far_bundle(tmp_path / "x.edgepack")
     with pytest.raises(StageFailedError, match=r"x\.edgepack"):
-        gate.gate_copy(bundle, print)
-    assert copies[0].name == bundle.name and copies[0] != bundle and not copies[0].exists()
+        gate.gate_file(far_bundle(tmp_path / "x.edgepack"), print, own=own)
 
 
 def test_a_bundle_for_another_machine_is_not_started(tmp_path: Path) -> None:

@@ -312,7 +312,7 @@ def test_a_receipt_of_this_machine_is_validated_too(
     ask: Ask, bundles: dict[str, Path], receipt: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receipt["checks"][0]["unit"] = "furlongs"
-    monkeypatch.setattr(runner, "gate_copy", lambda *arguments: (0, receipt))
+    monkeypatch.setattr(runner, "gate_file", lambda *arguments: (0, receipt))
     (result,) = ask([bundles["pass"]], "local", receipts=None)
     assert (result.exit_code, result.receipt) == (ExitCode.STAGE_FAILED, None)
     assert result.error is not None and "furlongs" in result.error.what

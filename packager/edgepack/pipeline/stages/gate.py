@@ -18,7 +18,7 @@ RECEIPT_FILE = "receipt.json"
 def run(bundle: BundleArtifact, model_mib: float, out: Path, progress: Progress) -> GateArtifact:
     """Gate `bundle` on this machine. The receipt is kept whatever the verdict."""
     rows = GoldenRowsOption(bundle.rows_path)
-    exit_code, receipt = gate_file(bundle.path, progress.line, rows, without_gates=True)
+    exit_code, receipt = gate_file(bundle.path, progress.line, rows, own=True)
     (out / RECEIPT_FILE).write_text(json.dumps(receipt, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     accuracy, latency = receipt["accuracy"], receipt["latency"]
     row = LedgerRow(

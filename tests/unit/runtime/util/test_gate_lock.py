@@ -104,7 +104,7 @@ def test_a_lock_that_another_process_makes_in_the_meantime_is_used(
 
 def test_a_gate_of_the_build_side_waits(bundle: Path, other: contextlib.ExitStack) -> None:
     log = Log(other)
-    assert run_verb(bundle, "gate", [], log.line, Path(base_python())).exit_code == 0
+    assert run_verb([base_python(), "-I", "-S", bundle, "gate"], log.line).exit_code == 0
     assert log.waits == 1
 
 
