@@ -288,8 +288,8 @@ def _pretrained(source: str, n_labels: int, task: TaskName) -> tuple[Any, Any]:
         raise StageFailedError(f"{others[0]} lists weights in parts", fix=f"save them as one {WEIGHTS_FILE}")
     try:
         with nullcontext() if is_local_folder(source) else _in_empty_folder():
-            network = from_pretrained(task, source, **settings)
             tokenizer = ErnieTokenizer.from_pretrained(source)
+            network = from_pretrained(task, source, **settings)
     except StageFailedError:
         raise
     except Exception as error:
