@@ -158,7 +158,7 @@ def _is_carried(where: Path) -> bool:
 
 
 def _files(where: Path) -> Set[str]:
-    """POSIX paths of the runtime's files and links in a folder; none of a zip, whose directory `verify` compares."""
+    """POSIX paths of the runtime's files and links in a folder; none of a zip: `verify` compares its directory."""
     found = where.glob("edgepack_runtime/**/*") if where.is_dir() else ()
     return {path.relative_to(where).as_posix() for path in found if path.is_symlink() or not path.is_dir()}
 

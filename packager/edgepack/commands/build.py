@@ -97,7 +97,7 @@ def _show(built: Build, report: Mapping[str, Any], console: Console, as_json: bo
     from edgepack.results import NotRunHere
 
     if as_json:
-        options.say_json(report, indent=1, sort_keys=True)
+        options.say_json(report, indent=1, sort_keys=True, allow_nan=False)
     else:
         if built.selection is not None:
             console.selection(built.selection)

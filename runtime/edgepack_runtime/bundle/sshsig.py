@@ -22,7 +22,7 @@ _MAGIC, _VERSION = b"SSHSIG", 1
 _KIND = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]{1,64}\Z")
 _PRINCIPALS = re.compile(r"[^\s\"#\x00-\x1f\x7f]{1,256}\Z")
 _NAMESPACES = re.compile(r"namespaces=\"([A-Za-z0-9@._*?,!-]{1,256})\"\Z", re.IGNORECASE)
-# A word that begins another key: its type, or its base64, whose first three bytes are zero.
+# The first word of another key: its type, or its base64, which begins with three zero bytes.
 _ANOTHER_KEY = re.compile(r"(?:sk-)?(?:ssh-(?:ed25519|rsa|dss)|ecdsa-sha2-nistp[0-9]+)(?:@openssh\.com)?\Z|AAAA")
 _PRIVATE = ("PRIVATE KEY-----", "PuTTY-User-Key-File")
 

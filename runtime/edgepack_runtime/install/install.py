@@ -110,7 +110,7 @@ def install(
 
 
 def _check_name(prefix: Prefix, manifest: Manifest) -> None:
-    """Refuse a prefix in whose name the loader of a carried C library would find several folders, or a variable."""
+    """Refuse a prefix that the loader of a carried C library would split at `:` or `;`, or expand at `$`."""
     if manifest.target.interpreter == BUNDLED and set(str(prefix.root)).intersection(":;$"):
         raise UsageError(
             f"{prefix.root} cannot hold this release",

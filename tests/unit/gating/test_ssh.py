@@ -171,12 +171,12 @@ def test_output_of_a_device_is_limited(far: Far, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("line", ["", "x" * 500])
 def test_lines_of_a_device_are_limited(far: Far, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.setattr(ssh, "MAX_LOG_BYTES", 10_000)
-    told: list[str] = []
+    logged: list[str] = []
     script = f"i=0; while [ $i -lt 5000 ]; do echo {line}; i=$((i + 1)); done >&2; echo last >&2; echo answer"
     with Connection(Client(), LINE3, 1.0) as connection:
-        answer = connection.run(script, told.append, during="the test ran")
+        answer = connection.run(script, logged.append, during="the test ran")
     assert (answer.stdout, answer.stderr_tail.splitlines()[-1]) == ("answer\n", "last")
-    assert told == [line] * (20 if line else 100) + ["it prints too many lines; the rest is not shown"]
+    assert logged == [line] * (20 if line else 100) + ["it prints too many lines; the rest is not shown"]
 
 
 def test_stop_ends_the_running_command_and_allows_cleaning_up(far: Far) -> None:
