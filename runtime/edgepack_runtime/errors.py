@@ -23,7 +23,7 @@ import re
 from typing import Any, Dict, Iterable, Mapping, Optional
 
 # Control characters move cursors and begin lines; marks that reorder text make a line read as another one.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:

@@ -102,8 +102,11 @@ def parse_blob(blob: bytes) -> PublicKey:
     return PublicKey(kind, blob)
 
 
-def parse_signers(raw: bytes) -> List[Signer]:
+def parse_signers(raw: bytes, *, revoked: bool = False) -> List[Signer]:
     """Parse an allowed_signers file, or a .pub file, whose comment names the signer.
+
+    Args:
+        revoked: it lists keys to refuse, so that a key in a comment is an error: it would be accepted.
 
     Raises:
         ValueError: a line is neither; the message names it. Dates and certificates are refused, since a device's clock
@@ -118,6 +121,8 @@ def parse_signers(raw: bytes) -> List[Signer]:
     for number, line in enumerate(text.split("\n"), start=1):
         words = line.strip().split()
         if not words or words[0].startswith("#"):
+            if revoked and any(_ANOTHER_KEY.match(word.lstrip("#")) for word in words):
+                raise ValueError(f"line {number}: there is a key in a comment, or a line break is missing before it")
             continue
         try:
             signers.append(_signer(words))

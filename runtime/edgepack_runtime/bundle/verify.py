@@ -126,15 +126,18 @@ def _hashed(chunks: Iterator[bytes], digest: hashlib._Hash) -> Iterator[bytes]:
         yield data
 
 
-def verify_folder(path: Path) -> Tuple[Manifest, bytes]:
+def verify_folder(path: Path, raw: Optional[bytes] = None) -> Tuple[Manifest, bytes]:
     """Verify an unpacked or installed release; return its manifest and the manifest's bytes.
+
+    Args:
+        raw: the manifest as `read_manifest_bytes` returned it.
 
     Raises:
         UsageError: `path` is not a folder.
         EnvironmentUnfitError: it cannot be read.
         BundleInvalidError: files are missing, changed or not listed; the message names them.
     """
-    manifest, raw = read_manifest(path)
+    manifest, raw = read_manifest(path, raw)
     with os_errors(f"the release {path} cannot be read"):
         damage = find_damage(path, manifest)
     if damage:
@@ -185,25 +188,39 @@ def read_signature(folder: Path) -> Optional[bytes]:
             return None
 
 
-def read_manifest(folder: Path) -> Tuple[Manifest, bytes]:
-    """The manifest of an unpacked release and its bytes. A folder named by release id must match the manifest.
+def read_manifest_bytes(folder: Path) -> bytes:
+    """The bytes of the manifest of an unpacked release, not parsed.
 
     Raises:
         UsageError: `folder` is not a folder.
-        BundleInvalidError: the manifest is missing or damaged, or does not match the folder's name.
+        BundleInvalidError: the manifest is missing.
     """
     if not folder.is_dir():
         raise UsageError(f"there is no release folder {folder}", fix="give the path of an unpacked release")
     path = folder / contract.MANIFEST_NAME
     try:
         with path.open("rb") as file:
-            raw = file.read(contract.MAX_MANIFEST_BYTES + 1)
+            return file.read(contract.MAX_MANIFEST_BYTES + 1)
     except OSError as error:
         raise BundleInvalidError(
             f"the release {folder} is damaged: {contract.MANIFEST_NAME} cannot be read",
             why=error.strerror or str(error),
             fix="install the bundle again",
         ) from error
+
+
+def read_manifest(folder: Path, raw: Optional[bytes] = None) -> Tuple[Manifest, bytes]:
+    """The manifest of an unpacked release and its bytes. A folder named by release id must match the manifest.
+
+    Args:
+        raw: the bytes, where they were read before.
+
+    Raises:
+        UsageError: `folder` is not a folder.
+        BundleInvalidError: the manifest is missing or damaged, or does not match the folder's name.
+    """
+    if raw is None:
+        raw = read_manifest_bytes(folder)
     manifest = contract.parse(raw)
     # The folder's name holds the manifest's digest: the only check of an unpacked manifest without a signature.
     name = Path(os.path.realpath(folder)).name

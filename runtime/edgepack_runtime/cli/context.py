@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Tuple
 
 from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.errors import UsageError, printable
@@ -99,6 +99,24 @@ def running_prefix(context: Context) -> Optional[Prefix]:
         return None
     # Either file is enough, since a lost state.json is rebuilt. A temporary copy (`unpacked`) has neither.
     return prefix if prefix.state_file.exists() or prefix.current.is_symlink() else None
+
+
+def require_installed(options: argparse.Namespace, context: Context) -> Tuple[Prefix, Path]:
+    """The prefix and folder of the running release, for a verb that runs other programs of that prefix.
+
+    Such a verb takes no --prefix: a folder with the form of an install proves nothing about its programs.
+
+    Raises:
+        UsageError: a bundle or `edgert` runs, or a release that is not installed.
+    """
+    prefix = running_prefix(context)
+    if prefix is None or context.release is None:
+        raise UsageError(
+            f"`{options.verb}` works only for an installed release",
+            why="a bundle, a folder or `edgert` is not one",
+            fix=f"install it, then run PREFIX/bin/NAME {options.verb}",
+        )
+    return prefix, context.release
 
 
 def read_bundle_manifest(bundle: Path, *, own: bool) -> Manifest:

@@ -397,11 +397,11 @@ def _add_rollback(verbs: Verbs) -> None:
     parser = verbs.add(
         "rollback",
         "switch to the previous release",
-        "The previous release is hashed and self-tested before and after the switch. If that fails, the active\n"
-        "release stays. Rolling back twice returns to the newer release.",
+        "Only for an installed release: PREFIX/bin/NAME rollback. The previous release is hashed and self-tested\n"
+        "before and after the switch. If that fails, the active release stays. Rolling back twice returns to the\n"
+        "newer release.",
     )
     parser.add_argument("--allow-revoked", action="store_true", help="even if a revoked key signed it (root only)")
-    verbs.add_prefix(parser)
     verbs.add_json(parser)
 
 

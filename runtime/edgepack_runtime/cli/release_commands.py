@@ -22,6 +22,7 @@ from edgepack_runtime.cli.context import (
     log,
     print_result,
     read_bundle_manifest,
+    require_installed,
     require_prefix,
     running_prefix,
 )
@@ -62,13 +63,14 @@ def run_verify(options: argparse.Namespace, context: Context, arguments: List[st
     own = running_prefix(context)  # not the prefix around `path`: keys beside a bundle prove nothing
     pins = trust.read_pins(own.root if own else None)
     if path.is_dir():
-        manifest, raw = verify.verify_folder(path)
-        signature = verify.read_signature(path)
+        raw = verify.read_manifest_bytes(path)
+        proof = trust.require(pins, path.name, raw, verify.read_signature(path))
+        manifest, _ = verify.verify_folder(path, raw)
     else:
         with Archive(path) as archive:
             raw, signature = verify.read_signed_manifest(archive)
+            proof = trust.require(pins, path.name, raw, signature)
             manifest, _ = verify.verify_archive(archive, raw)
-    proof = trust.require(pins, path.name, raw, signature)
     release = contract.release_id(manifest, raw)
     result = {
         "ok": True,
@@ -130,9 +132,8 @@ def run_status(options: argparse.Namespace, context: Context, arguments: List[st
 def run_rollback(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime.install import rollback
 
-    receipt = rollback.rollback(
-        require_prefix(options, context).root, bundle_name(context), log=log, allow_revoked=options.allow_revoked
-    )
+    prefix, _ = require_installed(options, context)
+    receipt = rollback.rollback(prefix.root, context.name, log=log, allow_revoked=options.allow_revoked)
     print_result(options, receipt, f"rolled back: {receipt['serving']} is active; {receipt['previous']} is kept")
     return ExitCode.OK
 
@@ -242,15 +243,10 @@ def run_tune(options: argparse.Namespace, context: Context, arguments: List[str]
 def run_env(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime.install import release_process
 
-    if running_prefix(context) is None or context.release is None:
-        raise UsageError(
-            "`env` works only for an installed release",
-            why="this bundle or release is not installed",
-            fix="install it, then run PREFIX/bin/NAME env",
-        )
-    site = [context.release, context.release / platform.machine() / "site", context.release / "site"]
+    _, release = require_installed(options, context)
+    site = [release, release / platform.machine() / "site", release / "site"]
     found = {
-        "EDGEPACK_PYTHON": release_process.carried_interpreter(context.release) or release_process.interpreter(),
+        "EDGEPACK_PYTHON": release_process.carried_interpreter(release) or release_process.interpreter(),
         "PYTHONPATH": ":".join(map(str, site)),
         # Bytecode inside a release would be a file that its manifest does not list.
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -117,7 +117,7 @@ def read_pins(root: Optional[Path]) -> Pins:
         raw = _read(path)
         if raw is not None:
             if not raw.startswith(_KRL_MAGIC):  # a line of trusted_signers may be moved here: only its key counts
-                raw = "".join(signer.key.line + "\n" for signer in _parsed(path, raw)).encode("ascii")
+                raw = "".join(signer.key.line + "\n" for signer in _parsed(path, raw, revoked=True)).encode("ascii")
             revoked.append((path, raw))
     return Pins(tuple(files), tuple(pins), tuple(revoked))
 
@@ -226,7 +226,7 @@ def check_release(pins: Pins, release: Path) -> Proof:
     Raises:
         EdgepackError: its manifest or signature cannot be read.
     """
-    _, raw = verify.read_manifest(release)
+    raw = verify.read_manifest_bytes(release)
     signature = verify.read_signature(release)
     try:
         return require(pins, release.name, raw, signature)
@@ -383,9 +383,9 @@ def _read(path: Path) -> Optional[bytes]:
     return raw
 
 
-def _parsed(path: Path, raw: bytes) -> List[Signer]:
+def _parsed(path: Path, raw: bytes, *, revoked: bool = False) -> List[Signer]:
     try:
-        return sshsig.parse_signers(raw)
+        return sshsig.parse_signers(raw, revoked=revoked)
     except ValueError as error:
         raise EnvironmentUnfitError(
             f"{path} cannot be used, so nothing can be trusted",

@@ -156,6 +156,8 @@ def _sequence(stream: IO[bytes]) -> dict[str, Array]:
     magic, version, system, held, keys = (_Unpickler(stream).load() for _ in range(5))
     if magic != _MAGIC or version != _VERSION or not system["little_endian"]:
         raise ValueError("it is not a file of torch.save, or its numbers are big-endian")
+    if type(keys) is not list or not all(type(key) is str for key in keys):  # the hash of another may take for ever
+        raise ValueError("it has no list of keys")
     tensors = _tensors(held)
     storages = {tensor.storage.key: tensor.storage for tensor in tensors.values()}
     numbers: dict[str, Array] = {}

@@ -151,3 +151,11 @@ def test_files_of_signers() -> None:
 def test_invalid_signers_are_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_signers(text.encode())
+
+
+@pytest.mark.parametrize("text", [f"# lost in May {LINE}", f"# lost in May{LINE}", f"{LINE}\n#{LINE}"])
+def test_a_key_in_a_comment_is_refused_where_it_should_be_revoked(text: str) -> None:
+    """As after `cat lost.pub >> revoked_keys`, where the last line had no line break."""
+    with pytest.raises(ValueError, match="there is a key in a comment, or a line break is missing before it"):
+        parse_signers(text.encode(), revoked=True)
+    assert len(parse_signers(text.encode())) == text.startswith(LINE)

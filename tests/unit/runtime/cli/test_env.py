@@ -48,4 +48,4 @@ def test_env_prints_json_for_an_install_and_refuses_a_bundle(bundle: Path, prefi
     assert Path(found["EDGEPACK_PYTHON"]).is_file()
     done = device(sys.executable, bundle, "env")
     assert done.returncode == 2
-    assert "is not installed" in done.stderr
+    assert "works only for an installed release" in done.stderr

@@ -454,7 +454,7 @@ def test_nothing_from_outside_begins_a_line(bundle: Path, installed: Prefix, dev
         (sys.executable, odd, "verify"),
         *((installed.bin / "sentiment", verb) for verb in ("status", "verify", "selftest", "gate")),
         (installed.bin / "sentiment", "predict", "--input", odd, "--output", tmp_path / f"{forged}.jsonl"),
-        (*outside, "rollback", "--prefix", tmp_path / forged), (*outside, "verify", installed.current),
+        (*outside, "status", "--prefix", tmp_path / forged), (*outside, "verify", installed.current),
     ]  # fmt: skip
     for line in lines:
         done = device(*line, env=path)

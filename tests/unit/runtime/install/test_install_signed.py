@@ -227,13 +227,14 @@ def test_no_module_beside_the_runtime_runs(stick: Path, verb: str) -> None:
     assert release_process.run(stick, verb.split()) != 99
 
 
-@pytest.mark.parametrize("verb", ["install", "doctor"])
+@pytest.mark.parametrize("verb", ["install", "doctor", "verify", "selftest", "gate", "tune", "verify of a folder"])
 def test_no_manifest_is_parsed_before_its_signature_is_checked(
-    bundle: Path, keys: tuple[Path, Path], machine: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+    bundle: Path, installed: Prefix, keys: tuple[Path, Path], machine: Path, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pin(machine, keys[0])
+    path = installed.current if verb.endswith("folder") else bundle
     monkeypatch.setattr(contract, "parse", lambda raw: pytest.fail("it was parsed"))
-    assert main.run([verb, str(bundle)], main.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
+    assert main.run([verb.split()[0], str(path)], main.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
 
 
 @pytest.mark.parametrize("name", ["trusted_signers", "revoked_keys"])

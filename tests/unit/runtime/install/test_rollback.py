@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -42,9 +43,32 @@ def test_rolling_back_twice_returns_to_the_newer_release(
     assert (receipt["previous"], receipt["serving"]) == (id_of(second), id_of(bundle))
     assert [step["step"] for step in receipt["steps"]] == ["re-hash", "self-test", "switch", "read back"]
     assert state_of(updated).bundle_bytes == bundle.stat().st_size
-    forth = device(sys.executable, second, "rollback", "--prefix", updated.root, "--json")
+    forth = device(entry, "rollback", "--json")
     assert json.loads(forth.stdout)["serving"] == id_of(second)
     assert {path.name for path in updated.releases.iterdir()} == {id_of(bundle), id_of(second)}
+
+
+@pytest.mark.parametrize("by", ["edgert", "a bundle", "its release in another folder"])
+def test_only_an_installed_release_rolls_its_own_prefix_back(
+    updated: Prefix, bundle: Path, second: Path, tmp_path: Path, device: Device, by: str
+) -> None:
+    """A folder with the form of an install, such as one on a stick, could name any program."""
+    release = tmp_path / "folder" / id_of(second)
+    shutil.copytree(updated.releases / id_of(second), release)
+    line: dict[str, list[object]] = {
+        "edgert": ["-c", "from edgepack_runtime.cli.main import main; raise SystemExit(main())"],
+        "a bundle": [second],
+        "its release in another folder": ["-I", "-S", release],
+    }
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    python.chmod(0o755)
+    (updated.interpreters / id_of(bundle)).write_text(f"{python}\n")
+    path = {"PYTHONPATH": ":".join(entry for entry in sys.path if entry)}
+    for words, why in (([], "works only for an installed"), (["--prefix", updated.root], "unrecognized arguments")):
+        done = device(sys.executable, *line[by], "rollback", *words, env=path)
+        assert (done.returncode, why in done.stderr) == (ExitCode.USAGE, True), done.stderr
+    assert not (tmp_path / "ran").exists() and updated.current_id() == id_of(second)
 
 
 def test_rollback_without_a_previous_release_changes_nothing(

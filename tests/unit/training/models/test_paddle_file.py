@@ -73,7 +73,14 @@ def test_code_in_weights_does_not_run(tmp_path: Path, protocol: int) -> None:
     assert "which no weights need" in caught.value.why and not made.exists()
 
 
-@pytest.mark.parametrize("raw", [nested(60), b"\x80\x04\x8f()" + b"2\x86" * 60 + b"\x90.", b"\x80\x02N.", b""])
+# The older format of torch.save, with a key that nests tuples.
+OLD = b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}, {}))
+ENDLESS = OLD + b"\x80\x02])" + b"2\x86" * 60 + b"a."
+
+
+@pytest.mark.parametrize(
+    "raw", [nested(60), b"\x80\x04\x8f()" + b"2\x86" * 60 + b"\x90.", ENDLESS, b"\x80\x02N.", b""]
+)
 @pytest.mark.parametrize("read", [paddle_file.read, torch_file.read])
 def test_a_small_pickle_that_would_take_for_ever_is_refused(tmp_path: Path, read: Any, raw: bytes) -> None:
     (tmp_path / "weights").write_bytes(raw)
