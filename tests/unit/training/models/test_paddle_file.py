@@ -78,9 +78,7 @@ OLD = b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, 
 ENDLESS = OLD + b"\x80\x02])" + b"2\x86" * 60 + b"a."
 
 
-@pytest.mark.parametrize(
-    "raw", [nested(60), b"\x80\x04\x8f()" + b"2\x86" * 60 + b"\x90.", ENDLESS, b"\x80\x02N.", b""]
-)
+@pytest.mark.parametrize("raw", [nested(60), b"\x80\x04\x8f()" + b"2\x86" * 60 + b"\x90.", ENDLESS, b"\x80\x02N.", b""])
 @pytest.mark.parametrize("read", [paddle_file.read, torch_file.read])
 def test_a_small_pickle_that_would_take_for_ever_is_refused(tmp_path: Path, read: Any, raw: bytes) -> None:
     (tmp_path / "weights").write_bytes(raw)
