@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import os
+from pathlib import Path
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from starlette.applications import Starlette
@@ -23,6 +24,7 @@ from starlette.routing import Route
 from edgepack_runtime import __version__
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import locate, trust
+from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.serve import kserve, logs, model_info, openapi, page, requests
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.metrics import CONTENT_TYPE, Metrics
@@ -31,6 +33,7 @@ from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.serve.service import Service, predictions, timing
 from edgepack_runtime.serve.settings import Settings, from_environment
 
+_PACKAGE = Path(__file__).resolve().parents[1]
 _READ = ["GET"]  # starlette adds HEAD
 
 
@@ -61,7 +64,8 @@ def load(settings: Settings) -> LoadedModel:
     if settings.model is None:
         found = locate.locate_own_release()
     else:
-        trust.require_no_pins(None)
+        own = Prefix.containing(_PACKAGE.parent)  # where this code is part of an installed release
+        trust.require_no_pins(own.root if own else None)
         found = locate.locate(settings.model)
     name, version = model_info.name_and_version(found)
     predictor = Predictor(found.model, threads=settings.threads, long_texts=settings.long)

@@ -49,6 +49,18 @@ def test_no_server_loads_a_folder_where_keys_are_pinned(tmp_path: Path, keys: tu
         application.load(settings)
 
 
+def test_a_server_of_a_release_heeds_the_keys_of_its_prefix(
+    tmp_path: Path, keys: tuple[Path, Path], machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(model=write_model_folder(tmp_path / "hotel"))
+    monkeypatch.setattr(application, "_PACKAGE", tmp_path / "prefix" / "releases" / "1.0.0-0" / "edgepack_runtime")
+    assert application.load(settings).facts.name == "hotel"
+    (tmp_path / "prefix").mkdir()
+    pin(tmp_path / "prefix", keys[0])
+    with pytest.raises(BundleInvalidError, match="accepts only signed bundles"):
+        application.load(settings)
+
+
 async def test_one_text_gets_what_predict_prints(app: Middleware) -> None:
     answer = await post(app, "/predict", {"text": "店很好"})
     assert answer.status == 200
