@@ -102,9 +102,9 @@ def running_prefix(context: Context) -> Optional[Prefix]:
 
 
 def require_installed(options: argparse.Namespace, context: Context) -> Tuple[Prefix, Path]:
-    """The prefix and folder of the running release, for a verb that runs other programs of that prefix.
+    """The prefix and folder of the running release, for a verb that starts, or names, programs of that prefix.
 
-    Such a verb takes no --prefix: a folder with the form of an install proves nothing about its programs.
+    Such a verb takes no --prefix: any folder can look like an install and name any program.
 
     Raises:
         UsageError: a bundle or `edgert` runs, or a release that is not installed.

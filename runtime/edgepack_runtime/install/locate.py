@@ -11,6 +11,8 @@ from edgepack_runtime.device.tuning import Tuning, read
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.install.prefix import Prefix
 
+OWN_FOLDER = Path(__file__).resolve().parents[2]  # holds this package; of an installed release, the release
+
 
 class Located(NamedTuple):
     """A model folder, its release and the release's prefix; None without one."""
@@ -50,11 +52,10 @@ def locate_own_release() -> Located:
     Raises:
         UsageError: this package is not in a release.
     """
-    folder = Path(__file__).resolve().parents[2]
-    if not (folder / MANIFEST_NAME).is_file():
+    if not (OWN_FOLDER / MANIFEST_NAME).is_file():
         raise UsageError(
             "no model was given",
-            why=f"edgepack_runtime is in {folder}, which is not a release with a model",
+            why=f"edgepack_runtime is in {OWN_FOLDER}, which is not a release with a model",
             fix="give a model folder, a release, or the prefix of an install",
         )
-    return locate(folder)
+    return locate(OWN_FOLDER)

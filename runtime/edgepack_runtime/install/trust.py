@@ -226,7 +226,7 @@ def check_release(pins: Pins, release: Path) -> Proof:
     Raises:
         EdgepackError: its manifest or signature cannot be read.
     """
-    raw = verify.read_manifest_bytes(release)
+    _, raw = verify.read_manifest(release)
     signature = verify.read_signature(release)
     try:
         return require(pins, release.name, raw, signature)

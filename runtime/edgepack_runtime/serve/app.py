@@ -12,7 +12,6 @@ import contextlib
 import json
 import logging
 import os
-from pathlib import Path
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from starlette.applications import Starlette
@@ -33,7 +32,6 @@ from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.serve.service import Service, predictions, timing
 from edgepack_runtime.serve.settings import Settings, from_environment
 
-_PACKAGE = Path(__file__).resolve().parents[1]
 _READ = ["GET"]  # starlette adds HEAD
 
 
@@ -64,7 +62,7 @@ def load(settings: Settings) -> LoadedModel:
     if settings.model is None:
         found = locate.locate_own_release()
     else:
-        own = Prefix.containing(_PACKAGE.parent)  # where this code is part of an installed release
+        own = Prefix.containing(locate.OWN_FOLDER)
         trust.require_no_pins(own.root if own else None)
         found = locate.locate(settings.model)
     name, version = model_info.name_and_version(found)

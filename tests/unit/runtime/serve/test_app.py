@@ -53,7 +53,7 @@ def test_a_server_of_a_release_heeds_the_keys_of_its_prefix(
     tmp_path: Path, keys: tuple[Path, Path], machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(model=write_model_folder(tmp_path / "hotel"))
-    monkeypatch.setattr(application, "_PACKAGE", tmp_path / "prefix" / "releases" / "1.0.0-0" / "edgepack_runtime")
+    monkeypatch.setattr(application.locate, "OWN_FOLDER", tmp_path / "prefix" / "releases" / "1.0.0-0")
     assert application.load(settings).facts.name == "hotel"
     (tmp_path / "prefix").mkdir()
     pin(tmp_path / "prefix", keys[0])

@@ -73,7 +73,7 @@ def test_code_in_weights_does_not_run(tmp_path: Path, protocol: int) -> None:
     assert "which no weights need" in caught.value.why and not made.exists()
 
 
-# The older format of torch.save, with a key that nests tuples.
+# The older format of torch.save, and in it a storage key that nests tuples.
 OLD = b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}, {}))
 ENDLESS = OLD + b"\x80\x02])" + b"2\x86" * 60 + b"a."
 
