@@ -377,6 +377,54 @@ class ModelArtifact(Artifact):
 
 
 @dataclass(frozen=True)
+class LinearArtifact(Artifact):
+    """A linear model on the characters of a text, `linear.json` of the runtime. Latencies are of the runtime."""
+
+    ngrams: int
+    regularisation: float  # C of LinearSVC
+    file_bytes: int
+    train_seconds: float
+    test_score: Score  # in the metric of `evaluation.metric_of`
+    test_scores: dict[str, Score]  # in every metric of the task
+    p50_ms: float
+    p95_ms: float | None  # None: too few texts
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much better a model is than another one on the same rows, in percentage points, with its interval."""
+
+    points: float
+    low: float
+    high: float
+    confidence: float
+
+    @property
+    def text(self) -> str:
+        """`better by 1.3 points (0.2 to 2.4) than a linear model`, or that it is not shown to be."""
+        figures = f"{abs(self.points):.1f} points ({{:.1f}} to {{:.1f}})"
+        if self.low > 0:
+            return f"is better than a linear model by {figures.format(self.low, self.high)}"
+        if self.high < 0:
+            return f"is worse than a linear model by {figures.format(-self.high, -self.low)}"
+        return (
+            "is not shown to be better than a linear model: "
+            f"{self.points:+.1f} points ({self.low:+.1f} to {self.high:+.1f})"
+        )
+
+
+@dataclass(frozen=True)
+class WideArtifact(Artifact):
+    """The shipped encoder compared with the linear model on the test rows. `gains` is by metric."""
+
+    gains: dict[str, Gain]
+
+    def verdict(self, metric: str) -> str:
+        """Whether the encoder is better, in words that follow "the encoder"."""
+        return self.gains[metric].text
+
+
+@dataclass(frozen=True)
 class ScalesArtifact(Artifact):
     """The ways to quantize that the export tries; empty if nothing is quantized."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,14 +15,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from edgepack.artifacts import Answer, DataArtifact, Row, Score
+from edgepack.artifacts import Answer, DataArtifact, Gain, Row, Score
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.util.text import counted
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.errors import EdgepackError
+from edgepack_runtime.inference import predictions
+from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.stats import metrics, scoring
+from edgepack_runtime.stats import intervals, metrics, scoring
 
 CONFIDENCE: Final = 0.95
 _ROUNDING_POINTS: Final = 1e-9  # rounding error of a difference of scores
@@ -30,6 +33,15 @@ _ROUNDING_POINTS: Final = 1e-9  # rounding error of a difference of scores
 def metric_of(data: DataArtifact) -> str:
     """The metric that compares models of a task during the build."""
     return metrics.usual(multi_label=data.multi_label, tokens=data.task == "token-classification")
+
+
+def metrics_of(data: DataArtifact) -> list[str]:
+    """Every metric of a task."""
+    tokens, n_labels = data.task == "token-classification", len(data.labels)
+    unfit = {
+        name: metrics.unfit(name, n_labels, multi_label=data.multi_label, tokens=tokens) for name in metrics.METRICS
+    }
+    return [name for name, why in unfit.items() if why is None]
 
 
 def value(metric: str, rows: Sequence[Row], answers: Sequence[Answer]) -> float:
@@ -55,15 +67,25 @@ def score(metric: str, rows: Sequence[Row], answers: Sequence[Answer], classes: 
 
 def every_score(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, Score]:
     """The score in every metric of the task, so that another metric in the gates needs no new training."""
-    tokens = data.task == "token-classification"
     found: dict[str, Score] = {}
-    for metric in metrics.METRICS:
-        if metrics.unfit(metric, len(data.labels), multi_label=data.multi_label, tokens=tokens) is not None:
-            continue
+    for metric in metrics_of(data):
         if metric == metrics.ENTITY_F1:  # the micro average over spans
             found[metric] = replace(found[metrics.MICRO_F1], metric=metric)
         else:
             found[metric] = score(metric, rows, answers, data.labels)
+    return found
+
+
+def gains(
+    data: DataArtifact, rows: Sequence[Row], before: Sequence[Answer], after: Sequence[Answer]
+) -> dict[str, Gain]:
+    """How much better the answers `after` are than those `before`, paired, in every metric of the task."""
+    truths = [row.label for row in rows]
+    found = {}
+    for metric in metrics_of(data):
+        positive = metrics.positive_label(data.labels, truths) if metric == metrics.F1 else None
+        drop = scoring.drop(metric, truths, after, before, CONFIDENCE, positive, data.labels)
+        found[metric] = Gain(100 * drop.value, 100 * drop.low, 100 * drop.high, CONFIDENCE)
     return found
 
 
@@ -126,6 +148,27 @@ def answers(predictor: Predictor, rows: Sequence[Row], label: str, progress: Pro
                 raise StageFailedError(f"{label}: {error.what}", why=error.why, fix=error.fix) from error
             task.advance(len(part))
     return given
+
+
+def linear_answers(
+    model: LinearModel, rows: Sequence[Row], labels: Sequence[str], *, multi_label: bool
+) -> list[Answer]:
+    """The linear model's answer to each row."""
+    decide = predictions.several_labels if multi_label else predictions.one_label
+    return [decide(labels, model.logits(row.text)).answer for row in rows]
+
+
+def linear_latency(model: LinearModel, texts: Sequence[str], rounds: int) -> Latency:
+    """Latency of the linear model from text to logits, on one thread."""
+    times = []
+    for _ in range(rounds):
+        for text in texts:
+            begin = time.perf_counter()
+            model.logits(text)
+            times.append(1e3 * (time.perf_counter() - begin))
+    times.sort()
+    p50_ms, p95_ms = (round(intervals.percentile(times, fraction), 4) for fraction in (0.5, 0.95))
+    return Latency(p50_ms, p95_ms)
 
 
 def logits(predictor: Predictor, rows: Sequence[Row]) -> list[Float]:

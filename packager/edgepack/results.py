@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -13,11 +13,13 @@ from edgepack.artifacts import (
     ExportArtifact,
     GateArtifact,
     LedgerRow,
+    LinearArtifact,
     ModelArtifact,
     NarrowedArtifact,
     PrunedArtifact,
     ScalesArtifact,
     SelectArtifact,
+    WideArtifact,
     mebibytes,
 )
 from edgepack.errors import EdgepackError, RecipeInvalidError
@@ -97,7 +99,10 @@ class Part:
         relevant = [made for made in self.made if not made.candidates or chosen in made.candidates]
         models = [(made.stage, made.artifact) for made in relevant if isinstance(made.artifact, ModelArtifact)]
         exported = next((made.artifact for made in relevant if isinstance(made.artifact, ExportArtifact)), None)
-        return _ledger(models, exported, self.recipe.gates.metric)
+        metric = self.recipe.gates.metric
+        linear = next((made.artifact for made in relevant if isinstance(made.artifact, LinearArtifact)), None)
+        wide = next((made.artifact for made in relevant if isinstance(made.artifact, WideArtifact)), None)
+        return (*_linear(linear, wide, metric), *_ledger(models, exported, metric))
 
 
 @dataclass(frozen=True)
@@ -116,15 +121,18 @@ class Build:
     left_out: tuple[Failure, ...] = ()  # failed candidates (`--keep-going`)
     narrowed: NarrowedArtifact | None = None
     pruned: PrunedArtifact | None = None
+    linear: LinearArtifact | None = None
+    wide: WideArtifact | None = None
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
-        """The loss ledger, from the float teacher to every target."""
+        """The loss ledger, from the float teacher to every target; before it the linear model, if there is one."""
         gates = (item.gate.ledger for item in self.deliveries if isinstance(item.gate, GateArtifact))
-        return (*self._model_rows(self.export), *gates)
+        linear = _linear(self.linear, self.wide, self.recipe.gates.metric)
+        return (*linear, *self._model_rows(self.export), *gates)
 
     def ledger_of(self, item: Delivery) -> tuple[LedgerRow, ...]:
-        """The rows of one target, without other targets and without models that do not ship to it."""
+        """The rows of one target, without other targets, models that do not ship to it and the linear model."""
         exported = self.export.for_target(item.bundle.target)
         shipped = exported.shipped_model
         small = None if shipped is exported.float_model else shipped
@@ -148,6 +156,18 @@ def _ledger(
     static = replace(exported.static_graph, score=rows[-1].score)  # the same weights, not measured again
     files = (*exported.models, *(one.model for one in exported.variations))
     return (*rows, static, *(file.row(metric) for file in files))
+
+
+def _linear(found: LinearArtifact | None, wide: WideArtifact | None, metric: str | None) -> Iterator[LedgerRow]:
+    """The row of the linear model, with what the encoder is worth beside it."""
+    if found is None:
+        return
+    score = found.test_score if metric is None else found.test_scores[metric]
+    note = counted(found.ngrams, "n-gram")
+    if wide is not None:
+        note = f"{note}; the encoder {wide.verdict(score.metric)}"
+    size, seconds = mebibytes(found.file_bytes), found.train_seconds
+    yield LedgerRow("linear", score, size, found.p50_ms, found.p95_ms, note=note, seconds=seconds)
 
 
 def _model(stage: str, model: ModelArtifact, metric: str | None) -> LedgerRow:

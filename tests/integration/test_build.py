@@ -52,7 +52,7 @@ def test_the_build_ends_with_the_ledger(built: tuple[Project, subprocess.Complet
     for stage in ("teacher", "student", "static graph", "float ONNX", "INT8 ONNX", "on local"):
         assert stage in result.stdout
     report = json.loads((project.folder / "dist" / "tiny-0.1.0.report.json").read_text(encoding="utf-8"))
-    assert [row["stage"] for row in report["ledger"]][:2] == ["teacher", "student"]
+    assert [row["stage"] for row in report["ledger"]][:3] == ["linear", "teacher", "student"]
     quantized = report["quantization"]
     ranges, costs = ({part["part"] for part in found["parts"]} for found in (quantized, quantized["int8"]))
     assert ranges == costs - {"words"}, "calibration and graph have one name for each part"

@@ -14,6 +14,7 @@ SHAPES = ("{scratch: {layers: 2, hidden: 32, heads: 4}}", "{scratch: {layers: 1,
 METHODS = ("dynamic", "none")
 STUDENT = "  model: {scratch: {layers: 2, hidden: 312, heads: 12}}\n"
 SEARCH = f"""\
+wide: off
 search:
   over:
     student.model: [{", ".join(SHAPES)}]
@@ -87,7 +88,7 @@ def test_a_second_build_makes_nothing_and_says_the_same(searched: Project, first
 
 def test_the_recipe_of_the_chosen_candidate_alone_is_built_already(searched: Project, first: dict[str, Any]) -> None:
     method = first["selection"]["chosen"].rpartition("=")[2]
-    alone = RECIPE.replace(STUDENT, f"  model: {SHAPES[1]}\n") + f"quantize: {{method: {method}}}\n"
+    alone = RECIPE.replace(STUDENT, f"  model: {SHAPES[1]}\n") + f"wide: off\nquantize: {{method: {method}}}\n"
     (searched.folder / "alone.yaml").write_text(alone, encoding="utf-8")
     done = searched.edgepack("plan", "alone.yaml", "--json")
     states = {stage["stage"]: stage for stage in json.loads(done.stdout)["stages"]}

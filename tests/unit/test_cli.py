@@ -156,20 +156,21 @@ def states(*arguments: str) -> dict[str, str]:
 
 
 def test_a_plan_lists_what_would_run(project: Path) -> None:
-    stages = ("data", "student", "quantize", "export", "bundle", "gate")  # no teacher in this recipe
+    # no teacher in this recipe
+    stages = ("data", "linear", "student", "quantize", "export", "wide", "bundle", "gate")
     assert states() == dict.fromkeys(stages, "to run")
     assert not (project / ".edgepack").exists()
     built = run("build", "r.yaml", "--until", "data")
     assert built.exit_code == 0, built.output
     assert "ended after data, as asked" in built.stdout
-    assert "[1/6] data\n" in built.stderr
-    assert "[1/6] data (cached)" in run("build", "r.yaml", "--until", "data").stderr
+    assert "[1/8] data\n" in built.stderr
+    assert "[1/8] data (cached)" in run("build", "r.yaml", "--until", "data").stderr
     assert states() == {**dict.fromkeys(stages, "to run"), "data": "cached"}
     assert states("--force") == dict.fromkeys(stages, "to run")
     assert states("--until", "student") == {
-        **dict.fromkeys(stages, "not asked for"), "data": "cached", "student": "to run",
+        **dict.fromkeys(stages, "not asked for"), "data": "cached", "linear": "to run", "student": "to run",
     }  # fmt: skip
-    assert "[1/6] data\n" in run("build", "r.yaml", "--until", "data", "--from", "data").stderr
+    assert "[1/8] data\n" in run("build", "r.yaml", "--until", "data", "--from", "data").stderr
 
 
 def test_a_plan_shows_every_value_and_where_it_comes_from(project: Path) -> None:
@@ -222,7 +223,7 @@ def test_a_candidate_that_was_left_out_does_not_pass_for_success(
     monkeypatch.setattr("edgepack.evaluation.latency", lambda folders, *rest, stage: [Latency(1, 2)])
     monkeypatch.setattr("edgepack.bundle.wheels.fetch", lambda *inputs, **options: None)
     monkeypatch.setattr("edgepack.training.environment.versions", dict)
-    arguments = ("build", "r.yaml", "--set", SEARCH, "--until", "select")
+    arguments = ("build", "r.yaml", "--set", SEARCH, "--set", "wide=off", "--until", "select")
     ended = run(*arguments, "--keep-going")
     assert ended.exit_code == ExitCode.STAGE_FAILED
     assert "chosen: epochs=1, seed=3: the only candidate" in ended.stdout

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -11,9 +13,16 @@ from edgepack.bundle import local_wheels, wheels
 from edgepack.commands import options
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe
+from edgepack.report import quantity, span
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
-from edgepack.util.text import counted
+from edgepack.util.text import counted, metric_name
+from edgepack_runtime.stats import metrics
+
+if TYPE_CHECKING:
+    from edgepack.data.loader import Splits
+
+_FITTED_ROWS: Final = 20_000  # of the linear model, which is to take seconds here
 
 
 def check(recipe: Recipe, known: Mapping[str, Profile], file: Path) -> Iterator[Finding]:
@@ -38,6 +47,32 @@ def check(recipe: Recipe, known: Mapping[str, Profile], file: Path) -> Iterator[
         elif mine:
             for machine in profile.machines:
                 wheels.wanted(profile.on(machine), build_context, serve=recipe.serve)
+
+
+def linear_baseline(recipe: Recipe, splits: Splits) -> str:
+    """What a linear model on characters reaches on the dev rows: the encoder has to be better to be worth its time."""
+    if importlib.util.find_spec("sklearn") is None:
+        return "wide: no linear model is measured, because scikit-learn is not installed"
+    from edgepack import evaluation
+    from edgepack.training import linear
+    from edgepack_runtime.inference.linear import LinearModel
+
+    train, dev, labels = splits.rows["train"], list(splits.rows["dev"]), sorted(splits.labels["train"])
+    multi_label = recipe.data.columns.answer == "labels"
+    most = min(recipe.data.train_rows or _FITTED_ROWS, _FITTED_ROWS)
+    rows = linear.sample(train, len(train), most)
+    try:
+        model = LinearModel(linear.fit(rows, dev, labels, multi_label=multi_label).document)
+    except ValueError as error:
+        return f"wide: no linear model can be fitted: {error}"
+    metric = metrics.usual(multi_label=multi_label, tokens=False)
+    answers = evaluation.linear_answers(model, dev, labels, multi_label=multi_label)
+    score = evaluation.score(metric, dev, answers, labels)
+    return (
+        f"wide: a linear model on characters, fitted on {counted(len(rows), 'row')}, has {metric_name(metric)} "
+        f"{quantity(score.value, 'fraction')} {span(score.low, score.high, 'fraction')} on dev; an encoder that is not "
+        "better is not worth its time"
+    )
 
 
 @click.command()
@@ -70,6 +105,8 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
     if loaded.gates.accuracy is not None:
         most = loaded.gates.golden.rows
         console.line(describe_gate(loaded.gates.accuracy, len(rows["test"]), rows["test"], most))
+    if loaded.has_linear:
+        console.line(linear_baseline(loaded, splits))
     if loaded.candidates:
         names = "\n".join(f"  {candidate.name}" for candidate in loaded.candidates)
         console.line(f"{counted(len(loaded.candidates), 'candidate')}:\n{names}")

@@ -25,6 +25,7 @@ from edgepack.util.versions import installed_versions
 _TRAINING: Final = ("paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "numpy")
 LIBRARIES: Final[Mapping[str, Sequence[str]]] = {
     "data": (),
+    "linear": ("scikit-learn",),
     "teacher": _TRAINING,
     "student": _TRAINING,
     "narrow": _TRAINING,
@@ -32,6 +33,7 @@ LIBRARIES: Final[Mapping[str, Sequence[str]]] = {
     "quantize": (*_TRAINING, "paddleslim"),
     "export": (*_TRAINING, "paddle2onnx", "onnx", "onnxruntime"),
     "select": ("onnxruntime", "numpy"),
+    "wide": ("onnxruntime", "numpy"),
     "bundle": (),
     "gate": (),
 }  # stage -> the distributions that compute its result

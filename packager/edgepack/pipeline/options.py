@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-STAGES: Final = ("data", "teacher", "student", "narrow", "prune", "quantize", "export", "select", "bundle", "gate")
+STAGES: Final = (
+    *("data", "linear", "teacher", "student", "narrow", "prune", "quantize", "export", "select", "wide"),
+    *("bundle", "gate"),
+)
 CANDIDATE_STAGES: Final = ("student", "narrow", "prune", "quantize", "export")  # a search runs them per candidate
 
 

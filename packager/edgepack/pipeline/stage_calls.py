@@ -1,8 +1,8 @@
 """The ordered list of stage calls of a recipe: the inputs, the cache key and the work of each.
 
-The order is data and teacher; then student, narrow, prune, quantize and export for each candidate of a search; then
-select; then bundle and gate for each target. A recipe without `search` has one chain from student to export, and no
-select. `runner.build` and `plan.make` are loops over these calls.
+The order is data, linear and teacher; then student, narrow, prune, quantize and export for each candidate of a search;
+then select and wide; then bundle and gate for each target. A recipe without `search` has one chain from student to
+export, and no select. `runner.build` and `plan.make` are loops over these calls.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from edgepack.artifacts import (
     DataArtifact,
     ExportArtifact,
     GateArtifact,
+    LinearArtifact,
     ModelArtifact,
     NarrowedArtifact,
     PrunedArtifact,
     ScalesArtifact,
     SelectArtifact,
+    WideArtifact,
 )
 from edgepack.export import target_variants
 from edgepack.pipeline import cache_keys
 from edgepack.pipeline.options import CANDIDATE_STAGES
-from edgepack.pipeline.stages import bundle, data, export, gate, narrow, prune, quantize, select, train
+from edgepack.pipeline.stages import bundle, data, export, gate, linear, narrow, prune, quantize, select, train, wide
 from edgepack.pipeline.workspace import Key, StageResult
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
@@ -137,12 +139,14 @@ class StageCalls:
         self.recipe = recipe
         self.context = context
         self.data = _data(recipe.data)
+        self.linear = _linear(self.data) if recipe.has_linear else None
         self.teacher = None if recipe.teacher is None else _teacher(recipe.teacher, self.data)
         # By name of the candidate; "" without a search.
         recipes = {candidate.name: candidate.recipe for candidate in recipe.candidates} or {"": recipe}
         new_chain = _chains(self.data, self.teacher, context)
         self.chains = {name: new_chain(candidate) for name, candidate in recipes.items()}
         self.select = None if recipe.search is None else _select(recipe.search, recipe.gates, self.data, self.chains)
+        self.wide = None if self.linear is None else _wide(self, self.linear)
         self.bundles = {target: _bundle(self, target) for target in recipe.targets}
         self.gates = {target: _gate(self, target, packed) for target, packed in self.bundles.items()}
         self._order = list(dict.fromkeys(self._all()))
@@ -150,12 +154,16 @@ class StageCalls:
 
     def _all(self) -> Iterator[StageCall[Any]]:
         yield self.data
+        if self.linear is not None:
+            yield self.linear
         if self.teacher is not None:
             yield self.teacher
         for chain in self.chains.values():
             yield from chain.calls
         if self.select is not None:
             yield self.select
+        if self.wide is not None:
+            yield self.wide
         for target in self.recipe.targets:
             yield self.bundles[target]
             yield self.gates[target]
@@ -185,6 +193,11 @@ class StageCalls:
         """Stage and label: `student model=./nano`."""
         return f"{call.stage} {self.label(call)}".rstrip()
 
+    @property
+    def ships(self) -> StageCall[Any]:
+        """The call that decides which export ships."""
+        return self.select or self.chains[""].export
+
     def chosen(self, results: Results) -> Chain:
         """The chain that ships."""
         return self.chains["" if self.select is None else results[self.select].artifact.chosen]
@@ -211,6 +224,8 @@ class StageCalls:
             tuple(left_out),
             results.artifact(chain.narrow),
             results.artifact(chain.prune),
+            results.artifact(self.linear),
+            results.artifact(self.wide),
         )
 
 
@@ -242,6 +257,15 @@ def _data(section: Data) -> StageCall[DataArtifact]:
         return Work(key, lambda out, checkpoint, progress: data.run(section, out, progress))
 
     return StageCall("data", DataArtifact, (), work)
+
+
+def _linear(rows: StageCall[DataArtifact]) -> StageCall[LinearArtifact]:
+    def work(results: Results) -> Work[LinearArtifact]:
+        key = cache_keys.make("linear", linear.VERSION, None, cache_keys.labelled(results[rows]), local.host_facts())
+        read = results[rows].artifact
+        return Work(key, lambda out, checkpoint, progress: linear.run(read, out, progress))
+
+    return StageCall("linear", LinearArtifact, (rows,), work)
 
 
 def _teacher(section: Teacher, rows: StageCall[DataArtifact]) -> StageCall[ModelArtifact]:
@@ -440,6 +464,22 @@ def _select(
     return StageCall("select", SelectArtifact, (rows,), work, alternatives=tuple(one.export for one in chains.values()))
 
 
+def _wide(calls: StageCalls, baseline: StageCall[LinearArtifact]) -> StageCall[WideArtifact]:
+    def work(results: Results) -> Work[WideArtifact]:
+        exported = results[calls.chosen(results).export]
+        inputs = [
+            *cache_keys.labelled(results[calls.data], ("test",)),
+            results[baseline].digest,
+            exported.digest,
+            *cache_keys.runtime(),
+        ]
+        key = cache_keys.make("wide", wide.VERSION, None, inputs)
+        read, plain = results[calls.data].artifact, results[baseline].artifact
+        return Work(key, lambda out, checkpoint, progress: wide.run(read, plain, exported.artifact, out, progress))
+
+    return StageCall("wide", WideArtifact, (calls.data, baseline, calls.ships), work)
+
+
 def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
     context = calls.context
 
@@ -463,8 +503,8 @@ def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
             lambda out, checkpoint, progress: bundle.run(recipe, target, model, read, ledger, context, out, progress),
         )
 
-    ships = calls.select or calls.chains[""].export
-    return StageCall("bundle", BundleArtifact, (calls.data, ships), work, target)
+    needs = (calls.data, calls.ships, *([calls.wide] if calls.wide is not None else []))
+    return StageCall("bundle", BundleArtifact, needs, work, target)
 
 
 def _gate(calls: StageCalls, target: str, packed: StageCall[BundleArtifact]) -> StageCall[GateArtifact]:

@@ -223,6 +223,11 @@ class Recipe(Section):
     data: Data = Field(description="The labelled rows.")
     teacher: Teacher | None = Field(None, description="null trains the student on hard labels alone.")
     student: Student = Field(description="The model that ships.")
+    wide: Literal["baseline", "off"] = Field(
+        "baseline",
+        description="A linear model on characters beside the encoder: `baseline` measures whether the encoder is "
+        "better than it; `off` does not. Texts only; pairs and tokens have none.",
+    )
     search: Search | None = Field(None, description="Choice between several candidates; null for a single one.")
     quantize: Quantize = Field(Quantize(), description="Quantization of the student.")
     targets: tuple[str, ...] = Field(
@@ -253,6 +258,11 @@ class Recipe(Section):
     )
     sign: Sign | None = Field(None, description="Sign the bundles, for devices that pin keys; null for unsigned ones.")
     _candidates: tuple[Candidate, ...] = PrivateAttr(())
+
+    @property
+    def has_linear(self) -> bool:
+        """Whether a linear model is trained. On pairs it learned nothing, and it answers whole texts alone."""
+        return self.wide != "off" and self.task == "text-classification"
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:

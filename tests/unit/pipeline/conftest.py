@@ -27,6 +27,12 @@ def function_of(stage: str) -> str:
     return f"edgepack.pipeline.stages.{name}"
 
 
+@pytest.fixture
+def built(built: Build) -> Build:
+    """A build without a linear model, which `test_linear_builds` is about."""
+    return replace(built, recipe=built.recipe.model_copy(update={"wide": "off"}))
+
+
 Train = Callable[..., list[str]]
 
 
@@ -75,5 +81,6 @@ def recipe(folder: Path, devices: dict[str, str], width: float = 1.0) -> Recipe:
     return Recipe.model_validate({
         "edgepack": 1, "name": "tiny", "version": "0.1.0",
         "data": {split: str(folder / f"{split}.tsv") for split in ("train", "dev", "test")},
+        "wide": "off",
         **sections,
     })  # fmt: skip

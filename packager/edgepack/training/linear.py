@@ -1,0 +1,104 @@
+"""Training of the linear model on characters: linear support vectors on n-grams, scaled on the dev rows.
+
+One vector per label, each against the others (LinearSVC: squared hinge loss, L2). The regularisation is the one whose
+scores, times the factor that is best for them, explain the dev rows best (temperature scaling, Guo et al. 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from edgepack.artifacts import Row
+from edgepack.data.sampling import Sampler
+from edgepack_runtime.inference import linear
+
+MOST_ROWS: Final = 200_000  # that are fitted; a seeded sample of more
+MOST_NGRAMS: Final = 20_000  # those with the largest weights; more were at most 0.2 points better, at 3 x the size
+LEAST_ROWS: Final = 2  # that an n-gram occurs in
+_REGULARISATIONS: Final = (0.1, 0.3, 1.0)  # C of LinearSVC
+_FACTORS: Final = np.geomspace(0.5, 32, 49)  # of scores
+_SEED: Final = 0
+Float = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model: the content of `linear.json`, the number of its n-grams and its regularisation (C)."""
+
+    document: Mapping[str, Any]
+    ngrams: int
+    regularisation: float
+
+
+def sample(rows: Iterable[Row], total: int, most: int = MOST_ROWS) -> list[Row]:
+    """All of `total` rows, or a seeded sample of `most` of them."""
+    draw = Sampler(most, total, "linear")
+    return [row for row in rows if draw()]
+
+
+def fit(train: Sequence[Row], dev: Sequence[Row], labels: Sequence[str], *, multi_label: bool) -> Fit:
+    """Fit a model on `train`, with its regularisation and scale chosen on `dev`.
+
+    Raises:
+        ValueError: no n-gram occurs in two rows.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer  # seconds to import
+
+    vectorizer = TfidfVectorizer(analyzer=linear.ngrams, min_df=LEAST_ROWS)
+    features = vectorizer.fit_transform([row.text for row in train])
+    on_dev, truths = vectorizer.transform([row.text for row in dev]), _truths(dev, labels)
+    wanted = _truths(train, labels)
+    best: tuple[float, float, Float, Float, float] | None = None
+    for regularisation in _REGULARISATIONS:
+        weights, bias = _vectors(features, wanted, regularisation, exclusive=not multi_label)
+        scores = on_dev @ weights + bias
+        loss, factor = min((_log_loss(scores * factor, truths, multi_label), factor) for factor in _FACTORS)
+        if best is None or loss < best[0]:
+            best = loss, regularisation, weights, bias, float(factor)
+    assert best is not None
+    _, regularisation, weights, bias, factor = best
+    idf = vectorizer.idf_
+    weights = weights * idf[:, None] * factor
+    kept = np.sort(np.argsort(-np.abs(weights).max(axis=1), kind="stable")[:MOST_NGRAMS])
+    names = vectorizer.get_feature_names_out()
+    document = linear.document(
+        [str(names[place]) for place in kept], weights[kept].tolist(), idf[kept].tolist(), (bias * factor).tolist()
+    )
+    return Fit(document, len(kept), regularisation)
+
+
+def _truths(rows: Sequence[Row], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Whether a row has a label, of shape (rows, labels)."""
+    return np.array([[label in row.names for label in labels] for row in rows], bool)
+
+
+def _vectors(features: Any, wanted: npt.NDArray[np.bool_], regularisation: float, *, exclusive: bool) -> Any:
+    """Weights of shape (n-grams, labels) and biases of shape (labels,)."""
+    from sklearn.svm import LinearSVC
+
+    weights, bias = np.zeros((features.shape[1], wanted.shape[1])), np.zeros(wanted.shape[1])
+    if exclusive and wanted.shape[1] == 2:
+        model = LinearSVC(C=regularisation, random_state=_SEED).fit(features, wanted[:, 1])
+        half, start = model.coef_[0] / 2, model.intercept_[0] / 2
+        return np.stack([-half, half], axis=1), np.array([-start, start])
+    for label in range(wanted.shape[1]):
+        if wanted[:, label].all() or not wanted[:, label].any():
+            bias[label] = 1.0 if wanted[:, label].all() else -1.0
+            continue
+        model = LinearSVC(C=regularisation, random_state=_SEED).fit(features, wanted[:, label])
+        weights[:, label], bias[label] = model.coef_[0], model.intercept_[0]
+    return weights, bias
+
+
+def _log_loss(logits: Float, truths: npt.NDArray[np.bool_], multi_label: bool) -> float:
+    """Mean negative log-likelihood in nats of the true labels, by softmax, or by sigmoid if there may be several."""
+    if multi_label:
+        return float(np.logaddexp(0, np.where(truths, -logits, logits)).mean())
+    normal = logits - logits.max(axis=1, keepdims=True)
+    normal -= np.log(np.exp(normal).sum(axis=1, keepdims=True))
+    return float(-normal[truths].mean())

@@ -1,0 +1,75 @@
+"""The linear model as it is trained: scikit-learn beside the runtime's reader."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from edgepack import evaluation
+from edgepack.artifacts import Row
+from edgepack.training import linear
+from edgepack_runtime.inference.linear import LinearModel
+
+WORDS = {"酒店": ("房间", "早餐", "前台"), "美食": ("好吃", "味道", "菜量"), "交通": ("地铁", "堵车", "打车")}
+
+
+def rows(count: int, seed: int) -> list[Row]:
+    draw = random.Random(seed)
+    made = []
+    for _ in range(count):
+        label = draw.choice(sorted(WORDS))
+        text = "，".join(draw.choices(WORDS[label], k=2) + draw.choices(["不错", "一般", "还行"], k=2))
+        made.append(Row(text, label))
+    return made
+
+
+def accuracy(model: LinearModel, test: list[Row], labels: list[str]) -> float:
+    answers = evaluation.linear_answers(model, test, labels, multi_label=False)
+    return evaluation.value("accuracy", test, answers)
+
+
+@pytest.mark.parametrize("labels", [["交通", "酒店"], ["交通", "美食", "酒店"]])
+def test_it_learns_labels_of_which_a_text_has_one(labels: list[str]) -> None:
+    train, dev, test = ([row for row in rows(200, seed) if row.label in labels] for seed in range(3))
+    model = LinearModel(linear.fit(train, dev, labels, multi_label=False).document)
+    assert accuracy(model, test, labels) == 1.0
+
+
+def test_it_learns_several_labels_of_a_text() -> None:
+    labels = sorted(WORDS)
+    several = []
+    for seed in range(3):
+        pairs = zip(rows(200, seed), rows(200, seed + 9), strict=True)
+        several.append([Row(a.text + b.text, tuple(sorted({*a.names, *b.names}))) for a, b in pairs])
+    model = LinearModel(linear.fit(several[0], several[1], labels, multi_label=True).document)
+    answers = evaluation.linear_answers(model, several[2], labels, multi_label=True)
+    assert evaluation.value("micro_f1", several[2], answers) > 0.99
+
+
+def test_a_label_without_rows_is_never_given() -> None:
+    labels = [*sorted(WORDS), "无"]
+    model = LinearModel(linear.fit(rows(200, 0), rows(100, 1), labels, multi_label=False).document)
+    assert accuracy(model, rows(200, 2), labels) == 1.0
+
+
+def test_the_same_rows_give_the_same_model_with_the_largest_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, dev, labels = rows(200, 0), rows(100, 1), sorted(WORDS)
+    whole = linear.fit(train, dev, labels, multi_label=False)
+    assert whole == linear.fit(train, dev, labels, multi_label=False)
+    monkeypatch.setattr(linear, "MOST_NGRAMS", 20)
+    few = linear.fit(train, dev, labels, multi_label=False)
+    assert (few.ngrams, len(few.document["ngrams"])) == (20, 20) and whole.ngrams > 20
+    assert accuracy(LinearModel(few.document), rows(200, 2), labels) > 0.95
+
+
+def test_a_sample_is_all_rows_or_as_many_as_asked() -> None:
+    all_rows = rows(50, 0)
+    assert linear.sample(all_rows, 50) == all_rows
+    some = linear.sample(all_rows, 50, 10)
+    assert len(some) == 10 and some == linear.sample(all_rows, 50, 10)
+
+
+def test_rows_that_share_nothing_cannot_be_fitted() -> None:
+    with pytest.raises(ValueError):
+        linear.fit([Row("甲", "a"), Row("乙", "b")], [Row("甲", "a")], ["a", "b"], multi_label=False)
