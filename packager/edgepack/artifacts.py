@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
+from edgepack.calibration import Calibration, Reliability
 from edgepack.errors import StageFailedError
 from edgepack.recipe.model import AnswerKey, Prefer, TaskName
 from edgepack.util.text import counted
+from edgepack_runtime.bundle.model_config import CASCADE, ONLY, WideConfig
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.spans import Span, tag_names
 
@@ -259,7 +261,8 @@ class LedgerRow:
 
     Attributes:
         model_mib: size of the file with the weights.
-        p50_ms, p95_ms: latency from text to label at batch 1, measured by the runtime; None if it cannot load the form.
+        mean_ms, p50_ms, p95_ms: latency from text to label at batch 1, measured by the runtime; None if it cannot load
+            the form.
         parity: largest absolute difference of a logit to the row `parity_with`, on the same texts.
         seconds: time of the training; None if nothing was trained.
     """
@@ -273,10 +276,11 @@ class LedgerRow:
     parity_with: str | None = None
     note: str = ""
     seconds: float | None = None
+    mean_ms: float | None = None
 
     def timeless(self) -> LedgerRow:
         """The row without measured times, so that equal inputs give equal bundles."""
-        return replace(self, p50_ms=None, p95_ms=None, seconds=None)
+        return replace(self, mean_ms=None, p50_ms=None, p95_ms=None, seconds=None)
 
 
 def mebibytes(size_bytes: int) -> float:
@@ -369,6 +373,7 @@ class ModelArtifact(Artifact):
     epochs: int
     best_epoch: int  # on dev, from 1
     usage: Usage
+    calibration: Calibration | None  # None for a teacher, which keeps its logits
 
     @property
     def test_metrics(self) -> dict[str, float]:
@@ -378,7 +383,7 @@ class ModelArtifact(Artifact):
 
 @dataclass(frozen=True)
 class LinearArtifact(Artifact):
-    """A linear model on the characters of a text, `linear.json` of the runtime. Latencies are of the runtime."""
+    """A linear model on the characters of a text, `linear.json` of the runtime."""
 
     ngrams: int
     regularisation: float  # C of LinearSVC
@@ -386,8 +391,6 @@ class LinearArtifact(Artifact):
     train_seconds: float
     test_score: Score  # in the metric of `evaluation.metric_of`
     test_scores: dict[str, Score]  # in every metric of the task
-    p50_ms: float
-    p95_ms: float | None  # None: too few texts
 
 
 @dataclass(frozen=True)
@@ -413,15 +416,85 @@ class Gain:
         )
 
 
+WideName = Literal["encoder", "ensemble", "cascade", "linear"]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to answer: with the encoder, the linear model, or both.
+
+    Attributes:
+        dev_value: its dev score in the metric of the build (0 to 1).
+        share: share (0 to 1) of the test rows that the linear model answers alone.
+        weight_bytes: of the encoder and the linear model, as far as it uses them.
+        mean_ms, p50_ms, p95_ms: text to answer, batch 1, one thread, all ways interleaved; None: too few texts.
+    """
+
+    name: WideName
+    dev_value: float
+    test_scores: dict[str, Score]  # in every metric of the task
+    reliability: Reliability  # on the test rows
+    share: float
+    weight_bytes: int
+    mean_ms: float
+    p50_ms: float
+    p95_ms: float | None
+
+
+@dataclass(frozen=True)
+class WideFit:
+    """Parameters of the encoder and the linear model together, fitted on dev.
+
+    Attributes:
+        encoder_weight, linear_weight: of the logits in the sum.
+        least_lead: of the linear model's logits, from which it answers alone in a cascade.
+    """
+
+    encoder_weight: float
+    linear_weight: float
+    least_lead: float
+
+    def config(self, name: WideName) -> WideConfig | None:
+        """`wide` of the `model.json` of one way; None for the encoder alone."""
+        if name == "encoder":
+            return None
+        if name == "linear":
+            return WideConfig(ONLY)
+        return WideConfig(name, self.encoder_weight, self.linear_weight, self.least_lead if name == CASCADE else 0.0)
+
+
 @dataclass(frozen=True)
 class WideArtifact(Artifact):
-    """The shipped encoder compared with the linear model on the test rows. `gains` is by metric."""
+    """The ways to answer with the shipped encoder and the linear model, and the one that ships, with the reason.
 
+    `gains`: how much better the encoder is than the linear model on the test rows, by metric.
+    """
+
+    metric: str  # of the build
+    fit: WideFit
+    ways: tuple[Way, ...]
+    chosen: WideName
+    why: str
     gains: dict[str, Gain]
 
-    def verdict(self, metric: str) -> str:
-        """Whether the encoder is better, in words that follow "the encoder"."""
-        return self.gains[metric].text
+    @property
+    def advice(self) -> str:
+        """Where the encoder is not shown to be better than the linear model: what `wide: only` would save; else ""."""
+        if self.chosen == "linear" or self.gains[self.metric].low > 0:
+            return ""
+        ships, linear = self.way(self.chosen), self.way("linear")
+        saved = f"{ships.mean_ms / linear.mean_ms:.0f} x as fast on average, without ONNX Runtime"
+        size = f"{mebibytes(linear.weight_bytes):.1f} MiB of weights in place of {mebibytes(ships.weight_bytes):.1f}"
+        return f"the encoder is not shown to be better than the linear model; `wide: only` would be {saved}, {size}"
+
+    def way(self, name: WideName) -> Way:
+        """The figures of one way."""
+        return next(way for way in self.ways if way.name == name)
+
+    @property
+    def config(self) -> WideConfig | None:
+        """`wide` of the `model.json` that ships; None for the encoder alone."""
+        return self.fit.config(self.chosen)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.inference import predictions
 from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.stats import intervals, metrics, scoring
+from edgepack_runtime.stats import metrics, scoring
 
 CONFIDENCE: Final = 0.95
 _ROUNDING_POINTS: Final = 1e-9  # rounding error of a difference of scores
@@ -100,13 +99,13 @@ def every_metric(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answ
 
 Float = npt.NDArray[np.float32]
 _BATCH = 32
-_ROUNDS = 10  # over all texts
 
 
 @dataclass(frozen=True)
 class Latency:
     """Latency of one model from text to label, batch 1, one thread. All models of a call are timed interleaved."""
 
+    mean_ms: float
     p50_ms: float
     p95_ms: float | None  # None: too few texts
 
@@ -158,17 +157,15 @@ def linear_answers(
     return [decide(labels, model.logits(row.text)).answer for row in rows]
 
 
-def linear_latency(model: LinearModel, texts: Sequence[str], rounds: int) -> Latency:
-    """Latency of the linear model from text to logits, on one thread."""
-    times = []
-    for _ in range(rounds):
-        for text in texts:
-            begin = time.perf_counter()
-            model.logits(text)
-            times.append(1e3 * (time.perf_counter() - begin))
-    times.sort()
-    p50_ms, p95_ms = (round(intervals.percentile(times, fraction), 4) for fraction in (0.5, 0.95))
-    return Latency(p50_ms, p95_ms)
+def batch_logits(predictor: Predictor, rows: Sequence[Row], label: str, progress: Progress) -> npt.NDArray[np.float64]:
+    """The logits of the rows, shape (rows, C). `label` names the progress bar."""
+    found: list[list[float]] = []
+    with progress.task(label, len(rows)) as task:
+        for start in range(0, len(rows), _BATCH):
+            part = [row.item for row in rows[start : start + _BATCH]]
+            found += predictor.logits(part)
+            task.advance(len(part))
+    return np.array(found, np.float64)
 
 
 def logits(predictor: Predictor, rows: Sequence[Row]) -> list[Float]:
@@ -176,11 +173,14 @@ def logits(predictor: Predictor, rows: Sequence[Row]) -> list[Float]:
     return [np.asarray(predictor.logits([row.item]), np.float32) for row in rows]
 
 
-def latency(folders: Sequence[Path], texts: Path, progress: Progress, *, stage: str = "export") -> list[Latency]:
+def latency(
+    folders: Sequence[Path], texts: Path, progress: Progress, *, stage: str = "export", rounds: int = 10
+) -> list[Latency]:
     """Time all folders, interleaved, on the lines of `texts`, in a new process without the threads of a training.
 
     Args:
         stage: the calling stage, for messages.
+        rounds: over all texts.
 
     Raises:
         StageFailedError: the process failed.
@@ -188,7 +188,7 @@ def latency(folders: Sequence[Path], texts: Path, progress: Progress, *, stage: 
     progress.line(f"timing {counted(len(folders), 'model')}, interleaved, one thread")
     command = [sys.executable, "-I", "-m", "edgepack_runtime", "bench", *map(str, folders)]
     done = subprocess.run(
-        [*command, "--texts", str(texts), "--threads", "1", "--runs", str(_ROUNDS), "--json"],
+        [*command, "--texts", str(texts), "--threads", "1", "--runs", str(rounds), "--json"],
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -197,4 +197,4 @@ def latency(folders: Sequence[Path], texts: Path, progress: Progress, *, stage: 
     if done.returncode != 0:
         raise StageFailedError(f"{stage}: the runtime could not time the exported files", why=done.stderr.strip())
     result = json.loads(done.stdout)
-    return [Latency(model["p50_ms"], model["p95_ms"]) for model in result["models"]]
+    return [Latency(model["mean_ms"], model["p50_ms"], model["p95_ms"]) for model in result["models"]]

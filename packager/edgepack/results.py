@@ -102,7 +102,7 @@ class Part:
         metric = self.recipe.gates.metric
         linear = next((made.artifact for made in relevant if isinstance(made.artifact, LinearArtifact)), None)
         wide = next((made.artifact for made in relevant if isinstance(made.artifact, WideArtifact)), None)
-        return (*_linear(linear, wide, metric), *_ledger(models, exported, metric))
+        return (*_linear(linear, wide, metric), *_ledger(models, exported, metric), *_chosen(wide, metric))
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,9 @@ class Build:
     def ledger(self) -> tuple[LedgerRow, ...]:
         """The loss ledger, from the float teacher to every target; before it the linear model, if there is one."""
         gates = (item.gate.ledger for item in self.deliveries if isinstance(item.gate, GateArtifact))
-        linear = _linear(self.linear, self.wide, self.recipe.gates.metric)
-        return (*linear, *self._model_rows(self.export), *gates)
+        metric = self.recipe.gates.metric
+        linear, chosen = _linear(self.linear, self.wide, metric), _chosen(self.wide, metric)
+        return (*linear, *self._model_rows(self.export), *chosen, *gates)
 
     def ledger_of(self, item: Delivery) -> tuple[LedgerRow, ...]:
         """The rows of one target, without other targets, models that do not ship to it and the linear model."""
@@ -137,7 +138,7 @@ class Build:
         shipped = exported.shipped_model
         small = None if shipped is exported.float_model else shipped
         way = replace(exported, small_model=small, variations=())
-        rows = self._model_rows(way)
+        rows = (*self._model_rows(way), *_chosen(self.wide, self.recipe.gates.metric))
         return (*rows, item.gate.ledger) if isinstance(item.gate, GateArtifact) else rows
 
     def _model_rows(self, exported: ExportArtifact) -> tuple[LedgerRow, ...]:
@@ -163,11 +164,30 @@ def _linear(found: LinearArtifact | None, wide: WideArtifact | None, metric: str
     if found is None:
         return
     score = found.test_score if metric is None else found.test_scores[metric]
-    note = counted(found.ngrams, "n-gram")
+    note, size = counted(found.ngrams, "n-gram"), mebibytes(found.file_bytes)
+    row = LedgerRow("linear", score, size, note=note, seconds=found.train_seconds)
     if wide is not None:
-        note = f"{note}; the encoder {wide.verdict(score.metric)}"
-    size, seconds = mebibytes(found.file_bytes), found.train_seconds
-    yield LedgerRow("linear", score, size, found.p50_ms, found.p95_ms, note=note, seconds=seconds)
+        way = wide.way("linear")
+        note = f"{note}; the encoder {wide.gains[score.metric].text}"
+        row = replace(row, mean_ms=way.mean_ms, p50_ms=way.p50_ms, p95_ms=way.p95_ms, note=note)
+    yield row
+
+
+def _chosen(wide: WideArtifact | None, metric: str | None) -> Iterator[LedgerRow]:
+    """The row of the linear model and the encoder together, or of the linear model alone, if that ships."""
+    if wide is None or wide.chosen == "encoder":
+        return
+    way, encoder = wide.way(wide.chosen), wide.way("encoder")
+    speed = f"{encoder.mean_ms / way.mean_ms:.1f} x as fast on average as the encoder"
+    yield LedgerRow(
+        wide.chosen,
+        way.test_scores[metric or wide.metric],
+        mebibytes(way.weight_bytes),
+        way.p50_ms,
+        way.p95_ms,
+        note=f"the linear model answers {way.share:.0%} alone; {speed}",
+        mean_ms=way.mean_ms,
+    )
 
 
 def _model(stage: str, model: ModelArtifact, metric: str | None) -> LedgerRow:
@@ -176,6 +196,8 @@ def _model(stage: str, model: ModelArtifact, metric: str | None) -> LedgerRow:
     if isinstance(model, PrunedArtifact):
         return LedgerRow("pruned", score, model_mib=size, note=f"vocabulary {model.cost}")
     note = f"{model.parameters / 1e6:.1f} M weights, {counted(model.steps, 'step')}"
+    if model.calibration is not None:
+        note = f"{note}; {model.calibration.text}"
     if isinstance(model, NarrowedArtifact):
         stage, note = "narrowed", f"{note}; {model.cost}"
     return LedgerRow(stage, score, model_mib=size, note=note, seconds=model.train_seconds)

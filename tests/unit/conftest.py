@@ -20,9 +20,11 @@ from edgepack.artifacts import (
     Example,
     Examples,
     ExportArtifact,
+    Gain,
     GateArtifact,
     Int8Choice,
     LedgerRow,
+    LinearArtifact,
     LinearScales,
     ModelArtifact,
     ModelFile,
@@ -36,8 +38,12 @@ from edgepack.artifacts import (
     Split,
     Tried,
     Usage,
+    Way,
+    WideArtifact,
+    WideFit,
 )
 from edgepack.bundle import wheels
+from edgepack.calibration import Calibration, Reliability
 from edgepack.recipe.model import Recipe
 from edgepack.results import Build, Delivery, NotRunHere
 from edgepack.targets.profiles import Profile
@@ -177,6 +183,9 @@ def receipt() -> dict[str, Any]:
     }  # fmt: skip
 
 
+CALIBRATION = Calibration(1.25, Reliability(4.125, 0.1525), Reliability(1.25, 0.1475))
+
+
 @pytest.fixture
 def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]) -> Build:
     """A build whose data lie in `tmp_path`; its recipe names files by absolute paths, as a resolved one does."""
@@ -210,13 +219,31 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
         recipe(tmp_path),
         data(tmp_path),
         ModelArtifact(tmp_path, **model, parameters=28_948_048, weight_bytes=115_800_000, train_seconds=350.4,
-                      dev_score=interval(0.915), test_score=interval(0.912), test_scores=scored(0.912), **trained),
+                      dev_score=interval(0.915), test_score=interval(0.912), test_scores=scored(0.912),
+                      calibration=None, **trained),
         ModelArtifact(tmp_path, **model, parameters=10_569_000, weight_bytes=42_280_000, train_seconds=35.2,
-                      dev_score=interval(0.9), test_score=interval(0.897), test_scores=scored(0.897), **trained),
+                      dev_score=interval(0.9), test_score=interval(0.897), test_scores=scored(0.897),
+                      calibration=CALIBRATION, **trained),
         ScalesArtifact(tmp_path, (Quantization("ptq", "hist", linears()), dynamic()), 256),
         export,
         (Delivery(bundle, GateArtifact(tmp_path, TARGET, 6, "fail", ledger[5], receipt)),),
     )  # fmt: skip
+
+
+def wide_of(built: Build) -> Build:
+    """The build with a linear model; a cascade of both ships."""
+    folder = built.data.folder
+    ways = (
+        Way("encoder", 0.9, scored(0.8955), Reliability(2.1, 0.152), 0.0, 11_429_478, 1.302, 1.248, 2.02),
+        Way("ensemble", 0.91, scored(0.906), Reliability(1.4, 0.141), 0.0, 11_651_000, 1.351, 1.301, 2.08),
+        Way("cascade", 0.91, scored(0.907), Reliability(1.6, 0.143), 0.67, 11_651_000, 0.472, 0.061, 1.95),
+        Way("linear", 0.895, scored(0.902), Reliability(1.9, 0.149), 1.0, 221_522, 0.052, 0.048, None),
+    )
+    why = "the fastest of the best on dev (encoder 90.0 % in 1.30 ms, cascade 91.0 % in 0.47 ms on average)"
+    gains = {"accuracy": Gain(-0.65, -2.41, 1.12, 0.95)}
+    linear = LinearArtifact(folder, 20_000, 0.3, 221_522, 1.9, interval(0.902), scored(0.902))
+    wide = WideArtifact(folder, "accuracy", WideFit(0.8, 0.5, 2.25), ways, "cascade", why, gains)
+    return replace(built, linear=linear, wide=wide)
 
 
 @pytest.fixture

@@ -156,8 +156,12 @@ def assemble(
     return SiteFacts(folder, packages, checks.run(folder / SITE, carried, profile))
 
 
-def site_for(profile: Profile, context: BuildContext, scratch: Path, progress: Progress, *, serve: bool) -> Site:
+def site_for(
+    profile: Profile, context: BuildContext, scratch: Path, progress: Progress, *, serve: bool, engine: bool
+) -> Site:
     """Fetch and unpack the wheels for each machine of a target, with their licences.
+
+    `serve` and `engine` as in `wheels.fetch`.
 
     Raises:
         EnvironmentUnfitError: as `wheels.fetch`.
@@ -166,7 +170,7 @@ def site_for(profile: Profile, context: BuildContext, scratch: Path, progress: P
     given = context.given.get(profile.name, ())
     parts: dict[str, SiteFacts] = {}
     for machine in profile.machines:
-        fetched = wheels.fetch(profile.on(machine), context, progress, serve=serve)
+        fetched = wheels.fetch(profile.on(machine), context, progress, serve=serve, engine=engine)
         anywhere = [wheel for wheel in fetched if wheel.name.endswith(_ANYWHERE)]
         if not parts:  # the same for every machine
             parts[""] = assemble(anywhere, scratch / "any", profile.on(machine), given=given)

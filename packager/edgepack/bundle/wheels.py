@@ -42,7 +42,7 @@ def require(
     Args:
         carried: canonical names, of locked wheels and of those that are given by path.
         serve: with what the verb `serve` imports.
-        without_onnxruntime: its wheel is one that will be given by path, later.
+        without_onnxruntime: its wheel is not needed, or will be given by path later.
 
     Raises:
         EnvironmentUnfitError: one is missing, or there is a second ONNX Runtime among them.
@@ -90,6 +90,7 @@ def fetch(
     progress: Progress,
     *,
     serve: bool = False,
+    engine: bool = True,
     without_given: bool = False,
     download: Download | None = None,
 ) -> list[Path]:
@@ -102,6 +103,7 @@ def fetch(
         context: where wheels are kept and come from.
         progress: gets one step a package.
         serve: those that the verb `serve` needs as well.
+        engine: ONNX Runtime; a linear model runs without it.
         without_given: leave out what has to be given by path and is not, to fill a cache.
         download: puts the wheels of a requirements file (first argument) for a target (third) into a folder
             (second); pip, unless given.
@@ -109,7 +111,7 @@ def fetch(
     Raises:
         EnvironmentUnfitError: as `wanted`, or a wheel is neither in the cache nor to be had.
     """
-    locked, found = wanted(profile, context, serve=serve, without_given=without_given)
+    locked, found = wanted(profile, context, serve=serve, engine=engine, without_given=without_given)
     fitting = tags.ranked(profile)
     with progress.task(f"wheels for {profile.name}", len(locked) + len(found)) as task:
         for name in found:
@@ -130,13 +132,13 @@ def fetch(
     return [found[name] for name in sorted(found)]
 
 
-def locked_for(profile: Profile, *, serve: bool = False) -> tuple[Locked, ...]:
-    """What the profile's lock names, and that of the verb `serve` where that is asked for.
+def locked_for(profile: Profile, *, serve: bool = False, engine: bool = True) -> tuple[Locked, ...]:
+    """What the profile's lock names unless the `engine` is left out, and that of the verb `serve` if it is asked for.
 
     Raises:
         EnvironmentUnfitError: a lock is not there or damaged.
     """
-    names = [profile.lock, *([SERVE_LOCK] if serve else [])]
+    names = [*([profile.lock] if engine else []), *([SERVE_LOCK] if serve else [])]
     system = profile.cuda is not None and profile.cuda.libraries == SYSTEM
     return tuple(
         package
@@ -164,7 +166,12 @@ def locked_in(name: str, profile: Profile) -> tuple[Locked, ...]:
 
 
 def wanted(
-    profile: Profile, context: BuildContext, *, serve: bool = False, without_given: bool = False
+    profile: Profile,
+    context: BuildContext,
+    *,
+    serve: bool = False,
+    engine: bool = True,
+    without_given: bool = False,
 ) -> tuple[list[Locked], dict[str, Path]]:
     """What of the locks is to be had, and the wheels that are there by path instead. Nothing is fetched.
 
@@ -172,9 +179,9 @@ def wanted(
         EnvironmentUnfitError: a wheel that was given does not fit, or one that has to be given is not; a lock is
             damaged, or does not name what a bundle needs.
     """
-    locked = locked_for(profile, serve=serve)
+    locked = locked_for(profile, serve=serve, engine=engine)
     found: dict[str, Path] = {}
-    without_onnxruntime = without_given and profile.by_path
+    without_onnxruntime = not engine or (without_given and profile.by_path)
     if not without_onnxruntime:
         given = context.given.get(profile.name, ())
         whole = context.profiles.get(profile.name, profile)  # with all of its machines

@@ -49,6 +49,7 @@ def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) 
             model_mib=mebibytes(size),
             p50_ms=latency.p50_ms,
             p95_ms=latency.p95_ms,
+            mean_ms=latency.mean_ms,
             parity=file.parity.max_abs,
             parity_with=file.before,
             note="; ".join(part for part in (file.note, differing(file.parity)) if part),

@@ -26,6 +26,7 @@ from edgepack.artifacts import (
     ScalesArtifact,
     SelectArtifact,
     WideArtifact,
+    mebibytes,
 )
 from edgepack.export import target_variants
 from edgepack.pipeline import cache_keys
@@ -42,6 +43,7 @@ from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
 from edgepack.util.hashing import sha256_file
 from edgepack.util.versions import tool_versions
+from edgepack_runtime.bundle.model_config import LINEAR_NAME
 
 A = TypeVar("A", bound=Artifact)
 A_co = TypeVar("A_co", bound=Artifact, covariant=True)
@@ -261,7 +263,7 @@ def _data(section: Data) -> StageCall[DataArtifact]:
 
 def _linear(rows: StageCall[DataArtifact]) -> StageCall[LinearArtifact]:
     def work(results: Results) -> Work[LinearArtifact]:
-        key = cache_keys.make("linear", linear.VERSION, None, cache_keys.labelled(results[rows]), local.host_facts())
+        key = cache_keys.make("linear", linear.VERSION, None, cache_keys.labelled(results[rows]))
         read = results[rows].artifact
         return Work(key, lambda out, checkpoint, progress: linear.run(read, out, progress))
 
@@ -468,14 +470,19 @@ def _wide(calls: StageCalls, baseline: StageCall[LinearArtifact]) -> StageCall[W
     def work(results: Results) -> Work[WideArtifact]:
         exported = results[calls.chosen(results).export]
         inputs = [
-            *cache_keys.labelled(results[calls.data], ("test",)),
+            *cache_keys.labelled(results[calls.data], ("dev", "test")),
             results[baseline].digest,
             exported.digest,
             *cache_keys.runtime(),
         ]
-        key = cache_keys.make("wide", wide.VERSION, None, inputs)
+        mode, may_lose = calls.recipe.wide, calls.chosen(results).recipe.quantize.max_drop_points
+        decides = {"mode": mode, "max_drop_points": may_lose if mode == "cascade" else None}
+        key = cache_keys.make("wide", wide.VERSION, decides, inputs, local.host_facts())
         read, plain = results[calls.data].artifact, results[baseline].artifact
-        return Work(key, lambda out, checkpoint, progress: wide.run(read, plain, exported.artifact, out, progress))
+        return Work(
+            key,
+            lambda out, checkpoint, progress: wide.run(mode, may_lose, read, plain, exported.artifact, out, progress),
+        )
 
     return StageCall("wide", WideArtifact, (calls.data, baseline, calls.ships), work)
 
@@ -487,11 +494,16 @@ def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
         chain = calls.chosen(results)
         recipe, model = chain.recipe, results[chain.export].artifact.for_target(target)
         ledger = tuple(row.timeless() for row in calls.build(results).ledger)
+        linear, chosen = results.artifact(calls.linear), results.artifact(calls.wide)
+        beside = None
+        if linear is not None and chosen is not None and chosen.config is not None:
+            beside = bundle.Beside(linear.folder / LINEAR_NAME, chosen.config, calls.build(results).ledger[-1].score)
         decides = {
             "recipe": bundle.recipe_sha256(recipe),
             "target": target,
             "ledger": [asdict(row) for row in ledger],
             "tools": tool_versions(),  # the manifest lists them
+            "wide": beside and [asdict(beside.config), sha256_file(beside.linear)],
         }
         inputs = [results[calls.data].digest, results[chain.export].digest, *cache_keys.runtime()]
         inputs += bundle.inputs(context.profile(target), context)
@@ -500,7 +512,9 @@ def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
         read = results[calls.data].artifact
         return Work(
             key,
-            lambda out, checkpoint, progress: bundle.run(recipe, target, model, read, ledger, context, out, progress),
+            lambda out, checkpoint, progress: bundle.run(
+                recipe, target, model, beside, read, ledger, context, out, progress
+            ),
         )
 
     needs = (calls.data, calls.ships, *([calls.wide] if calls.wide is not None else []))
@@ -515,6 +529,9 @@ def _gate(calls: StageCalls, target: str, packed: StageCall[BundleArtifact]) -> 
         if lacking is not None:
             return replace(lacking, command=f"sh {made.artifact.file_name} gate")
         model_mib = model.shipped_model.ledger.model_mib or 0.0
+        chosen = results.artifact(calls.wide)
+        if chosen is not None:
+            model_mib = mebibytes(chosen.way(chosen.chosen).weight_bytes)
         return Work(
             cache_keys.make("gate", gate.VERSION, target, [made.digest], local.host_facts()),
             lambda out, checkpoint, progress: gate.run(made.artifact, model_mib, out, progress),

@@ -16,6 +16,7 @@ from edgepack.recipe.validate_data import check_columns, check_data, check_unlab
 from edgepack.recipe.validate_training import check_distillation, check_models
 from edgepack.recipe.yaml import Document, KeyPath, Problem
 from edgepack_runtime.bundle import sshsig
+from edgepack_runtime.bundle.model_config import ONE_TEXT, TASKS
 from edgepack_runtime.gate import limits
 from edgepack_runtime.stats import metrics
 
@@ -127,6 +128,7 @@ def cross_checks(document: Document, known_targets: Collection[str], reported: C
         _check_ranks,
         _check_quantize,
         _check_reduced_range,
+        _check_wide,
         lambda doc: check_targets(doc, known_targets),
         lambda doc: check_wheels(doc, known_targets),
         check_interpreter,
@@ -200,6 +202,13 @@ def _check_reduced_range(document: Document) -> Iterator[Problem]:
     if document.get(*where) is True and method in _WITHOUT_INT8:
         reason = f"`quantize.reduced_range` is set, and `quantize.method` is {method}: nothing would be INT8"
         yield where, reason, "remove it, or set a `method` that makes INT8, as `ptq`"
+
+
+def _check_wide(document: Document) -> Iterator[Problem]:
+    mode, task = document.get("wide"), document.get("task") or ONE_TEXT
+    if mode in ("ensemble", "cascade", "only") and task in TASKS and task != ONE_TEXT:
+        reason = f"`wide: {mode}` needs a linear model, and `task` is {task}: it has none"
+        yield ("wide",), reason, f"remove it, or use `task: {ONE_TEXT}`"
 
 
 def check_interpreter(document: Document) -> Iterator[Problem]:

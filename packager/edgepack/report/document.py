@@ -26,6 +26,8 @@ from edgepack.artifacts import (
     Quantization,
     SelectArtifact,
     Split,
+    WideArtifact,
+    mebibytes,
 )
 from edgepack.data.recipe_checks import check_built
 from edgepack.recipe.model import Recipe, is_builtin
@@ -71,6 +73,7 @@ def make(build: Build) -> dict[str, Any]:
         "vocabulary": None if build.pruned is None else _vocabulary(build.pruned),
         "quantization": _quantization(build),
         "export": _export(build.export),
+        "wide": None if build.wide is None else _wide(build.wide, recipe.gates.metric or build.wide.metric),
         "ledger": [asdict(row) for row in build.ledger],
         "targets": [_target(item, build.ledger_of(item)) for item in build.deliveries],
         "tools": tool_versions(),
@@ -275,6 +278,30 @@ def _export(export: ExportArtifact) -> dict[str, Any]:
         "variations": [
             {"targets": list(one.targets), "precision": one.model.precision, "reason": one.reason}
             for one in export.variations
+        ],
+    }
+
+
+def _wide(found: WideArtifact, metric: str) -> dict[str, Any]:
+    return {
+        "chosen": found.chosen,
+        "why": found.why,
+        "advice": found.advice,
+        "gain": found.gains[metric].text,
+        "fit": asdict(found.fit),
+        "ways": [
+            {
+                "name": way.name,
+                "score": asdict(way.test_scores[metric]),
+                "dev_value": way.dev_value,
+                "share": way.share,
+                "weight_mib": mebibytes(way.weight_bytes),
+                "mean_ms": way.mean_ms,
+                "p50_ms": way.p50_ms,
+                "p95_ms": way.p95_ms,
+                "reliability": asdict(way.reliability),
+            }
+            for way in found.ways
         ],
     }
 

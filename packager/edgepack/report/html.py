@@ -54,6 +54,7 @@ def _plots(report: Mapping[str, Any]) -> dict[str, Markup]:
         ("accuracy", lambda figure: plots.accuracy(figure, ledger, gates["accuracy"]), len(ledger)),
         ("cost", lambda figure: plots.cost(figure, costed), len(costed)),
         ("trade", lambda figure: plots.trade(figure, timed, gates), max(8, len(timed)) if timed else 0),
+        ("wide", lambda figure: plots.ways(figure, report), 8 if report["wide"] else 0),
         ("candidates", lambda figure: plots.candidates(figure, report), 8 if candidates else 0),
         ("sizes", lambda figure: plots.sizes(figure, bundles), len(bundles) and len(bundles) + 0.8),
         ("parts", lambda figure: plots.divergence(figure, costly, int8["kept_float"]), 0.6 * len(costly)),

@@ -85,14 +85,36 @@ def trade(figure: Figure, rows: Sequence[Mapping[str, Any]], gates: Mapping[str,
     metric = rows[0]["score"]["metric"]
     _front(axes, points)
     for row, (x, y) in zip(rows, points, strict=True):
-        ends = (100 * row["score"]["low"], 100 * row["score"]["high"])
-        axes.plot([x, x], ends, color=ACCENT, linewidth=1.5, zorder=2)
-        axes.plot([x, x], ends, "_", color=ACCENT, markersize=7, zorder=2)
-        axes.plot([x], [y], "o", color=ACCENT, markersize=6, zorder=3)
+        _with_interval(axes, x, y, row["score"])
     _limits(axes, points, latency.get("p50_ms"), right.get("min") if right.get("metric") == metric else None)
     axes.set_xlabel("p50, ms")
     axes.set_ylabel(f"{metric_name(metric)}, %")
     svg.names_beside(axes, points, [row["stage"] for row in rows])
+
+
+def ways(figure: Figure, report: Mapping[str, Any]) -> None:
+    """Score with interval against mean latency of each way to answer; the teacher's score as a line."""
+    axes = figure.subplots()
+    found = report["wide"]["ways"]
+    metric = found[0]["score"]["metric"]
+    points = [(way["mean_ms"], 100 * way["score"]["value"]) for way in found]
+    _front(axes, points)
+    for way, (x, y) in zip(found, points, strict=True):
+        _with_interval(axes, x, y, way["score"])
+    teacher = next((row["score"] for row in report["ledger"] if row["stage"] == "teacher"), None)
+    if teacher is not None and teacher["metric"] == metric:
+        axes.axhline(100 * teacher["value"], color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)))
+    axes.set_xscale("log")
+    axes.set_xlabel("mean, ms")
+    axes.set_ylabel(f"{metric_name(metric)}, %")
+    svg.names_beside(axes, points, [way["name"] for way in found])
+
+
+def _with_interval(axes: Axes, x: float, y: float, score: Mapping[str, Any]) -> None:
+    ends = (100 * score["low"], 100 * score["high"])
+    axes.plot([x, x], ends, color=ACCENT, linewidth=1.5, zorder=2)
+    axes.plot([x, x], ends, "_", color=ACCENT, markersize=7, zorder=2)
+    axes.plot([x], [y], "o", color=ACCENT, markersize=6, zorder=3)
 
 
 def candidates(figure: Figure, report: Mapping[str, Any]) -> None:

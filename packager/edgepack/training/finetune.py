@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgepack import evaluation
+from edgepack import calibration, evaluation
 from edgepack.artifacts import Answer, DataArtifact, ModelArtifact, Row, Score
+from edgepack.calibration import Calibration
 from edgepack.data.sampling import Sampler
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT, Progress
@@ -45,6 +46,11 @@ class TrainingJob:
     teacher: ModelArtifact | None = None
     distill: Distill | None = None
 
+    @property
+    def is_teacher(self) -> bool:
+        """Whether the model only teaches, and never ships."""
+        return self.name == "teacher"
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -54,6 +60,7 @@ class Scores:
     test_score: Score
     test_scores: dict[str, Score]
     answers_alike: bool  # it gives every test row the same answer
+    calibration: Calibration  # not applied
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,9 @@ def finetune(
     job: TrainingJob, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path, ranks: Ranks
 ) -> ModelArtifact:
     """Train on `data.train`, keep the best epoch on `data.dev`, score `data.test`, and write a PaddleNLP folder.
+
+    The head of a model that may ship is divided by its temperature on dev, so that its scores are probabilities. A
+    teacher keeps its logits: its soft labels have a temperature of their own.
 
     Runs on the device that Paddle is set to. With several `ranks`, each calls this with a separate `out`; all end with
     the same weights and figures.
@@ -99,9 +109,11 @@ def finetune(
     )
     result = train(run, progress, Checkpoint(checkpoint))
     progress.line(f"{job.name}: {summary(result)}")
-    classifier.save(out)
-
     evaluated = ranks.of_first(_Evaluated, lambda: _Evaluated(result, score(classifier, data, progress)))
+    if not job.is_teacher:
+        classifier.scale_logits(1 / evaluated.scores.calibration.temperature)
+        progress.line(f"{job.name}: {evaluated.scores.calibration.text}")
+    classifier.save(out)
     if evaluated.scores.answers_alike:
         progress.line(f"warning: {job.name} gives every test row the same answer: it has learnt nothing yet")
     return _artifact(job, classifier, evaluated, out)
@@ -111,10 +123,27 @@ def score(classifier: Classifier, data: DataArtifact, progress: Progress) -> Sco
     """Score a classifier on the dev and test rows."""
     task, metric = task_of(data), evaluation.metric_of(data)
     dev, test = data.read("dev"), data.read("test")
-    on_dev = answers(task, classifier, dev, classifier.encode(dev), SILENT, "dev")
-    on_test = answers(task, classifier, test, classifier.encode(test), progress, "test")
-    test_scores = evaluation.every_score(data, test, on_test)
-    return Scores(evaluation.score(metric, dev, on_dev), test_scores[metric], test_scores, len(set(on_test)) == 1)
+    dev_answers, dev_units = _answered(classifier, task, dev, SILENT, "dev")
+    test_answers, test_units = _answered(classifier, task, test, progress, "test")
+    test_scores = evaluation.every_score(data, test, test_answers)
+    return Scores(
+        evaluation.score(metric, dev, dev_answers),
+        test_scores[metric],
+        test_scores,
+        len(set(test_answers)) == 1,
+        calibration.of(dev_units, test_units, multi_label=data.multi_label),
+    )
+
+
+def _answered(
+    classifier: Classifier, task: LabelTask, rows: Sequence[Row], progress: Progress, label: str
+) -> tuple[list[Answer], calibration.Units]:
+    """The classifier's answers to `rows`, with the logits and truths of their units."""
+    encoded = classifier.encode(rows)
+    found = list(logits(classifier, encoded, progress, label))
+    given = [task.answer(*one) for one in zip(found, rows, encoded, strict=True)]
+    targets = [task.target(row, tokens) for row, tokens in zip(rows, encoded, strict=True)]
+    return given, calibration.units(found, targets)
 
 
 def summary(trained: Trained) -> str:
@@ -137,6 +166,7 @@ def _artifact(job: TrainingJob, classifier: Classifier, evaluated: _Evaluated, o
         dev_score=evaluated.scores.dev_score,
         test_score=evaluated.scores.test_score,
         test_scores=evaluated.scores.test_scores,
+        calibration=None if job.is_teacher else evaluated.scores.calibration,
         epochs=evaluated.trained.epochs,
         best_epoch=evaluated.trained.best_epoch,
         usage=evaluated.trained.usage,

@@ -1,11 +1,12 @@
 """Training of the linear model on characters: linear support vectors on n-grams, scaled on the dev rows.
 
 One vector per label, each against the others (LinearSVC: squared hinge loss, L2). The regularisation is the one whose
-scores, times the factor that is best for them, explain the dev rows best (temperature scaling, Guo et al. 2017).
+scores, at their best temperature, explain the dev rows best (Guo et al., 2017).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from edgepack import calibration
 from edgepack.artifacts import Row
 from edgepack.data.sampling import Sampler
 from edgepack_runtime.inference import linear
@@ -21,7 +23,6 @@ MOST_ROWS: Final = 200_000  # that are fitted; a seeded sample of more
 MOST_NGRAMS: Final = 20_000  # those with the largest weights; more were at most 0.2 points better, at 3 x the size
 LEAST_ROWS: Final = 2  # that an n-gram occurs in
 _REGULARISATIONS: Final = (0.1, 0.3, 1.0)  # C of LinearSVC
-_FACTORS: Final = np.geomspace(0.5, 32, 49)  # of scores
 _SEED: Final = 0
 Float = npt.NDArray[np.float64]
 
@@ -51,28 +52,30 @@ def fit(train: Sequence[Row], dev: Sequence[Row], labels: Sequence[str], *, mult
 
     vectorizer = TfidfVectorizer(analyzer=linear.ngrams, min_df=LEAST_ROWS)
     features = vectorizer.fit_transform([row.text for row in train])
-    on_dev, truths = vectorizer.transform([row.text for row in dev]), _truths(dev, labels)
-    wanted = _truths(train, labels)
-    best: tuple[float, float, Float, Float, float] | None = None
+    on_dev, truths = vectorizer.transform([row.text for row in dev]), truths_of(dev, labels)
+    wanted = truths_of(train, labels)
+    best: tuple[float, float, Float, Float] | None = None
     for regularisation in _REGULARISATIONS:
         weights, bias = _vectors(features, wanted, regularisation, exclusive=not multi_label)
         scores = on_dev @ weights + bias
-        loss, factor = min((_log_loss(scores * factor, truths, multi_label), factor) for factor in _FACTORS)
+        scores /= calibration.temperature(scores, truths, multi_label=multi_label)
+        loss = calibration.log_loss(scores, truths, multi_label=multi_label)
         if best is None or loss < best[0]:
-            best = loss, regularisation, weights, bias, float(factor)
+            best = loss, regularisation, weights, bias
     assert best is not None
-    _, regularisation, weights, bias, factor = best
-    idf = vectorizer.idf_
-    weights = weights * idf[:, None] * factor
-    kept = np.sort(np.argsort(-np.abs(weights).max(axis=1), kind="stable")[:MOST_NGRAMS])
-    names = vectorizer.get_feature_names_out()
-    document = linear.document(
-        [str(names[place]) for place in kept], weights[kept].tolist(), idf[kept].tolist(), (bias * factor).tolist()
-    )
-    return Fit(document, len(kept), regularisation)
+    _, regularisation, weights, bias = best
+    names, idf = vectorizer.get_feature_names_out(), vectorizer.idf_
+    kept = np.sort(np.argsort(-np.abs(weights * idf[:, None]).max(axis=1), kind="stable")[:MOST_NGRAMS])
+    stored = functools.partial(linear.document, [str(names[place]) for place in kept], idf=idf[kept].tolist())
+    weights = weights[kept] * idf[kept, None]
+    # With fewer n-grams texts are shorter, and scores larger: the temperature is that of the stored model.
+    model = linear.LinearModel(stored(weights.tolist(), bias=bias.tolist()))
+    logits = np.array([model.logits(row.text) for row in dev])
+    scale = 1 / calibration.temperature(logits, truths, multi_label=multi_label)
+    return Fit(stored((weights * scale).tolist(), bias=(bias * scale).tolist()), len(kept), regularisation)
 
 
-def _truths(rows: Sequence[Row], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
+def truths_of(rows: Sequence[Row], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Whether a row has a label, of shape (rows, labels)."""
     return np.array([[label in row.names for label in labels] for row in rows], bool)
 
@@ -93,12 +96,3 @@ def _vectors(features: Any, wanted: npt.NDArray[np.bool_], regularisation: float
         model = LinearSVC(C=regularisation, random_state=_SEED).fit(features, wanted[:, label])
         weights[:, label], bias[label] = model.coef_[0], model.intercept_[0]
     return weights, bias
-
-
-def _log_loss(logits: Float, truths: npt.NDArray[np.bool_], multi_label: bool) -> float:
-    """Mean negative log-likelihood in nats of the true labels, by softmax, or by sigmoid if there may be several."""
-    if multi_label:
-        return float(np.logaddexp(0, np.where(truths, -logits, logits)).mean())
-    normal = logits - logits.max(axis=1, keepdims=True)
-    normal -= np.log(np.exp(normal).sum(axis=1, keepdims=True))
-    return float(-normal[truths].mean())

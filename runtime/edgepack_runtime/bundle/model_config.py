@@ -1,14 +1,16 @@
 """The configuration of a model folder, `model.json`.
 
-A model folder holds `model.onnx`, `vocab.txt` and `model.json`. The build side writes the last through `dump`.
+A model folder holds `model.onnx`, `vocab.txt` and `model.json`, and `linear.json` if its configuration has `wide`. The
+build side writes `model.json` through `dump`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.util.spans import OUTSIDE, split_tag, types_of
@@ -17,10 +19,12 @@ FORMAT = 1
 CONFIG_NAME = "model.json"
 MODEL_NAME = "model.onnx"
 VOCAB_NAME = "vocab.txt"
+LINEAR_NAME = "linear.json"
 MANIFEST_NAME = "manifest.json"  # beside the model folder, in a release
 ONE_TEXT, PAIR, TOKENS = TASKS = ("text-classification", "text-pair-classification", "token-classification")
 PRECISIONS = ("float32", "float16", "int8")
 TOKENIZERS = ("ernie-wordpiece",)
+ENSEMBLE, CASCADE, ONLY = WIDE_MODES = ("ensemble", "cascade", "only")
 CPU, CUDA = PROVIDERS = ("CPUExecutionProvider", "CUDAExecutionProvider")  # ONNX Runtime's
 MAX_LABELS = 10_000
 MAX_TOKENS = 8192
@@ -55,12 +59,29 @@ class EngineConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class WideConfig:
+    """How a linear model on characters answers beside the encoder, or without one.
+
+    `ensemble`: the logits are `encoder_weight` x the encoder's + `linear_weight` x the linear model's. `cascade`: the
+    linear model answers alone if its lead is at least `least_lead`; else as `ensemble`. The lead is the difference of
+    its two highest logits; with several labels, the smallest distance of a logit from 0. `only`: the linear model
+    answers alone, and the folder has no `model.onnx`.
+    """
+
+    mode: str
+    encoder_weight: float = 1.0
+    linear_weight: float = 1.0
+    least_lead: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """A parsed `model.json`. Logit i of the graph belongs to `labels[i]`; texts are cut to `max_length` tokens.
 
     For token classification, labels are BIO tags, `O` first. `multi_label` (text classification only): a text has any
     number of labels instead of exactly one. `hides_padding`: the graph masks padding; if not, a batch has texts of one
-    length only. `run_alone`: batches have one text, since the graph computes quantization ranges for each run.
+    length only. `run_alone`: batches have one text, since the graph computes quantization ranges for each run. `wide`
+    (text classification only): a linear model answers too; None without one.
     """
 
     task: str
@@ -72,6 +93,7 @@ class ModelConfig:
     multi_label: bool = False
     hides_padding: bool = True
     run_alone: bool = False
+    wide: Optional[WideConfig] = None
 
     @property
     def takes_pairs(self) -> bool:
@@ -79,9 +101,20 @@ class ModelConfig:
         return self.task == PAIR
 
     @property
+    def needs_encoder(self) -> bool:
+        """Whether the folder has a `model.onnx`: a linear model may answer everything."""
+        return self.wide is None or self.wide.mode != ONLY
+
+    @property
     def classes(self) -> Tuple[str, ...]:
         """The classes of answers: the labels, or the sorted types of spans."""
         return types_of(self.labels) if self.task == TOKENS else self.labels
+
+
+def weight_bytes(folder: Path) -> int:
+    """Size of the weights of a model folder: `model.onnx` and `linear.json`, as far as they are there."""
+    files = (folder / name for name in (MODEL_NAME, LINEAR_NAME))
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def dump(config: ModelConfig) -> bytes:
@@ -91,6 +124,8 @@ def dump(config: ModelConfig) -> bytes:
         BundleInvalidError: `parse` refuses the result.
     """
     document = {"model_format": FORMAT, **dataclasses.asdict(config)}
+    if config.wide is None:
+        del document["wide"]
     raw = (json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True) + "\n").encode("utf-8")
     parse(raw)
     return raw
@@ -118,6 +153,8 @@ def parse(raw: bytes) -> ModelConfig:
         document = json.loads(raw.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise _invalid(f"it is not JSON: {error}") from error
+    if isinstance(document, dict):
+        document.setdefault("wide", None)
     fields = _fields(document, ModelConfig, "the document", also=("model_format",))
     _one_of(fields.pop("model_format"), (FORMAT,), "model_format")
     _one_of(fields["task"], TASKS, "task")
@@ -132,6 +169,10 @@ def parse(raw: bytes) -> ModelConfig:
     _whole(fields["max_length"], "max_length", 3, MAX_TOKENS)
     fields["tokenizer"] = _tokenizer(fields["tokenizer"])
     fields["engine"] = _engine(fields["engine"])
+    if fields["wide"] is not None:
+        if fields["task"] != ONE_TEXT:
+            raise _invalid(f"it has `wide`, but only {ONE_TEXT} supports a linear model")
+        fields["wide"] = _wide(fields["wide"])
     return ModelConfig(**fields)
 
 
@@ -162,6 +203,17 @@ def _engine(value: Any) -> EngineConfig:
     fields["disabled_optimizers"] = _texts(fields["disabled_optimizers"], "engine.disabled_optimizers", minimum=0)
     _one_of(fields["provider"], PROVIDERS, "engine.provider")
     return EngineConfig(**fields)
+
+
+def _wide(value: Any) -> WideConfig:
+    fields = _fields(value, WideConfig, "wide")
+    _one_of(fields["mode"], WIDE_MODES, "wide.mode")
+    for name in ("encoder_weight", "linear_weight", "least_lead"):
+        number = fields[name]
+        if type(number) not in (int, float) or not math.isfinite(number) or number < 0:
+            raise _invalid(f"wide.{name} is not a number of at least 0")
+        fields[name] = float(number)
+    return WideConfig(**fields)
 
 
 def _fields(value: Any, cls: Any, where: str, also: Tuple[str, ...] = ()) -> Dict[str, Any]:

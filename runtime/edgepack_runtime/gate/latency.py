@@ -135,7 +135,7 @@ def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progres
     for text in drawn[: bench.WARM_UP_TEXTS]:
         predictor.predict(text)
     probe_ms = statistics.median(predictor.timed_predict(text)[1].total_ms for text in drawn[: bench.WARM_UP_TEXTS])
-    chosen = choose(drawn, limits, probe_ms, tokens)
+    chosen = choose(drawn, limits, probe_ms, tokens, [predictor.needs_encoder(text) for text in drawn])
     timing = Timing([])
     for number in range(WINDOWS):
         # Alternate texts in order of length, so that both windows have the same lengths; shuffle within the window.
@@ -153,7 +153,9 @@ def shuffled(texts: Sequence[Item]) -> List[Item]:
     return random.Random(_SEED).sample(list(texts), len(texts))
 
 
-def choose(drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens: Sequence[int]) -> List[TimedText]:
+def choose(
+    drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens: Sequence[int], by_encoder: Sequence[bool]
+) -> List[TimedText]:
     """Select up to 1,000 of `drawn` to time, evenly over all lengths, in order of length.
 
     As many as fit into the time budget, and at least as many as the percentiles need; texts repeat if there are too
@@ -162,11 +164,14 @@ def choose(drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens: Seque
     Args:
         probe_ms: approximate latency of one text.
         tokens: number of tokens of each of `drawn`; 0 without limits by length.
+        by_encoder: whether the encoder runs for each of `drawn`.
     """
     fit = int(_BUDGET_MS / max(probe_ms, 1e-3))
     count = max(_needed(limits.latency.percentiles), min(_MOST_TEXTS, fit))
     lengths = [len(item) if isinstance(item, str) else sum(map(len, item)) for item in drawn]
-    chosen = [(place, True) for place in _evenly(range(len(drawn)), lengths, count)]
+    # Texts that a linear model answers alone come first: both windows have the same share of them.
+    order = list(zip(by_encoder, lengths))
+    chosen = [(place, True) for place in _evenly(range(len(drawn)), order, count)]
     for budget in limits.latency.by_length:
         times = {place: 0 for place, held in enumerate(tokens) if budget.holds(held)}
         for place, _ in chosen:
@@ -176,9 +181,9 @@ def choose(drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens: Seque
     return [TimedText(drawn[place], Kind(tokens[place], usual)) for place, usual in chosen]
 
 
-def _evenly(places: Iterable[int], lengths: Sequence[int], count: int) -> List[int]:
-    """`count` of `places`, in proportion to their lengths; places repeat if there are fewer."""
-    ordered = sorted(places, key=lambda place: lengths[place])
+def _evenly(places: Iterable[int], order: Sequence[Tuple[bool, int]], count: int) -> List[int]:
+    """`count` of `places`, evenly along their order; places repeat if there are fewer."""
+    ordered = sorted(places, key=lambda place: order[place])
     return [ordered[int((number + 0.5) * len(ordered) / count)] for number in range(count)]
 
 

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle import golden, verify
 from edgepack_runtime.bundle.manifest import Manifest
-from edgepack_runtime.bundle.model_config import MODEL_NAME
+from edgepack_runtime.bundle.model_config import weight_bytes
 from edgepack_runtime.device import conditions
 from edgepack_runtime.errors import BundleInvalidError, ExitCode, printed
 from edgepack_runtime.gate import accuracy as gate_accuracy
@@ -77,12 +77,13 @@ def run(
     classes = gate_accuracy.model_classes(predictor.config, limits.per_class)
     rows = gate_rows.read(release, predictor.config, limits, rows_file)
     where = conditions.collect(threads=threads, engine=predictor.engine, providers=predictor.providers)
-    measured = None
+    measured = answered = None
     if rows is None:
         progress(f"accuracy: not measured: {gate_rows.WHY_NOT}")
     else:
         answers = gate_accuracy.answer(predictor, rows, progress)
         measured = gate_accuracy.measure(rows, answers, metric, limits.confidence, classes)
+        answered = predictor.wide and predictor.wide.answered._asdict()
     texts = golden.read_items(release, predictor.config)
     timing = gate_latency.settle(
         gate_latency.measure(predictor, texts, limits, progress),
@@ -113,6 +114,7 @@ def run(
         "checks": [check.as_json() for check in checks],
         "unmeasured": unmeasured,
         "accuracy": measured and gate_accuracy.summary(measured, limits.confidence),
+        "answered": answered,  # by the linear model alone, and by the encoder
         "promised": dict(promised) if isinstance(promised, dict) else None,
         "classes": measured and gate_accuracy.classes(measured, predictor.config),
         "latency": {
@@ -160,9 +162,12 @@ def render(receipt: Mapping[str, Any]) -> str:
         line = "{metric} {score} ({span}, n = {n})".format(score=score, span=span, **accuracy)
         lines.append(f"{line}; {repeated}" if repeated else line)
         lines.append(gate_accuracy.worst_line(receipt["classes"]))
+    if receipt["answered"] is not None:
+        share = receipt["answered"]["linear"] / max(1, sum(receipt["answered"].values()))
+        lines.append(f"the linear model answered {share:.0%} of the rows alone")
     lines.append(
         "latency p50 {p50_ms:.3f} ms (tokenize {tokenize_p50_ms:.3f}, run {run_p50_ms:.3f}, post {post_p50_ms:.3f}), "
-        "p95 {p95_ms:.3f} ms, n = {n}, threads = {threads}".format(**latency)
+        "p95 {p95_ms:.3f} ms, mean {mean_ms:.3f} ms, n = {n}, threads = {threads}".format(**latency)
     )
     cores = wording.counted(where["cores"], "core")
     lines.append("{cpu_model}, {}, {kernel}, {engine}, Python {python}".format(cores, **where))
@@ -227,9 +232,9 @@ def _process_checks(
 
 
 def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> List[GateCheck]:
-    model_bytes = (release / golden.MODEL_FOLDER / MODEL_NAME).stat().st_size
+    model_bytes = weight_bytes(release / golden.MODEL_FOLDER)
     asked = (
-        ("size.model_mib", model_bytes, limits.model_mib, MODEL_NAME),
+        ("size.model_mib", model_bytes, limits.model_mib, "the model's weights"),
         ("size.bundle_mib", bundle_bytes, limits.bundle_mib, "the bundle file"),
     )
     checks = []

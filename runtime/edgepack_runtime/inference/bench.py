@@ -11,7 +11,7 @@ import statistics
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from edgepack_runtime.bundle.model_config import MODEL_NAME
+from edgepack_runtime.bundle.model_config import weight_bytes
 from edgepack_runtime.device import conditions
 from edgepack_runtime.errors import UsageError, printed
 from edgepack_runtime.inference.predictor import Predictor, Split
@@ -81,7 +81,7 @@ def measure(
         Timed(
             folder=folder,
             precision=p.config.precision,
-            onnx_bytes=(folder / MODEL_NAME).stat().st_size,
+            onnx_bytes=weight_bytes(folder),
             engine=p.engine,
             providers=p.providers,
             threads=p.tuning.threads,
@@ -92,9 +92,13 @@ def measure(
 
 
 def summarize(samples: Sequence[Split]) -> Dict[str, Any]:
-    """Percentiles in ms of the total, and medians of its parts; None if the samples are too few for a percentile."""
+    """Mean and percentiles in ms of the total, and medians of its parts.
+
+    A percentile is None if the samples are too few for it.
+    """
     totals = sorted(sample.total_ms for sample in samples)
-    row: Dict[str, Any] = {"n": len(totals), "p50_ms": _rounded(intervals.percentile(totals, 0.5))}
+    row: Dict[str, Any] = {"n": len(totals), "mean_ms": _rounded(statistics.fmean(totals))}
+    row["p50_ms"] = _rounded(intervals.percentile(totals, 0.5))
     for name, fraction in (("p95_ms", 0.95), ("p99_ms", 0.99)):
         enough = len(totals) >= intervals.n_for_percentile(fraction, CONFIDENCE)
         row[name] = _rounded(intervals.percentile(totals, fraction)) if enough else None
@@ -115,9 +119,9 @@ def compare(
         runs: rounds.
 
     Returns:
-        `models`: for each, file size, n and percentiles in ms; `ratios`: for each but the first, the median over the
-        rounds of (its p50 / the first's p50), with the 5th and 95th percentile of those ratios (null below 20 rounds);
-        `conditions`.
+        `models`: for each, bytes of its weights, n, mean and percentiles in ms; `ratios`: for each but the first, the
+        median over the rounds of (its p50 / the first's p50), with the 5th and 95th percentile of those ratios (null
+        below 20 rounds); `conditions`.
     """
     where = conditions.collect(threads=1, engine="", providers=())
     timed = measure(model_folders, texts, threads=threads, runs=runs, progress=progress)
@@ -165,13 +169,13 @@ def p50_ms(samples: Sequence[Split]) -> float:
 def render(result: Mapping[str, Any]) -> str:
     """Format the result of `compare` as a table."""
     names = _names(result["models"])
-    heads = ("model", "MiB", "threads", "p50 ms", "p95 ms", "p99 ms", "tokenize", "run", "post", "n")
+    heads = ("model", "MiB", "threads", "mean ms", "p50 ms", "p95 ms", "p99 ms", "tokenize", "run", "post", "n")
     rows = [heads] + [
         (
             names[model["folder"]],
             "{:.1f}".format(model["onnx_bytes"] / 2**20),
             str(model["threads"]),
-            *(_cell(model[key]) for key in ("p50_ms", "p95_ms", "p99_ms")),
+            *(_cell(model[key]) for key in ("mean_ms", "p50_ms", "p95_ms", "p99_ms")),
             *(_cell(model[key]) for key in ("tokenize_p50_ms", "run_p50_ms", "post_p50_ms")),
             str(model["n"]),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Sequence, Tuple, cast
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 from edgepack_runtime.bundle.model_config import PAIR, TOKENS, ModelConfig
 from edgepack_runtime.engine.batch import InputBatch
@@ -10,6 +10,7 @@ from edgepack_runtime.errors import UsageError
 from edgepack_runtime.inference import predictions
 from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
+from edgepack_runtime.inference.wide import Wide
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE, Window, windows
 from edgepack_runtime.util.texts import Item
 
@@ -28,27 +29,29 @@ class EncodedRow(NamedTuple):
 class Encoded(NamedTuple):
     """The input of the model for one item.
 
-    `rows` has one row for each of `parts`; `offsets` are those of all tokens from [CLS] to [SEP], and empty except for
-    token classification.
+    `rows` has one row for each of `parts`, and none if the linear model answers alone; `offsets` are those of all
+    tokens from [CLS] to [SEP], and empty except for token classification. `linear` has the logits of the linear model.
     """
 
     item: Item
     rows: Sequence[EncodedRow]
     parts: Sequence[Window]
     offsets: Sequence[Tuple[int, int]]
+    linear: Optional[List[float]] = None
 
 
 class Encoding:
     """Pre-processing and post-processing of one model; safe to share between threads.
 
     Args:
+        wide: the linear model beside the encoder; None without one.
         long_texts: `truncate` or `windows`, see `Predictor`.
 
     Raises:
         UsageError: `long_texts` has another value, or is `windows` for a text-pair model.
     """
 
-    def __init__(self, tokenizer: ErnieTokenizer, config: ModelConfig, long_texts: str) -> None:
+    def __init__(self, tokenizer: ErnieTokenizer, config: ModelConfig, wide: Optional[Wide], long_texts: str) -> None:
         if long_texts not in LONG_TEXTS:
             raise UsageError(f"long texts cannot be treated by {long_texts!r}", fix=f"one of {', '.join(LONG_TEXTS)}")
         self.in_windows = long_texts != TRUNCATE
@@ -58,15 +61,26 @@ class Encoding:
                 why="it compares two whole texts, and answers for parts of them cannot be merged",
                 fix=f"leave long pairs to be cut ({TRUNCATE}), or split them as your texts suggest",
             )
-        self._tokenizer, self._config = tokenizer, config
+        self._tokenizer, self._config, self._wide = tokenizer, config, wide
 
     def encode(self, items: Sequence[Item]) -> List[Encoded]:
-        """`items` in rows of at most `max_length` tokens.
+        """`items` in rows of at most `max_length` tokens; those that the linear model answers alone without rows.
 
         Raises:
             UsageError: a pair was given to a single-text model, or one text to a text-pair model.
         """
-        return self._encode(items, _ALL if self.in_windows else self._config.max_length)
+        most = _ALL if self.in_windows else self._config.max_length
+        if self._wide is None:
+            return self._encode(items, most)
+        texts = singles(items)
+        linear = self._wide.logits(texts)
+        alone = self._wide.answers_alone(linear)
+        self._wide.count(alone)
+        encoded = iter(self._encode([text for text, decided in zip(texts, alone) if not decided], most))
+        return [
+            Encoded(text, (), (), (), logits) if decided else next(encoded)._replace(linear=logits)
+            for text, logits, decided in zip(texts, linear, alone)
+        ]
 
     def cut(self, items: Sequence[Item]) -> List[EncodedRow]:
         """One row for each of `items`, truncated to `max_length` tokens for any `long_texts`. Raises as `encode`."""
@@ -109,12 +123,15 @@ class Encoding:
         The logits of a row are one number per label, or for token classification a list of such numbers per token.
 
         For windows: with one label, the mean of the windows' probabilities weighted by their own tokens; with several
-        labels, the highest probability of each; with spans, the tag of each token in its own window.
+        labels, the highest probability of each; with spans, the tag of each token in its own window. The linear model
+        reads the whole text, and its logits are added to those of each window.
 
         Raises:
             StageFailedError: a logit is not a number.
         """
         labels = self._config.labels
+        if encoded.linear is not None and self._wide is not None:
+            logits = [self._wide.sum(row, encoded.linear) for row in logits] or [encoded.linear]
         if self._config.task == TOKENS:
             return predictions.spans(labels, _joined(encoded, logits), encoded.offsets, cast(str, encoded.item))
         if self._config.multi_label:
@@ -123,6 +140,13 @@ class Encoding:
         found = [predictions.one_label(labels, row) for row in logits]
         weights = [part.own for part in encoded.parts]
         return found[0] if len(found) == 1 else predictions.one_label_of_parts(found, weights)
+
+    def combined(self, items: Sequence[Item], logits: Sequence[List[Any]]) -> List[List[Any]]:
+        """The logits of `items`, from the encoder's of one row each, with the linear model's if there is one."""
+        if self._wide is None:
+            return list(logits)
+        linear = self._wide.logits(singles(items))
+        return [self._wide.sum(ours, theirs) for ours, theirs in zip(logits, linear)]
 
 
 def _joined(encoded: Encoded, logits: Sequence[List[List[float]]]) -> List[List[float]]:

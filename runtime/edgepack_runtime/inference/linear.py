@@ -19,7 +19,6 @@ from typing import Any, Dict, List, Mapping, Sequence, Set
 
 from edgepack_runtime.errors import BundleInvalidError
 
-FILE_NAME = "linear.json"
 MOST_CHARACTERS = 16_384  # of a text; the sums of as many pairs and characters fit three bytes
 _WIDTH = 3  # bytes of a sum
 _OFFSET = 128  # weights are stored as unsigned bytes
@@ -80,6 +79,11 @@ class LinearModel:
             raise BundleInvalidError(
                 f"{file.name} cannot be used", why=f"{type(error).__name__}: {error}", fix="build the bundle again"
             ) from error
+
+    @property
+    def outputs(self) -> int:
+        """Number of logits of a text."""
+        return len(self._bias)
 
     def logits(self, text: str) -> List[float]:
         """One number for each label: log-odds. A text of unknown characters gets the bias."""

@@ -12,13 +12,14 @@ from typing import Any, Dict, Generator, Iterable, Iterator, List, NamedTuple, O
 
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.device.tuning import MAX_THREADS, Tuning
-from edgepack_runtime.engine import open_engine
+from edgepack_runtime.engine import Engine, open_engine
 from edgepack_runtime.engine.batch import shape_of
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.inference import windows
-from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding
+from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding, singles
 from edgepack_runtime.inference.predictions import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
+from edgepack_runtime.inference.wide import Wide
 from edgepack_runtime.install import locate
 from edgepack_runtime.util.texts import Item
 
@@ -29,7 +30,7 @@ _ROWS = 32  # windows in one batch
 
 
 class Split(NamedTuple):
-    """Times of one prediction: text to ids, ids to logits, logits to the answer."""
+    """Times of one prediction: text to ids and to the logits of a linear model, ids to logits, logits to the answer."""
 
     tokenize_ms: float
     run_ms: float
@@ -47,14 +48,15 @@ class Predictor:
 
     Args:
         path: the prefix of an install, an unpacked release, or a model folder (`model.onnx`, `vocab.txt` and
-            `model.json`); by default the release that contains this package.
+            `model.json`, some with `linear.json`); by default the release that contains this package.
         threads: maximum threads of one prediction; by default the result of `tune` for this release on this device, or
             1 without one.
         tuned: session options instead of the result of `tune`.
         long_texts: handling of texts with more than `max_length` tokens. `truncate` cuts them. `windows` reads all of
             them in windows that overlap by at least a quarter; a token belongs to the window in which it is farthest
             from an edge. For one label the probabilities of the windows are averaged, weighted by their own tokens; for
-            several labels each has its highest probability; for spans each token has the tag of its own window.
+            several labels each has its highest probability; for spans each token has the tag of its own window. A
+            linear model reads up to 16,384 characters of any text.
 
     Raises:
         UsageError: there is no model at `path`; `long_texts` is unknown or not possible for this model; or `threads` is
@@ -80,10 +82,13 @@ class Predictor:
         self.tuning = opened if threads is None else dataclasses.replace(opened, threads=threads)
         self.config = model_config.load(found.model)
         self._tokenizer = ErnieTokenizer(found.model / model_config.VOCAB_NAME, self.config.tokenizer)
-        self._encoding = Encoding(self._tokenizer, self.config, long_texts)
-        self._engine = open_engine(self.config.engine, found.model, self.tuning)
+        self._wide = Wide.load(found.model, self.config)
+        self._encoding = Encoding(self._tokenizer, self.config, self._wide, long_texts)
         self._tokens = self.config.task == model_config.TOKENS
-        self._check_shape(("好", "好") if self.config.task == model_config.PAIR else "好")
+        self._engine: Optional[Engine] = None  # where the linear model answers everything
+        if self.config.needs_encoder:
+            self._engine = open_engine(self.config.engine, found.model, self.tuning)
+            self._check_shape(self._engine, ("好", "好") if self.config.task == model_config.PAIR else "好")
 
     @property
     def labels(self) -> Tuple[str, ...]:
@@ -92,13 +97,18 @@ class Predictor:
 
     @property
     def providers(self) -> Tuple[str, ...]:
-        """Active execution providers."""
-        return self._engine.providers
+        """Active execution providers; empty without an encoder."""
+        return () if self._engine is None else self._engine.providers
 
     @property
     def engine(self) -> str:
-        """Name and version of the engine: `onnxruntime 1.31.1`."""
-        return f"onnxruntime {self._engine.version}"
+        """Name and version of the engine, as `onnxruntime 1.31.1`; `linear` without an encoder."""
+        return "linear" if self._engine is None else f"onnxruntime {self._engine.version}"
+
+    @property
+    def wide(self) -> Optional[Wide]:
+        """The linear model, with the number of texts that it answered so far; None without one."""
+        return self._wide
 
     def predict(self, text: Item, text_pair: Optional[str] = None) -> AnyPrediction:
         """The answer for one text, or one pair of texts, of any length.
@@ -197,16 +207,26 @@ class Predictor:
     def logits(self, texts: Sequence[Item]) -> List[List[Any]]:
         """Logits of `texts`, each truncated to `max_length` tokens, as one batch. Raises as `predict`.
 
+        With a linear model and an encoder they are those of both together, for every text.
+
         Returns:
             Of each text one number per label; for token classification a list of them for each token, with [CLS] first
             and [SEP] last.
         """
         _require_several(texts)
-        return self._run_rows(self._encoding.cut(texts))
+        if self._wide is not None and self._engine is None:
+            return self._wide.logits(singles(texts))
+        return self._encoding.combined(texts, self._run_rows(self._encoding.cut(texts)))
 
     def tokens(self, item: Item) -> int:
         """Number of tokens that the model reads of a text or pair, with [CLS] and [SEP]. Raises as `predict`."""
         return len(self._encoding.cut([item])[0].ids)
+
+    def needs_encoder(self, item: Item) -> bool:
+        """Whether the encoder runs for a text or pair: a linear model may answer it alone."""
+        if self._wide is None:
+            return True
+        return not self._wide.answers_alone(self._wide.logits(singles((item,))))[0]
 
     def timed_predict(self, text: Item, text_pair: Optional[str] = None) -> Tuple[AnyPrediction, Split]:
         """`predict` with the time of each part. Raises as `predict`."""
@@ -232,11 +252,12 @@ class Predictor:
 
     def _logits_of(self, encoded: Sequence[Encoded]) -> List[Sequence[List[Any]]]:
         """Logits of the rows of each item."""
-        if not self._encoding.in_windows:  # each has one
-            return [(row,) for row in self._run_rows([item.rows[0] for item in encoded])]
         rows = [row for item in encoded for row in item.rows]
-        starts = range(0, len(rows), _ROWS)
-        found = iter([logits for start in starts for logits in self._run_rows(rows[start : start + _ROWS])])
+        if not self._encoding.in_windows and len(rows) == len(encoded):  # each has one
+            return [(row,) for row in self._run_rows(rows)]
+        most = _ROWS if self._encoding.in_windows else max(1, len(rows))
+        starts = range(0, len(rows), most)
+        found = iter([logits for start in starts for logits in self._run_rows(rows[start : start + most])])
         return [list(itertools.islice(found, len(item.rows))) for item in encoded]
 
     def _run_rows(self, rows: Sequence[EncodedRow]) -> List[List[Any]]:
@@ -244,21 +265,21 @@ class Predictor:
 
         With `run_alone` each row is run by itself, so that its answer does not depend on the batch.
         """
+        if not rows or self._engine is None:
+            return []
         if len(rows) > 1 and (self.config.run_alone or not self.config.hides_padding):
             found: List[List[Any]] = [[]] * len(rows)
             for group in _groups(rows, alone=self.config.run_alone):
                 for number, logits in zip(group, self._engine.run(self._encoding.batch([rows[i] for i in group]))):
                     found[number] = logits
             return found
-        if not rows:
-            return []
         found = self._engine.run(self._encoding.batch(rows))
         return [logits[: len(row.ids)] for row, logits in zip(rows, found)] if self._tokens else found
 
-    def _check_shape(self, item: Item) -> None:
-        """Run the model once on an item of at least one token, to load everything."""
+    def _check_shape(self, engine: Engine, item: Item) -> None:
+        """Run the encoder once on an item of at least one token, to load everything."""
         batch = self._encoding.batch(self._encoding.cut([item]))
-        found, n_labels = shape_of(self._engine.run(batch)), len(self.config.labels)
+        found, n_labels = shape_of(engine.run(batch)), len(self.config.labels)
         wanted = (1, batch.length, n_labels) if self._tokens else (1, n_labels)
         if found != wanted:
             raise BundleInvalidError(

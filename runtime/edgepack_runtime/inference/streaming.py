@@ -119,6 +119,8 @@ class _Block(Generic[T]):
         sizes = []
         for place, encoded in enumerate(self._encoded):
             if isinstance(encoded, Encoded):
+                if not encoded.rows:  # the linear model answered
+                    self._found[place] = self._model.encoding.decide(encoded, ())
                 self._logits[place] = [None] * len(encoded.rows)
                 sizes += [(len(row.ids), (place, number)) for number, row in enumerate(encoded.rows)]
         self._jobs = [self._pool.submit(self._answer, batch) for batch in batches(sizes, settings)]

@@ -73,13 +73,13 @@ def run(release: Path, *, most_threads: int, progress: Log) -> Dict[str, Any]:
         StageFailedError: the model cannot be run.
     """
     arena = _Arena(release)
-    config = arena.predictor(Tuning()).config.engine
+    config = arena.predictor(Tuning()).config
     why_emulated = conditions.collect(threads=1, engine="", providers=())["emulated_why"]
     most = min(most_threads, usable_cores())
     trials: List[Trial] = []
     best = Tuning()
-    if why_emulated is None:
-        best, trials = walk(best, steps(config, most), arena.duel, arena.objection, progress)
+    if why_emulated is None and config.needs_encoder:
+        best, trials = walk(best, steps(config.engine, most), arena.duel, arena.objection, progress)
     where = conditions.collect(threads=best.threads, engine=arena.engine, providers=arena.providers)
     return {
         "tune": 1,

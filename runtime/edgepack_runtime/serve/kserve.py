@@ -46,7 +46,7 @@ def metadata(facts: ModelInfo) -> Dict[str, Any]:
     return {
         "name": facts.name,
         "versions": [facts.version],
-        "platform": f"{facts.engine.split()[0]}_onnx",
+        "platform": f"{facts.engine.split()[0]}_onnx" if facts.providers else "edgepack_linear",
         "inputs": [{"name": name, "datatype": "BYTES", "shape": [-1]} for name in _inputs(facts)],
         "outputs": _outputs(facts),
         "parameters": {"task": facts.task, "labels": list(facts.labels), "max_length": facts.max_length},

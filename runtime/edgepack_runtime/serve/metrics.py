@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict
+from typing import Callable, Dict, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
 
+from edgepack_runtime.inference.wide import Wide
 from edgepack_runtime.serve.batcher import Batch
 from edgepack_runtime.serve.model_info import ModelInfo
 
@@ -50,6 +53,10 @@ class Metrics:
         self._model.labels(*words).set(1)
         self._queued.set_function(queued)
 
+    def count_answers(self, wide: Wide) -> None:
+        """Report the texts that the linear model answered alone, and the others."""
+        self.registry.register(_Answers(wide))
+
     def begin(self) -> None:
         """Count a request that starts."""
         self._in_flight.inc()
@@ -84,3 +91,20 @@ class Metrics:
 
     def _histogram(self, name: str, words: str, labels: tuple = ()) -> Histogram:  # type: ignore[type-arg]
         return Histogram(f"{name}_seconds", words, labels, buckets=_SECONDS, registry=self.registry)
+
+
+class _Answers(Collector):
+    """`edgepack_answered_texts_total`, by the part of the model that answered."""
+
+    def __init__(self, wide: Wide) -> None:
+        self._wide = wide
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(
+            "edgepack_answered_texts",
+            "Texts that the linear model answered alone, and texts for which the encoder ran.",
+            labels=("model",),
+        )
+        for model, count in self._wide.answered._asdict().items():
+            family.add_metric((model,), count)
+        yield family

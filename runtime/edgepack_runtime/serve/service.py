@@ -61,6 +61,8 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self._drained: Optional[asyncio.Task[int]] = None
         metrics.describe(facts, lambda: self.batcher.queued)
+        if predictor.wide is not None:
+            metrics.count_answers(predictor.wide)
 
     def unready(self) -> str:
         """Reason why the server is not ready; empty if it is ready."""

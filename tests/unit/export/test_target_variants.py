@@ -97,7 +97,20 @@ def writer(tmp_path: Path) -> ModelWriter:
     data = DataArtifact(tmp_path, LABELS, {"dev": 12, "test": 12}, ())
     usage = Usage("cpu", "fp32", 1.0, 0.0, 1.0, 1)
     student = ModelArtifact(
-        folder, LABELS, 16, 1, 1, 1, 1.0, interval(0.9), interval(0.9), scored(0.9), epochs=1, best_epoch=1, usage=usage
+        folder,
+        LABELS,
+        16,
+        1,
+        1,
+        1,
+        1.0,
+        interval(0.9),
+        interval(0.9),
+        scored(0.9),
+        epochs=1,
+        best_epoch=1,
+        usage=usage,
+        calibration=None,
     )
     return ModelWriter(student, data, TokenizerConfig())
 

@@ -9,14 +9,24 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from string import Template
 from typing import Any
 
 import edgepack_runtime
 from edgepack import __version__
-from edgepack.artifacts import ROWS_SUFFIX, SPLITS, BundleArtifact, DataArtifact, ExportArtifact, LedgerRow
+from edgepack.artifacts import (
+    ROWS_SUFFIX,
+    SPLITS,
+    BundleArtifact,
+    DataArtifact,
+    ExportArtifact,
+    LedgerRow,
+    ModelFile,
+    Precision,
+    Score,
+)
 from edgepack.bundle import baseline, golden, interpreters, opsets, sbom, site_packages
 from edgepack.bundle.archive import Members, listed, write_bundle
 from edgepack.bundle.binaries import fit
@@ -27,6 +37,7 @@ from edgepack.bundle.interpreters import Interpreters
 from edgepack.bundle.main_program import main_source
 from edgepack.bundle.site_packages import LICENSES, Package
 from edgepack.errors import StageFailedError
+from edgepack.export.model_folder import write_wide
 from edgepack.progress import Progress
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import is_local_folder
@@ -39,12 +50,29 @@ from edgepack.util.versions import tool_versions
 from edgepack_runtime.bundle import golden as names
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST
-from edgepack_runtime.bundle.model_config import CONFIG_NAME, MODEL_NAME, VOCAB_NAME
+from edgepack_runtime.bundle.model_config import (
+    CONFIG_NAME,
+    LINEAR_NAME,
+    MODEL_NAME,
+    ONLY,
+    VOCAB_NAME,
+    WideConfig,
+    load,
+)
 
-VERSION = 10
+VERSION = 11
 MAIN_NAME = "__main__.py"
 README_NAME = "README.txt"
 _README = Path(__file__).parent / "device_readme.txt"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A linear model that ships: its file, how it answers, and the test score of the whole."""
+
+    linear: Path
+    config: WideConfig
+    score: Score
 
 
 def inputs(profile: Profile, context: BuildContext) -> list[str]:
@@ -57,6 +85,7 @@ def run(
     recipe: Recipe,
     target: str,
     export: ExportArtifact,
+    beside: Beside | None,
     data: DataArtifact,
     ledger: tuple[LedgerRow, ...],
     context: BuildContext,
@@ -65,31 +94,41 @@ def run(
 ) -> BundleArtifact:
     """Write `NAME-VERSION-TARGET.edgepack` into `out`, and the golden rows beside it if the bundle does not carry them.
 
+    Args:
+        beside: the linear model that ships; None for the encoder alone.
+
     Raises:
         RecipeInvalidError, TargetUnreachableError: the target is unknown, or cannot be built on this machine.
         EnvironmentUnfitError: a wheel is missing and cannot be fetched.
         StageFailedError: a wheel or a model folder is invalid.
     """
     profile = context.profile(target)
-    expected = _golden(recipe, export, data, progress)
     carried = recipe.gates.golden.carry
     file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
     rows_file = file.with_suffix(ROWS_SUFFIX)
-    if not carried:
-        rows_file.touch(mode=0o600)
-        rows_file.write_bytes(expected.rows_jsonl)
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
-        site = site_packages.site_for(profile, context, Path(scratch), progress, serve=recipe.serve)
-        members = _runtime() | _model(export) | site.members
+        shipped, reference = (
+            _model_folder(export, model, beside, Path(scratch)) for model in (export.shipped_model, export.float_model)
+        )
+        expected = _golden(recipe, shipped, reference, export.shipped, data, progress)
+        if not carried:
+            rows_file.touch(mode=0o600)
+            rows_file.write_bytes(expected.rows_jsonl)
+        engine = load(shipped).needs_encoder
+        site = site_packages.site_for(profile, context, Path(scratch), progress, serve=recipe.serve, engine=engine)
+        members = _runtime() | _model(shipped) | site.members
         inside, members = interpreters.assemble(recipe, profile, context, members, Path(scratch), progress)
         members |= inside.members
         needs = fit.together([site.needs, *(one.needs for one in inside.built if one.needs is not None)])
-        model_file = export.folder / export.shipped_model.folder / MODEL_NAME
-        passed = needs.checks.and_also(opsets.check(model_file, site.packages))
+        passed = needs.checks
+        if engine:
+            passed = passed.and_also(opsets.check(shipped / MODEL_NAME, site.packages))
         _report(site.packages, replace(needs, checks=passed), progress)
         members[names.GOLDEN_FILE] = expected.golden_jsonl
         members |= _rows(expected)
-        materials = sbom.bill_of_materials(_described(recipe, export, data), site.packages, inside.origins, target)
+        materials = sbom.bill_of_materials(
+            _described(recipe, export, beside, data), site.packages, inside.origins, target
+        )
         members[sbom.SBOM_NAME] = materials
         members[README_NAME] = _readme(recipe, profile, needs, file.name, data.example(own=carried))
         model, gates = _shipped(export, expected), _gates(recipe, expected)
@@ -163,25 +202,39 @@ def _runtime() -> Members:
     return members | {MAIN_NAME: main_source()}
 
 
-def _model(export: ExportArtifact) -> Members:
-    folder = export.folder / export.shipped_model.folder
-    files = {f"{names.MODEL_FOLDER}/{name}": folder / name for name in (CONFIG_NAME, MODEL_NAME, VOCAB_NAME)}
-    missing = [file.name for file in files.values() if not file.is_file()]
+def _model_folder(export: ExportArtifact, model: ModelFile, beside: Beside | None, scratch: Path) -> Path:
+    """The folder of an exported model, with the linear model that ships."""
+    exported = export.folder / model.folder
+    if beside is None:
+        return exported
+    folder = scratch / "models" / model.folder
+    if not folder.exists():
+        folder.parent.mkdir(exist_ok=True)
+        write_wide(exported, beside.linear, beside.config, folder)
+    return folder
+
+
+def _model(folder: Path) -> Members:
+    config = load(folder)
+    wanted = {CONFIG_NAME, VOCAB_NAME}
+    wanted |= {MODEL_NAME} if config.needs_encoder else set()
+    wanted |= {LINEAR_NAME} if config.wide is not None else set()
+    missing = [name for name in sorted(wanted) if not (folder / name).is_file()]
     if missing:
         raise StageFailedError(f"bundle: {folder} lacks {', '.join(missing)}", fix="build again")
-    return dict(files)
+    return {f"{names.MODEL_FOLDER}/{name}": folder / name for name in wanted}
 
 
-def _golden(recipe: Recipe, export: ExportArtifact, data: DataArtifact, progress: Progress) -> golden.Golden:
+def _golden(
+    recipe: Recipe, shipped: Path, reference: Path, precision: Precision, data: DataArtifact, progress: Progress
+) -> golden.Golden:
     rows = data.read("test")
     if not rows:
         raise StageFailedError("bundle: the test split is empty", fix="give `data.test` rows for the gates")
-    model = export.shipped_model
-    reference = export.folder / export.float_model.folder
     return golden.make(
-        export.folder / model.folder,
+        shipped,
         reference,
-        model.precision,
+        precision,
         rows,
         data.answer,
         progress,
@@ -207,17 +260,20 @@ def _shipped(export: ExportArtifact, expected: golden.Golden) -> dict[str, Any]:
     }
 
 
-def _described(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> sbom.Model:
+def _described(recipe: Recipe, export: ExportArtifact, beside: Beside | None, data: DataArtifact) -> sbom.Model:
     """The shipped model, for the bill of materials."""
     shipped = export.shipped_model
+    weights = export.folder / shipped.folder / MODEL_NAME
+    if beside is not None and beside.config.mode == ONLY:
+        weights = beside.linear
     return sbom.Model(
         name=recipe.name,
         version=recipe.version,
-        sha256=sha256_file(export.folder / shipped.folder / MODEL_NAME),
+        sha256=sha256_file(weights),
         task=recipe.task,
         precision=shipped.precision,
         labels=data.labels,
-        score=shipped.ledger.score,
+        score=shipped.ledger.score if beside is None else beside.score,
         float_score=export.float_model.ledger.score,
         datasets=tuple(
             sbom.Dataset(split, data.rows[split], sha256_file(data.folder / f"{split}.jsonl"))

@@ -27,6 +27,7 @@ def run(bundle: BundleArtifact, model_mib: float, out: Path, progress: Progress)
         model_mib=model_mib,
         p50_ms=latency and latency["p50_ms"],
         p95_ms=latency and latency["p95_ms"],
+        mean_ms=latency and latency["mean_ms"],
         note=f"gate: {receipt['verdict']}" if receipt["checks"] else NO_GATES,
     )
     return GateArtifact(out, bundle.target, exit_code, DECIDED[exit_code], row, receipt)

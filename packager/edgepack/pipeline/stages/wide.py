@@ -1,25 +1,192 @@
-"""Stage `wide`: compare the shipped encoder with the linear model, row by row."""
+"""Stage `wide`: choose between the shipped encoder, the linear model, and both together.
+
+Weights and the limit of a cascade are fitted on dev rows; test rows decide nothing. The sum is that of Cheng et al.,
+"Wide & Deep Learning" (2016); a cascade runs the expensive model only where the cheap one is unsure (Viola and Jones,
+2001).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
 
-from edgepack import evaluation
-from edgepack.artifacts import DataArtifact, ExportArtifact, LinearArtifact, WideArtifact
+import numpy as np
+import numpy.typing as npt
+
+from edgepack import calibration, evaluation
+from edgepack.artifacts import (
+    Answer,
+    DataArtifact,
+    ExportArtifact,
+    LinearArtifact,
+    Row,
+    Split,
+    Way,
+    WideArtifact,
+    WideFit,
+    WideName,
+)
+from edgepack.calibration import Truths
+from edgepack.evaluation import Latency
+from edgepack.export.model_folder import write_wide
+from edgepack.export.selection import TEXTS_FILE
 from edgepack.progress import Progress
-from edgepack_runtime.inference.linear import FILE_NAME, LinearModel
+from edgepack.recipe.model import WideMode
+from edgepack_runtime.bundle.model_config import LINEAR_NAME, weight_bytes
+from edgepack_runtime.inference import predictions
+from edgepack_runtime.inference.linear import LinearModel
 
-VERSION = 1
+VERSION = 2
+MOST_ALONE: Final = 0.9  # of the dev rows: to drop the encoder is a decision of the user
+_LIMITS: Final = 200  # limits of a cascade that are tried
+_ROUNDS: Final = 3  # over the timed texts
+WAYS: Final[tuple[WideName, ...]] = ("encoder", "ensemble", "cascade", "linear")
+_SHIPS: Final[Mapping[WideMode, WideName]] = {
+    "baseline": "encoder",
+    "ensemble": "ensemble",
+    "cascade": "cascade",
+    "only": "linear",
+}
+Float = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The rows of a split with the logits of both models and the truths, each of shape (rows, labels)."""
+
+    data: DataArtifact
+    rows: Sequence[Row]
+    truths: Truths
+    encoder: Float
+    linear: Float
+
+    def answers(self, logits: Float) -> list[Answer]:
+        """The answers of logits, by the code of the device."""
+        decide = predictions.several_labels if self.data.multi_label else predictions.one_label
+        return [decide(self.data.labels, row).answer for row in logits.tolist()]
+
+    def value(self, logits: Float) -> float:
+        """The score of logits in the metric of the build, 0 to 1."""
+        return evaluation.value(evaluation.metric_of(self.data), self.rows, self.answers(logits))
+
+    def sum(self, fit: WideFit) -> Float:
+        """Logits of both models together."""
+        return fit.encoder_weight * self.encoder + fit.linear_weight * self.linear
+
+    @property
+    def lead(self) -> Float:
+        """The lead of the linear model in each row, shape (rows,), as the runtime computes it."""
+        if self.data.multi_label:
+            return np.asarray(np.abs(self.linear).min(axis=1))
+        ordered = np.sort(self.linear, axis=1)
+        return ordered[:, -1] - ordered[:, -2]
+
+    def cascade(self, fit: WideFit) -> Float:
+        """Logits of the linear model where it is sure, else of the sum."""
+        return np.where((self.lead >= fit.least_lead)[:, None], self.linear, self.sum(fit))
 
 
 def run(
-    data: DataArtifact, linear: LinearArtifact, exported: ExportArtifact, out: Path, progress: Progress
+    mode: WideMode,
+    max_drop_points: float | None,
+    data: DataArtifact,
+    linear: LinearArtifact,
+    exported: ExportArtifact,
+    out: Path,
+    progress: Progress,
 ) -> WideArtifact:
-    """Both answer the test rows; the difference is paired."""
-    rows, folder = data.read("test"), exported.folder / exported.shipped_model.folder
-    encoder = evaluation.answers(evaluation.opened(folder), rows, "encoder and linear model", progress)
-    model = LinearModel.load(linear.folder / FILE_NAME)
-    plain = evaluation.linear_answers(model, rows, data.labels, multi_label=data.multi_label)
-    found = WideArtifact(out, gains=evaluation.gains(data, rows, plain, encoder))
-    progress.line(f"the encoder {found.verdict(evaluation.metric_of(data))}")
+    """Fit the sum and the cascade on dev, score and time every way, and choose.
+
+    Args:
+        max_drop_points: loss on dev that `cascade` may have against the sum; None counts as 0. `auto` may lose nothing.
+    """
+    encoder = exported.folder / exported.shipped_model.folder
+    dev, test = _scored(data, encoder, linear, progress)
+    may_lose = (max_drop_points or 0.0) / 100 if mode == "cascade" else 0.0
+    fit = fitted(dev, may_lose)
+    with TemporaryDirectory(prefix=".ways-", dir=out) as scratch:
+        folders = [Path(scratch) / name for name in WAYS]
+        for name, folder in zip(WAYS, folders, strict=True):
+            write_wide(encoder, linear.folder / LINEAR_NAME, fit.config(name), folder)
+        texts = exported.folder / TEXTS_FILE
+        latencies = evaluation.latency(folders, texts, progress, stage="wide", rounds=_ROUNDS)
+        ways = tuple(
+            _way(name, fit, dev, test, weight_bytes(folder), latency)
+            for name, folder, latency in zip(WAYS, folders, latencies, strict=True)
+        )
+    chosen, why = choose(mode, ways)
+    gains = evaluation.gains(data, test.rows, test.answers(test.linear), test.answers(test.encoder))
+    found = WideArtifact(out, evaluation.metric_of(data), fit, ways, chosen, why, gains)
+    progress.line(f"the encoder {gains[found.metric].text}")
+    if found.advice:
+        progress.line(f"note: {found.advice}")
+    progress.line(f"{chosen} ships: {why}")
     return found
+
+
+def _scored(data: DataArtifact, encoder: Path, linear: LinearArtifact, progress: Progress) -> tuple[Scored, Scored]:
+    """The dev and the test rows."""
+    predictor, model = evaluation.opened(encoder), LinearModel.load(linear.folder / LINEAR_NAME)
+
+    def scored(split: Split) -> Scored:
+        rows = data.read(split)
+        truths = np.array([[label in row.names for label in data.labels] for row in rows], bool)
+        ours = evaluation.batch_logits(predictor, rows, f"encoder on {split}", progress)
+        return Scored(data, rows, truths, ours, np.array([model.logits(row.text) for row in rows]))
+
+    return scored("dev"), scored("test")
+
+
+def fitted(dev: Scored, may_lose: float) -> WideFit:
+    """Weights of the sum, and the lowest limit of a cascade whose dev score is at most `may_lose` below the best.
+
+    The best is that of the encoder or the sum. The linear model answers at most `MOST_ALONE` of the dev rows alone; it
+    answers none if every limit loses too much.
+    """
+    encoder_weight, linear_weight = calibration.weights(
+        [dev.encoder, dev.linear], dev.truths, multi_label=dev.data.multi_label
+    )
+    lead = dev.lead
+    fit = WideFit(encoder_weight, linear_weight, round(float(lead.max()) + 1, 4))
+    best = max(dev.value(dev.encoder), dev.value(dev.sum(fit)))
+    for limit in np.unique(np.quantile(lead, np.linspace(1 - MOST_ALONE, 1, _LIMITS))):
+        tried = replace(fit, least_lead=round(float(limit), 4))
+        if not evaluation.exceeds(100 * (best - dev.value(dev.cascade(tried))), 100 * may_lose):
+            return tried
+    return fit
+
+
+def _way(name: WideName, fit: WideFit, dev: Scored, test: Scored, size: int, latency: Latency) -> Way:
+    def logits(part: Scored) -> Float:
+        return {"encoder": part.encoder, "linear": part.linear, "ensemble": part.sum(fit)}.get(name, part.cascade(fit))
+
+    on_test = logits(test)
+    alone = {"encoder": 0.0, "ensemble": 0.0, "linear": 1.0}.get(name, float((test.lead >= fit.least_lead).mean()))
+    return Way(
+        name,
+        dev.value(logits(dev)),
+        evaluation.every_score(test.data, test.rows, test.answers(on_test)),
+        calibration.reliability(on_test, test.truths, multi_label=test.data.multi_label),
+        alone,
+        size,
+        latency.mean_ms,
+        latency.p50_ms,
+        latency.p95_ms,
+    )
+
+
+def choose(mode: WideMode, ways: Sequence[Way]) -> tuple[WideName, str]:
+    """The way that ships, and the reason.
+
+    `auto`: of encoder, ensemble and cascade that are not below the best of them on dev, the fastest on average.
+    """
+    if mode in _SHIPS:
+        return _SHIPS[mode], f"the recipe has `wide: {mode}`"
+    allowed = [way for way in ways if way.name != "linear"]
+    best = max(way.dev_value for way in allowed)
+    chosen = min((way for way in allowed if way.dev_value >= best), key=lambda way: way.mean_ms)
+    figures = ", ".join(f"{way.name} {100 * way.dev_value:.1f} % in {way.mean_ms:.2f} ms" for way in allowed)
+    return chosen.name, f"the fastest of the best on dev ({figures} on average)"

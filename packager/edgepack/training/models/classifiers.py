@@ -161,6 +161,11 @@ class Classifier:
         """Tokens of each row with special tokens, truncated to `max_length`; with offsets if tokens are classified."""
         return batches.encode(self.tokenizer, rows, self.max_length, with_offsets=self.task == "token-classification")
 
+    def scale_logits(self, scale: float) -> None:
+        """Multiply all logits by `scale`, in the weights of the head."""
+        for parameter in (self.network.classifier.weight, self.network.classifier.bias):
+            parameter.set_value(parameter * scale)
+
     def save(self, folder: Path) -> None:
         """Write weights and config to the folder that holds the vocabulary, which makes it a PaddleNLP model."""
         self.network.save_pretrained(str(folder))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack_runtime.bundle.model_config import CONFIG_NAME, EngineConfig, ModelConfig, dump, load, parse
+from edgepack_runtime.bundle.model_config import CONFIG_NAME, EngineConfig, ModelConfig, WideConfig, dump, load, parse
 from edgepack_runtime.errors import BundleInvalidError
 
 ENGINE = EngineConfig(disabled_optimizers=("SkipLayerNormFusion",))
 CONFIG = ModelConfig("text-classification", ("负面", "正面"), 64, "int8", engine=ENGINE)
 TAGS = ["O", "B-人", "I-人"]
+WIDE = {"mode": "cascade", "encoder_weight": 1, "linear_weight": 0.5, "least_lead": 2.0}
 
 
 def changed(**changes: Any) -> bytes:
@@ -148,3 +151,34 @@ def test_any_value_in_any_field_gives_a_config_or_an_error(key: str, value: Any)
     except BundleInvalidError:
         return
     assert parse(dump(config)) == config
+
+
+def test_a_linear_model_is_described_only_where_there_is_one() -> None:
+    assert b"wide" not in dump(CONFIG)
+    wide = WideConfig("cascade", 0.75, 0.5, 2.25)
+    both = dataclasses.replace(CONFIG, wide=wide)
+    assert parse(dump(both)) == both and both.needs_encoder
+    assert not dataclasses.replace(CONFIG, wide=WideConfig("only")).needs_encoder
+
+
+@pytest.mark.parametrize(
+    ("wide", "why"),
+    [
+        ({"mode": "cascade"}, "wide should be an object with the keys"),
+        ({**WIDE, "mode": "sum"}, "wide.mode is 'sum'"),
+        ({**WIDE, "least_lead": -1}, "wide.least_lead is not a number"),
+        ({**WIDE, "encoder_weight": True}, "wide.encoder_weight is not a number"),
+        ({**WIDE, "linear_weight": math.inf}, "wide.linear_weight is not a number"),
+        ([], "wide should be an object"),
+    ],
+)
+def test_an_invalid_description_of_a_linear_model_is_refused(wide: Any, why: str) -> None:
+    with pytest.raises(BundleInvalidError) as caught:
+        parse(changed(wide=wide))
+    assert why in caught.value.why
+
+
+def test_only_labels_of_texts_have_a_linear_model() -> None:
+    with pytest.raises(BundleInvalidError) as caught:
+        parse(changed(wide=WIDE, task="text-pair-classification"))
+    assert "only text-classification supports a linear model" in caught.value.why

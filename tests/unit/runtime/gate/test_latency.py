@@ -163,24 +163,28 @@ def test_as_many_texts_are_timed_as_the_percentiles_need() -> None:
     texts = [f"{'a' * (i % 10)}" for i in range(100)]
     tokens = [len(text) for text in texts]
     choose = latency.choose
-    assert len(choose(texts, limits(p95_ms=1), 100.0, tokens)) == 130
-    assert len(choose(texts, limits(p99_ms=1), 100.0, tokens)) == 662
-    assert len(choose(texts, limits(), 0.01, tokens)) == 1000
-    few = choose(texts * 10, limits(p95_ms=1), 100.0, [0] * 1000)
+    assert len(choose(texts, limits(p95_ms=1), 100.0, tokens, [True] * len(texts))) == 130
+    assert len(choose(texts, limits(p99_ms=1), 100.0, tokens, [True] * len(texts))) == 662
+    assert len(choose(texts, limits(), 0.01, tokens, [True] * len(texts))) == 1000
+    few = choose(texts * 10, limits(p95_ms=1), 100.0, [0] * 1000, [True] * 1000)
     assert Counter(len(str(text.item)) for text in few) == dict.fromkeys(range(10), 13)
     budget = LengthBudget(8, 9, Percentiles(p95_ms=1))
-    chosen = choose(texts, Limits(latency=LatencyLimits(by_length=(budget,))), 100.0, tokens)
+    chosen = choose(texts, Limits(latency=LatencyLimits(by_length=(budget,))), 100.0, tokens, [True] * len(texts))
     assert sum(text.kind.usual for text in chosen) == 130
     assert sum(budget.holds(text.kind.tokens) for text in chosen) == 130  # 10 of 9 characters, again and again
     assert all(text.kind.tokens == len(str(text.item)) for text in chosen)
     none = LengthBudget(50, 60, Percentiles(p95_ms=1))
-    assert len(choose(texts, Limits(latency=LatencyLimits(by_length=(none,))), 100.0, tokens)) == 130
+    assert (
+        len(choose(texts, Limits(latency=LatencyLimits(by_length=(none,))), 100.0, tokens, [True] * len(texts))) == 130
+    )
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.sampled_from([0.5, 0.95, 0.99]))
 def test_both_windows_have_texts_as_long_as_the_golden_rows(lengths: list[int], part: float) -> None:
     """Of each length as many as its share is, to less than one text; in each half, to less than two."""
-    chosen = latency.choose(["a" * n for n in lengths], limits(p99_ms=1), 100.0, [0] * len(lengths))
+    chosen = latency.choose(
+        ["a" * n for n in lengths], limits(p99_ms=1), 100.0, [0] * len(lengths), [True] * len(lengths)
+    )
     found = Counter(len(str(text.item)) for text in chosen)
     halves = [Counter(len(str(text.item)) for text in chosen[number::2]) for number in range(2)]
     for length, there_are in Counter(lengths).items():

@@ -15,7 +15,9 @@ from asgi import Answer, ask, post, started
 from ssh_keys import pin
 from tiny_model import write_model_folder
 
+from edgepack_runtime.bundle.model_config import LINEAR_NAME, WideConfig
 from edgepack_runtime.errors import BundleInvalidError, StageFailedError, UsageError
+from edgepack_runtime.inference import linear
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve.middleware import Middleware
@@ -288,6 +290,20 @@ async def test_metrics_count_what_happened(app: Middleware) -> None:
     ):
         assert line in lines, line
     assert any(line.startswith("edgepack_model_info{") for line in lines)
+
+
+async def test_metrics_count_texts_by_the_model_that_answered(make_app: MakeApp, tmp_path: Path) -> None:
+    document = linear.document(["好"], [[-4.0, 4.0]], [1.0], [0.0, 0.0])
+    wide = WideConfig("cascade", 1.0, 1.0, 2.0)
+    (tmp_path / "hotel").mkdir()
+    (tmp_path / "hotel" / LINEAR_NAME).write_text(json.dumps(document), encoding="utf-8")
+    app = make_app(model={"wide": wide})
+    async with started(app):
+        for text in ("好", "好", "差"):
+            assert (await post(app, "/predict", {"text": text})).status == 200
+        lines = (await ask(app, "GET", "/metrics")).body.decode().splitlines()
+    assert 'edgepack_answered_texts_total{model="linear"} 2.0' in lines
+    assert 'edgepack_answered_texts_total{model="encoder"} 1.0' in lines
 
 
 async def test_a_client_that_goes_away_is_told_in_log_and_metrics_alone(

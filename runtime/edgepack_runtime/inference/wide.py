@@ -1,0 +1,78 @@
+"""A linear model beside an encoder, as `wide` of `model.json` describes: the sum of both, or the linear model alone."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import List, NamedTuple, Optional, Sequence
+
+from edgepack_runtime.bundle.model_config import CASCADE, CONFIG_NAME, LINEAR_NAME, ONLY, ModelConfig, WideConfig
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.inference.linear import LinearModel
+
+
+class Answered(NamedTuple):
+    """Number of texts that the linear model answered alone, and of those for which the encoder ran."""
+
+    linear: int
+    encoder: int
+
+
+class Wide:
+    """The linear model of a model folder, and the rule by which it answers; safe to share between threads."""
+
+    def __init__(self, model: LinearModel, config: WideConfig, *, multi_label: bool) -> None:
+        self._model, self._config = model, config
+        self._lead = _smallest_distance if multi_label else _lead_of_highest
+        self._lock = threading.Lock()
+        self.answered = Answered(0, 0)
+
+    @classmethod
+    def load(cls, folder: Path, config: ModelConfig) -> Optional[Wide]:
+        """The linear model of `folder`; None if its configuration has no `wide`.
+
+        Raises:
+            BundleInvalidError: `linear.json` is missing or invalid, or has other labels.
+        """
+        if config.wide is None:
+            return None
+        model = LinearModel.load(folder / LINEAR_NAME)
+        if model.outputs != len(config.labels):
+            raise BundleInvalidError(
+                f"{LINEAR_NAME} and {CONFIG_NAME} do not belong together",
+                why=f"it has {model.outputs} outputs for {len(config.labels)} labels",
+                fix="build the bundle again",
+            )
+        return cls(model, config.wide, multi_label=config.multi_label)
+
+    def logits(self, texts: Sequence[str]) -> List[List[float]]:
+        """The linear model's logits of each text."""
+        return list(map(self._model.logits, texts))
+
+    def answers_alone(self, logits: Sequence[Sequence[float]]) -> List[bool]:
+        """Whether the linear model answers each text alone, from its logits."""
+        if self._config.mode == CASCADE:
+            least = self._config.least_lead
+            return [self._lead(row) >= least for row in logits]
+        return [self._config.mode == ONLY] * len(logits)
+
+    def sum(self, encoder: Sequence[float], linear: Sequence[float]) -> List[float]:
+        """Logits of both models together."""
+        ours, theirs = self._config.encoder_weight, self._config.linear_weight
+        return [ours * value + theirs * other for value, other in zip(encoder, linear)]
+
+    def count(self, alone: Sequence[bool]) -> None:
+        """Add texts to `answered`."""
+        linear = sum(alone)
+        with self._lock:
+            before = self.answered
+            self.answered = Answered(before.linear + linear, before.encoder + len(alone) - linear)
+
+
+def _lead_of_highest(logits: Sequence[float]) -> float:
+    first, second = sorted(logits, reverse=True)[:2]
+    return first - second
+
+
+def _smallest_distance(logits: Sequence[float]) -> float:
+    return min(map(abs, logits))
