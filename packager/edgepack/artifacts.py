@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
-from edgepack.calibration import Calibration, Reliability
+from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.errors import StageFailedError
 from edgepack.recipe.model import AnswerKey, Prefer, TaskName
 from edgepack.util.text import counted
@@ -373,7 +373,7 @@ class ModelArtifact(Artifact):
     epochs: int
     best_epoch: int  # on dev, from 1
     usage: Usage
-    calibration: Calibration | None  # None for a teacher, which keeps its logits
+    calibration: ScoreCalibration | None  # None for a teacher, which keeps its logits
 
     @property
     def test_metrics(self) -> dict[str, float]:

@@ -35,7 +35,7 @@ class Reliability:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class ScoreCalibration:
     """The temperature of a model, fitted on dev, and its reliability on test before and after."""
 
     temperature: float
@@ -73,13 +73,13 @@ def units(logits: Sequence[npt.NDArray[Any]], targets: Sequence[npt.NDArray[Any]
     return Units(table[labelled], numbers[labelled, None] == np.arange(table.shape[1]))
 
 
-def of(dev: Units, test: Units, *, multi_label: bool) -> Calibration:
+def of(dev: Units, test: Units, *, multi_label: bool) -> ScoreCalibration:
     """The temperature of the `dev` units, and the reliability on the `test` units before and after."""
     scale = temperature(dev.logits, dev.truths, multi_label=multi_label)
     before, after = (
         reliability(test.logits / divisor, test.truths, multi_label=multi_label) for divisor in (1.0, scale)
     )
-    return Calibration(scale, before, after)
+    return ScoreCalibration(scale, before, after)
 
 
 def log_loss(logits: Float, truths: Truths, *, multi_label: bool) -> float:
@@ -130,7 +130,7 @@ def weights(parts: Sequence[Float], truths: Truths, *, multi_label: bool) -> lis
 
 
 def reliability(logits: Float, truths: Truths, *, multi_label: bool) -> Reliability:
-    """Calibration error and Brier score of logits, shapes as in `log_loss`."""
+    """ScoreCalibration error and Brier score of logits, shapes as in `log_loss`."""
     if multi_label:
         probabilities = 1 / (1 + np.exp(-logits))
         answers = probabilities >= 0.5

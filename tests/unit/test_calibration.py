@@ -1,4 +1,4 @@
-"""Calibration: temperatures, weights of sums, calibration error and Brier score."""
+"""ScoreCalibration: temperatures, weights of sums, calibration error and Brier score."""
 
 import math
 

@@ -38,7 +38,7 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     each stage has several lines.
     """
     bases, metrics = {_basis(row) for row in rows}, sorted({row.score.metric for row in rows})
-    heads = ("stage", score_head(metrics), "MiB", "mean ms", "p50 ms", "p95 ms", "parity")
+    heads = ("stage", score_head(metrics), "MiB", "mean ms", "p95 ms", "parity")
     figures = [_figures(row, metric=len(metrics) > 1, basis=len(bases) > 1) for row in rows]
     stages = [safe(row.stage) for row in rows]
     to = [_parity_to(row, before) for row, before in zip(rows, ("", *(row.stage for row in rows)), strict=False)]
@@ -104,7 +104,7 @@ def _figures(row: LedgerRow, *, metric: bool, basis: bool) -> list[str]:
         safe(row.stage),
         " ".join(part for part in (name, score, _basis(row) if basis else "") if part),
         quantity(row.model_mib, "MiB").removesuffix(" MiB"),
-        *(quantity(ms, "ms").removesuffix(" ms") for ms in (row.mean_ms, row.p50_ms, row.p95_ms)),
+        *(quantity(ms, "ms").removesuffix(" ms") for ms in (row.mean_ms, row.p95_ms)),
         NOTHING if row.parity is None else f"{row.parity:.1e}",
     ]
 

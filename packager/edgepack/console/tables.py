@@ -35,6 +35,7 @@ _NUMERIC: Final = (
     "MiB",
     "packed MiB",
     "on the device MiB",
+    "mean ms",
     "p50 ms",
     "p95 ms",
     "drift",

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgepack import calibration, evaluation
 from edgepack.artifacts import Answer, DataArtifact, ModelArtifact, Row, Score
-from edgepack.calibration import Calibration
+from edgepack.calibration import ScoreCalibration
 from edgepack.data.sampling import Sampler
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT, Progress
@@ -60,7 +60,7 @@ class Scores:
     test_score: Score
     test_scores: dict[str, Score]
     answers_alike: bool  # it gives every test row the same answer
-    calibration: Calibration  # not applied
+    calibration: ScoreCalibration  # not applied
 
 
 @dataclass(frozen=True)

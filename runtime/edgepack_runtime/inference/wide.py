@@ -11,7 +11,7 @@ from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.linear import LinearModel
 
 
-class Answered(NamedTuple):
+class AnsweredTexts(NamedTuple):
     """Number of texts that the linear model answered alone, and of those for which the encoder ran."""
 
     linear: int
@@ -25,7 +25,7 @@ class Wide:
         self._model, self._config = model, config
         self._lead = _smallest_distance if multi_label else _lead_of_highest
         self._lock = threading.Lock()
-        self.answered = Answered(0, 0)
+        self.answered = AnsweredTexts(0, 0)
 
     @classmethod
     def load(cls, folder: Path, config: ModelConfig) -> Optional[Wide]:
@@ -66,7 +66,7 @@ class Wide:
         linear = sum(alone)
         with self._lock:
             before = self.answered
-            self.answered = Answered(before.linear + linear, before.encoder + len(alone) - linear)
+            self.answered = AnsweredTexts(before.linear + linear, before.encoder + len(alone) - linear)
 
 
 def _lead_of_highest(logits: Sequence[float]) -> float:

@@ -107,7 +107,7 @@ class Stages:
         return f"select from {', '.join(names)}", "", SelectArtifact(Path(), (), self.chosen, "", 0.5)
 
     def _bundle(self, inputs: Any, *models: str) -> Call:
-        self.packed.append(inputs[4])
+        self.packed.append(inputs[5])
         return f"bundle {inputs[1]}", "", replace(self._built.deliveries[0].bundle, target=inputs[1])
 
     def _gate(self, inputs: Any) -> Call:
@@ -340,8 +340,9 @@ def test_a_build_goes_on_with_the_narrowed_student(stages: Stages, built: Build)
     assert stages.called[:2] == ["prune 1 of narrowed 3", "quantize pruned 1 of narrowed 3"]
     assert made.narrowed is not None
     assert [row.stage for row in made.ledger][:4] == ["teacher", "student", "narrowed", "pruned"]
+    calibrated = "calibration error 4.1 -> 1.2 points, Brier 0.152 -> 0.147"
     assert made.ledger[2].note == (
-        "9.4 M weights, 1161 steps; 12 -> 9 heads, 1,248 -> 936 neurons a layer; dev 90.0 -> 90.0 %"
+        f"9.4 M weights, 1161 steps; {calibrated}; 12 -> 9 heads, 1,248 -> 936 neurons a layer; dev 90.0 -> 90.0 %"
     )
     assert (made.ledger[2].model_mib, made.ledger[2].seconds) == (35.858, 28.8)
 

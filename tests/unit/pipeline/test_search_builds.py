@@ -83,7 +83,7 @@ def search(train: Train, tmp_path: Path, built: Build, monkeypatch: pytest.Monke
         return replace(built.export, folder=out)
 
     def latency(folders: list[Path], *rest: Any, stage: str) -> list[Latency]:
-        return [Latency(float((folder / "ms").read_text(encoding="utf-8")), None) for folder in folders]
+        return [Latency(0, float((folder / "ms").read_text(encoding="utf-8")), 0) for folder in folders]
 
     def score(metric: str, rows: Any, answers: Path) -> Score:
         return Score(int((answers / "epochs").read_text(encoding="utf-8")) / 10, 0, 1, 2, 0.95)

@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 from edgepack import report
+from edgepack.artifacts import WideName
 from edgepack.report.i18n import MESSAGES, t, text
 from edgepack.results import Verdict
 from edgepack_runtime.device import conditions
@@ -24,6 +25,7 @@ SOURCES += (FOLDER.parent / "console" / "build_tables.py").read_text(encoding="u
 BY_VALUE = {
     "verdict": set(get_args(Verdict)),
     "metric": set(METRICS),
+    "wide": set(get_args(WideName)),
     "condition": {*conditions.collect(threads=1, engine="e", providers=[]), *Throttle._fields, "after"} - PROGRAMS,
 }
 

@@ -44,7 +44,7 @@ def a_target_of_this_machine(monkeypatch: pytest.MonkeyPatch, make_wheel: MakeWh
     wheel = make_wheel({"fakelib/__init__.py": "x = 1\n", "fakelib-1.0.dist-info/LICENSE": "free\n"})
     server = make_wheel({"starlette/__init__.py": "x = 1\n", "aserver-1.0.dist-info/LICENSE": "free\n"}, name="aserver")
     both = {False: [wheel], True: [wheel, server]}
-    monkeypatch.setattr(wheels, "fetch", lambda profile, context, progress, *, serve: both[serve])
+    monkeypatch.setattr(wheels, "fetch", lambda profile, context, progress, *, serve, engine: both[serve])
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def build(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> Build:
     def run(out: Path, *, export: ExportArtifact = export, **changed: Any) -> BundleArtifact:
         out.mkdir(parents=True)
         asked = recipe.model_copy(update=changed)
-        return bundle.run(asked, TARGET, export, data, LEDGER, BuildContext(), out, SILENT)
+        return bundle.run(asked, TARGET, export, None, data, LEDGER, BuildContext(), out, SILENT)
 
     return run
 
@@ -182,7 +182,7 @@ def test_a_model_without_its_vocabulary_and_an_empty_test_split_are_refused(
         build(tmp_path / "out")
     (export.folder / "onnx-int8/vocab.txt").unlink()
     with pytest.raises(StageFailedError, match=r"vocab\.txt"):
-        bundle._model(export)
+        bundle._model(export.folder / "onnx-int8")
 
 
 def test_sequence_orders_versions_and_refuses_those_that_would_share_a_number() -> None:

@@ -192,7 +192,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr("edgepack.pipeline.stages.select.Predictor", lambda folder: folder)
     monkeypatch.setattr("edgepack.evaluation.answers", answers)
-    monkeypatch.setattr("edgepack.evaluation.latency", lambda folders, *_, stage: [Latency(2, 3)] * len(folders))
+    monkeypatch.setattr("edgepack.evaluation.latency", lambda folders, *_, stage: [Latency(2, 2, 3)] * len(folders))
     return asked
 
 
