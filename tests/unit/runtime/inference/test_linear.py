@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgepack_runtime.bundle.model_config import LINEAR_NAME
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference import linear
 from edgepack_runtime.inference.linear import LinearModel
@@ -72,7 +73,7 @@ def test_an_unknown_text_has_the_bias() -> None:
 )  # fmt: skip
 def test_a_damaged_file_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     good = linear.document(GRAMS, [(1.0, 2.0)] * 6, [1.0] * 6, (0.0, 0.0))
-    file = tmp_path / linear.FILE_NAME
+    file = tmp_path / LINEAR_NAME
     file.write_text(json.dumps(good))
     assert LinearModel.load(file).logits("好")[1] > 0
     file.write_text(json.dumps({**good, **change}))
@@ -82,7 +83,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b"\xff", b"null"])
 def test_what_is_no_model_is_refused(tmp_path: Path, raw: bytes) -> None:
-    (file := tmp_path / linear.FILE_NAME).write_bytes(raw)
+    (file := tmp_path / LINEAR_NAME).write_bytes(raw)
     with pytest.raises(BundleInvalidError):
         LinearModel.load(file)
     with pytest.raises(BundleInvalidError):
