@@ -43,7 +43,7 @@ def test_a_summary_has_the_percentiles_that_its_samples_allow() -> None:
     samples = [Split(0.25 * i, 0.5 * i, 0.25 * i) for i in range(1, 130)]
     row = bench.summarize(samples)
     assert row == {
-        "n": 129, "p50_ms": 65.0, "p95_ms": None, "p99_ms": None,
+        "n": 129, "mean_ms": 65.0, "p50_ms": 65.0, "p95_ms": None, "p99_ms": None,
         "tokenize_p50_ms": 16.25, "run_p50_ms": 32.5, "post_p50_ms": 16.25,
     }  # fmt: skip
     assert bench.summarize([*samples, Split(0, 130, 0)])["p95_ms"] == 124.0
