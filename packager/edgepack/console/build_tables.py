@@ -21,6 +21,7 @@ from edgepack.results import Verdict
 from edgepack.util.nvidia import sm_name
 from edgepack.util.text import counted, differences, duration, metric_name, mib, safe
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST
+from edgepack_runtime.util.fs import open_regular
 
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow, SelectArtifact
@@ -417,9 +418,11 @@ def _version(file: Path) -> tuple[int, ...]:
 
 def _report(file: Path) -> _Report:
     try:
-        if file.stat().st_size > _MOST_BYTES:
+        with open_regular(file) as stream:
+            raw = stream.read(_MOST_BYTES + 1)
+        if len(raw) > _MOST_BYTES:
             raise UsageError(f"{file} is not a report of a build", why=f"it has more than {_MOST_BYTES >> 20} MiB")
-        return _Report.model_validate_json(file.read_bytes())
+        return _Report.model_validate_json(raw)
     except OSError as error:
         raise UsageError(f"{file} cannot be read", why=str(error.strerror or error)) from error
     except ValidationError as error:

@@ -39,6 +39,7 @@ _FACT_CHARACTERS: Final = 200
 _FACTS: Final = ("system", "machine", "libc", "cpu_model", "board")
 # Checks of doctor that fail on another kind of device; the others concern its present state.
 _OF_ANOTHER_KIND: Final = ("system", "libc", "python", "gpu", "tensorrt")
+_BUNDLE: Final = "bundle.edgepack"  # its name there; a name of the user's choice could be that of another file
 _FOLDER: Final = re.compile(r"/[^\x00-\x1f\x7f]{0,178}/edgepack-gate\.[A-Za-z0-9]{6}")  # sftp reads 2,047 bytes a line
 _MACHINE_KEYS: Final = "/etc/edgepack"
 
@@ -96,7 +97,7 @@ def gate(
     interpreter = sum(entry.size for entry in bundle.manifest.files if entry.path.startswith(carried.folder(machine)))
     needed = bundle.size + bundle.manifest.bytes_for(machine) + interpreter  # which the file unpacks to start
     with _reported(), _folder(connection, paths, needed, log) as (folder, run_gate):
-        file = f"{folder}/{re.sub(r'[^A-Za-z0-9._-]', '_', bundle.path.name)}"
+        file = f"{folder}/{_BUNDLE}"
         copied = _copy(bundle, file, connection, log)
         _require_trusted(bundle, file, connection, paths)
         start = f"sh {shlex.quote(file)}"

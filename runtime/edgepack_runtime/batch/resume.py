@@ -17,10 +17,11 @@ import errno
 import fcntl
 import json
 import os
+import stat
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, List, Mapping, Optional, Tuple, Type
+from typing import Any, BinaryIO, List, Mapping, Optional, Tuple, Type
 
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.util.fs import FILE_MODE, fsync_folder, os_errors
@@ -60,8 +61,8 @@ class Output:
             if self._good.path.exists() and not self._bad.path.exists() and self.errors_path.exists():
                 self.errors_path.replace(self._bad.path)  # the run ended between its two last renames
             try:
-                self._bad.open()
-                self._good.open()
+                self._bad.open(resume=self._resume)
+                self._good.open(resume=self._resume)
                 self._good.lock(self.path)
                 self._cut_answers()
             except BaseException:
@@ -83,7 +84,7 @@ class Output:
 
     def cut_errors(self, last_line: int) -> None:
         """Drop the errors of rows after `last_line` of the input, the last row that is kept."""
-        with os_errors(f"{self.path} cannot be written"), self._bad.path.open("rb") as file:
+        with os_errors(f"{self.path} cannot be written"), self._bad.read() as file:
             size = 0
             for line in file:
                 if not line.endswith(b"\n") or json.loads(line.decode("utf-8"))["line"] > last_line:
@@ -128,7 +129,7 @@ class Output:
     def _cut_answers(self) -> None:
         """Cut the partial output to complete rows and count them; write the header if there is none."""
         header = self._header.encode("utf-8", "backslashreplace")
-        with self._good.path.open("rb") as file:
+        with self._good.read() as file:
             found = file.read(len(header))
             if header.startswith(found) and found != header:  # empty, or an incomplete header
                 self._good.cut(0)
@@ -166,11 +167,28 @@ class _Partial:
         self._file = -1
         self._added: Tuple[List[str], int] = ([], 0)  # lines in memory, and their offset in the file
 
-    def open(self) -> None:
-        """Open or create the file; a link that somebody planted is an error, and what it leads to stays as it is."""
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-        if os.fstat(self._file).st_nlink > 1:
-            raise PermissionError(errno.EPERM, "it has a second name", str(self.path))
+    def open(self, *, resume: bool) -> None:
+        """Create the file, or with `resume` open the one that this user's run left.
+
+        In a folder that others write to, a file of another user, a link and a named pipe are errors, and stay as they
+        are.
+        """
+        new = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        if not resume:
+            _remove(self.path)  # errors of a run whose answers were removed to begin again
+        try:
+            self._file = os.open(self.path, new, FILE_MODE)
+        except FileExistsError:
+            self._file = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            found = os.fstat(self._file)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or found.st_uid != os.geteuid():
+                why = "it is not a file of this user with one name"
+                raise PermissionError(errno.EPERM, why, str(self.path)) from None
+
+    def read(self) -> BinaryIO:
+        """The file from its beginning, whatever its name leads to by now."""
+        os.lseek(self._file, 0, os.SEEK_SET)
+        return os.fdopen(self._file, "rb", closefd=False)
 
     def close(self) -> None:
         if self._file >= 0:

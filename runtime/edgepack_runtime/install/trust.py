@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import fnmatch
 import os
 import re
@@ -29,7 +28,7 @@ from edgepack_runtime.bundle.manifest import SIGNATURE_NAME
 from edgepack_runtime.bundle.sshsig import Signature, Signer
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError
 from edgepack_runtime.install.prefix import REVOKED_NAME, SIGNERS_NAME
-from edgepack_runtime.util.fs import os_errors, temporary_base
+from edgepack_runtime.util.fs import open_regular, os_errors, temporary_base
 
 NAMESPACE = "edgepack"
 MACHINE_FOLDER = Path("/etc/edgepack")
@@ -347,15 +346,8 @@ def read_regular(path: Path) -> Tuple[int, bytes]:
     Raises:
         OSError: it cannot be read, or is not a regular file.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    with os.fdopen(descriptor, "rb") as file:
-        return mode, file.read(sshsig.MAX_SIGNERS_BYTES + 1)
+    with open_regular(path) as file:
+        return os.fstat(file.fileno()).st_mode, file.read(sshsig.MAX_SIGNERS_BYTES + 1)
 
 
 def _read(path: Path) -> Optional[bytes]:

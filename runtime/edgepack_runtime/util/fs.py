@@ -9,9 +9,10 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 import time
 from pathlib import Path
-from typing import Iterator, List
+from typing import BinaryIO, Iterator, List
 
 from edgepack_runtime.errors import EnvironmentUnfitError
 
@@ -68,6 +69,22 @@ def fsync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading. A named pipe or a device of somebody else's folder is refused, not waited for.
+
+    Raises:
+        OSError: it cannot be read, or is not a regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def make_folder(folder: Path, *, fresh: bool = False) -> List[Path]:

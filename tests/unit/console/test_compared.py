@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -161,6 +162,18 @@ def test_a_file_that_is_no_report(content: str | None, why: str, tmp_path: Path,
     with pytest.raises(UsageError) as caught:
         build_tables.read([write("1.0.0"), file])
     assert "x.report.json" in caught.value.what and why in caught.value.why
+
+
+@pytest.mark.parametrize("kind", ["named pipe", "device"])
+def test_a_folder_of_reports_cannot_hold_a_reader_up(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "x.report.json"
+    if kind == "device":
+        file.symlink_to("/dev/zero")
+    else:
+        os.mkfifo(file)
+    with pytest.raises(UsageError) as caught:
+        build_tables.read([tmp_path])
+    assert caught.value.why == "it is not a regular file"
 
 
 @pytest.mark.parametrize("key", ["bundle_bytes", "onnx_bytes", "n", "threads"])

@@ -144,7 +144,7 @@ def test_a_damaged_copy_is_not_started(far: Far, bundle: Path) -> None:
 
 def test_a_full_disk_of_the_device_is_reported(far: Far, tmp_path: Path) -> None:
     bundle = far_bundle(tmp_path / "x.edgepack", more={"site/big.so": os.urandom(3 << 20)})
-    with pytest.raises(EnvironmentUnfitError, match=r"x\.edgepack cannot be written on small") as error:
+    with pytest.raises(EnvironmentUnfitError, match=r"bundle\.edgepack cannot be written on small") as error:
         gate(far, bundle, to=Address("small"))
     assert "Failure" in error.value.why
     assert "--remote-dir" in error.value.fix

@@ -38,6 +38,7 @@ _STORAGES: Final[Mapping[str, str]] = {
 _ZIP: Final = b"PK\x03\x04"
 _MAGIC: Final = 0x1950A86A20F9469CFC6C  # what the format before the archive begins with
 _VERSION: Final = 1001
+_MOST_DIMENSIONS: Final = 8  # of a tensor; the product of very many huge ones takes for ever
 _ENCODING: Final = "utf-8"  # of texts that Python 2 wrote
 
 
@@ -192,10 +193,11 @@ def _width(kind: str) -> int:
 
 
 def _view(tensor: _Tensor, numbers: Array) -> Array:
-    """A copy of the tensor's numbers in its shape, checked against the size of the storage."""
+    """The tensor's numbers in its shape, checked against the size of the storage; no copy, since names may share it."""
     _, offset, size, stride = tensor
     counts = (offset, *size, *stride)
-    if len(size) != len(stride) or any(type(count) is not int or count < 0 for count in counts):
+    proper = len(size) == len(stride) <= _MOST_DIMENSIONS
+    if not proper or any(type(count) is not int or not 0 <= count < 2**63 for count in counts):
         raise ValueError("a tensor has no proper shape")
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if prod(size) == 0:
@@ -203,4 +205,4 @@ def _view(tensor: _Tensor, numbers: Array) -> Array:
     if last >= len(numbers) or prod(size) > len(numbers):
         raise ValueError("a tensor reaches beyond its storage")
     steps = [step * numbers.itemsize for step in stride]
-    return np.array(np.lib.stride_tricks.as_strided(numbers[offset:], size, steps))
+    return np.lib.stride_tricks.as_strided(numbers[offset:], size, steps, writeable=False)

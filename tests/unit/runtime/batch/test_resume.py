@@ -244,3 +244,28 @@ def test_nothing_is_written_to_a_file_that_a_planted_link_leads_to(
         run(folder, ["a", "", "b"], resume=resume)
     assert victim.exists() == (kind != "link to nothing")
     assert not victim.exists() or victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("planted", ["out.csv.partial", "out.csv.errors.jsonl.partial"])
+@pytest.mark.parametrize("kind", ["named pipe", "another user"])
+def test_only_an_own_file_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, planted: str
+) -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        run(tmp_path, ["a", "", "b"], stop_after=2, every=1)
+    if kind == "named pipe":
+        (tmp_path / planted).unlink()
+        os.mkfifo(tmp_path / planted)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(EnvironmentUnfitError, match="not a file of this user"):
+        run(tmp_path, ["a", "", "b"])
+
+
+def test_a_new_run_does_not_adopt_errors_that_somebody_left(tmp_path: Path) -> None:
+    left = tmp_path / "out.csv.errors.jsonl.partial"
+    left.write_text('{"line": 7}\n')
+    left.chmod(0o666)
+    run(tmp_path, ["a", "", "b"], resume=False)
+    assert files(tmp_path) == expected(["a", "", "b"])
+    assert (tmp_path / "out.csv.errors.jsonl").stat().st_mode & 0o777 == 0o644

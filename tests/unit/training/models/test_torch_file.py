@@ -96,14 +96,21 @@ def test_a_storage_is_not_called(tmp_path: Path) -> None:
     [
         ([5], [1], 0), ([4], [2], 0), ([2, 3], [3, 1], 0), ([2], [1], 3), ([1], [1], 4), ([-1], [1], 0), ([2], [-1], 3),
         ([2], [1], -1), ([2, 2], [1], 0), ([3, 3], [0, 1], 0), ([10**15], [0], 0), ([2**62, 2**62], [0, 0], 0),
+        ([2**63], [0], 0), ([2**62] * 200_001, [0] * 200_001, 0),
     ],
-    ids=str,
+    ids=lambda shape: str(shape)[:40],
 )  # fmt: skip
 def test_a_tensor_stays_within_its_storage(tmp_path: Path, shape: tuple[list[int], list[int], int]) -> None:
     size, stride, offset = shape
     value = tensor(storage("0", 4), size, stride, offset)
     why = refused(write_archive(tmp_path / "x.bin", pickled({"w": value}), {"0": FOUR}))
     assert "beyond its storage" in why or "proper shape" in why
+
+
+def test_names_of_one_storage_share_its_memory(tmp_path: Path) -> None:
+    view = tensor(storage("0", 4), [4], [1])
+    found = read(write_archive(tmp_path / "x.bin", pickled({"a": view, "b": view}), {"0": FOUR}))
+    assert np.shares_memory(found["a"], found["b"])
 
 
 def test_a_storage_of_another_length_or_that_is_not_there_is_refused(tmp_path: Path) -> None:
