@@ -177,15 +177,14 @@ def _chosen(wide: WideArtifact | None, metric: str | None) -> Iterator[LedgerRow
     """The row of the linear model and the encoder together, or of the linear model alone, if that ships."""
     if wide is None or wide.chosen == "encoder":
         return
-    way, encoder = wide.way(wide.chosen), wide.way("encoder")
-    speed = f"{encoder.mean_ms / way.mean_ms:.1f} x as fast on average as the encoder"
+    way = wide.way(wide.chosen)
     yield LedgerRow(
         wide.chosen,
         way.test_scores[metric or wide.metric],
         mebibytes(way.weight_bytes),
         way.p50_ms,
         way.p95_ms,
-        note=f"the linear model answers {way.share:.0%} alone; {speed}",
+        note=f"the linear model answers {way.share:.0%} alone",
         mean_ms=way.mean_ms,
     )
 

@@ -29,15 +29,16 @@ OWN = "/opt/here/bin/tiny"
 
 @pytest.fixture(scope="module")
 def bundles(project: Project, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two versions."""
+    """Two versions, and one of the linear model alone."""
     fetched = project.edgepack("fetch", "--target", "linux-x86_64")
     if fetched.returncode == ExitCode.ENVIRONMENT_UNFIT:
         pytest.skip(f"the packages of the interpreter cannot be had here: {fetched.stderr[-400:]}")
     dist = tmp_path_factory.mktemp("roots")
     found = []
-    for version in ("0.1.0", "0.2.0"):
-        settings = ("--set", "targets=[linux-x86_64]", "--set", f"version={version}", "--offline", "--dist", str(dist))
-        done = project.edgepack("build", "tiny.yaml", *settings)
+    for version, wide in (("0.1.0", "auto"), ("0.2.0", "auto"), ("0.3.0", "only")):
+        values = ("targets=[linux-x86_64]", f"version={version}", f"wide={wide}")
+        settings = [part for value in values for part in ("--set", value)]
+        done = project.edgepack("build", "tiny.yaml", *settings, "--offline", "--dist", str(dist))
         assert done.returncode == 0, done.stderr[-4000:]
         found.append(dist / f"tiny-{version}-linux-x86_64.edgepack")
     return found
@@ -83,6 +84,15 @@ def test_a_release_lives_where_there_is_only_busybox(root: Root) -> None:
     ran(root, f"{OWN} uninstall --purge --yes")
     assert not (root.folder / "opt/here").exists()
     assert root.left() == []
+
+
+def test_a_linear_model_needs_no_onnx_runtime(root: Root) -> None:
+    ran(root, "sh /2.edgepack install --prefix /opt/here")
+    assert not list(root.folder.glob("opt/here/releases/*/site/onnxruntime*"))
+    assert json.loads(ran(root, f"{OWN} predict {TEXT}"))["label"]
+    receipt = json.loads(ran(root, f"{OWN} gate --json", ExitCode.OK, ExitCode.GATE_INCONCLUSIVE))
+    assert receipt["answered"]["linear"] > 0 and receipt["answered"]["encoder"] == 0
+    assert (root.folder / "2.edgepack").stat().st_size < (root.folder / "0.edgepack").stat().st_size * 0.7
 
 
 def test_nothing_is_left_by_a_command_that_is_killed(root: Root) -> None:

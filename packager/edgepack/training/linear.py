@@ -21,7 +21,8 @@ from edgepack_runtime.inference import linear
 
 MOST_ROWS: Final = 200_000  # that are fitted; a seeded sample of more
 MOST_NGRAMS: Final = 20_000  # those with the largest weights; more were at most 0.2 points better, at 3 x the size
-LEAST_ROWS: Final = 2  # that an n-gram occurs in
+LEAST_ROWS: Final = 2  # that an n-gram occurs in, unless there are few rows
+FEW_ROWS: Final = 100
 _REGULARISATIONS: Final = (0.1, 0.3, 1.0)  # C of LinearSVC
 _SEED: Final = 0
 Float = npt.NDArray[np.float64]
@@ -46,11 +47,11 @@ def fit(train: Sequence[Row], dev: Sequence[Row], labels: Sequence[str], *, mult
     """Fit a model on `train`, with its regularisation and scale chosen on `dev`.
 
     Raises:
-        ValueError: no n-gram occurs in two rows.
+        ValueError: no n-gram occurs in two of many rows.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer  # seconds to import
 
-    vectorizer = TfidfVectorizer(analyzer=linear.ngrams, min_df=LEAST_ROWS)
+    vectorizer = TfidfVectorizer(analyzer=_in_order, min_df=LEAST_ROWS if len(train) >= FEW_ROWS else 1)
     features = vectorizer.fit_transform([row.text for row in train])
     on_dev, truths = vectorizer.transform([row.text for row in dev]), truths_of(dev, labels)
     wanted = truths_of(train, labels)
@@ -73,6 +74,11 @@ def fit(train: Sequence[Row], dev: Sequence[Row], labels: Sequence[str], *, mult
     logits = np.array([model.logits(row.text) for row in dev])
     scale = 1 / calibration.temperature(logits, truths, multi_label=multi_label)
     return Fit(stored((weights * scale).tolist(), bias=(bias * scale).tolist()), len(kept), regularisation)
+
+
+def _in_order(text: str) -> list[str]:
+    """The n-grams of `text`, in an order that does not vary between processes, nor do rounding errors of sums then."""
+    return sorted(linear.ngrams(text))
 
 
 def truths_of(rows: Sequence[Row], labels: Sequence[str]) -> npt.NDArray[np.bool_]:

@@ -9,6 +9,7 @@ import pytest
 from edgepack import evaluation
 from edgepack.artifacts import Row
 from edgepack.training import linear
+from edgepack_runtime.inference import linear as linear_runtime
 from edgepack_runtime.inference.linear import LinearModel
 
 WORDS = {"酒店": ("房间", "早餐", "前台"), "美食": ("好吃", "味道", "菜量"), "交通": ("地铁", "堵车", "打车")}
@@ -70,6 +71,17 @@ def test_a_sample_is_all_rows_or_as_many_as_asked() -> None:
     assert len(some) == 10 and some == linear.sample(all_rows, 50, 10)
 
 
-def test_rows_that_share_nothing_cannot_be_fitted() -> None:
+def test_two_rows_are_enough_but_many_have_to_share_something() -> None:
+    few, labels = [Row("甲", "a"), Row("乙", "b")], ["a", "b"]
+    model = LinearModel(linear.fit(few, few, labels, multi_label=False).document)
+    assert accuracy(model, few, labels) == 1.0
+    many = [Row(chr(0x4E00 + number), labels[number % 2]) for number in range(linear.FEW_ROWS)]
     with pytest.raises(ValueError):
-        linear.fit([Row("甲", "a"), Row("乙", "b")], [Row("甲", "a")], ["a", "b"], multi_label=False)
+        linear.fit(many, few, labels, multi_label=False)
+
+
+def test_the_order_of_sets_in_a_process_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = linear.fit(rows(200, 0), rows(100, 1), sorted(WORDS), multi_label=False)
+    of_text = linear_runtime.ngrams
+    monkeypatch.setattr(linear_runtime, "ngrams", lambda text: sorted(of_text(text), reverse=True))
+    assert whole == linear.fit(rows(200, 0), rows(100, 1), sorted(WORDS), multi_label=False)

@@ -14,14 +14,14 @@ from edgepack.util.text import counted, metric_name
 from edgepack_runtime.bundle.model_config import LINEAR_NAME
 from edgepack_runtime.inference.linear import LinearModel
 
-VERSION = 2
+VERSION = 3
 
 
 def run(data: DataArtifact, out: Path, progress: Progress) -> LinearArtifact:
     """Fit on the training rows, choose on dev, score on test. The runtime's own reader answers.
 
     Raises:
-        StageFailedError: no n-gram occurs in two training rows.
+        StageFailedError: no n-gram occurs in two of many training rows.
     """
     from edgepack.training import linear
 

@@ -181,12 +181,16 @@ def _way(name: WideName, fit: WideFit, dev: Scored, test: Scored, size: int, lat
 def choose(mode: WideMode, ways: Sequence[Way]) -> tuple[WideName, str]:
     """The way that ships, and the reason.
 
-    `auto`: of encoder, ensemble and cascade that are not below the best of them on dev, the fastest on average.
+    `auto`: of encoder, ensemble and cascade that are not below the best of them on dev, the fastest on average. Noise
+    decides nothing: an ensemble is never faster than the encoder, and a cascade that answers nothing alone is one.
     """
     if mode in _SHIPS:
         return _SHIPS[mode], f"the recipe has `wide: {mode}`"
     allowed = [way for way in ways if way.name != "linear"]
     best = max(way.dev_value for way in allowed)
-    chosen = min((way for way in allowed if way.dev_value >= best), key=lambda way: way.mean_ms)
+    equal = {way.name: way for way in allowed if way.dev_value >= best and (way.name != "cascade" or way.share)}
+    if "encoder" in equal:
+        equal.pop("ensemble", None)
+    chosen = min(equal.values(), key=lambda way: way.mean_ms)
     figures = ", ".join(f"{way.name} {100 * way.dev_value:.1f} % in {way.mean_ms:.2f} ms" for way in allowed)
     return chosen.name, f"the fastest of the best on dev ({figures} on average)"

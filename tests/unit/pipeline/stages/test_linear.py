@@ -11,6 +11,7 @@ from edgepack.artifacts import LABELLED, DataArtifact, LinearArtifact, Split, lo
 from edgepack.errors import StageFailedError
 from edgepack.pipeline.stages import linear
 from edgepack.progress import SILENT
+from edgepack.training.linear import FEW_ROWS
 
 GOOD, BAD = ["店很好", "好", "很好很好", "店好"], ["店很差", "差", "很差很差", "店差"]
 
@@ -48,5 +49,6 @@ def test_the_stage_scores_the_file_that_it_wrote(data: DataArtifact, tmp_path: P
 def test_rows_that_share_nothing_are_told(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(StageFailedError, match="no model can be fitted") as caught:
-        linear.run(data_of(tmp_path / "data", ["甲"], ["乙"]), tmp_path / "out", SILENT)
+        characters = [chr(0x4E00 + number) for number in range(FEW_ROWS)]
+        linear.run(data_of(tmp_path / "data", characters[::2], characters[1::2]), tmp_path / "out", SILENT)
     assert "wide: off" in caught.value.fix
