@@ -35,6 +35,7 @@ COMMANDS: Final = (
     "receipts",
     "clean",
 )  # in the order of a user's work
+_OTHERS_WRITE: Final = 0o002  # bit of the mode that no file or folder gets, whatever the umask
 _SPLIT: Final = "cut the bundle with `split -b 60M FILE FILE.part`; join it with `cat FILE.part* > FILE` on the device"
 REMOVED: Final = {
     "split": _SPLIT,
@@ -75,6 +76,7 @@ class _Commands(click.Group):
         run: Any = super().main  # its overloads differ only in the return type
         if not options.pop("standalone_mode", True):
             return run(*arguments, standalone_mode=False, **options)
+        os.umask(os.umask(0) | _OTHERS_WRITE)
         process.open_closed()
         process.go_on_without_stderr()
         process.name_stdout()

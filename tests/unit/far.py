@@ -71,6 +71,7 @@ home={root}/$2
 case $2 in
     refused) echo "ssh: connect to host refused port 22: Connection refused" >&2; exit 255;;
     silent) exit 255;;
+    banner) exec yes "no end of a banner" >&2;;
 esac
 if [ $# = 2 ]; then
     : > "$control"

@@ -355,3 +355,14 @@ def test_usage_errors_look_like_all_others(project: Path, arguments: list[str], 
     assert first.startswith("error: ")
     assert words in first
     assert last == f"  fix: {fix.replace('edgepack', 'main', 1)}"  # as the test calls it
+
+
+def test_nothing_is_written_that_every_user_may_change(tmp_path: Path) -> None:
+    rows = "".join(f"{'很好' if number % 2 else '很差'}{number}\t{number % 2}\n" for number in range(200))
+    (tmp_path / "rows.tsv").write_text("text\tlabel\n" + rows, encoding="utf-8")
+    (tmp_path / "rows.tsv").chmod(0o644)
+    line = [sys.executable, "-m", "edgepack.cli", "init", "rows.tsv", "--output", "deep/er/recipe.yaml"]
+    done = subprocess.run(line, cwd=tmp_path, umask=0, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    written = [path for path in tmp_path.rglob("*") if path.stat().st_mode & 0o002]
+    assert (tmp_path / "deep/er/train.tsv").is_file() and written == []

@@ -4,7 +4,7 @@
 # `sh FILE --help` lists the verbs. These lines unpack the interpreter that follows them, and start it on this file.
 # A Python that finds no zip in the file takes it for a program: line 2 is what it then complains about.
 set +eu
-unset CDPATH GZIP TAR_OPTIONS
+unset CDPATH GZIP TAR_OPTIONS PYTHONEXECUTABLE __PYVENV_LAUNCHER__
 file=$0
 # Messages do not name the file: its name may hold control characters.
 fail() { # what, why, fix, exit code

@@ -6,6 +6,7 @@ files.
 
 from __future__ import annotations
 
+import configparser
 import fnmatch
 import stat
 import sys
@@ -265,7 +266,7 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bo
             metadata = HeaderParser().parsestr(source.read_dist_info("METADATA"))
             install(source, destination, additional_metadata={})
     # What a damaged wheel makes of pypa/installer, zipfile, zlib and the decoders, in this order.
-    except (InstallerError, BadZipFile, zlib.error, EOFError, ValueError, KeyError) as error:
+    except (InstallerError, BadZipFile, zlib.error, EOFError, ValueError, KeyError, configparser.Error) as error:
         raise _failed(wheel, str(error)[:_SAID], _FETCH_AGAIN if strict else _GIVE_AGAIN) from error
     unmatched = sorted({*patterns, *mine.licenses} - destination.matched)
     if unmatched and strict:

@@ -16,6 +16,7 @@ from edgepack.gating.remote import Copied
 from edgepack.report import NOT_MEASURED, quantity
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.stats import intervals
 
 FORMAT: Final = 1
 # Faults of a bundle come before errors of a target, and these before inconclusive results.
@@ -145,10 +146,10 @@ def readable(receipt: Mapping[str, Any]) -> Mapping[str, Any]:
     """Validate the parts of `receipt` that are printed; numbers in its conditions that are not finite become None.
 
     Raises:
-        StageFailedError: a part is missing or invalid.
+        StageFailedError: a part is missing or invalid, or the verdict is not that of the checks.
     """
     try:
-        checks = _Receipt.model_validate(receipt).checks
+        read = _Receipt.model_validate(receipt)
         found = {**receipt, "conditions": _finite(receipt.get("conditions", {}))}
         json.dumps(found, allow_nan=False)
     except ValidationError as error:
@@ -158,7 +159,13 @@ def readable(receipt: Mapping[str, Any]) -> Mapping[str, Any]:
         ) from error
     except (ValueError, RecursionError) as error:
         raise StageFailedError("gate: the receipt cannot be read", why=str(error)) from error
-    for check in checks:
+    undecided = [intervals.INCONCLUSIVE for one in read.unmeasured if not one.waived]
+    if not read.checks and not read.unmeasured:
+        raise StageFailedError("gate: the receipt cannot be read", why="it has no gate, not even one without a figure")
+    if (verdict := intervals.overall([*(check.verdict for check in read.checks), *undecided])) != read.verdict:
+        why = f"its verdict is {read.verdict}, and that of its gates {verdict}"
+        raise StageFailedError("gate: the receipt contradicts itself", why=why)
+    for check in read.checks:
         try:
             quantity(0.0, check.unit)
         except KeyError as error:

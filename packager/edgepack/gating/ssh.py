@@ -216,10 +216,13 @@ class Connection:
             self._master = _start(line, subprocess.DEVNULL, errors)
             deadline = min(self._deadline, time.monotonic() + _LOGIN_S)
             while not os.path.exists(control):  # noqa: PTH110 - a socket, which ssh creates after the login
-                if self._master.poll() is not None or self._stopped or time.monotonic() > deadline:
+                endless = os.fstat(errors.fileno()).st_size > MAX_LOG_BYTES  # a banner of a hostile device
+                if self._master.poll() is not None or self._stopped or endless or time.monotonic() > deadline:
                     _end(self._master)
                     errors.seek(0)
-                    stderr = errors.read().decode("utf-8", "replace")
+                    stderr = errors.read(MAX_LOG_BYTES).decode("utf-8", "replace")
+                    if endless:
+                        stderr = f"it printed more than {MAX_LOG_BYTES} bytes before the login"
                     raise explain(self.address, self._master.returncode, stderr)
                 time.sleep(_POLL_S)
         self._control = control

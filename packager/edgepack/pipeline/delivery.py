@@ -92,8 +92,10 @@ def deliver(build: Build, report: dict[str, Any], dist: Path) -> list[Path]:
 
 
 def _put(source: Path, target: Path) -> None:
-    """Move a file or folder to `target` and replace what is there."""
-    if target.is_dir() and not target.is_symlink():
+    """Move a file or folder to `target` and replace what is there; of a link, the link."""
+    if target.is_symlink():
+        target.unlink()
+    elif target.is_dir():
         shutil.rmtree(target)
     source.replace(target)
 

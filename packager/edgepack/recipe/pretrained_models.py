@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from edgepack.recipe.paths import is_file
 from edgepack.recipe.training import FromScratch, Scratch, is_local_folder
+from edgepack_runtime.util.fs import open_regular
 
 WEIGHTS_FILES: Final = ("model.safetensors", "pytorch_model.bin")  # the first existing file is used, as in transformers
 MOST_EPSILON: Final = 1e-3
@@ -268,10 +269,14 @@ def kept_heads(fields: Mapping[str, Any], heads: int) -> int | None:
     return kept if type(kept) is int and 1 <= kept <= heads else None
 
 
+_MOST_CONFIG_BYTES: Final = 2**20
+
+
 def read_config(folder: Path) -> dict[str, Any] | None:
     """The JSON object in the folder's config.json; None if it is missing or invalid."""
     try:
-        fields = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        with open_regular(folder / CONFIG_FILE) as file:
+            fields = json.loads(file.read(_MOST_CONFIG_BYTES + 1).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     return fields if isinstance(fields, dict) else None

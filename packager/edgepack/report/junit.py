@@ -15,10 +15,10 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span
-from edgepack.util.text import as_text
+from edgepack.util.text import as_text, unheard
 
 # XML 1.0 cannot represent these characters, even escaped.
-_NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_XML: Final = re.compile("[^\t\n\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _CLOCK: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})Z")
 _MOST_SECONDS: Final = 1e9
 _ELEMENTS: Final = {"fail": ("failure", "gate failed"), "inconclusive": ("error", "inconclusive")}
@@ -132,4 +132,4 @@ def _seconds(seconds: object) -> str | None:
 
 
 def _text(text: str) -> str:
-    return _NOT_XML.sub("?", text)
+    return unheard(_NOT_XML.sub("?", text))

@@ -38,10 +38,12 @@ if TYPE_CHECKING:
 # Plain POSIX sh with builtins only, so that it works with any PATH. If started through a link, it runs the system's
 # readlink: PATH may name the working directory, which may be on a removable disk.
 # It finds the prefix from its own path, as a prefix may be moved. The release is resolved once, before Python starts,
-# so that a switch at the same time cannot mix two releases.
+# so that a switch at the same time cannot mix two releases. Since Python 3.11, -I does not stop the two variables that
+# name another executable: the standard library would be the one beside it.
 _ENTRY = """\
 #!/bin/sh
 # Runs the active release of {name}. Written by its installer.
+unset PYTHONEXECUTABLE __PYVENV_LAUNCHER__
 self=$0
 case $self in
     */*) ;;

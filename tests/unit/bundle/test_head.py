@@ -210,6 +210,14 @@ def test_options_of_the_tools_in_the_environment_change_nothing(device: Device, 
 
 
 @pytest.mark.parametrize("shell", SHELLS)
+def test_variables_that_move_the_standard_library_are_not_handed_on(device: Device, shell: str) -> None:
+    device.program("uname", "echo riscv64")
+    device.program("python3", 'echo "$PYTHONEXECUTABLE$__PYVENV_LAUNCHER__"')
+    planted = {"PYTHONEXECUTABLE": "/planted/bin/python3", "__PYVENV_LAUNCHER__": "/planted/bin/python3"}
+    assert device.run(device.bundle.name, "verify", shell=shell, **planted).stdout.strip() == ""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 def test_a_python_that_is_too_old_is_told_so(device: Device, shell: str) -> None:
     device.program("uname", "echo riscv64")
     device.program("python3", "exit 1")

@@ -294,6 +294,19 @@ def test_an_invalid_receipt_is_refused(text: str) -> None:
         local.judged("x", local.VerbOutput(0, text, ""))
 
 
+def test_a_receipt_whose_verdict_is_not_that_of_its_gates_is_refused(receipt: dict[str, Any]) -> None:
+    passed, failed = ({**receipt["checks"][0], "verdict": verdict} for verdict in ("pass", "fail"))
+    left_out = {"gate": "accuracy.min", "why": "no rows", "waived": False}
+    for change, why in (
+        ({"verdict": "pass", "checks": [passed, failed], "unmeasured": []}, "that of its gates fail"),
+        ({"verdict": "pass", "checks": [passed], "unmeasured": [left_out]}, "that of its gates inconclusive"),
+        ({"verdict": "pass", "checks": [], "unmeasured": []}, "it has no gate"),
+    ):
+        with pytest.raises(StageFailedError) as caught:
+            gates.readable({**receipt, **change})
+        assert why in caught.value.why
+
+
 @pytest.mark.parametrize("change", [{"verdict": "fine"}, {"checks": [{}]}, {"bundle": None}, {"checks": "x"}])
 def test_a_receipt_with_invalid_parts_is_refused(receipt: dict[str, Any], change: dict[str, Any]) -> None:
     assert gates.readable(receipt) == receipt

@@ -168,6 +168,13 @@ def test_output_of_a_device_is_limited(far: Far, monkeypatch: pytest.MonkeyPatch
     assert [len(line) for line in told] == [2000] * 4 + [1000]
 
 
+def test_a_banner_without_end_is_cut_off(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssh, "MAX_LOG_BYTES", 100_000)
+    with pytest.raises(TargetUnreachableError) as caught, Connection(Client(), Address("banner"), 1.0):
+        pass
+    assert caught.value.why == "it printed more than 100000 bytes before the login"
+
+
 @pytest.mark.parametrize("line", ["", "x" * 500])
 def test_lines_of_a_device_are_limited(far: Far, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.setattr(ssh, "MAX_LOG_BYTES", 10_000)

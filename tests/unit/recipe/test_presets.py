@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from edgepack.recipe.pretrained_models import (
     of_config,
     of_folder,
     parameters,
+    read_config,
     shape_of,
     spread,
 )
@@ -107,3 +109,11 @@ def test_no_layer_is_taken_twice(sizes: tuple[int, int]) -> None:
     assert chosen == sorted(chosen)
     assert chosen[-1] == layers
     assert chosen[0] >= 1
+
+
+def test_a_folder_of_somebody_else_cannot_hold_a_reader_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    assert read_config(tmp_path) is None
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").symlink_to("/dev/zero")
+    assert read_config(tmp_path) is None

@@ -30,8 +30,9 @@ _LOADER: Final = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64
 _CORRECT: Final = "correct targets/interpreter.toml"
 _PYTHON3: Final = """\
 #!/bin/sh
-# Starts CPython through the loader beside it. A library that the user preloads is built for another C library.
-unset LD_PRELOAD
+# Starts CPython through the loader beside it. A library that the user preloads is built for another C library, and
+# CPython 3.11 takes the standard library beside the executable that the other two name, in spite of -I.
+unset LD_PRELOAD PYTHONEXECUTABLE __PYVENV_LAUNCHER__
 bin=${0%/*}
 exec "$bin/ld.so" --inhibit-cache --argv0 "$0" --library-path "$bin/../lib" "$bin/cpython" "$@"
 """

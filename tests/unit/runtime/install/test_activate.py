@@ -70,6 +70,21 @@ def test_the_launcher_runs_in_any_environment(installed: Prefix, env: dict[str, 
     assert "差" in done.stdout.decode("utf-8")
 
 
+@pytest.mark.parametrize("variable", ["PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__"])
+def test_no_variable_moves_the_standard_library(installed: Prefix, tmp_path: Path, variable: str) -> None:
+    """Since Python 3.11, -I does not stop these two."""
+    library = tmp_path / "lib" / "python{}.{}".format(*sys.version_info)
+    (library / "lib-dynload").mkdir(parents=True)
+    for module in Path(os.__file__).parent.iterdir():
+        if module.name != "lib-dynload":
+            (library / module.name).symlink_to(module)
+    (library / "json").unlink()
+    (library / "json.py").write_text("raise SystemExit('planted')")
+    line = [installed.bin / "sentiment", "predict", "很好"]
+    done = subprocess.run(line, env={variable: str(tmp_path / "bin/python3")}, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_the_launcher_hands_on_its_arguments(installed: Prefix, device: Device) -> None:
     odd = ["a b", "*", "$HOME", "'\"", "\\n", "--", "-x"]
     done = device(installed.bin / "sentiment", "predict", "--", *odd)
