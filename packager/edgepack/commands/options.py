@@ -282,13 +282,13 @@ def clear(file: Path) -> None:
 
 
 def write(file: Path, text: str) -> None:
-    """Replace `file` by `text`, with escapes for lone surrogates.
+    """Replace `file` by `text`, with escapes for lone surrogates. A pipe or a device is written to, a link replaced.
 
     Raises:
         EnvironmentUnfitError: it cannot be written.
     """
     try:
-        if file.exists() and not file.is_file():
+        if file.exists() and not file.is_file() and not file.is_symlink():
             file.write_bytes(encoded(text))
         else:
             write_atomic(file, encoded(text))

@@ -17,6 +17,7 @@ from edgepack.export.selection import TEXTS_FILE
 from edgepack.recipe.model import Sign
 from edgepack.report import document
 from edgepack.results import NOT_RUN_HERE, Build, Delivery
+from edgepack.util.folders import require_own
 from edgepack.util.hashing import files_below, sha256_file
 from edgepack.util.text import UNGATED
 from edgepack_runtime.util.fs import EXECUTABLE_MODE, set_mode
@@ -29,8 +30,9 @@ def require_writable(dist: Path) -> None:
     """Check, before hours of building, that `dist` can be created and written. Nothing is left behind.
 
     Raises:
-        EnvironmentUnfitError: it cannot be created or written.
+        EnvironmentUnfitError: it cannot be created or written, or another user may have planted it.
     """
+    require_own(dist)
     missing = [folder for folder in (dist, *dist.parents) if not folder.exists()]
     try:
         dist.mkdir(parents=True, exist_ok=True)
@@ -59,11 +61,13 @@ def deliver(build: Build, report: dict[str, Any], dist: Path) -> list[Path]:
 
     Raises:
         StageFailedError: `dist` cannot be written, or a bundle cannot be signed.
-        UsageError, EnvironmentUnfitError: the key cannot be used, or ssh-keygen is missing.
+        UsageError, EnvironmentUnfitError: the key cannot be used, ssh-keygen is missing, or another user may have
+            planted `dist`.
     """
     stem = f"{build.recipe.name}-{build.recipe.version}"
     text = document.dumps(report)
     names = [f"{stem}.{name}" for name in REPORTS]
+    require_own(dist)
     sums = dist / f"{stem}.sha256"
     try:
         dist.mkdir(parents=True, exist_ok=True)

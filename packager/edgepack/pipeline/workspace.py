@@ -28,6 +28,7 @@ from edgepack import artifacts
 from edgepack.artifacts import Artifact
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.pipeline.options import STAGES
+from edgepack.util.folders import require_own
 from edgepack.util.hashing import files_below, sha256_file
 from edgepack_runtime.util.fs import fsync_folder
 
@@ -103,8 +104,10 @@ class Workspace:
         """Hold the workspace: shared by builds, or `alone` to remove results. Ends with the block or the process.
 
         Raises:
-            EnvironmentUnfitError: another process holds it alone, or holds it at all; or it cannot be written.
+            EnvironmentUnfitError: another process holds it alone, or holds it at all; it cannot be written, or another
+                user may have planted it.
         """
+        require_own(self.root)
         with self._open_lock(self.root / "lock") as descriptor:
             try:
                 fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
