@@ -139,7 +139,9 @@ def _open(path: Path) -> _Opened:
 def _gate_here(bundle: _Opened, request: GateRequest, output: _SharedLog) -> GateResult:
     def measure() -> GateResult:
         code, receipt = gate_file(bundle.path, output.of(LOCAL), request.rows)
-        result = GateResult(LOCAL, bundle.path.name, bundle.manifest, code, readable(receipt))
+        result = GateResult(
+            LOCAL, bundle.path.name, bundle.manifest, code, readable(receipt, without_rows=request.rows.without)
+        )
         return _stored(result, _store(bundle, LOCAL, None, request))
 
     return _result_of(measure, bundle, LOCAL, output)
@@ -162,7 +164,7 @@ def _gate_device(
                 found = remote.gate_installed(verified, connection, paths, request.rows, log)
             else:
                 found = remote.gate(verified, connection, paths, request.rows, log)
-        receipt = readable(found.receipt)
+        receipt = readable(found.receipt, without_rows=request.rows.without)
         result = GateResult(
             name, *_described(bundle), found.exit_code, receipt, device=found.device, copied=found.copied
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
@@ -205,13 +204,16 @@ def _engine(value: Any) -> EngineConfig:
     return EngineConfig(**fields)
 
 
+_MOST_WEIGHT = 1e9
+
+
 def _wide(value: Any) -> WideConfig:
     fields = _fields(value, WideConfig, "wide")
     _one_of(fields["mode"], WIDE_MODES, "wide.mode")
     for name in ("encoder_weight", "linear_weight", "least_lead"):
         number = fields[name]
-        if type(number) not in (int, float) or not math.isfinite(number) or number < 0:
-            raise _invalid(f"wide.{name} is not a number of at least 0")
+        if type(number) not in (int, float) or not 0 <= number <= _MOST_WEIGHT:
+            raise _invalid(f"wide.{name} is not a number from 0 to {_MOST_WEIGHT:g}")
         fields[name] = float(number)
     return WideConfig(**fields)
 

@@ -14,7 +14,7 @@ from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.archive import Archive, Member
 from edgepack_runtime.bundle.manifest import MACHINES, RELEASE_ID, FileEntry, Interpreter, Manifest
 from edgepack_runtime.errors import BundleInvalidError, UsageError
-from edgepack_runtime.util.fs import os_errors
+from edgepack_runtime.util.fs import open_regular, os_errors
 from edgepack_runtime.util.hashing import CHUNK_BYTES
 
 _SHOWN = 5  # damaged files in one message
@@ -182,7 +182,7 @@ def read_signature(folder: Path) -> Optional[bytes]:
     path = folder / contract.SIGNATURE_NAME
     with os_errors(f"the release {folder} cannot be read"):
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 return file.read(contract.MAX_SIGNATURE_BYTES + 1)
         except FileNotFoundError:
             return None
@@ -199,7 +199,7 @@ def read_manifest_bytes(folder: Path) -> bytes:
         raise UsageError(f"there is no release folder {folder}", fix="give the path of an unpacked release")
     path = folder / contract.MANIFEST_NAME
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(contract.MAX_MANIFEST_BYTES + 1)
     except OSError as error:
         raise BundleInvalidError(

@@ -75,7 +75,7 @@ class LinearModel:
         """
         try:
             return cls(json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise BundleInvalidError(
                 f"{file.name} cannot be used", why=f"{type(error).__name__}: {error}", fix="build the bundle again"
             ) from error

@@ -27,7 +27,7 @@ from edgepack_runtime.device import doctor
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, StageFailedError, reported
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix
-from edgepack_runtime.util.fs import make_folder, os_errors, remove_tree, temporary_base
+from edgepack_runtime.util.fs import make_folder, os_errors, remove_tree, require_safe_base, temporary_base
 
 SELFTEST_TIMEOUT_S = 900.0  # also of tuning
 _UNPACKED_MARK = ".edgepack-once"  # in an interpreter that the head of a bundle unpacked for one command
@@ -251,9 +251,13 @@ def _temporary_base(own: Optional[Path], needed_bytes: int) -> Path:
     """
     try:
         base = own or Path(os.environ.get("TMPDIR") or temporary_base()).absolute()
+        if base.is_dir():
+            require_safe_base(base if own is None else own.parent)
     except OSError as error:
         raise EnvironmentUnfitError(
-            "there is no folder for temporary files", why=str(error), fix="set TMPDIR to a writable folder"
+            "there is no folder for temporary files",
+            why=str(error),
+            fix="set TMPDIR to a writable folder of your own",
         ) from error
     if not base.is_dir():
         raise EnvironmentUnfitError(f"TMPDIR {base} is not a folder", fix="set TMPDIR to a writable folder")

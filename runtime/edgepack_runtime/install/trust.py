@@ -137,7 +137,7 @@ def require(pins: Pins, name: str, raw: bytes, signature: Optional[bytes]) -> Pr
     if found is not None and signature is not None:
         _check_not_revoked(pins, name, raw, signature, found)
     if not pins:
-        made_by = "not signed" if found is None else f"signed by {found.key.fingerprint}"
+        made_by = "not signed" if found is None else f"signed by {found.key.fingerprint} by its own account"
         note = f"origin not verified: {made_by}, and no key is pinned here (`trust add KEY.pub` pins one)"
         return Proof(found is not None, False, found.key.fingerprint if found else None, note=note)
     if found is None or signature is None:
@@ -356,7 +356,8 @@ def _read(path: Path) -> Optional[bytes]:
         mode, raw = read_regular(path)
     except OSError as error:
         # A dangling link is a mistake in the setup, not a device without pins.
-        if isinstance(error, (FileNotFoundError, NotADirectoryError)) and not path.is_symlink():
+        dangling = path.is_symlink() or path.parent.is_symlink()
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)) and not dangling:
             return None
         raise EnvironmentUnfitError(
             f"{path} cannot be read", why=error.strerror or str(error), fix="run as a user who may read it"

@@ -51,6 +51,7 @@ def temporary_base() -> str:
 
     Raises:
         FileNotFoundError: none of them can be written.
+        PermissionError: others may replace what lies in it.
     """
     import tempfile  # slow to import
 
@@ -59,7 +60,21 @@ def temporary_base() -> str:
         chosen = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
         if Path(base) not in [Path(folder).absolute() for folder in chosen if folder]:
             raise FileNotFoundError(errno.ENOENT, f"none of {', '.join(_SYSTEM_TEMPORARY)} can be written")
+    require_safe_base(Path(base))
     return base
+
+
+def require_safe_base(base: Path) -> None:
+    """Refuse a folder for temporary files in which another user may rename those of this process.
+
+    Raises:
+        PermissionError: every user may write it and it has no sticky bit, or it belongs to another user than root.
+        OSError: it cannot be examined.
+    """
+    found = base.stat()
+    open_to_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
+    if open_to_all or found.st_uid not in (0, os.geteuid()):
+        raise PermissionError(errno.EPERM, "other users may replace the temporary files in it", str(base))
 
 
 def fsync_folder(folder: Path) -> None:

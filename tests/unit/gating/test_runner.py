@@ -301,6 +301,7 @@ def test_a_receipt_whose_verdict_is_not_that_of_its_gates_is_refused(receipt: di
         ({"verdict": "pass", "checks": [passed, failed], "unmeasured": []}, "that of its gates fail"),
         ({"verdict": "pass", "checks": [passed], "unmeasured": [left_out]}, "that of its gates inconclusive"),
         ({"verdict": "pass", "checks": [], "unmeasured": []}, "it has no gate"),
+        ({"verdict": "pass", "checks": [], "unmeasured": [{**left_out, "waived": True}]}, "gates inconclusive"),
     ):
         with pytest.raises(StageFailedError) as caught:
             gates.readable({**receipt, **change})

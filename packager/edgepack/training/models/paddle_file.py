@@ -32,7 +32,15 @@ def read(file: Path) -> dict[str, Array]:
             held = WeightsUnpickler(stream, _KNOWN).load()
         if not isinstance(held, dict):
             raise ValueError("it holds no dict of weights")
-        return {name: _numbers(name, value) for name, value in held.items() if name != _NAMES}
+        arrays = {}
+        left = file.stat().st_size  # names that share one array would each get a copy
+        for name, value in held.items():
+            if name != _NAMES:
+                arrays[name] = _numbers(name, value)
+                left -= arrays[name].nbytes
+                if left < 0:
+                    raise ValueError("its arrays are larger than the file")
+        return arrays
     except Exception as error:  # a damaged pickle fails in many ways
         raise StageFailedError(
             f"{file} cannot be used",

@@ -88,3 +88,10 @@ def test_what_is_no_model_is_refused(tmp_path: Path, raw: bytes) -> None:
         LinearModel.load(file)
     with pytest.raises(BundleInvalidError):
         LinearModel.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"scale": [1' + "0" * 400 + "]}"])
+def test_a_file_that_no_reader_can_hold_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "linear.json").write_text(text)
+    with pytest.raises(BundleInvalidError, match="cannot be used"):
+        linear.LinearModel.load(tmp_path / "linear.json")

@@ -155,3 +155,22 @@ def test_the_folder_for_temporary_files_is_absolute(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("TMPDIR", ".")
     monkeypatch.chdir(tmp_path)
     assert fs.temporary_base() == str(tmp_path)
+
+
+def test_temporary_files_lie_where_nobody_else_can_replace_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for mode, safe in ((0o700, True), (0o1777, True), (0o777, False)):
+        tmp_path.chmod(mode)
+        if safe:
+            fs.require_safe_base(tmp_path)
+        else:
+            with pytest.raises(PermissionError, match="other users may replace"):
+                fs.require_safe_base(tmp_path)
+    tmp_path.chmod(0o700)
+    if os.geteuid():
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    else:
+        os.chown(tmp_path, 65534, 65534)
+    with pytest.raises(PermissionError, match="other users may replace"):
+        fs.require_safe_base(tmp_path)

@@ -104,3 +104,11 @@ def test_damaged_weights_are_one_error_or_none(tmp_path_factory: pytest.TempPath
 def test_real_weights_are_read(name: str) -> None:
     found = paddle_file.read(WEIGHTS / f"ernie-fixture-{name}" / "model_state.pdparams")
     assert {array.dtype.kind for array in found.values()} == {"f"}
+
+
+def test_names_cannot_multiply_one_array(tmp_path: Path) -> None:
+    shared = np.zeros(10_000, "float32")
+    (tmp_path / "x.pdparams").write_bytes(pickle.dumps({f"{number}": shared for number in range(50)}, 2))
+    with pytest.raises(StageFailedError) as caught:
+        paddle_file.read(tmp_path / "x.pdparams")
+    assert caught.value.why == "its arrays are larger than the file"
