@@ -425,6 +425,7 @@ class Way:
 
     Attributes:
         dev_value: its dev score in the metric of the build (0 to 1).
+        gains: how much better it is than the linear model alone on the test rows, by metric.
         share: share (0 to 1) of the test rows that the linear model answers alone.
         weight_bytes: of the encoder and the linear model, as far as it uses them.
         mean_ms, p50_ms, p95_ms: text to answer, batch 1, one thread, all ways interleaved; None: too few texts.
@@ -433,6 +434,7 @@ class Way:
     name: WideName
     dev_value: float
     test_scores: dict[str, Score]  # in every metric of the task
+    gains: dict[str, Gain]
     reliability: Reliability  # on the test rows
     share: float
     weight_bytes: int
@@ -465,27 +467,26 @@ class WideFit:
 
 @dataclass(frozen=True)
 class WideArtifact(Artifact):
-    """The ways to answer with the shipped encoder and the linear model, and the one that ships, with the reason.
-
-    `gains`: how much better the encoder is than the linear model on the test rows, by metric.
-    """
+    """The ways to answer with the shipped encoder and the linear model, and the one that ships, with the reason."""
 
     metric: str  # of the build
     fit: WideFit
     ways: tuple[Way, ...]
     chosen: WideName
     why: str
-    gains: dict[str, Gain]
 
     @property
     def advice(self) -> str:
-        """Where the encoder is not shown to be better than the linear model: what `wide: only` would save; else ""."""
-        if self.chosen == "linear" or self.gains[self.metric].low > 0:
+        """Where what ships is not shown to be better than the linear model: what `wide: only` would save; else ""."""
+        if self.chosen == "linear" or self.way(self.chosen).gains[self.metric].low > 0:
             return ""
         ships, linear = self.way(self.chosen), self.way("linear")
         saved = f"{ships.mean_ms / linear.mean_ms:.0f} x as fast on average, without ONNX Runtime"
         size = f"{mebibytes(linear.weight_bytes):.1f} MiB of weights in place of {mebibytes(ships.weight_bytes):.1f}"
-        return f"the encoder is not shown to be better than the linear model; `wide: only` would be {saved}, {size}"
+        return (
+            f"the {self.chosen} is not shown to be better than the linear model alone; "
+            f"`wide: only` would be {saved}, {size}"
+        )
 
     def way(self, name: WideName) -> Way:
         """The figures of one way."""

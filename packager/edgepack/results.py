@@ -168,7 +168,7 @@ def _linear(found: LinearArtifact | None, wide: WideArtifact | None, metric: str
     row = LedgerRow("linear", score, size, note=note, seconds=found.train_seconds)
     if wide is not None:
         way = wide.way("linear")
-        note = f"{note}; the encoder {wide.gains[score.metric].text}"
+        note = f"{note}; the encoder {wide.way('encoder').gains[score.metric].text}"
         row = replace(row, mean_ms=way.mean_ms, p50_ms=way.p50_ms, p95_ms=way.p95_ms, note=note)
     yield row
 
@@ -178,13 +178,17 @@ def _chosen(wide: WideArtifact | None, metric: str | None) -> Iterator[LedgerRow
     if wide is None or wide.chosen == "encoder":
         return
     way = wide.way(wide.chosen)
+    score = way.test_scores[metric or wide.metric]
+    note = f"the linear model answers {way.share:.0%} alone"
+    if wide.chosen != "linear":
+        note = f"{note}; the {wide.chosen} {way.gains[score.metric].text}"
     yield LedgerRow(
         wide.chosen,
-        way.test_scores[metric or wide.metric],
+        score,
         mebibytes(way.weight_bytes),
         way.p50_ms,
         way.p95_ms,
-        note=f"the linear model answers {way.share:.0%} alone",
+        note=note,
         mean_ms=way.mean_ms,
     )
 

@@ -39,7 +39,7 @@ from edgepack_runtime.bundle.model_config import LINEAR_NAME, weight_bytes
 from edgepack_runtime.inference import predictions
 from edgepack_runtime.inference.linear import LinearModel
 
-VERSION = 2
+VERSION = 3
 MOST_ALONE: Final = 0.9  # of the dev rows: to drop the encoder is a decision of the user
 _LIMITS: Final = 200  # limits of a cascade that are tried
 _ROUNDS: Final = 3  # over the timed texts
@@ -118,9 +118,10 @@ def run(
             for name, folder, latency in zip(WAYS, folders, latencies, strict=True)
         )
     chosen, why = choose(mode, ways)
-    gains = evaluation.gains(data, test.rows, test.answers(test.linear), test.answers(test.encoder))
-    found = WideArtifact(out, evaluation.metric_of(data), fit, ways, chosen, why, gains)
-    progress.line(f"the encoder {gains[found.metric].text}")
+    found = WideArtifact(out, evaluation.metric_of(data), fit, ways, chosen, why)
+    for name in dict.fromkeys(("encoder", chosen)):
+        if name != "linear":
+            progress.line(f"the {name} {found.way(name).gains[found.metric].text}")
     if found.advice:
         progress.line(f"note: {found.advice}")
     progress.line(f"{chosen} ships: {why}")
@@ -164,11 +165,13 @@ def _way(name: WideName, fit: WideFit, dev: Scored, test: Scored, size: int, lat
         return {"encoder": part.encoder, "linear": part.linear, "ensemble": part.sum(fit)}.get(name, part.cascade(fit))
 
     on_test = logits(test)
+    answers = test.answers(on_test)
     alone = {"encoder": 0.0, "ensemble": 0.0, "linear": 1.0}.get(name, float((test.lead >= fit.least_lead).mean()))
     return Way(
         name,
         dev.value(logits(dev)),
-        evaluation.every_score(test.data, test.rows, test.answers(on_test)),
+        evaluation.every_score(test.data, test.rows, answers),
+        evaluation.gains(test.data, test.rows, test.answers(test.linear), answers),
         calibration.reliability(on_test, test.truths, multi_label=test.data.multi_label),
         alone,
         size,
