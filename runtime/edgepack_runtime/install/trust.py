@@ -356,7 +356,7 @@ def _read(path: Path) -> Optional[bytes]:
         mode, raw = read_regular(path)
     except OSError as error:
         # A dangling link is a mistake in the setup, not a device without pins.
-        dangling = path.is_symlink() or path.parent.is_symlink()
+        dangling = path.is_symlink() or (path.parent.is_symlink() and not path.parent.exists())
         if isinstance(error, (FileNotFoundError, NotADirectoryError)) and not dangling:
             return None
         raise EnvironmentUnfitError(

@@ -190,6 +190,17 @@ def write_mode(text: str, mode: int) -> Callable[[Path], None]:
     return place
 
 
+def test_a_folder_of_keys_may_be_a_link_unless_it_leads_nowhere(tmp_path: Path, keys: tuple[Path, Path]) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "etc").symlink_to(tmp_path / "real")
+    assert not read_pins(tmp_path / "etc")
+    pin(tmp_path / "real", keys[0])
+    assert read_pins(tmp_path / "etc")
+    (tmp_path / "lost").symlink_to(tmp_path / "not mounted")
+    with pytest.raises(EnvironmentUnfitError, match="cannot be read"):
+        read_pins(tmp_path / "lost")
+
+
 @pytest.mark.parametrize("name", ["trusted_signers", "revoked_keys"])
 @pytest.mark.parametrize(
     ("place", "why"),
