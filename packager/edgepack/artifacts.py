@@ -395,7 +395,7 @@ class LinearArtifact(Artifact):
 
 @dataclass(frozen=True)
 class Gain:
-    """How much better a model is than another one on the same rows, in percentage points, with its interval."""
+    """How much better a model is than the linear model on the same rows, in percentage points, with its interval."""
 
     points: float
     low: float
@@ -478,15 +478,20 @@ class WideArtifact(Artifact):
     @property
     def advice(self) -> str:
         """Where what ships is not shown to be better than the linear model: what `wide: only` would save; else ""."""
-        if self.chosen == "linear" or self.way(self.chosen).gains[self.metric].low > 0:
+        ships, linear = self.ships, self.way("linear")
+        if ships == linear or ships.gains[self.metric].low > 0:
             return ""
-        ships, linear = self.way(self.chosen), self.way("linear")
         saved = f"{ships.mean_ms / linear.mean_ms:.0f} x as fast on average, without ONNX Runtime"
         size = f"{mebibytes(linear.weight_bytes):.1f} MiB of weights in place of {mebibytes(ships.weight_bytes):.1f}"
         return (
             f"the {self.chosen} is not shown to be better than the linear model alone; "
             f"`wide: only` would be {saved}, {size}"
         )
+
+    @property
+    def ships(self) -> Way:
+        """The figures of the way that ships."""
+        return self.way(self.chosen)
 
     def way(self, name: WideName) -> Way:
         """The figures of one way."""

@@ -130,7 +130,7 @@ def weights(parts: Sequence[Float], truths: Truths, *, multi_label: bool) -> lis
 
 
 def reliability(logits: Float, truths: Truths, *, multi_label: bool) -> Reliability:
-    """ScoreCalibration error and Brier score of logits, shapes as in `log_loss`."""
+    """Calibration error and Brier score of logits, shapes as in `log_loss`."""
     if multi_label:
         probabilities = 1 / (1 + np.exp(-logits))
         answers = probabilities >= 0.5

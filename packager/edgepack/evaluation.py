@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -153,8 +153,18 @@ def linear_answers(
     model: LinearModel, rows: Sequence[Row], labels: Sequence[str], *, multi_label: bool
 ) -> list[Answer]:
     """The linear model's answer to each row."""
+    return decided(labels, (model.logits(row.text) for row in rows), multi_label=multi_label)
+
+
+def truths_of(rows: Sequence[Row], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Whether a row has a label, shape (rows, labels)."""
+    return np.array([[label in row.names for label in labels] for row in rows], bool)
+
+
+def decided(labels: Sequence[str], logits: Iterable[Sequence[float]], *, multi_label: bool) -> list[Answer]:
+    """The answers of logits for whole texts, by the code of the device."""
     decide = predictions.several_labels if multi_label else predictions.one_label
-    return [decide(labels, model.logits(row.text)).answer for row in rows]
+    return [decide(labels, row).answer for row in logits]
 
 
 def batch_logits(predictor: Predictor, rows: Sequence[Row], label: str, progress: Progress) -> npt.NDArray[np.float64]:

@@ -177,7 +177,7 @@ def _chosen(wide: WideArtifact | None, metric: str | None) -> Iterator[LedgerRow
     """The row of the linear model and the encoder together, or of the linear model alone, if that ships."""
     if wide is None or wide.chosen == "encoder":
         return
-    way = wide.way(wide.chosen)
+    way = wide.ships
     score = way.test_scores[metric or wide.metric]
     note = f"the linear model answers {way.share:.0%} alone"
     if wide.chosen != "linear":

@@ -497,7 +497,7 @@ def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
         linear, chosen = results.artifact(calls.linear), results.artifact(calls.wide)
         beside = None
         if linear is not None and chosen is not None and chosen.config is not None:
-            beside = bundle.Beside(linear.folder / LINEAR_NAME, chosen.config, calls.build(results).ledger[-1].score)
+            beside = bundle.Beside(linear.folder / LINEAR_NAME, chosen.config, ledger[-1].score)
         decides = {
             "recipe": bundle.recipe_sha256(recipe),
             "target": target,
@@ -531,7 +531,7 @@ def _gate(calls: StageCalls, target: str, packed: StageCall[BundleArtifact]) -> 
         model_mib = model.shipped_model.ledger.model_mib or 0.0
         chosen = results.artifact(calls.wide)
         if chosen is not None:
-            model_mib = mebibytes(chosen.way(chosen.chosen).weight_bytes)
+            model_mib = mebibytes(chosen.ships.weight_bytes)
         return Work(
             cache_keys.make("gate", gate.VERSION, target, [made.digest], local.host_facts()),
             lambda out, checkpoint, progress: gate.run(made.artifact, model_mib, out, progress),

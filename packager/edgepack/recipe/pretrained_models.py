@@ -14,6 +14,7 @@ from edgepack_runtime.util.fs import open_regular
 
 WEIGHTS_FILES: Final = ("model.safetensors", "pytorch_model.bin")  # the first existing file is used, as in transformers
 MOST_EPSILON: Final = 1e-3
+_MOST_CONFIG_BYTES: Final = 2**20
 KINDS: Final = ("bert", "ernie")
 UNFIT: Final = "use a BERT or ERNIE checkpoint; docs/reference/recipe-file.md lists the conditions"
 
@@ -267,9 +268,6 @@ def kept_heads(fields: Mapping[str, Any], heads: int) -> int | None:
     """`KEPT_HEADS` of a config.json; None if it is not a valid number of heads of a model with `heads`."""
     kept = fields[KEPT_HEADS]
     return kept if type(kept) is int and 1 <= kept <= heads else None
-
-
-_MOST_CONFIG_BYTES: Final = 2**20
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:

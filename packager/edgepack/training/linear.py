@@ -1,7 +1,7 @@
 """Training of the linear model on characters: linear support vectors on n-grams, scaled on the dev rows.
 
-One vector per label, each against the others (LinearSVC: squared hinge loss, L2). The regularisation is the one whose
-scores, at their best temperature, explain the dev rows best (Guo et al., 2017).
+One vector per label, each against the others (LinearSVC: squared hinge loss, L2). The regularisation has the lowest log
+loss on the dev rows, with its scores at their best temperature (Guo et al., 2017).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from edgepack import calibration
+from edgepack import calibration, evaluation
 from edgepack.artifacts import Row
 from edgepack.data.sampling import Sampler
 from edgepack_runtime.inference import linear
@@ -53,8 +53,8 @@ def fit(train: Sequence[Row], dev: Sequence[Row], labels: Sequence[str], *, mult
 
     vectorizer = TfidfVectorizer(analyzer=_in_order, min_df=LEAST_ROWS if len(train) >= FEW_ROWS else 1)
     features = vectorizer.fit_transform([row.text for row in train])
-    on_dev, truths = vectorizer.transform([row.text for row in dev]), truths_of(dev, labels)
-    wanted = truths_of(train, labels)
+    on_dev, truths = vectorizer.transform([row.text for row in dev]), evaluation.truths_of(dev, labels)
+    wanted = evaluation.truths_of(train, labels)
     best: tuple[float, float, Float, Float] | None = None
     for regularisation in _REGULARISATIONS:
         weights, bias = _vectors(features, wanted, regularisation, exclusive=not multi_label)
@@ -79,11 +79,6 @@ def fit(train: Sequence[Row], dev: Sequence[Row], labels: Sequence[str], *, mult
 def _in_order(text: str) -> list[str]:
     """The n-grams of `text`, in an order that does not vary between processes, nor do rounding errors of sums then."""
     return sorted(linear.ngrams(text))
-
-
-def truths_of(rows: Sequence[Row], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Whether a row has a label, of shape (rows, labels)."""
-    return np.array([[label in row.names for label in labels] for row in rows], bool)
 
 
 def _vectors(features: Any, wanted: npt.NDArray[np.bool_], regularisation: float, *, exclusive: bool) -> Any:

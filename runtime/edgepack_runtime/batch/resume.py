@@ -175,7 +175,7 @@ class _Partial:
         """
         new = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         if not resume:
-            _remove(self.path)  # errors of a run whose answers were removed to begin again
+            _remove(self.path)  # errors of an earlier run, without its answers
         try:
             self._file = os.open(self.path, new, FILE_MODE)
         except FileExistsError:

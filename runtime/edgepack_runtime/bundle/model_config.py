@@ -27,6 +27,7 @@ ENSEMBLE, CASCADE, ONLY = WIDE_MODES = ("ensemble", "cascade", "only")
 CPU, CUDA = PROVIDERS = ("CPUExecutionProvider", "CUDAExecutionProvider")  # ONNX Runtime's
 MAX_LABELS = 10_000
 MAX_TOKENS = 8192
+_MOST_WEIGHT = 1e9  # of `wide`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,9 +203,6 @@ def _engine(value: Any) -> EngineConfig:
     fields["disabled_optimizers"] = _texts(fields["disabled_optimizers"], "engine.disabled_optimizers", minimum=0)
     _one_of(fields["provider"], PROVIDERS, "engine.provider")
     return EngineConfig(**fields)
-
-
-_MOST_WEIGHT = 1e9
 
 
 def _wide(value: Any) -> WideConfig:

@@ -55,8 +55,8 @@ class Predictor:
         long_texts: handling of texts with more than `max_length` tokens. `truncate` cuts them. `windows` reads all of
             them in windows that overlap by at least a quarter; a token belongs to the window in which it is farthest
             from an edge. For one label the probabilities of the windows are averaged, weighted by their own tokens; for
-            several labels each has its highest probability; for spans each token has the tag of its own window. A
-            linear model reads up to 16,384 characters of any text.
+            several labels each has its highest probability; for spans each token has the tag of its own window.
+            A linear model reads up to 16,384 characters of any text.
 
     Raises:
         UsageError: there is no model at `path`; `long_texts` is unknown or not possible for this model; or `threads` is
@@ -253,8 +253,6 @@ class Predictor:
     def _logits_of(self, encoded: Sequence[Encoded]) -> List[Sequence[List[Any]]]:
         """Logits of the rows of each item."""
         rows = [row for item in encoded for row in item.rows]
-        if not self._encoding.in_windows and len(rows) == len(encoded):  # each has one
-            return [(row,) for row in self._run_rows(rows)]
         most = _ROWS if self._encoding.in_windows else max(1, len(rows))
         starts = range(0, len(rows), most)
         found = iter([logits for start in starts for logits in self._run_rows(rows[start : start + most])])

@@ -67,7 +67,7 @@ def test_a_target_without_an_interpreter_needs_no_apt(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (f"--find-links {'://'.join(('sftp', 'host'))}{HASH}", "would name a host"),
+        (f"onnxruntime @ s3://wheels/onnxruntime.whl{HASH}", "would name a host"),
         (f"numpy==1{HASH}", "would lack onnxruntime"),
         ("onnxruntime==1\n", "damaged"),
     ],

@@ -36,7 +36,6 @@ from edgepack.export.selection import TEXTS_FILE
 from edgepack.progress import Progress
 from edgepack.recipe.model import WideMode
 from edgepack_runtime.bundle.model_config import LINEAR_NAME, weight_bytes
-from edgepack_runtime.inference import predictions
 from edgepack_runtime.inference.linear import LinearModel
 
 VERSION = 3
@@ -64,9 +63,8 @@ class Scored:
     linear: Float
 
     def answers(self, logits: Float) -> list[Answer]:
-        """The answers of logits, by the code of the device."""
-        decide = predictions.several_labels if self.data.multi_label else predictions.one_label
-        return [decide(self.data.labels, row).answer for row in logits.tolist()]
+        """The answers of logits."""
+        return evaluation.decided(self.data.labels, logits.tolist(), multi_label=self.data.multi_label)
 
     def value(self, logits: Float) -> float:
         """The score of logits in the metric of the build, 0 to 1."""
@@ -134,7 +132,7 @@ def _scored(data: DataArtifact, encoder: Path, linear: LinearArtifact, progress:
 
     def scored(split: Split) -> Scored:
         rows = data.read(split)
-        truths = np.array([[label in row.names for label in data.labels] for row in rows], bool)
+        truths = evaluation.truths_of(rows, data.labels)
         ours = evaluation.batch_logits(predictor, rows, f"encoder on {split}", progress)
         return Scored(data, rows, truths, ours, np.array([model.logits(row.text) for row in rows]))
 
@@ -142,7 +140,7 @@ def _scored(data: DataArtifact, encoder: Path, linear: LinearArtifact, progress:
 
 
 def fitted(dev: Scored, may_lose: float) -> WideFit:
-    """Weights of the sum, and the lowest limit of a cascade whose dev score is at most `may_lose` below the best.
+    """Weights of the sum, and the lowest limit at which the cascade's dev score is at most `may_lose` below the best.
 
     The best is that of the encoder or the sum. The linear model answers at most `MOST_ALONE` of the dev rows alone; it
     answers none if every limit loses too much.
