@@ -6,6 +6,7 @@ import difflib
 import importlib
 import os
 import sys
+import tempfile
 import traceback
 from typing import Any, Final, NoReturn
 
@@ -17,6 +18,7 @@ from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack.util import process
 from edgepack.util.text import safe, safe_lines
 from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.util.fs import temporary_base
 
 COMMANDS: Final = (
     "init",
@@ -118,6 +120,7 @@ class _Commands(click.Group):
 
     def _invoke(self, context: click.Context) -> Any:
         try:
+            _choose_temporary_folder()
             return super().invoke(context)
         except EdgepackError as error:
             common.console(context).error(error, verbose=common.is_verbose(context))
@@ -133,6 +136,21 @@ class _Commands(click.Group):
             click.echo(safe(f"error: unexpected {type(error).__name__}: {error}"), err=True)
             click.echo("  fix: run again with -v and report it", err=True)
             context.exit(int(ExitCode.UNEXPECTED))
+
+
+def _choose_temporary_folder() -> None:
+    """Have all temporary files of this process lie where no other user can replace them.
+
+    Raises:
+        EnvironmentUnfitError: TMPDIR is a folder where another user can.
+    """
+    try:
+        tempfile.tempdir = temporary_base()
+    except FileNotFoundError:
+        return  # not every command needs one
+    except OSError as error:
+        fix = "set TMPDIR to a writable folder of your own"
+        raise EnvironmentUnfitError("there is no folder for temporary files", why=str(error), fix=fix) from error
 
 
 def _end(error: EdgepackError) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -366,3 +367,14 @@ def test_nothing_is_written_that_every_user_may_change(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     written = [path for path in tmp_path.rglob("*") if path.stat().st_mode & 0o002]
     assert (tmp_path / "deep/er/train.tsv").is_file() and written == []
+
+
+def test_temporary_files_lie_where_no_other_user_can_replace_them(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    (tmp_path / "below").mkdir()
+    command = [sys.executable, "-m", "edgepack.cli", "targets", "list"]
+    done = subprocess.run(
+        command, env={**os.environ, "TMPDIR": str(tmp_path / "below")}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4
+    assert "other users may replace the temporary files in it" in done.stderr

@@ -11,6 +11,19 @@ from edgepack_runtime.bundle.archive import COMMENT_BYTES, COMMENT_MAGIC, HEAD_B
 from edgepack_runtime.bundle.manifest import Interpreter
 
 HEAD_TEMPLATE: Final = Path(__file__).parent / "head.sh"
+# A shell function: whether root and this user alone can rename what lies in a folder. Its name holds no link. The `ls`
+# of busybox shows no sticky bit.
+SAFE_FOLDER: Final = """safe() {
+	place=$1
+	while :; do
+		set -- $(LC_ALL=C ls -ldn "$place")
+		case $1 in d???????[!w]*) ;; *) [ -k "$place" ] || return 1 ;; esac
+		[ "$3" = 0 ] || [ -O "$place" ] || return 1
+		[ "$place" != / ] || return 0
+		place=${place%/*} place=${place:-/}
+	done
+}
+"""
 _FIRST: Final = 5
 _UNAME: Final = {"x86_64": "x86_64 | amd64", "aarch64": "aarch64 | arm64"}  # what `uname -m` prints
 
@@ -29,9 +42,11 @@ def head(name: str, title: str, interpreters: Mapping[str, Interpreter]) -> byte
         for machine, one in sorted(interpreters.items())
     ]
     carried = " and ".join(f"one for {machine}" for machine in sorted(interpreters)) or "none"
-    lines = HEAD_TEMPLATE.read_text(encoding="utf-8").splitlines(keepends=True)
-    # Comments below the first lines stay in the template: there is not space for all.
-    source = "".join(lines[:_FIRST] + [line for line in lines[_FIRST:] if not line.lstrip().startswith("# ")])
+    template = HEAD_TEMPLATE.read_text(encoding="utf-8").replace("@SAFE@\n", SAFE_FOLDER)
+    lines = template.splitlines(keepends=True)
+    # Comments and indents below the first lines stay in the template: there is not space for all.
+    program = [line.lstrip("\t") for line in lines[_FIRST:]]
+    source = "".join(lines[:_FIRST] + [line for line in program if not line.startswith("# ")])
     for mark, text in (
         ("@TITLE@", title),
         ("@NAME@", name),

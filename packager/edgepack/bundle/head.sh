@@ -7,7 +7,8 @@ set +eu
 unset CDPATH GZIP TAR_OPTIONS PYTHONEXECUTABLE __PYVENV_LAUNCHER__
 file=$0
 # Messages do not name the file: its name may hold control characters.
-fail() { # what, why, fix, exit code
+# What, why, fix, exit code.
+fail() {
 	echo "error: $1" >&2
 	echo "  why: $2" >&2
 	echo "  fix: $3" >&2
@@ -36,13 +37,14 @@ if [ -z "$offset" ]; then
 fi
 missing= why= dir= said= line_end='
 '
-for tool in tail head gzip tar mktemp rm; do
+for tool in tail head gzip tar mktemp rm ls; do
 	[ -n "$(command -v $tool)" ] || missing="$missing $tool"
 done
 [ -z "$missing" ] || fail "this system lacks$missing" "this file unpacks itself with it" \
 	"install it (busybox has all), or type: python3 FILE VERB" 4
 packed() { tail -c +$offset "$file" | head -c $size; }
-refused() { # one folder, and why
+# One folder, and why.
+refused() {
 	why="$why${why:+; }$1: $2"
 	return 1
 }
@@ -51,17 +53,21 @@ unused() {
 	for n in 9 8 7 6 5 4 3; do (: >&$n) 2>&- || { echo $n; return; }; done
 	return 1
 }
+@SAFE@
 # Into a new folder below $1, which only this user can enter. It must be able to run from there, so it is tried.
 unpack() {
 	umask 077
-	base=$(cd "$1" 2>&- && pwd) || { refused "$1" "it cannot be entered"; return; }
+	base=$(cd "$1" 2>&- && pwd -P) || { refused "$1" "it cannot be entered"; return; }
+	safe "$base" || { refused "$1" "another user may rename what lies in it"; return; }
 	case $base in *[:\;\$]*) refused "$1" "the loader would split this name"; return ;; esac
 	base=${base%/}/@NAME@
-	trap 'case $dir in "$base".*) rm -rf "$dir" ;; esac' EXIT # never a folder of somebody else
+	# Never a folder of somebody else.
+	trap 'case $dir in "$base".*) rm -rf "$dir" ;; esac' EXIT
 	trap 'exit 130' INT
 	trap 'exit 143' TERM HUP
 	dir=$(mktemp -d "$base.XXXXXX" 2>&-) || { refused "$1" "it cannot be written"; return; }
-	echo $$ >"$dir/.edgepack-once" # the process that removes the folder when it ends: Python, in place of this shell
+	# The process that removes the folder when it ends: Python, in place of this shell.
+	echo $$ >"$dir/.edgepack-once"
 	# After a SIGKILL it cannot. Whoever reads from a pipe that it holds open learns of its end. Without /dev/null there
 	# are no background jobs, and none outlives process 1 of a container: Python then has a child of its own for this.
 	if [ $$ -ne 1 ] && [ -c /dev/null ] && n=$(unused) && mkfifo "$dir/fifo" 2>&-; then
@@ -72,17 +78,19 @@ unpack() {
 	said=$({ { packed | gzip -dc || [ $? -ne 1 ] || : >"$dir/bad"; } | tar -xf - -C "$dir"; } 2>&1) &&
 		[ ! -e "$dir/bad" ] && said=$("$dir/bin/python3" -I -S -c "" 2>&1) && return
 	rm -rf "$dir"
-	case $said in *"No space left"*) said="no space left" ;; esac # GNU tar says so of each file
+	# GNU tar says so of each file.
+	case $said in *"No space left"*) said="no space left" ;; esac
 	refused "$1" "${said%%"$line_end"*}"
 }
 mask=$(umask)
 if [ -n "$TMPDIR" ]; then unpack "$TMPDIR"; else unpack /tmp || unpack /var/tmp || unpack /dev/shm; fi || {
 	packed | gzip -t 2>&- || fail "this file is damaged" "its interpreter cannot be unpacked" "copy it again" 8
 	fail "the interpreter cannot be unpacked and started" "$why" \
-		"set TMPDIR to a folder that can be written, has 30 MB free, and is not mounted noexec" 4
+		"set TMPDIR to a folder that can be written, has 30 MB free, is not mounted noexec, and is yours" 4
 }
 umask "$mask"
 trap - EXIT TERM HUP
-trap '' INT # until Python can answer
+# Until Python can answer.
+trap '' INT
 exec "$dir/bin/python3" -I -S -B -X utf8 "$file" "$@"
 exit 4

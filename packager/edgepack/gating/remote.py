@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from edgepack.bundle.head import SAFE_FOLDER
 from edgepack.errors import (
     BundleInvalidError,
     EnvironmentUnfitError,
@@ -193,8 +194,10 @@ def _folder(
     bases = '"$TMPDIR" /var/tmp /tmp' if paths.folder is None else _path(paths.folder)
     needed_kib = -(-needed_bytes // 1024)
     found = connection.run(
-        f"umask 077\nfor base in {bases}; do\n"
+        f"{SAFE_FOLDER}umask 077\nfor base in {bases}; do\n"
         'if [ -z "$base" ]; then continue; fi\n'
+        'base=$(cd "$base" && pwd -P) || continue\n'
+        'safe "$base" || { echo "another user may rename what lies in $base" >&2; continue; }\n'
         'folder=$(mktemp -d "$base/edgepack-gate.XXXXXX") || continue\n'
         'free=$(df -Pk "$folder" | { read -r _; read -r _ _ _ free _; echo "$free"; })\n'
         f'if [ "$free" -ge {needed_kib} ]; then echo "$folder"; exit 0; fi\n'
@@ -241,7 +244,7 @@ def _folder(
         if removed:
             log(
                 f"note: {folder} was left on {connection.address.name}; to remove it: "
-                f"{connection.address.ssh_command} rm -rf {quoted}"
+                f"{connection.address.ssh_command} {shlex.quote(f'rm -rf {quoted}')}"
             )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from edgepack.recipe.paths import is_file
 from edgepack.recipe.training import FromScratch, Scratch, is_local_folder
-from edgepack_runtime.util.fs import open_regular
+from edgepack_runtime.util.fs import read_regular
 
 WEIGHTS_FILES: Final = ("model.safetensors", "pytorch_model.bin")  # the first existing file is used, as in transformers
 MOST_EPSILON: Final = 1e-3
@@ -133,7 +133,7 @@ def _read(file: Path) -> dict[str, Any]:
     """The JSON object in a file; empty if the file is missing."""
     if not is_file(file):
         return {}
-    fields = json.loads(file.read_text(encoding="utf-8"))
+    fields = json.loads(read_regular(file).decode("utf-8"))
     if not isinstance(fields, dict):
         raise ValueError(f"{file.name} holds {_shown(fields)}")
     return fields
@@ -273,8 +273,7 @@ def kept_heads(fields: Mapping[str, Any], heads: int) -> int | None:
 def read_config(folder: Path) -> dict[str, Any] | None:
     """The JSON object in the folder's config.json; None if it is missing or invalid."""
     try:
-        with open_regular(folder / CONFIG_FILE) as file:
-            fields = json.loads(file.read(_MOST_CONFIG_BYTES + 1).decode("utf-8"))
+        fields = json.loads(read_regular(folder / CONFIG_FILE, _MOST_CONFIG_BYTES).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     return fields if isinstance(fields, dict) else None

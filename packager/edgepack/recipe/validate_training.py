@@ -18,7 +18,7 @@ from edgepack.recipe.paths import PATH_FIX, beside, is_file, is_folder, is_local
 from edgepack.recipe.pretrained_models import PRESETS, SENTENCEPIECE
 from edgepack.recipe.training import Scratch, Training
 from edgepack.recipe.yaml import Document, KeyPath, Problem
-from edgepack_runtime.util.fs import open_regular
+from edgepack_runtime.util.fs import read_regular
 
 _LAYERS: KeyPath = ("student", "model", "layers")
 _TAUGHT_WIDTH: KeyPath = ("student", "model", "width")
@@ -190,8 +190,7 @@ def _side(document: Document, role: str, teacher: _Side | None) -> _Side:
 def _words(folder: Path) -> _Words | None:
     """The vocabulary of a local folder; None if there is none."""
     try:
-        with open_regular(folder / "vocab.txt") as file:
-            return _Words("file", file.read())
+        return _Words("file", read_regular(folder / "vocab.txt"))
     except (OSError, ValueError):
         return None
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.util.fs import read_regular
 from edgepack_runtime.util.spans import OUTSIDE, split_tag, types_of
 
 FORMAT = 1
@@ -138,7 +139,7 @@ def load(folder: Path) -> ModelConfig:
         BundleInvalidError: it is missing or invalid.
     """
     try:
-        return parse((folder / CONFIG_NAME).read_bytes())
+        return parse(read_regular(folder / CONFIG_NAME))
     except OSError as error:
         raise _invalid(f"it cannot be read: {error}") from error
 

@@ -26,7 +26,7 @@ def log(text: str) -> None:
 
 def print_result(options: argparse.Namespace, result: Mapping[str, Any], text: str) -> None:
     """Print a result to stdout: one line of JSON with --json, else `text`."""
-    print(json.dumps(result, ensure_ascii=False, sort_keys=True) if options.json else text)
+    print(printable(json.dumps(result, ensure_ascii=False, sort_keys=True)) if options.json else text)
 
 
 def delegate(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:

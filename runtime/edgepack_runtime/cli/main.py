@@ -20,7 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
 from edgepack_runtime.cli.parser import Context, build_parser
-from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, to_json
+from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, printable, to_json
 from edgepack_runtime.util.fs import unfit
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _report(error: Exception, context: Context, *, as_json: bool) -> int:
     if as_json:
         unexpected = EdgepackError(f"{context.prog} failed unexpectedly", why=f"{type(error).__name__}: {error}")
         with contextlib.suppress(OSError):
-            print(json.dumps({"error": to_json(known or unexpected)}, ensure_ascii=False), flush=True)
+            print(printable(json.dumps({"error": to_json(known or unexpected)}, ensure_ascii=False)), flush=True)
     if known is None:
         raise error
     print(f"error: {known}", file=sys.stderr)

@@ -14,7 +14,7 @@ from edgepack_runtime.bundle import golden, model_config
 from edgepack_runtime.bundle.manifest import PYTHON_FOLDER
 from edgepack_runtime.cli.context import delegate, log, print_result, read_bundle_manifest, running_prefix
 from edgepack_runtime.cli.parser import BENCH_TEXTS, Context
-from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
+from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError, printable
 from edgepack_runtime.install.locate import locate
 from edgepack_runtime.util import texts
 from edgepack_runtime.util.texts import Item, counted
@@ -165,7 +165,7 @@ def _show(options: argparse.Namespace, predictions: Iterable[Any], *, flush: boo
     for prediction in predictions:
         count += 1
         found: Dict[str, Any] = prediction.as_json(with_scores=options.scores)
-        sys.stdout.write(json.dumps(found, ensure_ascii=False) + "\n")
+        sys.stdout.write(printable(json.dumps(found, ensure_ascii=False)) + "\n")
         if flush:
             sys.stdout.flush()
     return count

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Set
 
 from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.util.fs import read_regular
 
 MOST_CHARACTERS = 16_384  # of a text; the sums of as many pairs and characters fit three bytes
 _WIDTH = 3  # bytes of a sum
@@ -74,7 +75,7 @@ class LinearModel:
             BundleInvalidError: the file is missing or invalid.
         """
         try:
-            return cls(json.loads(file.read_text(encoding="utf-8")))
+            return cls(json.loads(read_regular(file).decode("utf-8")))
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise BundleInvalidError(
                 f"{file.name} cannot be used", why=f"{type(error).__name__}: {error}", fix="build the bundle again"

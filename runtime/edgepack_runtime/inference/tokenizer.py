@@ -13,6 +13,7 @@ ids on every device.
 
 from __future__ import annotations
 
+import io
 import re
 from functools import lru_cache
 from itertools import islice
@@ -22,6 +23,7 @@ from typing import Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar, Uni
 from edgepack_runtime.bundle.model_config import TokenizerConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference import unicode_data
+from edgepack_runtime.util.fs import read_regular
 
 # `ErnieTokenizer.from_pretrained` keeps these spellings whole when a text holds them; [MASK] is its default
 # and has no key in model.json because no task of this runtime masks anything.
@@ -279,7 +281,7 @@ def read_vocab(path: Path) -> List[str]:
         BundleInvalidError: when the file cannot be read as UTF-8.
     """
     try:
-        with path.open(encoding="utf-8") as lines:
+        with io.StringIO(read_regular(path).decode("utf-8"), newline=None) as lines:
             return [line.rstrip("\n") for line in lines]
     except (OSError, UnicodeDecodeError) as error:
         raise _invalid(path, str(error)) from error

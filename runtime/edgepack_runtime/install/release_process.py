@@ -252,7 +252,8 @@ def _temporary_base(own: Optional[Path], needed_bytes: int) -> Path:
     try:
         base = own or Path(os.environ.get("TMPDIR") or temporary_base()).absolute()
         if base.is_dir():
-            require_safe_base(base if own is None else own.parent)
+            safe = require_safe_base(base if own is None else own.parent)
+            base = safe if own is None else own
     except OSError as error:
         raise EnvironmentUnfitError(
             "there is no folder for temporary files",

@@ -20,6 +20,7 @@ FILE_MODE = 0o644
 FOLDER_MODE = EXECUTABLE_MODE = 0o755
 # Flags that open a new file and follow no link.
 NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+MOST_READ_BYTES = 2**26  # of a file that is read as a whole
 _SYSTEM_TEMPORARY = ("/tmp", "/var/tmp", "/usr/tmp")
 _REMOVE_ATTEMPTS, _REMOVE_PAUSE_S = 50, 0.1
 
@@ -60,21 +61,26 @@ def temporary_base() -> str:
         chosen = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
         if Path(base) not in [Path(folder).absolute() for folder in chosen if folder]:
             raise FileNotFoundError(errno.ENOENT, f"none of {', '.join(_SYSTEM_TEMPORARY)} can be written")
-    require_safe_base(Path(base))
-    return base
+    return str(require_safe_base(Path(base)))
 
 
-def require_safe_base(base: Path) -> None:
-    """Refuse a folder for temporary files in which another user may rename those of this process.
+def require_safe_base(base: Path) -> Path:
+    """A folder for temporary files without links, in which no other user may rename those of this process.
+
+    Members of a group that may write it, or a folder above it, are trusted: the system's own groups have one user.
 
     Raises:
-        PermissionError: every user may write it and it has no sticky bit, or it belongs to another user than root.
+        PermissionError: every user may write it or a folder above it, without a sticky bit; or one of them belongs to
+            another user than root.
         OSError: it cannot be examined.
     """
-    found = base.stat()
-    open_to_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
-    if open_to_all or found.st_uid not in (0, os.geteuid()):
-        raise PermissionError(errno.EPERM, "other users may replace the temporary files in it", str(base))
+    base = base.resolve()
+    for folder in (base, *base.parents):
+        found = folder.stat()
+        open_to_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
+        if open_to_all or found.st_uid not in (0, os.geteuid()):
+            raise PermissionError(errno.EPERM, "other users may replace the temporary files in it", str(folder))
+    return base
 
 
 def fsync_folder(folder: Path) -> None:
@@ -100,6 +106,19 @@ def open_regular(path: Path) -> BinaryIO:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     raise OSError(errno.EINVAL, "it is not a regular file")
+
+
+def read_regular(path: Path, most_bytes: int = MOST_READ_BYTES) -> bytes:
+    """The content of a regular file of at most `most_bytes`: a link may lead to a device that never ends.
+
+    Raises:
+        OSError: it cannot be read, is not a regular file, or is larger.
+    """
+    with open_regular(path) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes // 2**20} MiB", str(path))
+    return content
 
 
 def make_folder(folder: Path, *, fresh: bool = False) -> List[Path]:

@@ -21,7 +21,8 @@ from edgepack_runtime.bundle import interpreter as carried
 from edgepack_runtime.bundle.archive import HEAD_BYTES
 from edgepack_runtime.bundle.manifest import MACHINES, FileEntry, Interpreter
 
-TOOLS = ("tail", "head", "gzip", "tar", "mktemp", "rm", "mkfifo")
+TOOLS = ("tail", "head", "gzip", "tar", "mktemp", "rm", "ls", "mkfifo")
+BUSYBOX = ["busybox"] if shutil.which("busybox") else []
 SHELLS = [shell for shell in ("sh", "dash", "bash") if shutil.which(shell)]
 # It says for which machine it is, and how it was started.
 PYTHON = '#!/bin/sh\n[ "$3" = -c ] && exit 0\necho "%s, $(umask)"\nprintf "<%%s>" "$@"\nexit 7\n'
@@ -83,7 +84,7 @@ def test_each_archive_is_where_the_head_cuts_it_out(device: Device) -> None:
         assert raw[start : start + one.size] == packed
         assert f"offset={start + 1} size={one.size} ;;".encode() in raw[:HEAD_BYTES]
     assert raw[HEAD_BYTES : HEAD_BYTES + 4] == b"PK\3\4"
-    assert len(head("n" * 64, "t" * 300, {one.machine: one for one in device.archives})) == HEAD_BYTES
+    assert len(head("n" * 64, "t" * 200, {one.machine: one for one in device.archives})) == HEAD_BYTES
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -265,3 +266,28 @@ def test_a_lock_that_the_caller_holds_by_a_descriptor_stays_held(tmp_path: Path,
         with (tmp_path / "lock").open() as other, pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         process.communicate("end\n")
+
+
+@pytest.mark.parametrize("shell", [*SHELLS, *BUSYBOX])
+@pytest.mark.parametrize("below", [False, True])
+def test_nothing_is_unpacked_where_another_user_can_replace_it(device: Device, shell: str, below: bool) -> None:
+    inner = device.tmp / "inner"
+    inner.mkdir()
+    chosen = inner if below else device.tmp
+    if shell in BUSYBOX:
+        device.program("ls", f'exec {shutil.which(shell)} ls "$@"')
+    for mode, runs in ((0o777, False), (0o1777, True), (0o775, True)):
+        device.tmp.chmod(mode)
+        done = device.run(device.bundle.name, "verify", shell=shell, TMPDIR=str(chosen))
+        assert (done.returncode == 7) is runs, done.stderr
+        assert ("another user may rename what lies in it" in done.stderr) is not runs
+    if os.geteuid() == 0:
+        os.chown(device.tmp, 65534, 65534)
+        assert "another user" in device.run(device.bundle.name, "verify", shell=shell, TMPDIR=str(chosen)).stderr
+    assert [*device.tmp.iterdir()] == [inner] and not [*inner.iterdir()]
+
+
+def test_a_link_does_not_hide_a_folder_of_all(device: Device) -> None:
+    (link := device.tmp.parent / "link").symlink_to(device.tmp)
+    device.tmp.chmod(0o777)
+    assert "another user" in device.run(device.bundle.name, "verify", TMPDIR=str(link)).stderr

@@ -185,6 +185,15 @@ def test_the_folder_for_temporary_files_can_be_named(far: Far, bundle: Path) -> 
     assert list(folder.iterdir()) == []
 
 
+def test_a_folder_that_another_user_can_replace_is_not_used(far: Far, bundle: Path) -> None:
+    (folder := far.root / "my disk").mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(EdgepackError, match="no place on line3") as error:
+        gate(far, bundle, folder=folder)
+    assert error.value.why == f"another user may rename what lies in {folder}"
+    assert list(folder.iterdir()) == []
+
+
 def test_a_folder_of_a_device_has_a_name_of_limited_length(far: Far, bundle: Path) -> None:
     """sftp cuts a longer line of its batch into two commands."""
     (commands := far.root / "line3" / "bin").mkdir(parents=True)
@@ -352,7 +361,7 @@ def test_files_that_cannot_be_removed_are_reported(far: Far, bundle: Path, monke
         gated = remote.gate(parcel(bundle), connection, RemotePaths(), NO_ROWS, heard.line)
     (left,) = far.left("line3")
     assert gated.exit_code == 0
-    assert heard.lines[-1] == f"note: {left} was left on line3; to remove it: ssh line3 rm -rf {left}"
+    assert heard.lines[-1] == f"note: {left} was left on line3; to remove it: ssh line3 'rm -rf {left}'"
 
 
 @contextmanager

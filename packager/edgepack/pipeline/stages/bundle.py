@@ -358,7 +358,7 @@ def _needs(profile: Profile, needs: Needs) -> str:
     if profile.interpreter == HOST:
         lines.append("Python 3.8 or newer of the system")
     else:
-        lines.append("a shell with tail, head, gzip, tar and mktemp, as every Linux and busybox has them")
+        lines.append("a shell with tail, head, gzip, tar, mktemp and ls, as every Linux and busybox has them")
     if profile.interpreter != BUNDLED:
         lines.append(f"glibc {needs.glibc} or newer of the system")
         lines.append(f"these system libraries: {', '.join(needs.libraries) or 'none'}")
@@ -371,7 +371,7 @@ def _needs_in_chinese(profile: Profile, needs: Needs) -> str:
     if profile.interpreter == HOST:
         lines.append("系统自带的 Python 3.8 或更新")
     else:
-        lines.append("shell 以及 tail、head、gzip、tar、mktemp：各种 Linux 和 busybox 都有")
+        lines.append("shell 以及 tail、head、gzip、tar、mktemp、ls：各种 Linux 和 busybox 都有")
     if profile.interpreter != BUNDLED:
         lines.append(f"系统自带的 glibc {needs.glibc} 或更新")
         lines.append(f"以下系统库：{', '.join(needs.libraries) or '无'}")

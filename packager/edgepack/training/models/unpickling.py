@@ -1,8 +1,8 @@
 """Pickles of weights read without calling anything that they name.
 
 A pickle may call any name of any module, so a file of weights can run code. Python also computes the hash of every key
-of a dict, which takes for ever for a few nested tuples. Here, each reader lists the few names that its files need, and
-keys are texts.
+of a dict, which takes for ever for a few nested tuples, and makes a byte array as large as a pickle says before it
+reads a byte of it. Here, each reader lists the few names that its files need, keys are texts, and bytes are read first.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ class WeightsUnpickler(pickle._Unpickler):
     """Unpickler that calls the names in `known` alone. Python's own, not the one in C: its steps can be replaced.
 
     Raises:
-        pickle.UnpicklingError: the pickle asks for another name, a set, or a key that is not a text.
+        pickle.UnpicklingError: the pickle asks for another name, a set, or a key that is not a text; or it is damaged.
     """
 
     dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch}
     stack: list[Any]  # as `append` and `pop_mark`, of the base class, which has no types
     append: Callable[[Any], None]
+    read: Callable[[int], bytes]
     pop_mark: Callable[[], list[Any]]
 
     def __init__(self, file: IO[bytes], known: Known, *, encoding: str = "ASCII") -> None:
@@ -34,7 +35,14 @@ class WeightsUnpickler(pickle._Unpickler):
     def load(self) -> Any:
         try:
             return super().load()
-        except (LookupError, EOFError, TypeError, AttributeError) as error:  # an opcode, or what it needs, is missing
+        except (
+            LookupError,
+            EOFError,
+            TypeError,
+            AttributeError,
+            MemoryError,
+            OverflowError,
+        ) as error:  # an opcode, or what it needs, is missing
             raise pickle.UnpicklingError("it is damaged, or is no pickle") from error
 
     def find_class(self, module: str, name: str) -> Any:
@@ -57,6 +65,9 @@ class WeightsUnpickler(pickle._Unpickler):
     def refuse(self) -> None:
         raise pickle.UnpicklingError("it holds a set, which no weights need")
 
+    def load_bytearray(self) -> None:
+        self.append(bytearray(self.read(int.from_bytes(self.read(8), "little"))))
+
     for opcode, method in (
         (pickle.SETITEM, load_setitem),
         (pickle.SETITEMS, load_setitems),
@@ -64,6 +75,7 @@ class WeightsUnpickler(pickle._Unpickler):
         (pickle.EMPTY_SET, refuse),
         (pickle.ADDITEMS, refuse),
         (pickle.FROZENSET, refuse),
+        (pickle.BYTEARRAY8, load_bytearray),
     ):
         dispatch[opcode[0]] = method
 

@@ -167,6 +167,14 @@ def test_temporary_files_lie_where_nobody_else_can_replace_them(
         else:
             with pytest.raises(PermissionError, match="other users may replace"):
                 fs.require_safe_base(tmp_path)
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "below").mkdir(exist_ok=True)
+        (tmp_path / "link").symlink_to(tmp_path / "below")
+        if safe:
+            assert fs.require_safe_base(tmp_path / "link") == tmp_path / "below"
+        else:
+            with pytest.raises(PermissionError, match="other users may replace"):
+                fs.require_safe_base(tmp_path / "link")
     tmp_path.chmod(0o700)
     if os.geteuid():
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
@@ -174,3 +182,13 @@ def test_temporary_files_lie_where_nobody_else_can_replace_them(
         os.chown(tmp_path, 65534, 65534)
     with pytest.raises(PermissionError, match="other users may replace"):
         fs.require_safe_base(tmp_path)
+
+
+def test_what_is_read_as_a_whole_is_a_regular_file_of_limited_size(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    (tmp_path / "file").write_bytes(b"12345")
+    assert fs.read_regular(tmp_path / "file", 5) == b"12345"
+    for name in ("pipe", "endless", "file"):
+        with pytest.raises(OSError, match=r"regular|more than"):
+            fs.read_regular(tmp_path / name, 4)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import subprocess
+import sys
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,30 @@ def test_any_numbers_in_any_shape_are_read(tmp_path_factory: pytest.TempPathFact
     for held in (array, array.T):
         file.write_bytes(pickle.dumps({"odd": held, "StructuredToParameterName@@": {"odd": "linear_0.w_0"}}, 4))
         np.testing.assert_array_equal(paddle_file.read(file)["odd"], held, strict=True)
+
+
+READ_AND_MEASURED = """
+import contextlib, resource, sys
+from pathlib import Path
+from edgepack.errors import StageFailedError
+from edgepack.training.models import paddle_file
+
+def peak_kib():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+before = peak_kib()
+with contextlib.suppress(StageFailedError):
+    paddle_file.read(Path(sys.argv[1]))
+print(peak_kib() - before)
+"""
+
+
+def test_a_byte_array_takes_no_more_memory_than_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "model_state.pdparams"
+    file.write_bytes(b"\x80\x05\x96" + (500 * 2**20).to_bytes(8, "little") + b".")
+    command = [sys.executable, "-c", READ_AND_MEASURED, str(file)]
+    grown_kib = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert grown_kib < 100 * 2**10
 
 
 @pytest.mark.parametrize("value", [np.array(["a"], "O"), np.array(["a"]), np.arange(3, dtype=">f4"), 3, [[]], (), "x"])
