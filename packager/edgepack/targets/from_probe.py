@@ -14,12 +14,11 @@ from edgepack.targets.profile_file import NAME
 from edgepack.targets.profiles import SYSTEM
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST, MACHINES
 from edgepack_runtime.device import info, probe
-from edgepack_runtime.util.fs import write_atomic
+from edgepack_runtime.util.fs import read_regular, write_atomic
 
 _MOST_BYTES: Final = 1 << 20
 _WHOLE: Final = "write it again on the device: sh FILE.edgepack doctor --probe probe.json"
 _GLIBC: Final = re.compile(r"glibc (\d+\.\d+)(?:\.\d+)?\Z")
-_UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\u00a0-\U0010ffff]")
 
 
 def read_probe(file: Path) -> dict[str, Any]:
@@ -29,12 +28,10 @@ def read_probe(file: Path) -> dict[str, Any]:
         UsageError: it is none, or of another format.
     """
     try:
-        with file.open("rb") as opened:
-            raw = opened.read(_MOST_BYTES + 1)
-        facts = json.loads(raw.decode("utf-8"))
+        facts = json.loads(read_regular(file, _MOST_BYTES).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{file} is not a probe file", why=str(error), fix=_WHOLE) from error
-    if len(raw) > _MOST_BYTES or not isinstance(facts, dict) or facts.get("edgepack_probe") != probe.FORMAT:
+    if not isinstance(facts, dict) or facts.get("edgepack_probe") != probe.FORMAT:
         raise UsageError(f"{file} is not a probe file", why="it does not say so of itself", fix=_WHOLE)
     return facts
 
@@ -140,7 +137,7 @@ def _summary(facts: Mapping[str, Any], *, gpu: bool) -> str:
     board = f" on {facts['board']}" if facts.get("board") else ""
     card = _mapping(facts, "gpu").get("name", "GPU")
     text = f"{system}{board}, {f'its {card}' if gpu else 'CPU'}; from a probe of one device"
-    return _UNPRINTABLE.sub("?", text)[:500]
+    return "".join(character if character.isprintable() else "?" for character in text)[:500]
 
 
 def _mapping(facts: Mapping[str, Any], key: str) -> Mapping[str, Any]:

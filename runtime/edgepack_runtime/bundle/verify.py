@@ -246,7 +246,7 @@ def find_damage(folder: Path, manifest: Manifest) -> List[Damage]:
     folders = {parent for path in listed for parent in _parents(path)}
     damage: List[Damage] = []
     seen = set()
-    for path, kind in _walk(folder, ""):
+    for path, kind in _walk(folder):
         if path == contract.MANIFEST_NAME and kind == "file":
             continue  # `read_manifest` compares it with the release id
         if path == contract.SIGNATURE_NAME and kind == "file":
@@ -266,18 +266,21 @@ def find_damage(folder: Path, manifest: Manifest) -> List[Damage]:
     return sorted(damage, key=lambda d: d.path)
 
 
-def _walk(folder: Path, inside: str) -> Iterator[Tuple[str, str]]:
+def _walk(folder: Path) -> Iterator[Tuple[str, str]]:
     """Every entry below `folder` as (POSIX path, kind). Links are not followed."""
-    with os.scandir(folder / inside) as entries:
-        for entry in sorted(entries, key=lambda e: e.name):
-            path = f"{inside}/{entry.name}" if inside else entry.name
-            if entry.is_symlink():
-                yield path, "link"
-            elif entry.is_dir():
-                yield path, "folder"
-                yield from _walk(folder, path)
-            else:
-                yield path, "file" if entry.is_file() else "special file"
+    pending = [""]  # folders inside of each other may be more than Python calls functions
+    while pending:
+        inside = pending.pop()
+        with os.scandir(folder / inside) as entries:
+            for entry in entries:
+                path = f"{inside}/{entry.name}" if inside else entry.name
+                if entry.is_symlink():
+                    yield path, "link"
+                elif entry.is_dir():
+                    yield path, "folder"
+                    pending.append(path)
+                else:
+                    yield path, "file" if entry.is_file() else "special file"
 
 
 def _check_signature(folder: Path) -> Iterator[Damage]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,6 +124,16 @@ def test_missing_unlisted_and_replaced_files_are_named(release: Path) -> None:
         verify_folder(release)
     assert "__main__.py: its content has changed" in caught.value.what
     assert "and 1 more" in caught.value.why
+
+
+def test_folders_nested_deeper_than_python_calls_are_damage(release: Path) -> None:
+    manifest, _ = verify_folder(release)
+    deep = "/".join("d" * (sys.getrecursionlimit() + 100))
+    os.makedirs(release / deep)
+    try:
+        assert {damage.path for damage in find_damage(release, manifest)} >= {"d", "d/d", deep}
+    finally:
+        subprocess.run(["rm", "-rf", str(release / "d")], check=True)  # shutil calls itself for each folder
 
 
 def test_a_folder_replaced_by_a_link_is_damage(release: Path, tmp_path: Path) -> None:
