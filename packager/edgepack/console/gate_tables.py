@@ -107,6 +107,7 @@ def fleet(found: Fleet, *, live: bool) -> Iterator[Table | Text]:
         if device.slower is not None and device.slower >= SLOWER:
             notes.append(f"p95 is {device.slower:.2f} times what the first gate of this release measured here")
         notes += [f"left out: {line}" for line in device.unreadable]
+        notes += device.remarks
         if device.signers not in ((), (device.name,)):
             notes.append(f"receipts in this folder were signed by: {', '.join(device.signers)}")
         for line in notes:

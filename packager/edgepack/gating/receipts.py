@@ -21,7 +21,7 @@ from edgepack.errors import EnvironmentUnfitError
 from edgepack_runtime.device.doctor import existing_parent
 from edgepack_runtime.util.fs import FILE_MODE, fsync_folder, make_folder, set_mode
 
-RECEIPT: Final = re.compile(r"([0-9]{6})-[a-z]+\.json\Z")
+RECEIPT: Final = re.compile(r"([0-9]{6,12})-[a-z]+\.json\Z")
 _TRIED_BYTES: Final = 256 * 1024  # larger than any receipt
 _LONGEST_NAME: Final = 200
 

@@ -2,11 +2,12 @@
 
 A folder with receipts (`NNNNNN-VERB.json`) is a device: copy `<prefix>/receipts` of each device into a folder with its
 name. Receipts are ordered by number, because clocks of devices are often wrong. They come from outside: an invalid
-receipt is reported and ignored.
+receipt, or one under another name than its own, is reported and ignored; missing and repeated numbers are remarked.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from edgepack.errors import UsageError
 from edgepack.gating.receipts import RECEIPT
-from edgepack.util.text import UNGATED, verdict
+from edgepack.util.text import UNGATED, counted, verdict
 from edgepack_runtime.install.receipts import CHANGES
 
 _MOST_BYTES: Final = 4 * 2**20  # a receipt of an install has about 20 KB
@@ -132,6 +133,7 @@ class Receipt(_Part):
     serving: str | None = None
     notes: tuple[str, ...] = Field(default=(), max_length=1000)
     gate: Gate | None = None
+    number: int | None = None  # of those that a device numbered itself
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,8 @@ class DeviceSummary:
         serving: the release after the newest receipt.
         last: the verb of the newest receipt; `error` is why it failed.
         gate: the newest gate of the active release (else of the release gated last); `first_gate` is the oldest.
-        unreadable: invalid files, and files without the required signature.
+        unreadable: invalid files, files without the required signature, and files with the name of another receipt.
+        remarks: numbers that are missing or repeated.
         signers: signers of the other receipts.
     """
 
@@ -155,6 +158,7 @@ class DeviceSummary:
     first_gate: Gate | None
     receipts: int
     unreadable: tuple[str, ...]
+    remarks: tuple[str, ...]
     signers: tuple[str, ...]
 
     @property
@@ -213,6 +217,7 @@ def document(found: Fleet) -> dict[str, Any]:
             "p95_of_first_gate": device.slower,
             "receipts": device.receipts,
             "unreadable": list(device.unreadable),
+            "remarks": list(device.remarks),
             "signers": list(device.signers),
         }
         for device in found.devices
@@ -228,7 +233,36 @@ def _by_device(folder: Path) -> Iterator[tuple[str, list[Path]]]:
         inside = one.relative_to(folder)
         named = inside.parent if inside.name == _FOLDER else inside
         name = named.as_posix() if named.parts else folder.resolve().name
-        yield name, sorted(path for path in one.iterdir() if RECEIPT.match(path.name))
+        yield name, sorted((path for path in one.iterdir() if RECEIPT.match(path.name)), key=_number)
+
+
+def _number(file: Path) -> tuple[int, str]:
+    """The order of receipts: by number, then by verb."""
+    return int(file.name.partition("-")[0]), file.name
+
+
+def _require_own_name(file: Path, receipt: Receipt) -> None:
+    """Refuse a receipt that was copied to the name of another one.
+
+    Raises:
+        ValueError: its signed number or verb is another than in the name.
+    """
+    number, _ = _number(file)
+    if receipt.number not in (None, number):
+        raise ValueError(f"it is receipt {receipt.number} under another name")
+    if receipt.number is not None and file.stem != f"{file.stem.partition('-')[0]}-{receipt.verb}":
+        raise ValueError(f"it is a receipt of {receipt.verb} under another name")
+
+
+def _remarks(files: Sequence[Path]) -> Iterator[str]:
+    """Missing and repeated numbers between the first and the last."""
+    numbers = Counter(_number(file)[0] for file in files)
+    missing = sum(after - before - 1 for before, after in itertools.pairwise(sorted(numbers)))
+    if missing:
+        ends = f"{min(numbers)} and {max(numbers)}"
+        yield f"{counted(missing, 'receipt')} between {ends} {'is' if missing == 1 else 'are'} missing"
+    for number in sorted(number for number, count in numbers.items() if count > 1):
+        yield f"{numbers[number]} receipts have the number {number}"
 
 
 def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> DeviceSummary:
@@ -239,6 +273,7 @@ def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> Device
         try:
             raw = _raw(file)
             receipt = _parsed(raw)
+            _require_own_name(file, receipt)
             signers |= {signer(file, raw)} if signer is not None else set()
         except ValueError as error:
             unreadable.append(f"{file.name}: {error}")
@@ -261,6 +296,7 @@ def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> Device
         first_gate=gates[0] if gates else None,
         receipts=len(receipts),
         unreadable=tuple(unreadable),
+        remarks=tuple(_remarks(files)),
         signers=tuple(sorted(signers)),
     )
 

@@ -142,6 +142,8 @@ def _install_locked(run: Install, archive: Archive) -> None:
     try:
         stage = _stage(run, archive)
         _prove(run, stage)
+        # Again: a key may have been revoked for the machine while the self-test and the gate ran.
+        trust.require(trust.read_pins(run.prefix.root), run.bundle.name, run.raw, run.signature)
         activate.commit(run, stage, before)
     except EdgepackError:
         activate.clear_pending(run, before)

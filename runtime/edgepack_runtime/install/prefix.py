@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Iterator, Optional, Set
 
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, UsageError
-from edgepack_runtime.util.fs import os_errors, remove_tree, write_atomic
+from edgepack_runtime.util.fs import os_errors, read_regular, remove_tree, write_atomic
 
 _LOCK_MODE = 0o600  # a user who can read the file can lock it and block installs
 STATE_FORMAT = 1
@@ -196,7 +196,7 @@ def _take(descriptor: int, prefix: Prefix) -> None:
 def is_locked(prefix: Prefix) -> Optional[bool]:
     """Whether an install or a tuning is running; None if this user cannot read the lock."""
     try:
-        descriptor = os.open(prefix.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(prefix.lock_file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except PermissionError:
         return None
     except OSError:
@@ -220,7 +220,7 @@ def read_state(prefix: Prefix) -> Optional[State]:
     from edgepack_runtime.bundle.manifest import NAME, RELEASE_ID  # not needed for predictions
 
     try:
-        document = json.loads(prefix.state_file.read_bytes().decode("utf-8"))
+        document = json.loads(read_regular(prefix.state_file).decode("utf-8"))
         if document.pop("state_format") != STATE_FORMAT:
             raise ValueError("it was written by another version")
         # A newer release, rolled back since, may have written more fields.
@@ -261,8 +261,8 @@ def max_known(one: Optional[int], other: Optional[int]) -> Optional[int]:
 
 # Allowed in a prefix before its first install: keys are best pinned by then.
 _BEFORE_INSTALL = {SIGNERS_NAME, REVOKED_NAME, _RECEIPTS}
-# Not the receipts of `gate`, which holds no lock and may be writing one.
-_TEMPORARY = re.compile(r"\.(?![0-9]{6}-gate\.).+\.tmp\Z")
+# Names that `util.fs` makes. Not the receipts of `gate`, which holds no lock and may be writing one.
+_TEMPORARY = re.compile(r"\.(current|(?![0-9]{6,12}-gate\.).+\.[0-9a-f]{12})\.tmp\Z")
 PINNED = (SIGNERS_NAME, REVOKED_NAME)
 # Files about the device rather than a release: they stay after an uninstall.
 RECORDS = {_RECEIPTS, _STATE_NAME, *PINNED}

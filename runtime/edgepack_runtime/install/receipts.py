@@ -1,6 +1,7 @@
 """Receipts: the record of each verb that changes or measures an install, signed if the device has a key for it.
 
-Receipts are files `<prefix>/receipts/NNNNNN-VERB.json`. They are numbered because a device's clock may be wrong.
+Receipts are files `<prefix>/receipts/NNNNNN-VERB.json`. They are numbered because a device's clock may be wrong; the
+number is part of what is signed.
 """
 
 from __future__ import annotations
@@ -15,21 +16,22 @@ import re
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Optional
+from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 from edgepack_runtime.bundle.manifest import Manifest, release_id
 from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix
-from edgepack_runtime.util.fs import fsync_folder, make_folder, os_errors, write_atomic
+from edgepack_runtime.util.fs import fsync_folder, make_folder, os_errors, read_regular, write_atomic
 from edgepack_runtime.util.progress import Log
 
 NAMESPACE = "edgepack-receipt"
 KEY_NAME = "receipt_key"
 SUFFIX = ".sig"
-RECEIPT = re.compile(r"([0-9]{6})-.*\.json(?:\.sig)?\Z")  # file name of a receipt or of its signature
+RECEIPT = re.compile(r"([0-9]{6,12})-.*\.json(?:\.sig)?\Z")  # file name of a receipt or of its signature
 CHANGES = ("install", "rollback", "uninstall")  # verbs that may change which release is active
 _TIMEOUT_S = 60.0
+_LOCK_ATTEMPTS, _LOCK_PAUSE_S = 20, 0.1
 
 
 @dataclasses.dataclass
@@ -123,19 +125,20 @@ def bundle_facts(manifest: Manifest, raw: bytes) -> Dict[str, Any]:
 
 
 def write_receipt(prefix: Prefix, verb: str, receipt: Mapping[str, Any], log: Log) -> Path:
-    """Store a receipt under the next free number, signed if this device has a key; return its path.
+    """Store a receipt with the next free number, signed if this device has a key; return its path.
 
     Raises:
         OSError: it cannot be written.
     """
-    text = json.dumps(receipt, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-    raw = text.encode("utf-8", "replace")  # file names need not be UTF-8
     made = make_folder(prefix.receipts)
     if made:
         fsync_folder(prefix.root)
     with _locked(prefix.receipts):  # an install and a gate may end at the same time
         numbers = [int(m.group(1)) for m in map(RECEIPT.match, os.listdir(prefix.receipts)) if m]  # noqa: PTH208
-        path = prefix.receipts / f"{max(numbers, default=0) + 1:06d}-{verb}.json"
+        number = max(numbers, default=0) + 1
+        path = prefix.receipts / f"{number:06d}-{verb}.json"
+        text = json.dumps({**receipt, "number": number}, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+        raw = text.encode("utf-8", "replace")  # file names need not be UTF-8
         write_atomic(path, raw)
     why = _sign(path, raw)
     if why is not None:
@@ -145,9 +148,18 @@ def write_receipt(prefix: Prefix, verb: str, receipt: Mapping[str, Any], log: Lo
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of `folder`, or go on without it after two seconds.
+
+    Whoever may read a folder can lock it, and must not hold up an install. Without the lock, two receipts of the same
+    moment may have one number, which `edgepack receipts` remarks.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for _ in range(_LOCK_ATTEMPTS):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(_LOCK_PAUSE_S)
         yield
     finally:
         os.close(descriptor)
@@ -191,11 +203,16 @@ def _sign(path: Path, raw: bytes) -> Optional[str]:
 def read_receipts(prefix: Prefix, *verbs: str) -> Iterator[Dict[str, Any]]:
     """The receipts of `verbs`, newest first. Unreadable ones are skipped."""
     found = [path for verb in verbs for path in prefix.receipts.glob(f"*-{verb}.json") if RECEIPT.match(path.name)]
-    for path in sorted(found, reverse=True):
+    for path in sorted(found, key=_number, reverse=True):
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = json.loads(read_regular(path).decode("utf-8"))
             if isinstance(document, dict):
                 yield document
+
+
+def _number(path: Path) -> Tuple[int, str]:
+    """The order of receipts: by number, then by verb."""
+    return int(path.name.partition("-")[0]), path.name
 
 
 def last_receipt(prefix: Prefix, *verbs: str) -> Optional[Dict[str, Any]]:

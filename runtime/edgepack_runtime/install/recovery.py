@@ -61,6 +61,12 @@ def rebuild_state(prefix: Prefix, name: str) -> State:
     return dataclasses.replace(state, floor=max_known(highest_installed(prefix), state.sequence))
 
 
+def active_sequence(prefix: Prefix) -> Optional[int]:
+    """Sequence number of the active release, which a killed install may have committed; None if unknown."""
+    sequence: Optional[int] = _serving_fields(prefix, prefix.current_id())["sequence"]
+    return sequence
+
+
 def _kept_before(prefix: Prefix, current: Optional[str]) -> Optional[str]:
     """The kept release that served before `current`, from the newest receipt that names both; None if it is gone."""
     for receipt in read_receipts(prefix, *CHANGES):

@@ -28,6 +28,7 @@ from edgepack_runtime.install.prefix import (
     clear_temporary,
     entries,
     lock,
+    max_known,
     nothing_installed,
     read_state,
     require_install,
@@ -62,7 +63,7 @@ def uninstall(root: Path, name: Optional[str], *, purge: bool, log: Log) -> Dict
     log(f"uninstalling {owner} from {prefix.root}")
     with lock(prefix):
         before = _state(run)
-        remaining = State(before.name, floor=before.floor)
+        remaining = State(before.name, floor=max_known(before.floor, recovery.active_sequence(prefix)))
         if not purge and before == remaining and entries(prefix) <= RECORDS:
             remove_tree(prefix.lock_file)
             raise nothing_installed(prefix)

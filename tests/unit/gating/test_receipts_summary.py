@@ -226,3 +226,24 @@ def test_of_a_device_that_was_only_gated_the_newest_gate_is_told(tmp_path: Path)
     assert (device.gate.bundle.release_id, device.gate.accuracy.value) == (NEW, 0.8)
     assert device.slower == pytest.approx(1.1)
     assert found.releases == {}  # what serves there, nobody said
+
+
+def test_missing_repeated_and_exchanged_receipts_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "gate-3"
+    write(folder, [{**install(OLD), "number": number} for number in range(1, 8)])
+    for number in (2, 3, 6):
+        (folder / f"00000{number}-install.json").unlink()
+    (folder / "000005-gate.json").write_text(json.dumps({**gate(OLD), "number": 5}), encoding="utf-8")
+    (folder / "000007-rollback.json").write_text(json.dumps({**install(NEW), "number": 7}), encoding="utf-8")
+    (folder / "000008-install.json").write_text(json.dumps({**install(NEW), "number": 1}), encoding="utf-8")
+    [device] = receipts_summary.summarize(tmp_path).devices
+    assert device.unreadable == (
+        "000007-rollback.json: it is a receipt of install under another name",
+        "000008-install.json: it is receipt 1 under another name",
+    )
+    assert device.remarks == (
+        "3 receipts between 1 and 8 are missing", "2 receipts have the number 5", "2 receipts have the number 7",
+    )  # fmt: skip
+    assert device.serving == OLD
+    shown = " ".join(CliRunner().invoke(main, ["receipts", str(tmp_path)]).output.split())
+    assert "gate-3: 3 receipts between 1 and 8 are missing" in shown

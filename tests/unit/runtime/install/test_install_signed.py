@@ -255,6 +255,22 @@ def test_keys_that_are_pinned_or_revoked_during_an_install_count(
 
 
 @pytest.mark.usefixtures("proven")
+def test_a_key_that_is_revoked_during_the_self_test_counts(
+    good: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove = install_module._prove
+
+    def later(run: Any, stage: Path) -> None:
+        prove(run, stage)
+        (prefix.root / "revoked_keys").write_text(f"{public(keys[0]).line}\n")
+
+    monkeypatch.setattr(install_module, "_prove", later)
+    with pytest.raises(BundleInvalidError, match="revoked"):
+        install(good, prefix.root, log=silent)
+    assert prefix.current_id() is None
+
+
+@pytest.mark.usefixtures("proven")
 def test_install_without_pins_notes_that_the_origin_is_not_verified(small_bundle: Path, prefix: Prefix) -> None:
     lines: list[str] = []
     receipt = install(small_bundle, prefix.root, log=lines.append)

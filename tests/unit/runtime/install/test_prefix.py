@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from installing import Device, MakeBundle, id_of, silent, state_of
@@ -15,7 +16,7 @@ from ssh_keys import make_key, pin
 
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.install import prefix as state
-from edgepack_runtime.install import status
+from edgepack_runtime.install import receipts, status
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix, State
 from edgepack_runtime.install.rollback import rollback
@@ -44,8 +45,12 @@ def test_other_users_cannot_hold_or_read_the_lock(prefix: Prefix, monkeypatch: p
     with state.lock(prefix):
         assert prefix.lock_file.stat().st_mode & 0o777 == 0o600
 
-    def refused(*arguments: object) -> int:
-        raise PermissionError(errno.EACCES, "Permission denied")
+    opened = os.open
+
+    def refused(path: Any, *more: Any, **options: Any) -> int:
+        if path == prefix.lock_file:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, *more, **options)
 
     state.write_state(prefix, State("hotel", pending=RELEASE))
     monkeypatch.setattr(os, "open", refused)
@@ -145,7 +150,7 @@ def test_one_install_at_a_time(prefix: Prefix) -> None:
 def test_foreign_folders_are_refused(prefix: Prefix) -> None:
     state.check_owner(prefix, "sentiment")
     (prefix.root / ".lock").touch()
-    (prefix.root / ".state.json.tmp").touch()
+    (prefix.root / ".state.json.0123456789ab.tmp").touch()
     state.check_owner(prefix, "sentiment")
     (prefix.root / "releases").mkdir()
     with pytest.raises(UsageError, match="holds no install"):
@@ -208,3 +213,18 @@ def test_a_release_whose_state_is_lost_knows_its_prefix_and_its_keys(
     assert json.loads(device(entry, "status", "--json").stdout)["prefix"] == str(prefix.root)
     assert device(entry, "uninstall").returncode == 0
     assert not prefix.releases.exists()
+
+
+@pytest.mark.parametrize("name", ["state.json", ".lock", "receipts/000001-install.json"])
+@pytest.mark.parametrize("endless", [False, True])
+def test_a_prefix_of_somebody_else_cannot_hold_a_reader_up(prefix: Prefix, name: str, endless: bool) -> None:
+    prefix.receipts.mkdir()
+    if endless:
+        (prefix.root / name).symlink_to("/dev/zero")
+    else:
+        os.mkfifo(prefix.root / name)
+    assert state.is_locked(prefix) in (False, None)
+    assert list(receipts.read_receipts(prefix, "install")) == []
+    if name == "state.json":
+        with pytest.raises(EnvironmentUnfitError, match="cannot be read"):
+            state.read_state(prefix)

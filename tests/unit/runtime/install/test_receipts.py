@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import json
 import os
 import stat
@@ -64,6 +65,27 @@ def test_receipts_of_several_writers_have_numbers_of_their_own(tmp_path: Path) -
     assert last_receipt(prefix, "install") == expected
 
 
+def test_who_may_read_the_receipts_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipts, "_LOCK_PAUSE_S", 0.0)
+    prefix = Prefix(tmp_path)
+    write_receipt(prefix, "install", {}, print)
+    descriptor = os.open(prefix.receipts, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        assert write_receipt(prefix, "gate", {}, print).name == "000002-gate.json"
+    finally:
+        os.close(descriptor)
+
+
+def test_numbers_go_on_above_six_digits(tmp_path: Path) -> None:
+    prefix = Prefix(tmp_path)
+    prefix.receipts.mkdir()
+    (prefix.receipts / "999999-gate.json").write_text("{}")
+    names = [write_receipt(prefix, "gate", {"index": index}, print).name for index in range(2)]
+    assert names == ["1000000-gate.json", "1000001-gate.json"]
+    assert [receipt.get("index") for receipt in receipts.read_receipts(prefix, "gate")] == [1, 0, None]
+
+
 def _wall_clock_uses(file: Path) -> set[str]:
     """Functions of `file` that read the clock on the wall, and how."""
     found: set[str] = set()
@@ -112,7 +134,7 @@ def test_receipts_are_signed_where_the_machine_has_a_key(key: Path, tmp_path: Pa
         assert signing.signer_of(path, path.read_bytes(), signers) == "gate-3"
     with pytest.raises(ValueError, match="wrong"):
         signing.signer_of(paths[0], paths[1].read_bytes(), signers)
-    assert last_receipt(Prefix(tmp_path), "install") == {"n": 2}
+    assert last_receipt(Prefix(tmp_path), "install") == {"n": 2, "number": 2}
     with pytest.raises(trust.BundleInvalidError, match="not for a bundle"):
         trust.check_signature("hotel", paths[0].read_bytes(), paths[0].with_name(f"{paths[0].name}.sig").read_bytes())
 
@@ -166,5 +188,11 @@ def test_a_fleet_leaves_out_receipts_that_no_listed_device_signed(key: Path, tmp
     shown = CliRunner().invoke(main, ["receipts", str(stick), "--signers", str(signers)])
     assert shown.exit_code == 0, shown.output
     assert "left out: 000002-install.json: its signature is wrong" in " ".join(shown.output.split())
+    replayed = stick / "gate-3" / "receipts"
+    for suffix in (".json", ".json.sig"):
+        (replayed / f"000002-install{suffix}").write_bytes((replayed / f"000001-install{suffix}").read_bytes())
+    found = receipts_summary.summarize(stick, lambda file, raw: signing.signer_of(file, raw, signers))
+    assert found.devices[0].unreadable == ("000002-install.json: it is receipt 1 under another name",)
+    assert found.devices[0].serving == "1.0.0-000000000001"
     both = json.loads(CliRunner().invoke(main, ["receipts", str(stick), "--json"]).output)
-    assert [one["receipts"] for one in both["devices"]] == [2, 2, 2]
+    assert [one["receipts"] for one in both["devices"]] == [1, 2, 2]

@@ -218,9 +218,40 @@ def test_uninstall_asks_for_confirmation_on_a_terminal(bundle: Path, prefix: Pre
 
 
 def test_uninstall_removes_partial_files(installed: Prefix) -> None:
-    (installed.root / ".state.json.tmp").touch()
-    (installed.receipts / ".000002-uninstall.json.tmp").touch()
-    (installed.receipts / ".000002-gate.json.tmp").touch()
-    (installed.interpreters / ".1.0.0-0123456789ab.tmp").touch()
+    (installed.root / ".state.json.0123456789ab.tmp").touch()
+    (installed.root / ".current.tmp").touch()
+    (installed.receipts / ".000002-uninstall.json.0123456789ab.tmp").touch()
+    (installed.receipts / ".000002-gate.json.0123456789ab.tmp").touch()
+    (installed.interpreters / ".1.0.0-0123456789ab.0123456789ab.tmp").touch()
+    (installed.root / ".work.tmp").mkdir()
     state.clear_temporary(installed)
-    assert [path.name for path in installed.root.rglob("*.tmp")] == [".000002-gate.json.tmp"]
+    assert {path.name for path in installed.root.rglob("*.tmp")} == {
+        ".000002-gate.json.0123456789ab.tmp", ".work.tmp",
+    }  # fmt: skip
+
+
+def test_files_of_somebody_else_are_neither_removed_nor_taken_for_leftovers(small_bundle: Path, prefix: Prefix) -> None:
+    (prefix.root / ".work.tmp").mkdir(parents=True)
+    (prefix.root / ".work.tmp" / "thesis").touch()
+    (prefix.root / ".notes.tmp").touch()
+    prefix.lock_file.touch()
+    with pytest.raises(UsageError, match="is not empty and holds no install"):
+        install(small_bundle, prefix.root, log=silent)
+    with pytest.raises(UsageError, match="holds no install"):
+        remove(prefix)
+    assert {".work.tmp", ".notes.tmp"} <= entries(prefix)
+    assert (prefix.root / ".work.tmp" / "thesis").exists()
+
+
+@pytest.mark.usefixtures("proven")
+def test_an_install_that_was_killed_after_its_commit_counts_for_the_floor(
+    small_bundle: Path, make_bundle: Any, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(small_bundle, prefix.root, log=silent)
+    before = prefix.state_file.read_bytes()
+    install(make_bundle(version="3.0.0", sequence=3_000_000), prefix.root, log=silent)
+    prefix.state_file.write_bytes(before)  # as after a kill between the switch and the new state
+    (prefix.receipts / "000002-install.json").unlink()
+    remove(prefix)
+    found = state.read_state(prefix)
+    assert found is not None and found.floor == 3_000_000
