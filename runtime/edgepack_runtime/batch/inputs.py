@@ -1,12 +1,14 @@
 """Reads rows of a file or stream one by one: each is a text, a pair of texts, or an error.
 
-Reading continues after an invalid row.
+Reading continues after an invalid row. Blank lines are counted, and are no rows.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
+import io
 import json
 import re
 from pathlib import Path
@@ -14,9 +16,13 @@ from typing import Any, BinaryIO, Iterator, List, NamedTuple, Optional, Sequence
 
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.util.fs import os_errors
-from edgepack_runtime.util.texts import Item, item_from_fields, require_text
+from edgepack_runtime.util.texts import GB18030, UTF8, UTF16, Item, item_from_fields, require_text
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl")
+TABLES = (".tsv", ".csv")
+_WORKBOOKS = (".xlsx", ".xls", ".ods")
+_SAVE_AS_CSV = "save it in the spreadsheet program as CSV UTF-8, and give that file"
+_SAMPLE_BYTES = 2**16
 MAX_LINE_BYTES = 4 * 1024 * 1024  # of one line; the tokenizer needs 300 MiB for a word of that size
 STDIN = "standard input"
 _CSV_FIELD_LIMIT = 16 * 1024 * 1024  # the csv module's default, 128 KiB, is shorter than some documents
@@ -26,12 +32,16 @@ _OPTIONS = (("--column", "texts"), ("--pair-column", "second texts"))
 
 
 class InputRow(NamedTuple):
-    """A row whose first line is `line`, from 1: either an item or an error. It ends at byte `end` of the source."""
+    """A row whose first line is `line`, from 1: either an item or an error. It ends at byte `end` of the source.
+
+    `fields` are all cells of a row of a table; empty if it could not be read.
+    """
 
     line: int
     item: Optional[Item]
     error: Optional[UsageError]
     end: int
+    fields: Sequence[str] = ()
 
 
 class Source:
@@ -42,19 +52,29 @@ class Source:
         name: its name in messages.
         suffix: the format, one of `SUFFIXES`.
         columns: one column, or two for pairs. A .txt has no columns; a tab separates its pairs.
+        blank_rows: a blank line is an invalid row: whoever feeds a pipe counts lines.
 
     Raises:
         UsageError: the header of a table lacks a column.
     """
 
-    def __init__(self, stream: BinaryIO, name: str, suffix: str, columns: Sequence[str]) -> None:
+    def __init__(
+        self, stream: BinaryIO, name: str, suffix: str, columns: Sequence[str], *, blank_rows: bool = False
+    ) -> None:
         self._lines = _Lines(stream, name)
-        self._name, self._suffix, self._columns = name, suffix, columns
-        self._header: List[str] = []
-        if suffix in (".tsv", ".csv"):
+        self._name, self._suffix, self._columns, self._blank_rows = name, suffix, columns, blank_rows
+        self.header: List[str] = []  # of a table
+        self.blank = 0  # lines that were skipped
+        self._fields: Sequence[str] = ()
+        if suffix in TABLES:
             csv.field_size_limit(_CSV_FIELD_LIMIT)
-            self._header = self._read_header()
-            self._places = [self._header.index(column) for column in columns]
+            self.header = self._read_header()
+            self._places = [self.header.index(column) for column in columns]
+
+    @property
+    def has_mark(self) -> bool:
+        """Whether the first line that was read begins with a byte order mark."""
+        return self._lines.has_mark
 
     def rows(self, *, go_on: bool = True) -> Iterator[InputRow]:
         """The next rows; without `go_on` reading ends after an invalid row."""
@@ -63,23 +83,32 @@ class Source:
         while True:
             number = self._lines.number + 1
             where = f"line {number} of {self._name}"
+            self._fields = ()
             try:
-                item: Optional[Item] = self._next(table, where)
+                item = self._next(table, where)
             except StopIteration:
                 return
             except UsageError as error:
-                yield InputRow(number, None, error, self._lines.offset)
+                yield InputRow(number, None, error, self._lines.offset, self._fields)
                 continue
-            yield InputRow(number, item, None, self._lines.offset)
+            if item is None:
+                self.blank += 1
+            else:
+                yield InputRow(number, item, None, self._lines.offset, self._fields)
 
-    def _next(self, table: Any, where: str) -> Item:
+    def _next(self, table: Any, where: str) -> Optional[Item]:
+        """The item of the next row; None for a blank line."""
         if table is not None:
             with _table_errors(where):
                 fields = next(table)
+            if not fields:
+                return None
             for field in fields:
                 _require_utf8(field, where)
             return self._of_fields(fields, where)
         line = next(self._lines)
+        if not line.strip() and not self._blank_rows:
+            return None
         _require_utf8(line, where)
         if self._suffix == ".tsv":
             line = line.rstrip("\r\n")
@@ -89,10 +118,11 @@ class Source:
         return _pair_of_line(line, where) if len(self._columns) == 2 else require_text(line, where)
 
     def _of_fields(self, fields: Sequence[str], where: str) -> Item:
-        if len(fields) != len(self._header):
+        if len(fields) != len(self.header):
             raise UsageError(
-                f"{where} has {len(fields)} fields; the header has {len(self._header)}", fix="repair that line"
+                f"{where} has {len(fields)} fields; the header has {len(self.header)}", fix="repair that line"
             )
+        self._fields = fields
         return item_from_fields([fields[place] for place in self._places], where)
 
     def _of_json(self, line: str, where: str) -> Item:
@@ -132,6 +162,7 @@ class _Lines:
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream, self._name = stream, name
         self.offset = self.number = 0  # bytes and lines that were read
+        self.has_mark = False
         self.to_the_end = True  # in a line that is too long
 
     def __iter__(self) -> _Lines:
@@ -152,7 +183,34 @@ class _Lines:
                 f"line {number} of {self._name} is longer than {MAX_LINE_BYTES // 2**20} MiB",
                 fix="give a text file with one text per line",
             )
-        return (line[len(_BOM) :] if number == 1 and line.startswith(_BOM) else line).decode("utf-8", "surrogateescape")
+        if number == 1 and line.startswith(_BOM):
+            self.has_mark, line = True, line[len(_BOM) :]
+        return line.decode("utf-8", "surrogateescape")
+
+
+_NO_TEXT = "edgepack-no-text"  # handler of decoding errors
+codecs.register_error(_NO_TEXT, lambda error: ("\udcff", getattr(error, "end", 0)))  # a byte that UTF-8 never has
+
+
+class _Recoded(io.RawIOBase):
+    """A stream of another encoding as UTF-8; what is no text in it is none in UTF-8 either."""
+
+    def __init__(self, stream: BinaryIO, encoding: str) -> None:
+        self._stream, self._left = stream, b""
+        self._decoder = codecs.getincrementaldecoder(encoding)(_NO_TEXT)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._left:
+            raw = self._stream.read(_SAMPLE_BYTES)
+            self._left = self._decoder.decode(raw, final=not raw).encode("utf-8", "surrogateescape")
+            if not raw and not self._left:
+                return 0
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count
 
 
 @contextlib.contextmanager
@@ -188,6 +246,8 @@ def check_suffix(path: Path) -> None:
     Raises:
         UsageError: the suffix is unknown.
     """
+    if path.suffix.lower() in _WORKBOOKS:
+        raise UsageError(f"{path.name} is a workbook, and no table of text", fix=_SAVE_AS_CSV)
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{path.name} has no known ending", fix=f"name it with one of {' '.join(SUFFIXES)}")
 
@@ -203,8 +263,38 @@ def check_file(path: Path) -> None:
         raise UsageError(f"there is no file {path}", fix="check the path")
 
 
+def _require_encoding(stream: BinaryIO, name: str) -> None:
+    """Refuse a file that is no UTF-8 by and large. Single lines that are not are rows without an answer.
+
+    Raises:
+        UsageError: it is a workbook, UTF-16 or GB18030.
+    """
+    sample = stream.read(_SAMPLE_BYTES)
+    stream.seek(0)
+    if sample.startswith(b"PK\3\4"):
+        raise UsageError(f"{name} is a workbook or an archive, and no table of text", fix=_SAVE_AS_CSV)
+    likely = UTF16 if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else None
+    whole = sample.split(b"\n")[: -1 if len(sample) == _SAMPLE_BYTES else None]
+    lines = [line for line in whole if max(line, default=0) > 127]
+    if likely is None and sum(not _reads(line, UTF8) for line in lines) > len(lines) / 2:
+        likely = GB18030 if all(_reads(line, GB18030) for line in lines) else None
+    if likely is not None:
+        fix = f"add --encoding {likely} to predict, or save it as UTF-8"
+        raise UsageError(f"{name} is not UTF-8", why=f"it seems to be {likely.upper()}", fix=fix)
+
+
+def _reads(line: bytes, encoding: str) -> bool:
+    try:
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
-def opened(path: Path, column: str = "text", pair_column: Optional[str] = None) -> Iterator[Source]:
+def opened(
+    path: Path, column: str = "text", pair_column: Optional[str] = None, encoding: str = UTF8
+) -> Iterator[Source]:
     """Open a file: .txt has one row per line; .tsv and .csv (with a header) and .jsonl have the values of `column`.
 
     A .tsv has no quoting: quotation marks are part of a field.
@@ -212,9 +302,10 @@ def opened(path: Path, column: str = "text", pair_column: Optional[str] = None) 
     Args:
         column: column of the texts.
         pair_column: column of the second texts; None for single texts. In a .txt a tab separates pairs.
+        encoding: one of `texts.ENCODINGS`.
 
     Raises:
-        UsageError: there is no such file or column.
+        UsageError: there is no such file or column, or it has another encoding.
         EnvironmentUnfitError: it cannot be read, also later in the context.
     """
     check_file(path)
@@ -223,7 +314,16 @@ def opened(path: Path, column: str = "text", pair_column: Optional[str] = None) 
     with stream:
         with os_errors(f"{path} cannot be read"):
             columns = [column] if pair_column is None else [column, pair_column]
-            source = Source(stream, path.name, path.suffix, columns)
+            if encoding == UTF8:
+                _require_encoding(stream, path.name)
+                source = Source(stream, path.name, path.suffix, columns)
+            else:
+                if encoding == UTF16 and stream.peek(2)[:2] not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                    raise UsageError(
+                        f"{path.name} is not UTF-16", why="it has no byte order mark", fix="omit --encoding"
+                    )
+                recoded = io.BufferedReader(_Recoded(stream, encoding), _SAMPLE_BYTES)
+                source = Source(recoded, path.name, path.suffix, columns)
         yield source
 
 
@@ -240,9 +340,9 @@ def items(source: Source) -> Iterator[Item]:
         yield row.item
 
 
-def require_rows(path: Path, column: str = "text", pair_column: Optional[str] = None) -> None:
+def require_rows(path: Path, column: str, pair_column: Optional[str], encoding: str) -> None:
     """Check that a file can be read and has a row, valid or not. Raises as `opened`; UsageError if it is empty."""
-    with opened(path, column, pair_column) as source, os_errors(f"{path} cannot be read"):
+    with opened(path, column, pair_column, encoding) as source, os_errors(f"{path} cannot be read"):
         if next(source.rows(), None) is None:
             raise no_text(path)
 

@@ -1,22 +1,24 @@
 """Output formats of file predictions: one line per input row.
 
-.jsonl and .txt get one JSON object per line, as on stdout. .csv and .tsv get a header, the columns `text` (and
-`text_pair`), one column for each key, and one `score_<label>` for each label instead of `scores`. Other values than
-texts and numbers are written as JSON.
+.jsonl and .txt get one JSON object per line, as on stdout. .csv and .tsv get a header, all columns of an input that is
+a table (else `text`, and `text_pair`), one column for each key, and one `score_<label>` for each label instead of
+`scores`. Other values than texts and numbers are written as JSON.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 from typing import Any, List, Mapping, Sequence, Tuple
 
+from edgepack_runtime.batch.inputs import TABLES, InputRow
 from edgepack_runtime.bundle.model_config import TOKENS, ModelConfig
 from edgepack_runtime.errors import UsageError
-from edgepack_runtime.util.texts import Item
 
-_TABLES = (".tsv", ".csv")
+_END = "\r\n"
+_MARK = "\ufeff"  # without it some programs take UTF-8 for another encoding
 
 
 def answer_keys(config: ModelConfig, *, with_scores: bool) -> Tuple[str, ...]:
@@ -36,16 +38,28 @@ class Form:
         keys: keys of the answers.
         score_labels: labels with a column in a table; empty without scores.
         pairs: whether items are pairs.
+        columns: the columns of an input that is a table, which a table repeats.
+        mark: whether a table begins with a byte order mark.
     """
 
-    def __init__(self, suffix: str, keys: Sequence[str], score_labels: Sequence[str], *, pairs: bool) -> None:
-        self._table = suffix in _TABLES
+    def __init__(
+        self,
+        suffix: str,
+        keys: Sequence[str],
+        score_labels: Sequence[str],
+        *,
+        pairs: bool,
+        columns: Sequence[str] = (),
+        mark: bool = False,
+    ) -> None:
+        self._table = suffix in TABLES
+        self._columns, self._mark = columns, mark
         self._labels = tuple(score_labels) if self._table else ()
         self._all_keys = tuple(keys)
         self._keys = [key for key in keys if key != "scores" or not self._labels]
         self._texts = ("text", "text_pair")[: 1 + pairs]
         self._buffer = io.StringIO()
-        options: Any = {"lineterminator": "\n"}
+        options: Any = {"lineterminator": _END}  # a cell with either of its characters is quoted
         if suffix == ".tsv":
             options.update(delimiter="\t", quoting=csv.QUOTE_NONE, quotechar=None)
         self._rows = csv.writer(self._buffer, **options)
@@ -54,17 +68,25 @@ class Form:
         """The header line of a table; empty for JSON lines."""
         if not self._table:
             return ""
-        return self._line([*self._texts, *self._keys, *(f"score_{label}" for label in self._labels)])
+        given = self._columns or self._texts
+        added = [*self._keys, *(f"score_{label}" for label in self._labels)]
+        names = [self._free(name) for name in added]
+        return (_MARK if self._mark else "") + self._line([*given, *names])
 
-    def answer(self, item: Item, found: Mapping[str, Any]) -> str:
-        """The line of an answered item.
+    def _free(self, name: str) -> str:
+        while name in self._columns:
+            name = f"predicted_{name}"
+        return name
+
+    def answer(self, row: InputRow, found: Mapping[str, Any]) -> str:
+        """The line of a row with an item.
 
         Raises:
             UsageError: a .tsv, which has no quoting, cannot hold the text.
         """
         if not self._table:
             return json.dumps(found, ensure_ascii=False) + "\n"
-        fields = [item] if isinstance(item, str) else list(item)
+        fields = self._given(row)
         scores = [found["scores"][label] for label in self._labels]
         try:
             return self._line([*fields, *(_cell(found[key]) for key in self._keys), *scores])
@@ -75,17 +97,27 @@ class Form:
                 fix="write a .csv or .jsonl file",
             ) from error
 
-    def missing(self) -> str:
-        """The line of a row without an answer, with null keys or empty cells, so that line numbers match the input."""
+    def missing(self, row: InputRow) -> str:
+        """The line of a row without an answer, with null keys or empty cells, so that rows match the input."""
         if not self._table:
             return json.dumps(dict.fromkeys(self._all_keys), ensure_ascii=False) + "\n"
-        return self._line([""] * (len(self._texts) + len(self._keys) + len(self._labels)))
+        empty = [""] * (len(self._keys) + len(self._labels))
+        if self._columns and row.fields:
+            with contextlib.suppress(csv.Error):
+                return self._line([*row.fields, *empty])
+        return self._line([""] * len(self._columns or self._texts) + empty)
+
+    def _given(self, row: InputRow) -> List[str]:
+        """The cells of a row that are not answers."""
+        if self._columns:
+            return list(row.fields)
+        return [row.item] if isinstance(row.item, str) else list(row.item or ())
 
     def _line(self, cells: List[Any]) -> str:
         self._buffer.seek(0)
         self._buffer.truncate()
         self._rows.writerow(cells)
-        return self._buffer.getvalue()
+        return self._buffer.getvalue()[: -len(_END)] + "\n"
 
 
 def _cell(value: Any) -> Any:

@@ -17,7 +17,7 @@ from edgepack_runtime.bundle.model_config import TOKENS
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.progress import Log, Progress
-from edgepack_runtime.util.texts import Item
+from edgepack_runtime.util.texts import UTF8, Item, counted
 
 
 def answer(
@@ -41,12 +41,13 @@ def answer(
     config = predictor.config
     labels = predictor.labels if options.scores and config.task != TOKENS else ()
     keys = answer_keys(config, with_scores=options.scores)
-    form = Form(options.output.suffix, keys, labels, pairs=config.takes_pairs)
     with contextlib.ExitStack() as stack:
         if options.input:
-            source = stack.enter_context(opened(options.input, *columns))
+            source = stack.enter_context(opened(options.input, *columns, encoding=options.encoding))
         else:
             source = _lines([column for column in columns if column is not None], given)
+        mark = source.has_mark or options.encoding != UTF8
+        form = Form(options.output.suffix, keys, labels, pairs=config.takes_pairs, columns=source.header, mark=mark)
         output = stack.enter_context(
             Output(options.output, options.output.suffix, form.header(), resume=options.resume)
         )
@@ -64,7 +65,7 @@ def answer(
 def _lines(columns: Sequence[str], given: Sequence[Item]) -> Source:
     """The rows of `given`, else of standard input."""
     if not given:
-        return Source(sys.stdin.buffer, STDIN, ".txt", columns)
+        return Source(sys.stdin.buffer, STDIN, ".txt", columns, blank_rows=True)
     fields = ((item,) if isinstance(item, str) else item for item in given)
     lines = "".join(json.dumps(dict(zip(columns, row))) + "\n" for row in fields)
     return Source(io.BytesIO(lines.encode("ascii")), "the arguments", ".jsonl", columns)
@@ -75,6 +76,7 @@ class _Run:
 
     def __init__(self, options: argparse.Namespace, predictor: Any, form: Form, source: Source, output: Output) -> None:
         self._options, self._predictor, self._form, self._output = options, predictor, form, output
+        self._source = source
         self._rows = self._read(source)
         self._first: Optional[UsageError] = None  # of the first invalid row
 
@@ -96,7 +98,9 @@ class _Run:
         """Write a line for each remaining row."""
         options, output = self._options, self._output
         tagged = ((row, row.item) for row in self._rows)
-        progress = Progress("rows", options.input.stat().st_size if options.input else None, quiet=options.quiet)
+        # Offsets count bytes of UTF-8.
+        known = options.input is not None and options.encoding == UTF8
+        progress = Progress("rows", options.input.stat().st_size if known else None, quiet=options.quiet)
         try:
             with contextlib.closing(
                 self._predictor.stream_tagged(tagged, workers=options.threads, batch_tokens=options.batch_tokens)
@@ -115,6 +119,8 @@ class _Run:
         self._output.finish()
         if not self._options.quiet:
             log(f"{rows - bad} predictions in {self._options.output}")
+        if self._source.blank:
+            log(f"{counted(self._source.blank, 'blank line')} skipped")
         text = f"{bad} of {rows} rows {'has' if bad == 1 else 'have'} no answer"
         if bad == rows:
             raise UsageError(
@@ -134,7 +140,7 @@ class _Run:
         line = ""
         if row.item is not None:
             try:
-                line = self._form.answer(row.item, prediction.as_json(with_scores=self._options.scores))
+                line = self._form.answer(row, prediction.as_json(with_scores=self._options.scores))
             except UsageError as refused:
                 error = refused
         if error is None:
@@ -144,7 +150,7 @@ class _Run:
             raise error
         self._first = self._first or error
         text = {"line": row.line, "error": error.what, **({"why": error.why} if error.why else {})}
-        self._output.add(self._form.missing(), text)
+        self._output.add(self._form.missing(row), text)
 
 
 def _in_a_line(error: UsageError) -> str:

@@ -39,6 +39,8 @@ def check(options: argparse.Namespace) -> List[str]:
         if options.output:
             _check_output(options.output, options.input)
             inputs.check_suffix(options.output)
+    for text in filter(os.path.isfile, options.texts):
+        log(f"note: {text} is a file, and its name is taken for a text; --input {text} answers its rows")
     return texts.from_arguments(options.texts)
 
 
@@ -92,7 +94,7 @@ def read(options: argparse.Namespace, arguments: Sequence[str], *, pairs: bool) 
     if options.input:
         from edgepack_runtime.batch import inputs
 
-        inputs.require_rows(options.input, first, second)
+        inputs.require_rows(options.input, first, second, options.encoding)
     if not pairs or not arguments:
         return list(arguments)
     if len(arguments) != 2:
@@ -137,7 +139,7 @@ def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> 
     elif options.input:
         from edgepack_runtime.batch import inputs
 
-        with inputs.opened(options.input, *asked) as source:
+        with inputs.opened(options.input, *asked, encoding=options.encoding) as source:
             stream = predictor.stream(inputs.items(source), workers=options.threads, batch_tokens=options.batch_tokens)
             _show(options, stream)
     else:
@@ -156,7 +158,7 @@ def _lines(asked: Tuple[str, Optional[str]]) -> Iterable[Item]:
     if sys.stdin.isatty():
         log("enter one {} per line; Ctrl-D ends".format("pair of texts, separated by a tab," if pairs else "text"))
     names = [name for name in asked if name is not None]
-    return inputs.items(inputs.Source(sys.stdin.buffer, inputs.STDIN, ".txt", names))
+    return inputs.items(inputs.Source(sys.stdin.buffer, inputs.STDIN, ".txt", names, blank_rows=True))
 
 
 def _show(options: argparse.Namespace, predictions: Iterable[Any], *, flush: bool = False) -> int:

@@ -1,6 +1,6 @@
 """Items of a model (a text or a pair of texts), their validation, and numbers with nouns.
 
-An empty text is an error: an empty line is usually a mistake, and skipping it would shift all later results by a line.
+An empty text is an error: it is usually a mistake, and a program that feeds a pipe counts the answers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import List, Optional, Sequence, Tuple, Union
 from edgepack_runtime.errors import UsageError
 
 Item = Union[str, Tuple[str, str]]  # a text or a pair of texts
+UTF8, GB18030, UTF16 = ENCODINGS = ("utf-8", "gb18030", "utf-16")  # of files with texts
 
 
 def require_text(text: str, where: str) -> str:

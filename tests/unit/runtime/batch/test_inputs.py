@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import itertools
 import json
@@ -65,11 +66,8 @@ def test_texts_are_read_as_they_are(tmp_path: Path, name: str, content: str, exp
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
-        ("a.txt", "好\n\n差\n", "line 2 of a.txt is empty"),
-        ("a.txt", "好\n \u3000\n", "line 2 of a.txt is empty"),
         ("a.txt", b"\xe5\xa5\xbd\n\xff\n", "line 2 of a.txt is not UTF-8"),
         ("a.txt", "", "a.txt holds no text"),
-        ("a.tsv", "text\n好\n\n", "line 3 of a.tsv has 0 fields"),
         ("a.tsv", "id\n1\n", "no column `text`"),
         ("a.tsv", "text\ttext\n1\t2\n", "no column `text`"),
         ("a.tsv", "text\tid\n好\n", "line 2 of a.tsv has 1 fields; the header has 2"),
@@ -81,7 +79,9 @@ def test_texts_are_read_as_they_are(tmp_path: Path, name: str, content: str, exp
         ("a.jsonl", '{"text": "好"}\n{"text": 3}\n', "`text` in line 2 of a.jsonl is not a text"),
         ("a.jsonl", "[1]\n", "line 1 of a.jsonl is not a JSON object"),
         ("a.jsonl", '{"text": "好"}\n{\n', "line 2 of a.jsonl is not a JSON object"),
-        ("a.xls", "", "no known ending"),
+        ("a.doc", "", "no known ending"),
+        ("a.xlsx", "", "a.xlsx is a workbook"),
+        ("a.csv", b"PK\x03\x04\x14", "a.csv is a workbook or an archive"),
     ],
 )
 def test_errors_name_the_line(tmp_path: Path, name: str, content: str | bytes, named: str) -> None:
@@ -113,7 +113,6 @@ def test_all_forms_give_the_same_pairs(tmp_path: Path, name: str, content: str) 
     [
         ("a.txt", "a\tb\nc\n", "line 2 of a.txt is not a pair of texts"),
         ("a.txt", "a\tb\tc\n", "line 1 of a.txt is not a pair of texts"),
-        ("a.txt", "a\tb\n\n", "line 2 of a.txt is empty"),
         ("a.txt", "a\t \n", "text 2 of line 1 of a.txt is empty"),
         ("a.txt", "\tb\n", "text 1 of line 1 of a.txt is empty"),
         ("a.tsv", "text\tother\n1\t2\n", "a.tsv has no column `text_pair`"),
@@ -176,29 +175,29 @@ def told(tmp_path: Path, name: str, content: bytes, *columns: str) -> list[tuple
         return [(row.line, row.item if row.error is None else row.error.what) for row in source.rows()]
 
 
-GBK = "好".encode("gbk")
+NO_TEXT = b"\xff"
 
 
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("a.txt", b"a\n\n" + GBK + b"\nb", [(1, "a"), (2, "is empty"), (3, "is not UTF-8"), (4, "b")]),
+        ("a.txt", b"a\n\n" + NO_TEXT + b"\nb", [(1, "a"), (3, "is not UTF-8"), (4, "b")]),
         (
             "a.tsv",
-            b"id\ttext\n1\ta\n2\n\n3\t" + GBK + b"\n4\tb\n",
-            [(2, "a"), (3, "has 1 fields"), (4, "has 0 fields"), (5, "is not UTF-8"), (6, "b")],
+            b"id\ttext\n1\ta\n2\n\n3\t" + NO_TEXT + b"\n4\tb\n",
+            [(2, "a"), (3, "has 1 fields"), (5, "is not UTF-8"), (6, "b")],
         ),
         (
             "a.csv",
-            b'text,id\n"a\nb",1\n"x"y,2\n' + GBK + b',3\n\n"c",4,5\nd,6\n"e,7\n',
+            b'text,id\n"a\nb",1\n"x"y,2\n' + NO_TEXT + b',3\n\n"c",4,5\nd,6\n"e,7\n',
             [
-                (2, "a\nb"), (4, "not a row of a table"), (5, "not UTF-8"), (6, "0 fields"), (7, "3 fields"), (8, "d"),
+                (2, "a\nb"), (4, "not a row of a table"), (5, "not UTF-8"), (7, "3 fields"), (8, "d"),
                 (9, "not a row"),
             ],
         ),
         (
             "a.jsonl",
-            b'{"text": "a"}\n{"tex": 1}\nnull\n{"text": "' + GBK + b'"}\n[[\n{"text": "\\ud83d"}\n{"text": " "}\n',
+            b'{"text": "a"}\n{"tex": 1}\nnull\n{"text": "' + NO_TEXT + b'"}\n[[\n{"text": "\\ud83d"}\n{"text": " "}\n',
             [
                 (1, "a"), (2, "not a JSON object"), (3, "not a JSON object"), (4, "not UTF-8"),
                 (5, "not a JSON object"), (6, "\ud83d"), (7, "is empty"),
@@ -211,6 +210,62 @@ def test_a_bad_row_costs_no_other(tmp_path: Path, name: str, content: bytes, exp
     assert [line for line, _ in found] == [line for line, _ in expected]
     for (line, what), (_, wanted) in zip(found, expected, strict=True):
         assert wanted in str(what), line
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", "\n好\n\n \u3000\n差\n\n"),
+        ("a.tsv", "text\tid\n好\t1\n\n \n差\t2\n\n"),
+        ("a.csv", "text,id\n好,1\n\n\n差,2\n\n"),
+        ("a.jsonl", '{"text": "好"}\n\n\n{"text": "差"}\n\n'),
+    ],
+)
+def test_blank_lines_are_counted_and_are_no_rows(tmp_path: Path, name: str, content: str) -> None:
+    with inputs.opened(file(tmp_path, name, content)) as source:
+        assert [row.item for row in source.rows()] == ["好", "差"]
+    assert source.blank == (4 if name == "a.txt" else 3)
+
+
+def test_a_blank_line_of_a_pipe_is_a_row() -> None:
+    source = inputs.Source(io.BytesIO("好\n\n差\n".encode()), inputs.STDIN, ".txt", ["text"], blank_rows=True)
+    assert [row.item for row in source.rows()] == ["好", None, "差"]
+
+
+@pytest.mark.parametrize(("encoding", "written"), [("gb18030", "gbk"), ("utf-16", "utf-16"), ("utf-16", "utf-16-be")])
+def test_other_encodings_are_named_and_read_when_asked_for(tmp_path: Path, encoding: str, written: str) -> None:
+    text = "text,id\n" + "很好，房间很大,1\n太差,2\n" * 30_000
+    raw = text.encode(written)
+    path = file(tmp_path, "a.csv", codecs.BOM_UTF16_BE + raw if written == "utf-16-be" else raw)
+    with pytest.raises(UsageError, match=r"a\.csv is not UTF-8") as error:
+        inputs.read_texts(path)
+    assert error.value.fix == f"add --encoding {encoding} to predict, or save it as UTF-8"
+    with inputs.opened(path, encoding=encoding) as source:
+        found = [row.item for row in source.rows()]
+    assert found == ["很好，房间很大", "太差"] * 30_000
+
+
+def test_what_is_no_text_in_its_encoding_is_a_bad_row(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.txt", "很好\n".encode("gbk") + b"\xff\n" + "太差\n".encode("gbk"))
+    with inputs.opened(path, encoding="gb18030") as source:
+        assert [row.item for row in source.rows()] == ["很好", None, "太差"]
+
+
+@pytest.mark.parametrize("bad", ["\ud83d".encode("utf-16-le", "surrogatepass"), b"\x00\xdc"])
+def test_what_is_no_utf16_is_a_bad_row(tmp_path: Path, bad: bytes) -> None:
+    lines = ["很好\n".encode("utf-16-le"), bad + "x\n".encode("utf-16-le"), "太差\n".encode("utf-16-le"), b"\x41"]
+    path = file(tmp_path, "a.txt", codecs.BOM_UTF16_LE + b"".join(lines))
+    with inputs.opened(path, encoding="utf-16") as source:
+        assert [row.item for row in source.rows()] == ["很好", None, "太差", None]
+    path = file(tmp_path, "b.txt", "很好\n")
+    with pytest.raises(UsageError, match=r"b\.txt is not UTF-16"), inputs.opened(path, encoding="utf-16"):
+        pass
+
+
+def test_a_row_of_a_table_keeps_its_fields(tmp_path: Path) -> None:
+    with inputs.opened(file(tmp_path, "a.csv", "\ufeffid,text\n1,好\n2,\n3\n")) as source:
+        assert (source.header, source.has_mark) == (["id", "text"], True)
+        assert [list(row.fields) for row in source.rows()] == [["1", "好"], ["2", ""], []]
 
 
 def test_a_line_that_is_too_long_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,20 +285,17 @@ LAYOUTS = {".txt": b"\n", ".tsv": b"\n\t", ".csv": b'\n,"\r', ".jsonl": b'\n{}"[
 
 
 @given(st.data(), st.sampled_from(sorted(LAYOUTS)), st.booleans())
-def test_a_file_with_any_content_can_be_read_on_from_every_row(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, suffix: str, good: bool
-) -> None:
+def test_a_file_with_any_content_can_be_read_on_from_every_row(data: st.DataObject, suffix: str, good: bool) -> None:
     """Random bytes, with what has a meaning in that form among them; rows end where the next begins."""
     marks = st.sampled_from([bytes([byte]) for byte in LAYOUTS[suffix]])
     body = b"".join(data.draw(st.lists(FIELDS | marks, max_size=30)))
     if good and suffix == ".jsonl":
         body = json.dumps({"text": body.decode("utf-8", "replace")}).encode() + b"\n" + body
     header = b"" if suffix in (".txt", ".jsonl") else b"text,id\n".replace(b",", b"\t" if suffix == ".tsv" else b",")
-    path = tmp_path_factory.mktemp("rows") / f"a{suffix}"
-    path.write_bytes(header + body)
-    with inputs.opened(path) as source:
-        found = list(source.rows())
+    source = inputs.Source(io.BytesIO(header + body), "random", suffix, ["text"])
+    found = list(source.rows())
     assert all((row.item is None) != (row.error is None) for row in found)
     ends = [row.end for row in found]
-    assert ends == sorted(set(ends)) and (not ends or ends[-1] == len(header + body))
+    assert ends == sorted(set(ends)) and (not ends or ends[-1] <= len(header + body))
+    assert source.blank or not body or ends[-1] == len(header + body)
     assert all(before.line < after.line for before, after in itertools.pairwise(found))

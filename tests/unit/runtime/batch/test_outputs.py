@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack_runtime.batch import inputs
+from edgepack_runtime.batch.inputs import InputRow
 from edgepack_runtime.batch.outputs import Form, answer_keys
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import UsageError
@@ -24,7 +25,11 @@ LINES = LINES.filter(lambda line: bool(line.strip()))
 
 def written(suffix: str, items: Sequence[texts.Item], found: Sequence[Mapping[str, Any]], *labels: str) -> str:
     form = Form(suffix, list(found[0]), labels, pairs=isinstance(items[0], tuple))
-    return form.header() + "".join(map(form.answer, items, found))
+    return form.header() + "".join(map(form.answer, map(row, items), found))
+
+
+def row(item: texts.Item | None, *fields: str) -> InputRow:
+    return InputRow(1, item, None, 0, fields)
 
 
 def test_tables_of_pairs_have_a_column_for_each_text() -> None:
@@ -60,8 +65,8 @@ def test_with_scores_each_label_has_a_column() -> None:
 )
 def test_a_row_without_an_answer_has_a_line_of_the_same_shape(suffix: str, labels: tuple[str, ...], line: str) -> None:
     form = Form(suffix, ["label", "score", "scores"], labels, pairs=False)
-    assert form.missing() == line
-    found = form.answer("a", {"label": "x", "score": 0.5, "scores": {"x": 0.5, "y": 0.5}})
+    assert form.missing(row(None)) == line
+    found = form.answer(row("a"), {"label": "x", "score": 0.5, "scores": {"x": 0.5, "y": 0.5}})
     if suffix in (".csv", ".tsv"):
         mark = line[0]
         assert form.header().count(mark) == found.count(mark) == line.count(mark)
@@ -98,3 +103,28 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
     with Path(folder / "a.csv").open(encoding="utf-8", newline="") as table:
         found = list(csv.DictReader(table))
     assert found[0] == {"text": lines[0], "label": "好", "score": "0.5", "score_好": "0.5", "score_差": "0.5"}
+
+
+def test_a_table_keeps_the_columns_of_a_table() -> None:
+    form = Form(".csv", ["label", "score"], (), pairs=False, columns=["id", "label", "text"], mark=True)
+    assert form.header() == "\ufeffid,label,text,predicted_label,score\n"
+    assert form.answer(row("好", "1", "x", "好"), {"label": "good", "score": 0.5}) == "1,x,好,good,0.5\n"
+    assert form.missing(row(None, "2", "y", "")) == "2,y,,,\n"
+    assert form.missing(row(None)) == ",,,,\n"
+    form = Form(".tsv", ["label"], (), pairs=False, columns=["id", "text"])
+    with pytest.raises(UsageError, match="cannot hold"):
+        form.answer(row("好", "1\t2", "好"), {"label": "good"})
+    assert form.missing(row("好", "1\t2", "好")) == "\t\t\n"
+
+
+def test_a_carriage_return_ends_no_row() -> None:
+    found = {"label": "good"}
+    form = Form(".csv", ["label"], (), pairs=False)
+    assert list(csv.reader([form.answer(row("好\r3"), found)])) == [["好\r3", "good"]]
+    with pytest.raises(UsageError, match="cannot hold"):
+        Form(".tsv", ["label"], (), pairs=False).answer(row("好\r3"), found)
+
+
+def test_no_column_stands_twice() -> None:
+    form = Form(".csv", ["label"], (), pairs=False, columns=["label", "predicted_label"])
+    assert form.header() == "label,predicted_label,predicted_predicted_label\n"

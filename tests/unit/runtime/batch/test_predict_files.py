@@ -56,20 +56,50 @@ def test_answers_stand_in_the_order_of_the_rows(here: Path, capsys: Capture, thr
 
 
 def test_a_bad_row_keeps_its_line_and_stands_in_the_file_of_errors(here: Path, capsys: Capture) -> None:
-    (here / "in.txt").write_bytes("好\n\n差\n".encode() + b"\xff\n" + "好\n".encode())
+    (here / "in.txt").write_bytes("好\n\n".encode() + b"\xfe\n" + "差\n".encode() + b"\xff\n" + "好\n".encode())
     assert predict() == 0
     assert labels(here / "out.jsonl") == ["good", None, "bad", None, "good"]
     found = [json.loads(line) for line in (here / "out.jsonl.errors.jsonl").read_text().splitlines()]
     assert [(row["line"], row["error"]) for row in found] == [
-        (2, "line 2 of in.txt is empty"),
-        (4, "line 4 of in.txt is not UTF-8"),
+        (3, "line 3 of in.txt is not UTF-8"),
+        (5, "line 5 of in.txt is not UTF-8"),
     ]
-    assert "invalid start byte" in found[1]["why"] and "why" not in found[0]
-    shown = capsys.readouterr().err.splitlines()
-    assert shown == ["3 predictions in out.jsonl", "2 of 5 rows have no answer: out.jsonl.errors.jsonl has the reasons"]
+    assert "invalid start byte" in found[1]["why"]
+    assert capsys.readouterr().err.splitlines() == [
+        "3 predictions in out.jsonl",
+        "1 blank line skipped",
+        "2 of 5 rows have no answer: out.jsonl.errors.jsonl has the reasons",
+    ]
     (here / "in.txt").write_text("好\n", encoding="utf-8")
     assert predict() == 0
     assert names(here) == {"in.txt", "out.jsonl"}  # what an older run told is gone
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "gb18030"])
+def test_a_table_keeps_its_columns_and_is_resumed(here: Path, monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    rows = "编号,text,label\n1,好,x\n\n2,,y\n3,差,z\n"
+    (here / "in.csv").write_bytes(rows.encode(encoding))
+    more = ["--encoding", "gb18030"] if encoding == "gb18030" else []
+    assert predict(*more, given="in.csv", output="out.csv") == 0
+    written = (here / "out.csv").read_bytes()
+    lines = written.decode("utf-8").splitlines()
+    assert lines[0] == "\ufeff编号,text,label,predicted_label,score"
+    assert [line.split(",")[:4] for line in lines[1:]] == [
+        ["1", "好", "x", "good"], ["2", "", "y", ""], ["3", "差", "z", "bad"],
+    ]  # fmt: skip
+    half = written[: written.index(b"\n2,,y") + 1]
+    (here / "out.csv").unlink()
+    (here / "out.csv.partial").write_bytes(half)
+    assert predict(*more, "--resume", given="in.csv", output="out.csv") == 0
+    assert (here / "out.csv").read_bytes() == written
+
+
+def test_the_name_of_a_file_as_a_text_is_remarked(here: Path, capsys: Capture) -> None:
+    (here / "in.csv").write_text("text\n好\n", encoding="utf-8")
+    assert main.run(["predict", "--model", "model", "in.csv"], OUTSIDE) == 0
+    shown = capsys.readouterr()
+    assert "note: in.csv is a file, and its name is taken for a text; --input in.csv answers its rows" in shown.err
+    assert len(shown.out.splitlines()) == 1
 
 
 def test_a_text_that_cannot_stand_in_the_output_is_a_bad_row(here: Path) -> None:
@@ -82,7 +112,7 @@ def test_a_text_that_cannot_stand_in_the_output_is_a_bad_row(here: Path) -> None
 
 
 def test_a_file_without_a_good_row_is_an_error_until_it_is_mended(here: Path, capsys: Capture) -> None:
-    (here / "in.txt").write_bytes("很好\n太差\n".encode("gbk"))
+    (here / "in.txt").write_bytes(b"\xff\n\xfe\n")
     for _ in range(2):  # nothing is left that would make a second run another one
         assert predict() == ExitCode.USAGE
         shown = capsys.readouterr().err
@@ -119,9 +149,9 @@ def test_predict_refuses_senseless_files_before_anything_runs(
 
 
 def test_strict_ends_at_the_first_bad_row_and_goes_on_when_it_is_mended(here: Path, capsys: Capture) -> None:
-    (here / "in.txt").write_text("好\n\n差\n", encoding="utf-8")
+    (here / "in.txt").write_bytes("好\n".encode() + b"\xff\n" + "差\n".encode())
     assert predict("--strict") == ExitCode.USAGE
-    assert "line 2 of in.txt is empty" in capsys.readouterr().err
+    assert "line 2 of in.txt is not UTF-8" in capsys.readouterr().err
     assert names(here) == {"in.txt", "out.jsonl.partial", "out.jsonl.errors.jsonl.partial"}
     (here / "in.txt").write_text("好\n很\n差\n", encoding="utf-8")
     assert predict("--strict", "--resume") == 0
@@ -130,11 +160,11 @@ def test_strict_ends_at_the_first_bad_row_and_goes_on_when_it_is_mended(here: Pa
 
 
 def test_the_first_bad_row_ends_a_run_that_prints_its_answers(here: Path, capsys: Capture) -> None:
-    (here / "in.txt").write_text("好\n差\n\n差\n", encoding="utf-8")
+    (here / "in.txt").write_bytes("好\n差\n".encode() + b"\xff\n" + "差\n".encode())
     assert main.run(["predict", "--model", "model", "--input", "in.txt"], OUTSIDE) == ExitCode.USAGE
     shown = capsys.readouterr()
     assert [json.loads(line)["label"] for line in shown.out.splitlines()] == ["good", "bad"]
-    assert "line 3 of in.txt is empty" in shown.err
+    assert "line 3 of in.txt is not UTF-8" in shown.err
 
 
 def test_a_pipe_can_be_answered_into_a_file(here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +217,7 @@ def test_a_run_that_an_interrupt_or_an_error_ended_is_resumed(
 
 
 def test_a_shorter_input_is_not_resumed(here: Path, capsys: Capture) -> None:
-    (here / "in.txt").write_text("好\n差\n\n", encoding="utf-8")
+    (here / "in.txt").write_bytes("好\n差\n".encode() + b"\xff\n")
     assert predict("--strict") == ExitCode.USAGE
     (here / "in.txt").write_text("好\n", encoding="utf-8")
     assert predict("--resume") == ExitCode.USAGE
