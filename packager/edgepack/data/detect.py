@@ -32,6 +32,8 @@ _LONGEST_NAME: Final = 40  # characters of a column's name; longer cells are tex
 _TAGGED: Final = re.compile(r"\S+[ \t](?:\S+[ \t])*(O|[BIESMU]-\S+)\Z")
 _NUMBER: Final = re.compile(r"[-+]?(\d+|\d*[.,]\d+)(e[-+]?\d+)?%?", re.IGNORECASE)
 _GRADES: Final = 20  # different numbers that may be labels: 0.5, 1, ... 10 stars
+_LABEL_SEPARATORS: Final = ("|", ";", ",", "、", "；", "，", "/")
+_RECURRENCE: Final = 1.5  # mean repetitions of a label between separators
 _SENTENCE: Final = frozenset("。！？，；!?")
 
 
@@ -51,6 +53,20 @@ def looks_tagged(lines: Sequence[str]) -> bool:
     filled = [line.strip() for line in lines if line.strip()]
     tags = [match[1] for line in filled if (match := _TAGGED.match(line))]
     return len(tags) >= _AGREEMENT * len(filled) and any(tag != "O" for tag in tags)
+
+
+def separator_between_labels(cells: Collection[str]) -> str | None:
+    """The separator of labels in different cells; None if each cell is one label.
+
+    Labels recur. A slash may also stand in one label: the parts of `sport/football` keep their places in all cells.
+    """
+    for separator in _LABEL_SEPARATORS:
+        split = [[part.strip() for part in cell.split(separator)] for cell in cells]
+        parts = Counter(part for cell in split for part in cell)
+        moves = {cell[0] for cell in split} & {part for cell in split for part in cell[1:]}
+        if (moves or separator != "/") and parts.total() >= _RECURRENCE * len(parts):
+            return separator
+    return None
 
 
 def are_measurements(values: Collection[str]) -> bool:

@@ -1,21 +1,21 @@
-"""Log of the findings of one file: a few of each kind, and the number of others."""
+"""Log of the findings of one file: a few errors of each kind and the number of others; one warning of each kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from edgepack.recipe.findings import Finding, Severity
 
-# Listed findings of one kind in one file; more are counted.
+# Listed errors, and lines of warnings, of one kind in one file; more are counted.
 MAX_LISTED: Final[Mapping[Severity, int]] = {"error": 20, "warning": 5}
 
 
 @dataclass
 class FindingLog:
-    """Findings of one file: at most MAX_LISTED of each kind, then the number of others."""
+    """Findings of one file: of each kind at most MAX_LISTED errors and the number of others, or one warning."""
 
     file: Path
     ended: bool = False  # whether the rest of the file could not be read
@@ -43,9 +43,23 @@ class FindingLog:
         """All findings by kind, in the order of the first of each kind."""
         result: list[Finding] = []
         for kind, kept in self._kept.items():
+            if kept[0].severity == "warning":
+                result.append(_together(kept, self._counts[kind]))
+                continue
             result += kept
             more = self._counts[kind] - len(kept)
             if more:
                 reason = f"{more} more: {kind} ({self._counts[kind]} in all)"
                 result.append(Finding(kept[0].severity, self.file, None, reason, kept[0].fix))
         return tuple(result)
+
+
+def _together(warnings: Sequence[Finding], count: int) -> Finding:
+    """The first of `count` warnings of a kind, with the lines of the next ones, which need the same."""
+    first, *others = warnings
+    if count == 1:
+        return first
+    lines = ", ".join(f"{other.line}" for other in others if other.line is not None)
+    where = f" in line{'s' if len(others) > 1 else ''} {lines}" if lines else ""
+    rest = f" and {count - len(warnings)} more" if count > len(warnings) else ""
+    return replace(first, reason=f"{first.reason}; the same{where}{rest}")

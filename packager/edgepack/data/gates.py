@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -14,6 +15,7 @@ from edgepack_runtime.util.spans import Span
 
 MOST_GATED_ROWS: Final = GoldenRows().rows  # default of the recipe
 DROPS: Final = (1.0, 2.0, 3.0, 5.0)  # points that a draft suggests
+LEAST_MIN: Final = 0.5  # that a draft suggests for any metric
 _RIGHT: Final = 0.9  # assumed accuracy of a quoted width
 _CHANGED: Final = 0.01  # share of answers that INT8 changes, half of them to right ones
 _SHOWN: Final = 3
@@ -35,6 +37,22 @@ def suggested_drop(rows: int, confidence: float) -> float | None:
     """The smallest of DROPS, in points, above `drop_half_width`; None if there is none."""
     known = drop_half_width(rows, confidence)
     return next((points for points in DROPS if known <= points), None)
+
+
+def suggested_min(majority: float, rows: int, confidence: float) -> float:
+    """The lowest `min`, in whole percent, that a model with one answer to every text is known to miss.
+
+    At least `LEAST_MIN`, and at most what a model passes that has all rows right: with few rows that is less.
+
+    Args:
+        majority: score of the most frequent answer, 0 to 1.
+        rows: number of golden rows; without any, `LEAST_MIN` stands.
+    """
+    if not rows:
+        return LEAST_MIN
+    above = math.floor(100 * intervals.proportion(majority * rows, rows, confidence).high + 1) / 100
+    below = math.ceil(100 * intervals.proportion(rows, rows, confidence).low - 1) / 100
+    return min(max(above, LEAST_MIN), below)
 
 
 def describe_gate(gate: AccuracyGate, total: int, test: Iterable[Row], most: int = MOST_GATED_ROWS) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack.data.detect import are_measurements, refuse_measurements
+from edgepack.data.detect import are_measurements, refuse_measurements, separator_between_labels
 from edgepack.data.finding_log import MAX_LISTED
 from edgepack.data.split_stats import SplitFacts, SplitName
 from edgepack.data.text_digests import shortened, without_unseen
@@ -50,7 +50,28 @@ def check_variants(splits: Sequence[SplitFacts]) -> None:
                     f"{_difference(label, usual)}: to a model they are two"
                 )
                 line, fix = first[label].label_lines[label], f"write `{shortened(usual)}` everywhere"
-                first[label].log.add("labels that look alike", "warning", line, reason, fix)
+                first[label].log.add(f"`{label}` looks like another label", "warning", line, reason, fix)
+    _check_typos(rows, first)
+
+
+def _check_typos(rows: Mapping[str, int], first: Mapping[str, SplitFacts]) -> None:
+    """Labels of one row that differ in one character from a label of many."""
+    usual = [label for label in rows if rows[label] >= MIN_LABEL_ROWS]
+    for label in rows:
+        near = next((other for other in usual if _is_one_apart(label, other)), None) if rows[label] == 1 else None
+        if near is not None:
+            reason = f"the label `{shortened(label)}` occurs once, and `{shortened(near)}` {rows[near]} times: a typo?"
+            fix = f"if it is one, write `{shortened(near)}`"
+            first[label].log.add(f"`{label}` may be a typo", "warning", first[label].label_lines[label], reason, fix)
+
+
+def _is_one_apart(left: str, right: str) -> bool:
+    """Whether one character was replaced, left out or added in a label of at least two."""
+    short, long = sorted((_folded(left), _folded(right)), key=len)
+    if short == long or len(short) < 2 or len(long) - len(short) > 1:
+        return False
+    place = next((at for at, (ours, theirs) in enumerate(zip(short, long, strict=False)) if ours != theirs), len(short))
+    return short[place + (len(short) == len(long)) :] == long[place + 1 :]
 
 
 def _folded(label: str) -> str:
@@ -157,6 +178,9 @@ def _check_separated(train: SplitFacts) -> None:
     if train.columns.answer == "labels" and train.most_labels == 1:
         reason = "no row of train has more than one label, and `data.columns.labels` is for any number of them"
         fix = "set `data.label_separator` to what stands between two labels; if each text has one, name it `label`"
+        separator = separator_between_labels(train.labels)
+        if separator is not None:
+            fix = f'set `data.label_separator: "{separator}"`, which seems to stand between two labels'
         train.log.add("one label a row", "warning", None, reason, fix)
 
 

@@ -180,6 +180,8 @@ def _table_records(table: Iterator[Cells], wanted: Wanted, log: FindingLog) -> I
             continue
         reason = f"this row has {counted(len(fields), 'field')}, and {head} has {width}"
         fix = "a text must hold no separator: replace it, or put the text in quotes in a .csv file"
+        if len(fields) < width:
+            fix = "add the missing fields; if the row goes on in the next line, join the two lines"
         log.add("rows with a wrong number of fields", "error", number, reason, fix)
 
 

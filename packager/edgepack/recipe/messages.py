@@ -148,6 +148,8 @@ def _fix(document: Document, path: KeyPath, error: ErrorDetails, wanted: str) ->
     if error["type"] == "literal_error":
         choices = re.findall(r"`([^`]*)`", wanted)
         return did_you_mean(value, choices, f"write {wanted}") if isinstance(value, str) else f"write {wanted}"
+    if error["type"] == "less_than" and error["ctx"]["lt"] == 1 and 10 <= value < 100:  # percent
+        return _described(path, f"did you mean `{value / 100:g}`?")
     if wanted == "text" and raw and value is not None:
         return f'put it in quotes: `"{raw}"`'
     if wanted == "a list":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgepack.data.finding_log import MAX_LISTED, FindingLog
+from edgepack.data.finding_log import FindingLog
 
 
 def test_more_of_a_kind_than_are_listed_are_counted() -> None:
@@ -15,8 +15,17 @@ def test_more_of_a_kind_than_are_listed_are_counted() -> None:
     found = log.findings()
     assert [finding.line for finding in found if finding.severity == "error"] == [*range(1, 21), None]
     assert found[20].reason == "10 more: errors (30 in all)"
-    assert sum(finding.severity == "warning" for finding in found) == MAX_LISTED["warning"] + 1
+    [warning] = found[21:]
+    assert (warning.line, warning.reason) == (1, "odd; the same in lines 2, 3, 4, 5 and 25 more")
     log.count_more("of another kind", -2)
     assert log.findings() == found
     log.count_more("warnings", 7)
-    assert log.findings()[-1].reason == f"{37 - MAX_LISTED['warning']} more: warnings (37 in all)"
+    assert log.findings()[-1].reason == "odd; the same in lines 2, 3, 4, 5 and 32 more"
+
+
+def test_two_warnings_of_a_kind_are_one_and_one_is_itself() -> None:
+    log = FindingLog(Path("a.tsv"))
+    log.add("warnings", "warning", 3, "odd", "look")
+    assert [finding.reason for finding in log.findings()] == ["odd"]
+    log.add("warnings", "warning", 7, "odd too", "look")
+    assert [finding.reason for finding in log.findings()] == ["odd; the same in line 7"]

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from edgepack.artifacts import Row
-from edgepack.data.gates import DROPS, check_gate, describe_gate, drop_half_width, half_width, suggested_drop
+from edgepack.data.gates import (
+    DROPS,
+    check_gate,
+    describe_gate,
+    drop_half_width,
+    half_width,
+    suggested_drop,
+    suggested_min,
+)
 from edgepack.recipe.gates import AccuracyGate
 from edgepack_runtime.stats import intervals, scoring
 
@@ -72,3 +80,16 @@ def test_a_suggested_limit_passes_with_some_answers_changed(rows: int) -> None:
 @pytest.mark.parametrize("rows", [0, 1, 2, 12, 30])
 def test_too_few_rows_have_no_limit(rows: int) -> None:
     assert suggested_drop(rows, 0.95) is None and drop_half_width(rows, 0.95) > DROPS[-1]
+
+
+@pytest.mark.parametrize("rows", [5, 12, 60, 600, 2000])
+@pytest.mark.parametrize("majority", [0.0, 0.2, 0.6, 0.95])
+def test_a_suggested_min_is_passed_by_a_perfect_model_and_not_by_the_most_frequent_answer(
+    rows: int, majority: float
+) -> None:
+    least = suggested_min(majority, rows, 0.95)
+    right = int(majority * rows)
+    constant, perfect = (intervals.proportion(count, rows, 0.95) for count in (right, rows))
+    assert constant.low < least < perfect.low
+    assert constant.high < least or least >= perfect.low - 0.01
+    assert least >= min(0.5, perfect.low - 0.01)

@@ -89,7 +89,8 @@ def test_the_recipe_decides_about_repeated_rows() -> None:
     choices: tuple[tuple[Choice, str], ...] = (("error", "error"), ("keep", "warning"))
     for repeats, severity in choices:
         found = said(check(repeats=repeats, train=facts("train", *rows)))
-        assert found == [f"train.tsv:42: {severity}", f"train.tsv:43: {severity}", "train.tsv:44: warning"]
+        repeated = 2 if severity == "error" else 1
+        assert found == [f"train.tsv:{42 + i}: {severity}" for i in range(repeated)] + ["train.tsv:44: warning"]
 
 
 def test_a_near_leak_never_stops_and_is_counted_apart() -> None:
@@ -239,3 +240,26 @@ def test_labels_that_look_different_are_not_named(one: str, other: str) -> None:
     train = facts("train", *(f"{one if n % 2 else other} 训练第{n}条文本" for n in range(40)))
     held = {name: facts(name, f"{one} {name}甲", f"{other} {name}乙") for name in NAMES[1:]}
     assert check(train=train, **held) == []
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "apart"),
+    [
+        ("负面", "负而", True),
+        ("体育", "体育类", True),
+        ("sport", "sprt", True),
+        ("sport", "spport", True),
+        ("sport", "sprot", False),
+        ("体育", "财经", False),
+        ("好", "坏", False),
+        ("sport", "Sport", False),  # they look alike, which is another warning
+    ],
+)
+def test_labels_that_may_be_typos(left: str, right: str, apart: bool) -> None:
+    for usual, rare in ((left, right), (right, left)):
+        rows = [*(f"{'other' if i % 2 else usual} {i}" for i in range(40)), f"{rare} 40"]
+        dev, test = facts("dev", f"{usual} a", "other b"), facts("test", f"{usual} c", "other d")
+        said = [found.reason for found in check(train=facts("train", *rows), dev=dev, test=test)]
+        asked = f"the label `{rare}` occurs once, and `{usual}` 22 times: a typo?"
+        assert (asked in said) is apart
+        assert any("typo" in reason for reason in said) is apart

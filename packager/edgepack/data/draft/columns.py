@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -25,8 +24,6 @@ from edgepack.recipe.model import Columns
 
 _LONGEST_LABEL: Final = 40  # characters on average; longer cells are texts
 _SHORTEST_TEXT: Final = 6  # characters on average of the second of two texts; a name has fewer
-_LABEL_SEPARATORS: Final = ("|", ";", ",")
-_RECURRENCE: Final = 1.5  # mean repetitions of a label between separators
 
 
 def choose_columns(found: FileProfile) -> Columns:
@@ -54,21 +51,9 @@ def choose_columns(found: FileProfile) -> Columns:
         raise _refusal(found, reason, fix)
     first, second = _ordered(found, text, label)
     pair = None if second is None else second.name
-    if many is not None or separator_between_labels(label) is not None:
+    if many is not None or label.label_separator is not None:
         return Columns(text=first.name, text_pair=pair, labels=label.name)
     return Columns(text=first.name, text_pair=pair, label=label.name)
-
-
-def separator_between_labels(column: Column) -> str | None:
-    """The separator of labels in a cell; None if a cell is one label or a JSON list."""
-    if column.lists:
-        return None
-    for separator in _LABEL_SEPARATORS:
-        cells = [[part.strip() for part in value.split(separator)] for value in column.values]
-        parts = Counter(part for cell in cells for part in cell)
-        if any(len(cell) > 1 for cell in cells) and parts.total() >= _RECURRENCE * len(parts):
-            return separator
-    return None
 
 
 def _tokens(found: FileProfile) -> Columns | None:
@@ -107,7 +92,7 @@ def _label(found: FileProfile) -> Column | None:
         by_name is not None
         and by_name.values
         and not by_name.lists
-        and (len(by_name.values) <= MAX_VALUES or separator_between_labels(by_name) is not None)
+        and (len(by_name.values) <= MAX_VALUES or by_name.label_separator is not None)
     ):
         return by_name
     most = max(2, found.rows // 2)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from edgepack.data.draft.recipe_text import Draft, describe, recipe_text, too_few_to_gate
+from edgepack.data.draft.recipe_text import Draft, describe, recipe_text, too_few_for_drop
 from edgepack.data.draft.source import DraftSource, look_at
 from edgepack.data.draft.split import (
     DEV,
@@ -116,9 +116,9 @@ def _convert(
 
 
 def _described(facts: Mapping[SplitName, SplitFacts]) -> list[str]:
-    """A description of the data in lines, and the reason if the recipe has no accuracy gate."""
-    ungated = too_few_to_gate(facts["test"])
-    return [*describe(facts), *([] if ungated is None else [ungated])]
+    """A description of the data in lines, and the reason if the recipe has no limit for the loss of INT8."""
+    unlimited = too_few_for_drop(facts["test"])
+    return [*describe(facts), *([] if unlimited is None else [unlimited])]
 
 
 def _notes(held: list[HeldOut], left_out: int, respaced: int) -> list[str]:

@@ -17,6 +17,7 @@ from edgepack.data.detect import (
     likely_separator,
     looks_like_a_row,
     looks_tagged,
+    separator_between_labels,
 )
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.header import names_separator, not_json_lines
@@ -74,6 +75,11 @@ class Column:
                 self.values.update(item[:_LONGEST_VALUE] for item in items)
         elif items and all(isinstance(item, dict) for item in items):
             self.of_spans += all({"start", "end"} <= item.keys() for item in items)
+
+    @property
+    def label_separator(self) -> str | None:
+        """The separator of labels in a cell; None if a cell is one label or a JSON list."""
+        return None if self.lists else separator_between_labels(self.values)
 
     @property
     def mean_length(self) -> float:

@@ -14,7 +14,7 @@ from string import Template
 from typing import Final
 
 from edgepack.artifacts import proportion
-from edgepack.data.gates import DROPS, MOST_GATED_ROWS, drop_half_width, suggested_drop
+from edgepack.data.gates import DROPS, MOST_GATED_ROWS, drop_half_width, suggested_drop, suggested_min
 from edgepack.data.lengths import describe_lengths, suggest_max_length
 from edgepack.data.lines import form_by_suffix
 from edgepack.data.split_stats import SplitFacts, SplitName
@@ -93,44 +93,54 @@ def _columns(draft: Draft) -> str:
 
 
 def _accuracy(test: SplitFacts) -> str:
-    """Lines of the accuracy gate, with a limit that is wider than the interval of so many rows."""
+    """Lines of the accuracy gate, with limits that so many test rows can decide."""
     metric, rows = _measure(test)
-    points = suggested_drop(rows, _CONFIDENCE)
     of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {_OF[metric]}, in the {len(test)} test rows"]
-    last = f"confidence: {_CONFIDENCE}"
-    if points is None:  # without a limit the whole section is commented out
-        gate = ["accuracy:", *(f"  {line}" for line in (*of, "min: 0.85", f"max_drop_points: {DROPS[0]}", last))]
-        return "\n".join(f"  # {line}" for line in (*_known(test), _too_few(test), *gate))
-    tighter = f"; {rows} test rows show it to about ±{drop_half_width(rows, _CONFIDENCE):.1f}"
-    drop = f"max_drop_points: {points} # that INT8 may lose against float{tighter}"
-    lines = [*(f"# {line}" for line in _known(test)), *of, "# min: 0.85", drop, last]
+    least = suggested_min(_majority(test), min(len(test), MOST_GATED_ROWS), _CONFIDENCE)
+    limit = f"min: {least:.2g} # raise it to what you need"
+    points = suggested_drop(rows, _CONFIDENCE)
+    if points is None:
+        drop = [f"# {_too_few(test)}", f"# max_drop_points: {DROPS[0]}"]
+    else:
+        tighter = f"; {rows} test rows show it to about ±{drop_half_width(rows, _CONFIDENCE):.1f}"
+        drop = [f"max_drop_points: {points} # that INT8 may lose against float{tighter}"]
+    lines = [*(f"# {line}" for line in _known(test)), *of, limit, *drop, f"confidence: {_CONFIDENCE}"]
     return "\n".join(["  accuracy:", *(f"    {line}" for line in lines)])
+
+
+def _majority(test: SplitFacts) -> float:
+    """Score of the most frequent answer to every text, in the metric that a draft suggests."""
+    rows = max(test.label_rows.values(), default=0)
+    if test.columns.answer == "label":
+        return rows / max(1, len(test))
+    return 2 * rows / max(1, len(test) + test.all_labels) if test.columns.answer == "labels" else 0.0
 
 
 def _known(test: SplitFacts) -> list[str]:
     """Comment for the choice of `min`."""
     if test.columns.answer != "label" or not len(test):
         return []
-    majority, rows = max(test.label_rows.items(), key=lambda item: item[1])
+    majority = max(test.label_rows, key=lambda label: test.label_rows[label])
     known = proportion(round(_TRIED_ACCURACY * len(test)), len(test), _CONFIDENCE)
     said = _printable(f"`{shortened(majority)}`")
     return [
-        f"A model that always says {said} has {rows / len(test):.1%} of the {len(test)} test rows right: "
+        f"A model that always says {said} has {_majority(test):.1%} of the {len(test)} test rows right: "
         "`min` must be well above.",
         f"An accuracy of {known.value:.3f} on them is known to lie between {known.low:.3f} and {known.high:.3f}, and "
         f"passes a `min` below {known.low:.3f}.",
     ]
 
 
-def too_few_to_gate(test: SplitFacts) -> str | None:
-    """Why a draft has no accuracy gate; None if it has one."""
+def too_few_for_drop(test: SplitFacts) -> str | None:
+    """Why a draft has no limit for the loss of INT8; None if it has one."""
     return _too_few(test) if suggested_drop(_measure(test)[1], _CONFIDENCE) is None else None
 
 
 def _too_few(test: SplitFacts) -> str:
     points = drop_half_width(_measure(test)[1], _CONFIDENCE)
-    shown = f"they show what INT8 loses to ±{points:.0f} points"
-    return f"The {len(test)} test rows are too few for a gate of accuracy: {shown}."
+    return (
+        f"The {len(test)} test rows are too few for a limit of what INT8 loses: they show it to ±{points:.0f} points."
+    )
 
 
 def _measure(test: SplitFacts) -> tuple[str, int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.artifacts import Row
-from edgepack.data.draft.columns import choose_columns, separator_between_labels
+from edgepack.data.draft.columns import choose_columns
 from edgepack.data.draft.profile import profile
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.lines import FileFormat, form_by_suffix
@@ -93,7 +93,7 @@ def look_at(name: SplitName, file: Path, progress: Progress) -> DraftSource:
         found = profile(file, advance)
     columns = choose_columns(found)
     labels = found.column([columns.labels.lower()]) if columns.labels is not None else None
-    separator = (separator_between_labels(labels) if labels is not None else None) or "|"
+    separator = (labels.label_separator if labels is not None else None) or "|"
     with counted_bytes(f"reading {file.name}", [file], progress) as advance:
         facts = read_facts(name, file, columns, advance, found.form, separator)
     if facts.log.ended or not len(facts):

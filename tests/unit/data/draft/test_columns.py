@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.data.draft.columns import choose_columns, separator_between_labels
+from edgepack.data.draft.columns import choose_columns
 from edgepack.data.draft.profile import Column, profile
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.model import Columns
@@ -130,11 +130,13 @@ def test_labels_with_separators_are_any_number_of_labels(tmp_path: Path, separat
         ({"a, b", "a, c", "b, c"}, ","),
         ({"rock, hard", "pop"}, None),
         ({"Asia, East", "Asia, West", "Europe"}, None),
+        ({"价格、服务", "服务、位置", "位置"}, "、"),
+        ({f"{top}/{top}{below}" for top in "体财" for below in range(9)}, None),
         ({"a", "b"}, None),
     ],
 )
 def test_what_recurs_between_separators_is_a_label(values: set[str], separator: str | None) -> None:
-    assert separator_between_labels(Column("label", values=values)) == separator
+    assert Column("label", values=values).label_separator == separator
 
 
 @pytest.mark.parametrize(

@@ -266,13 +266,10 @@ def test_a_draft_has_only_limits_that_its_test_rows_show(tmp_path: Path, rows: i
     assert f"calibration: {{from: train, rows: {min(256, rows * 8 // 10)}}}" in text  # no more than there are
     too_few = [line for line in done.lines if "test rows are too few" in line]
     assert ("test rows show it to about ±" in text) is (points is not None)
-    if points is None:
-        assert loaded.gates.accuracy is None
-        assert len(too_few) == 1
-        return
-    assert loaded.gates.accuracy is not None
+    assert loaded.gates.accuracy is not None and loaded.gates.accuracy.min is not None
+    assert 2 / 3 < loaded.gates.accuracy.min < 0.85
     assert loaded.gates.accuracy.max_drop_points == points
-    assert not too_few
+    assert len(too_few) == (points is None)
     labels = list(splits.labels["train"])
     count, file = len(splits.rows["train"]), Path("a")
     assert check_suited(loaded, count, labels, splits.lengths, file, lambda: splits.rows["test"]) == []
@@ -284,7 +281,7 @@ def test_a_gate_of_spans_counts_texts(tmp_path: Path) -> None:
     drafted(tmp_path / "a.conll", tmp_path / "recipe.yaml")
     gate = made(tmp_path / "recipe.yaml")[0].gates.accuracy
     assert gate is not None
-    assert (gate.metric, gate.max_drop_points) == ("entity_f1", 5.0)
+    assert (gate.metric, gate.min, gate.max_drop_points) == ("entity_f1", 0.5, 5.0)
 
 
 def tagged(file: Path, name: str, tags: tuple[str, str] = ("B-city", "I-city")) -> Path:
@@ -310,14 +307,18 @@ def test_tagged_lines_are_written_as_spans(tmp_path: Path) -> None:
     assert made(tmp_path / "recipe.yaml")[1].labels["train"] == {"city": 16}
 
 
-def test_labels_with_another_separator_are_named_as_they_are(tmp_path: Path) -> None:
+TOPICS = ((), ("服务",), ("价格", "服务"), ("服务", "价格", "房间"))
+
+
+@pytest.mark.parametrize("separator", [";", "、", "，", "；", "/"])
+def test_labels_with_another_separator_are_named_as_they_are(tmp_path: Path, separator: str) -> None:
     given: dict[SplitName, Path] = {name: tmp_path / f"{name}.csv" for name in SPLIT_NAMES}
     for name, file in given.items():
-        rows = [f"{name} 的第 {n} 条,{';'.join(('服务', '价格', '房间')[: n % 4])}" for n in range(40)]
+        rows = [f"{name} 的第 {n} 条,{separator.join(TOPICS[n % 4])}" for n in range(40)]
         file.write_text("\n".join(["text,topics", *rows]), encoding="utf-8")
     draft(given, tmp_path / "recipe.yaml", SILENT)
     loaded, splits = made(tmp_path / "recipe.yaml")
-    assert (loaded.data.columns.labels, loaded.data.label_separator) == ("topics", ";")
+    assert (loaded.data.columns.labels, loaded.data.label_separator) == ("topics", separator)
     assert splits.labels["train"] == {"服务": 30, "价格": 20, "房间": 10}
 
 
