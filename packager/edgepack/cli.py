@@ -146,8 +146,10 @@ def _choose_temporary_folder() -> None:
     """
     try:
         tempfile.tempdir = temporary_base()
+        if "TMPDIR" in os.environ:
+            os.environ["TMPDIR"] = tempfile.tempdir  # the programs that are started follow no link of another user
     except FileNotFoundError:
-        return  # not every command needs one
+        tempfile.tempdir = os.devnull  # not every command needs a folder; one that does fails
     except OSError as error:
         fix = "set TMPDIR to a writable folder of your own"
         raise EnvironmentUnfitError("there is no folder for temporary files", why=str(error), fix=fix) from error

@@ -84,22 +84,24 @@ def _remove_at_exit(folder: str) -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the head ignored it
-    atexit.register(shutil.rmtree, folder, True)
     if os.path.exists(folder + "/fifo"):  # noqa: PTH110 - pathlib must not be imported from the bundle
-        return
-    ended, held = os.pipe()  # what this process starts does not inherit it
-    if os.fork():
+        held = os.open(folder + "/fifo", os.O_RDWR | os.O_CLOEXEC)
+    else:
+        ended, held = os.pipe()  # what this process starts does not inherit it
+        if not os.fork():
+            try:
+                os.setsid()
+                os.chdir("/")
+                for descriptor in {0, 1, 2, held} - {ended}:
+                    os.close(descriptor)
+                if not os.read(ended, 1):
+                    shutil.rmtree(folder, True)
+            finally:
+                os._exit(0)
         os.close(ended)
-        return
-    try:
-        os.setsid()
-        os.chdir("/")
-        for descriptor in {0, 1, 2, held} - {ended}:
-            os.close(descriptor)
-        os.read(ended, 1)
-        shutil.rmtree(folder, True)
-    finally:
-        os._exit(0)
+    # Last of all: who waits for the end is not to remove the name again, which another user may have taken by then.
+    atexit.register(os.write, held, b"\n")
+    atexit.register(shutil.rmtree, folder, True)
 
 
 def _check(where: Path) -> str:

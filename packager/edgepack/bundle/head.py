@@ -12,15 +12,15 @@ from edgepack_runtime.bundle.manifest import Interpreter
 
 HEAD_TEMPLATE: Final = Path(__file__).parent / "head.sh"
 # A shell function: whether root and this user alone can rename what lies in a folder. Its name holds no link. The `ls`
-# of busybox shows no sticky bit.
+# of busybox shows no sticky bit; `[ -O` follows a link.
 SAFE_FOLDER: Final = """safe() {
-	place=$1
+	at=$1 me=$(id -u)
 	while :; do
-		set -- $(LC_ALL=C ls -ldn "$place")
-		case $1 in d???????[!w]*) ;; *) [ -k "$place" ] || return 1 ;; esac
-		[ "$3" = 0 ] || [ -O "$place" ] || return 1
-		[ "$place" != / ] || return 0
-		place=${place%/*} place=${place:-/}
+		set -- $(LC_ALL=C ls -ldn "$at")
+		case $1 in d???????[!w]*) ;; d*) [ -k "$at" ] || return 1 ;; *) return 1 ;; esac
+		case $3 in 0 | "$me") ;; *) return 1 ;; esac
+		[ "$at" != / ] || return 0
+		at=${at%/*} at=${at:-/}
 	done
 }
 """

@@ -35,9 +35,9 @@ if [ -z "$offset" ]; then
 	fail "there is no interpreter" "this file carries @CARRIED@, this is $machine, and there is no python3" \
 		"install Python 3.8 or newer, or build the file @OTHERWISE@" 4
 fi
-missing= why= dir= said= line_end='
+missing= why= dir= said= n= line_end='
 '
-for tool in tail head gzip tar mktemp rm ls; do
+for tool in tail head gzip tar mktemp rm ls id; do
 	[ -n "$(command -v $tool)" ] || missing="$missing $tool"
 done
 [ -z "$missing" ] || fail "this system lacks$missing" "this file unpacks itself with it" \
@@ -54,15 +54,21 @@ unused() {
 	return 1
 }
 @SAFE@
+# Removes the folder once. Whoever waits for its end is not to remove the name again: another user may have it by then.
+drop() {
+	rm -rf "$dir"
+	[ -z "$n" ] || eval "echo >&$n" 2>&-
+	dir=
+}
 # Into a new folder below $1, which only this user can enter. It must be able to run from there, so it is tried.
 unpack() {
 	umask 077
 	base=$(cd "$1" 2>&- && pwd -P) || { refused "$1" "it cannot be entered"; return; }
-	safe "$base" || { refused "$1" "another user may rename what lies in it"; return; }
+	safe "$base" || { refused "$1" "others may rename what lies in it"; return; }
 	case $base in *[:\;\$]*) refused "$1" "the loader would split this name"; return ;; esac
 	base=${base%/}/@NAME@
 	# Never a folder of somebody else.
-	trap 'case $dir in "$base".*) rm -rf "$dir" ;; esac' EXIT
+	trap 'case $dir in "$base".*) drop ;; esac' EXIT
 	trap 'exit 130' INT
 	trap 'exit 143' TERM HUP
 	dir=$(mktemp -d "$base.XXXXXX" 2>&-) || { refused "$1" "it cannot be written"; return; }
@@ -72,12 +78,12 @@ unpack() {
 	# are no background jobs, and none outlives process 1 of a container: Python then has a child of its own for this.
 	if [ $$ -ne 1 ] && [ -c /dev/null ] && n=$(unused) && mkfifo "$dir/fifo" 2>&-; then
 		eval "exec $n<>\"\$dir/fifo\""
-		eval "(trap '' INT TERM HUP; cd /; read -r end; rm -rf \"\$dir\") <\"\$dir/fifo\" $n>&- >/dev/null 2>&1 &"
+		eval "(trap '' INT TERM HUP; cd /; read -r end || rm -rf \"\$dir\") <\"\$dir/fifo\" $n>&- >/dev/null 2>&1 &"
 	fi
 	# tar takes an archive with a wrong checksum, and a pipe ends as its last program does: gzip leaves a mark.
 	said=$({ { packed | gzip -dc || [ $? -ne 1 ] || : >"$dir/bad"; } | tar -xf - -C "$dir"; } 2>&1) &&
 		[ ! -e "$dir/bad" ] && said=$("$dir/bin/python3" -I -S -c "" 2>&1) && return
-	rm -rf "$dir"
+	drop
 	# GNU tar says so of each file.
 	case $said in *"No space left"*) said="no space left" ;; esac
 	refused "$1" "${said%%"$line_end"*}"
@@ -86,7 +92,7 @@ mask=$(umask)
 if [ -n "$TMPDIR" ]; then unpack "$TMPDIR"; else unpack /tmp || unpack /var/tmp || unpack /dev/shm; fi || {
 	packed | gzip -t 2>&- || fail "this file is damaged" "its interpreter cannot be unpacked" "copy it again" 8
 	fail "the interpreter cannot be unpacked and started" "$why" \
-		"set TMPDIR to a folder that can be written, has 30 MB free, is not mounted noexec, and is yours" 4
+		"set TMPDIR to a folder of your own with 30 MB free, not mounted noexec" 4
 }
 umask "$mask"
 trap - EXIT TERM HUP

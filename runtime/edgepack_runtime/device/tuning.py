@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError, StageFailedError
-from edgepack_runtime.util.fs import fsync_folder, make_folder, write_atomic
+from edgepack_runtime.util.fs import fsync_folder, make_folder, read_regular, write_atomic
 from edgepack_runtime.util.texts import counted
 
 FORMAT = 1
@@ -69,7 +69,7 @@ def read(path: Path) -> Optional[Tuning]:
         BundleInvalidError: it is damaged or cannot be read.
     """
     try:
-        return _parse(path.read_bytes())
+        return _parse(read_regular(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -305,7 +305,9 @@ def check_owner(prefix: Prefix, name: Optional[str]) -> None:
     """
     found = entries(prefix)
     owner = _owner(prefix)
-    if owner is None and _STATE_NAME not in found and found - _BEFORE_INSTALL:
+    # A damaged state.json is that of an install only beside what else an install leaves.
+    lost = _STATE_NAME in found and (prefix.current.is_symlink() or prefix.receipts.is_dir())
+    if owner is None and not lost and found - _BEFORE_INSTALL:
         raise UsageError(
             f"the prefix {prefix.root} is not empty and holds no install",
             why=f"it holds {', '.join(sorted(found)[:3])}; an install owns its whole prefix",

@@ -27,7 +27,7 @@ from edgepack_runtime.errors import (
 from edgepack_runtime.install import activate, receipts, recovery, release_process, trust
 from edgepack_runtime.install.prefix import Prefix, State, lock, require_install, write_state
 from edgepack_runtime.install.receipts import Journal, read_receipts
-from edgepack_runtime.util.fs import os_errors, switch_link
+from edgepack_runtime.util.fs import os_errors, read_regular, switch_link
 from edgepack_runtime.util.progress import Log
 
 
@@ -74,6 +74,9 @@ def _rollback_locked(run: Journal, *, allow_revoked: bool) -> None:
     with run.step("self-test"):
         line = release_process.command(prefix.releases / release, ["selftest", "--json"], python=python)
         run.receipt["selftest"] = release_process.run_selftest(line)
+    _check_signature(
+        run, release, raw, allow_revoked=allow_revoked, again=True
+    )  # a key may have been revoked meanwhile
     try:
         with run.step("switch"), os_errors(f"{release} cannot be switched to in {prefix.root}"):
             write_state(prefix, dataclasses.replace(before, pending=release))
@@ -132,8 +135,10 @@ def _intact(prefix: Prefix, release: str, before: State) -> Tuple[Manifest, byte
         ) from error
 
 
-def _check_signature(run: Journal, release: str, raw: bytes, *, allow_revoked: bool) -> None:
+def _check_signature(run: Journal, release: str, raw: bytes, *, allow_revoked: bool, again: bool = False) -> None:
     """Refuse a release that a revoked key signed. One by an unpinned key was accepted when installed: only noted.
+
+    `again`: it was noted before.
 
     Raises:
         BundleInvalidError: a revoked key signed it, and this is not allowed.
@@ -148,9 +153,13 @@ def _check_signature(run: Journal, release: str, raw: bytes, *, allow_revoked: b
         if not allow_revoked:
             error.fix = "install a bundle signed by a trusted key; root may roll back nevertheless: --allow-revoked"
             raise
-        run.note(f"{error.what}, and root allowed it")
+        note = f"{error.what}, and root allowed it"
     except BundleInvalidError as error:
-        run.note(f"{error.what}: {error.why}")
+        note = f"{error.what}: {error.why}"
+    else:
+        return
+    if not again:
+        run.note(note)
 
 
 def _interpreter(run: Journal, release: str) -> str:
@@ -158,7 +167,7 @@ def _interpreter(run: Journal, release: str) -> str:
     if carried := release_process.carried_interpreter(run.prefix.releases / release):
         return carried
     try:
-        python = os.fsdecode((run.prefix.interpreters / release).read_bytes()).rstrip("\n")
+        python = os.fsdecode(read_regular(run.prefix.interpreters / release)).rstrip("\n")
     except OSError:
         python = ""
     if os.access(python, os.X_OK):

@@ -12,6 +12,7 @@ The code may run from the release that it removes: it imports everything before.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 from pathlib import Path
@@ -70,6 +71,9 @@ def uninstall(root: Path, name: Optional[str], *, purge: bool, log: Log) -> Dict
         serving = prefix.current_id() or before.current
         run.receipt["previous"] = serving
         run.receipt["bundle"] = {"name": owner, "release_id": serving}
+        if remaining.floor != before.floor and not purge:  # an uninstall that is killed may not lose it
+            with os_errors(f"the prefix {prefix.root} cannot be written"):
+                write_state(prefix, dataclasses.replace(before, floor=remaining.floor))
         with os_errors(f"the install in {prefix.root} cannot be removed; uninstall again to continue"):
             with run.step("switch off"):
                 if prefix.current.is_symlink():

@@ -76,9 +76,9 @@ def require_safe_base(base: Path) -> Path:
     """
     base = base.resolve()
     for folder in (base, *base.parents):
-        found = folder.stat()
+        found = folder.lstat()  # whoever may rename it may put a link to a good folder in its place
         open_to_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
-        if open_to_all or found.st_uid not in (0, os.geteuid()):
+        if open_to_all or found.st_uid not in (0, os.geteuid()) or not stat.S_ISDIR(found.st_mode):
             raise PermissionError(errno.EPERM, "other users may replace the temporary files in it", str(folder))
     return base
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -190,3 +192,28 @@ def test_an_old_python_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         launcher.main()
     assert caught.value.code == ExitCode.ENVIRONMENT_UNFIT
     assert "needs Python 3.8" in capsys.readouterr().err
+
+
+ENDS = """
+import os, sys
+from edgepack_runtime import launcher
+
+folder = sys.argv[1]
+with open(folder + "/.edgepack-once", "w", encoding="ascii") as mark:
+    mark.write(str(os.getpid()))
+launcher._remove_at_exit(folder)
+assert os.path.isdir(folder)
+"""
+
+
+def test_who_waits_for_the_end_is_not_to_remove_the_folder_again(tmp_path: Path) -> None:
+    """Another user may have a folder of the same name by then."""
+    (folder := tmp_path / "hotel.abcdef").mkdir()
+    os.mkfifo(folder / "fifo")
+    waiting = os.open(folder / "fifo", os.O_RDWR | os.O_NONBLOCK)
+    try:
+        subprocess.run([sys.executable, "-c", ENDS, str(folder)], check=True)
+        assert os.read(waiting, 10) == b"\n"
+        assert not folder.exists()
+    finally:
+        os.close(waiting)

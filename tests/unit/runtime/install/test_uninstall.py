@@ -255,3 +255,32 @@ def test_an_install_that_was_killed_after_its_commit_counts_for_the_floor(
     remove(prefix)
     found = state.read_state(prefix)
     assert found is not None and found.floor == 3_000_000
+
+
+@pytest.mark.usefixtures("proven")
+def test_an_install_removes_no_file_beside_its_own(
+    small_bundle: Path, make_bundle: Any, prefix: Prefix, tmp_path: Path
+) -> None:
+    install(small_bundle, prefix.root, log=silent)
+    prefix.tuning.mkdir(exist_ok=True)
+    (prefix.tuning / "lr_sweep.csv").touch()
+    (prefix.tuning / "9.9.9-0123456789ab.json").touch()
+    (home := tmp_path / "home").mkdir()
+    (home / "thesis.txt").touch()
+    for path in prefix.interpreters.iterdir() if prefix.interpreters.is_dir() else ():
+        path.rename(home / path.name)
+    if prefix.interpreters.is_dir():
+        prefix.interpreters.rmdir()
+    prefix.interpreters.symlink_to(home)
+    install(make_bundle(version="1.3.0", sequence=2), prefix.root, log=silent)
+    assert (prefix.tuning / "lr_sweep.csv").exists() and (home / "thesis.txt").exists()
+    assert not (prefix.tuning / "9.9.9-0123456789ab.json").exists()
+
+
+def test_any_state_json_makes_no_install_of_a_folder(small_bundle: Path, prefix: Prefix) -> None:
+    prefix.root.mkdir(parents=True, exist_ok=True)
+    prefix.state_file.write_text("{}")
+    (prefix.root / "thesis.txt").touch()
+    with pytest.raises(UsageError, match="is not empty and holds no install"):
+        install(small_bundle, prefix.root, log=silent)
+    assert prefix.state_file.read_text() == "{}"
