@@ -141,6 +141,27 @@ class Build:
         rows = (*self._model_rows(way), *_chosen(self.wide, self.recipe.gates.metric))
         return (*rows, item.gate.ledger) if isinstance(item.gate, GateArtifact) else rows
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader of the verdict should know about the models, in the order of the stages."""
+        return tuple(self._warnings())
+
+    def _warnings(self) -> Iterator[str]:
+        models = {"teacher": self.teacher, "student": self.student, "narrowed": self.narrowed, "pruned": self.pruned}
+        for name, model in models.items():
+            if model is not None and model.answers_alike:
+                yield f"the {name} model gives every test row the same answer: it has learnt nothing yet"
+        teacher, linear = self.teacher, self.linear
+        if teacher is not None and linear is not None and self.recipe.student.distill is not None:
+            theirs, least = (model.test_score.value for model in (teacher, linear))
+            if theirs < least:
+                yield (
+                    f"the teacher ({100 * theirs:.1f} %) is below the linear model ({100 * least:.1f} %): "
+                    "a student may learn more from the labels alone (`distill: null`)"
+                )
+        if self.wide is not None and self.wide.advice:
+            yield self.wide.advice
+
     def _model_rows(self, exported: ExportArtifact) -> tuple[LedgerRow, ...]:
         every = {"teacher": self.teacher, "student": self.student, "narrow": self.narrowed, "prune": self.pruned}
         models = [(stage, model) for stage, model in every.items() if model is not None]

@@ -191,7 +191,7 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
     """A build whose data lie in `tmp_path`; its recipe names files by absolute paths, as a resolved one does."""
     model: Any = {"labels": ("负面", "正面"), "max_length": 64, "steps": 1161}
     usage = Usage("cpu", "fp32", 10_512.4, 0.0213, 2048.5, 1)
-    trained: Any = {"epochs": 3, "best_epoch": 2, "usage": usage}
+    trained: Any = {"epochs": 3, "best_epoch": 2, "usage": usage, "answers_alike": False}
     int8 = ModelFile("onnx-int8", "int8", 11_429_478, ledger[4], scored(0.8955))
     export = ExportArtifact(
         tmp_path, ledger[2], ModelFile("onnx-float", "float32", 42_794_483, ledger[3], scored(0.897)), int8, "int8",

@@ -69,7 +69,11 @@ def command(
             from edgepack.bundle import signing
 
             console.line(f"bundles will be signed by {signing.require(Path(loaded.sign.key))}")
-    built = runner.build(loaded, Workspace(workspace), console, build_options, build_context)
+    try:
+        built = runner.build(loaded, Workspace(workspace), console, build_options, build_context)
+    except KeyboardInterrupt:
+        console.line(f"what is done is kept in {workspace}: the same command goes on from there")
+        raise
     if isinstance(built, Part):
         _show_part(built, console, as_json)
         for failure in built.failures:
@@ -82,7 +86,7 @@ def command(
     delivered: list[Path] = []
     undelivered: EdgepackError | None = None
     try:
-        delivered = delivery.deliver(built, report, dist)
+        delivered = delivery.deliver(built, report, dist, console)
     except EdgepackError as error:  # results are printed first, and a failed gate takes precedence
         undelivered = error
     _show(built, report, console, as_json)
@@ -102,6 +106,8 @@ def _show(built: Build, report: Mapping[str, Any], console: Console, as_json: bo
         if built.selection is not None:
             console.selection(built.selection)
         console.ledger(list(built.ledger))
+        for warning in built.warnings:
+            console.line(f"warning: {warning}")
         console.checks([item.bundle for item in built.deliveries])
         for item in built.deliveries:
             if isinstance(item.gate, NotRunHere):

@@ -21,6 +21,7 @@ from edgepack.results import Verdict
 from edgepack.util.nvidia import sm_name
 from edgepack.util.text import counted, differences, duration, metric_name, mib, safe
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST
+from edgepack_runtime.stats.metrics import METRICS
 from edgepack_runtime.util.fs import open_regular
 
 if TYPE_CHECKING:
@@ -178,14 +179,28 @@ def comparison(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
     if not found["values"] and not found["files"]:
         yield Text("the two bundles hold the same")
         return
-    values = table(live, "what", "before", "after")
+    values = table(live, "what", "before", "after", "change")
     for name, (before, after) in found["values"].items():
-        values.add_row(safe(name), shown(before), shown(after))
+        values.add_row(safe(name), *_difference(name, before, after))
     yield values
     for part, kinds in found["files"].items():
         counts = ", ".join(f"{len(paths)} {kind}" for kind, paths in kinds.items())
         few = [path for paths in kinds.values() for path in paths][:3]
         yield Text(safe(f"files of {part}: {counts} ({', '.join(few)}{', ...' if len(few) == 3 else ''})"))
+
+
+def _difference(name: str, before: Any, after: Any) -> tuple[str, str, str]:
+    """A value before and after, and the change: of a score in points, of a size as a ratio."""
+    kind = name.rpartition(".")[2]
+    if not all(isinstance(value, int | float) for value in (before, after)):
+        return shown(before), shown(after), ""
+    if kind in METRICS:
+        change = f"{100 * (after - before):+.1f} points"
+        return quantity(before, "fraction"), quantity(after, "fraction"), change
+    ratio = f"{after / before:.2f} x" if before else ""
+    if kind.endswith("_bytes") or name.startswith("parts."):
+        return mib(before), mib(after), ratio
+    return shown(before), shown(after), ratio if kind == "model_mib" else ""
 
 
 def _limits(limits: Mapping[str, Any]) -> str:

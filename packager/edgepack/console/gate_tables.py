@@ -12,7 +12,7 @@ from edgepack.console import tables
 from edgepack.console.tables import STYLES, gap, one_by_one, table
 from edgepack.report import NOTHING, limit, quantity, span
 from edgepack.util.text import UNGATED, counted, safe, verdict
-from edgepack_runtime.stats.checks import NO_GATES
+from edgepack_runtime.stats.checks import ACCURACY_NOT_GATED, NO_GATES, is_accuracy_gated
 
 if TYPE_CHECKING:
     from edgepack.gating.receipts_summary import DeviceSummary, Fleet
@@ -31,6 +31,8 @@ def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Tabl
     for check in receipt["checks"]:
         if check["verdict"] != "pass":
             yield Text(safe(f"{check['gate']}: {check['verdict']}: {check['detail']}"))
+    if word != UNGATED and not is_accuracy_gated(receipt):
+        yield Text(ACCURACY_NOT_GATED, style="bold")
     if word == UNGATED:
         yield Text(f"{NO_GATES}: nothing was judged", style="bold")
     for one in receipt.get("unmeasured", ()) if word != UNGATED else ():

@@ -14,6 +14,7 @@ from edgepack.artifacts import ROWS_SUFFIX
 from edgepack.bundle import signing
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.export.selection import TEXTS_FILE
+from edgepack.progress import Progress
 from edgepack.recipe.model import Sign
 from edgepack.report import document
 from edgepack.results import NOT_RUN_HERE, Build, Delivery
@@ -48,13 +49,13 @@ def require_writable(dist: Path) -> None:
                 folder.rmdir()
 
 
-def deliver(build: Build, report: dict[str, Any], dist: Path) -> list[Path]:
+def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress) -> list[Path]:
     """Write the bundles that passed, the reports and the models to `dist`; return their paths, bundles first.
 
     Bundles are signed here, not in their stage: a hardware key is not needed again for a bundle that is signed already.
-    A bundle whose gate did not pass is not delivered, and an earlier one of the same name is removed. Reports are
-    written whatever the verdict. `NAME.sha256` lists all digests for `sha256sum -c`. Golden rows that the bundle does
-    not carry are written beside it, readable by their owner only, and are not listed.
+    A bundle whose gate did not pass is not delivered, and an earlier one of the same name is removed, with a line that
+    says so. Reports are written whatever the verdict. `NAME.sha256` lists all digests for `sha256sum -c`. Golden rows
+    that the bundle does not carry are written beside it, readable by their owner only, and are not listed.
 
     Args:
         report: the document of `report.document.make`.
@@ -68,12 +69,12 @@ def deliver(build: Build, report: dict[str, Any], dist: Path) -> list[Path]:
     text = document.dumps(report)
     names = [f"{stem}.{name}" for name in REPORTS]
     require_own(dist)
-    sums = dist / f"{stem}.sha256"
+    sums, sign = dist / f"{stem}.sha256", build.recipe.sign
     try:
         dist.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=dist) as temporary:
             staged = Path(temporary)
-            fresh = [name for item in build.deliveries if (name := _bundle(item, dist, staged, build.recipe.sign))]
+            fresh = [name for item in build.deliveries if (name := _bundle(item, dist, staged, sign, progress))]
             json_file = dist / f"{stem}.report.json"
             if not (
                 json_file.is_file()
@@ -133,14 +134,16 @@ def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path])
     _models(build, files["models"])
 
 
-def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None) -> str | None:
+def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progress: Progress) -> str | None:
     """Copy or sign a bundle that passed and return its name; otherwise remove the one of an earlier build.
 
     Bundles that cannot be gated here, and those of recipes without gates, are delivered too.
     """
     name = item.bundle.file_name
     if item.verdict not in ("pass", NOT_RUN_HERE, UNGATED):
-        (dist / name).unlink(missing_ok=True)
+        if (dist / name).is_file():
+            (dist / name).unlink()
+            progress.line(f"removed {dist / name}: an earlier build made it, and its successor did not pass its gate")
         return None
     if sign is not None:
         signing.sign(item.bundle.path, Path(sign.key), staged / name, known=dist / name)

@@ -61,6 +61,7 @@ def make(build: Build) -> dict[str, Any]:
         "version": recipe.version,
         "task": recipe.task,
         "verdict": worst([item.verdict for item in build.deliveries]),
+        "warnings": list(build.warnings),
         "recipe": _recipe(recipe),
         "data": _data(build.data, recipe),
         "models": [

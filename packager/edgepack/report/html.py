@@ -14,6 +14,7 @@ from edgepack.report import NOTHING, limit, plots, quantity, span, svg, unmet
 from edgepack.report.document import dumps
 from edgepack.report.i18n import MESSAGES, t
 from edgepack.util.text import UNGATED, metric_name
+from edgepack_runtime.stats.checks import is_accuracy_gated
 
 TEMPLATE: Final = "report.html.jinja"
 MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all
@@ -103,8 +104,9 @@ def environment() -> jinja2.Environment:
     )
     made.globals.update(
         t=t, metric_name=metric_name, metric=_metric, quantity=_quantity, span=_span, limit=_limit, size=_size,
-        condition_name=_condition_name, condition=_condition, unmet=unmet, shares=plots.shares, spread=plots.spread,
-        NOTHING=NOTHING, UNGATED=UNGATED, MOST_REASONS=MOST_REASONS, MOST_PARTS=plots.MOST_PARTS,
+        condition_name=_condition_name, condition=_condition, unmet=unmet, shares=plots.shares,
+        spread=plots.spread, is_accuracy_gated=is_accuracy_gated, NOTHING=NOTHING, UNGATED=UNGATED,
+        MOST_REASONS=MOST_REASONS, MOST_PARTS=plots.MOST_PARTS,
     )  # fmt: skip
     return made
 

@@ -85,6 +85,8 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
     }  # of what was not reached, not all is known
     for name, value in {**facts, **(receipt.get("conditions") or {})}.items():
         ElementTree.SubElement(properties, "property", name=_text(name), value=_text(as_text(value)))
+    for warning in report.get("warnings", ()):
+        ElementTree.SubElement(properties, "property", name="warning", value=_text(warning))
     class_name = f"{report['name']}.{target['target']}"
     explained = {one["gate"]: one["why"] for one in target.get("explained", ())}
     for check in checks:

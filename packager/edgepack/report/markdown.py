@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span, total, unmet
 from edgepack.util.text import as_text, counted, safe
+from edgepack_runtime.stats.checks import ACCURACY_NOT_GATED, is_accuracy_gated
 
 _MARKS: Final = {"pass": "✅", "fail": "❌", "inconclusive": "❔", NOT_MEASURED: "⚠️"}
 MOST_CHARACTERS: Final = 65_536
@@ -156,6 +157,8 @@ def _measured(receipt: Mapping[str, Any], quote: Callable[[object], str]) -> Ite
     if details:
         yield from [""] if checks else []
         yield from (f"- {code(gate)}: {verdict}: {quote(why)}" for gate, verdict, why in details)
+    if not is_accuracy_gated(receipt):
+        yield from ["", f"{ACCURACY_NOT_GATED[0].upper()}{ACCURACY_NOT_GATED[1:]}."]
     conditions = receipt.get("conditions") or {}
     first = {words: conditions[key] for key, words in _FIRST.items() if conditions.get(key) is not None}
     if first:

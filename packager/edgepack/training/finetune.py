@@ -114,8 +114,6 @@ def finetune(
         classifier.scale_logits(1 / evaluated.scores.calibration.temperature)
         progress.line(f"{job.name}: {evaluated.scores.calibration.text}")
     classifier.save(out)
-    if evaluated.scores.answers_alike:
-        progress.line(f"warning: {job.name} gives every test row the same answer: it has learnt nothing yet")
     return _artifact(job, classifier, evaluated, out)
 
 
@@ -167,6 +165,7 @@ def _artifact(job: TrainingJob, classifier: Classifier, evaluated: _Evaluated, o
         test_score=evaluated.scores.test_score,
         test_scores=evaluated.scores.test_scores,
         calibration=None if job.is_teacher else evaluated.scores.calibration,
+        answers_alike=evaluated.scores.answers_alike,
         epochs=evaluated.trained.epochs,
         best_epoch=evaluated.trained.best_epoch,
         usage=evaluated.trained.usage,

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Optional, Tuple
 from edgepack_runtime.device.tuning import MAX_THREADS
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE
+from edgepack_runtime.util.texts import ENCODINGS, UTF8
 
 EXIT_CODES = """\
 exit codes:
@@ -177,6 +178,9 @@ def add_predict(verbs: Verbs) -> None:
         help=".txt (one text or pair per line), .tsv or .csv with a header, .jsonl",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help=".jsonl or .txt (as on stdout), .tsv or .csv")
+    parser.add_argument(
+        "--encoding", choices=ENCODINGS, default=UTF8, help="encoding of --input (utf-8); --output is UTF-8"
+    )
     parser.add_argument("--column", default="text", metavar="NAME", help="column or key that holds the texts (text)")
     parser.add_argument("--pair-column", metavar="NAME", help="column or key of the second texts of pairs (text_pair)")
     parser.add_argument("--scores", action="store_true", help="add the scores of all labels (not for spans)")
@@ -235,6 +239,7 @@ def add_serve(verbs: Verbs) -> None:
 _BUNDLE_INTRO = """\
 {name}: a text classifier that installs and runs without a network or pip.
 
+  {prog} readme              how to use it, in English and Chinese
   {prog} doctor              check whether this device can run it
   {prog} install             test it on this device, then switch to it
   {prog} predict TEXT        try it without installing
@@ -274,6 +279,7 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
     verbs = Verbs(parser, context)
     _add_doctor(verbs)
     _add_verify(verbs)
+    _add_readme(verbs)
     _add_install(verbs)
     _add_status(verbs)
     _add_trust(verbs)
@@ -338,6 +344,16 @@ def _add_verify(verbs: Verbs) -> None:
         help="a .edgepack file or an unpacked release" + ("" if verbs.named else f" (this {own})"),
     )
     verbs.add_json(parser)
+
+
+def _add_readme(verbs: Verbs) -> None:
+    parser = verbs.add(
+        "readme",
+        "how to install, use, update and remove it, in English and Chinese",
+        "Prints README.txt of the bundle or release. Nothing is unpacked or written.",
+    )
+    if verbs.named:
+        parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a .edgepack file")
 
 
 def _add_install(verbs: Verbs) -> None:

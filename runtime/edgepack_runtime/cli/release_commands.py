@@ -30,8 +30,11 @@ from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.device import tuning
 from edgepack_runtime.errors import ExitCode, UsageError, printed
 from edgepack_runtime.install.prefix import Prefix, default_prefix, lock, read_state
-from edgepack_runtime.util.fs import os_errors, write_atomic
+from edgepack_runtime.util.fs import os_errors, read_regular, write_atomic
 from edgepack_runtime.util.texts import counted
+
+README_NAME = "README.txt"
+_MOST_README_BYTES = 2**20
 
 
 def run_doctor(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
@@ -84,6 +87,21 @@ def run_verify(options: argparse.Namespace, context: Context, arguments: List[st
     signed = proof.note or f"signed by {proof.principals}, {proof.fingerprint}"
     text = f"ok: {manifest.name} {release}: {len(manifest.files) + 1} files, all intact\n{signed}"
     print_result(options, result, text)
+    return ExitCode.OK
+
+
+def run_readme(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
+    with os_errors(f"{README_NAME} cannot be read"):
+        if context.release is not None:
+            raw = read_regular(context.release / README_NAME, _MOST_README_BYTES)
+        else:
+            bundle = context.bundle or options.bundle
+            read_bundle_manifest(
+                bundle, own=context.bundle is not None
+            )  # where keys are pinned, one must have signed it
+            with Archive(bundle) as archive:
+                raw = archive.read(README_NAME, _MOST_README_BYTES)
+    sys.stdout.write(printed(raw.decode("utf-8", "replace").splitlines()) + "\n")
     return ExitCode.OK
 
 

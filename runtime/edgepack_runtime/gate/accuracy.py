@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from edgepack_runtime.bundle.golden import GoldenRow
@@ -11,7 +12,7 @@ from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate.limits import Floors, Limits
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import intervals, metrics, scoring
-from edgepack_runtime.stats.checks import PER_CLASS, GateCheck, sampled, shown, would_decide
+from edgepack_runtime.stats.checks import ABOVE_MAJORITY, PER_CLASS, GateCheck, sampled, shown, would_decide
 from edgepack_runtime.stats.metrics import Answer, Pair, Tally
 from edgepack_runtime.stats.scoring import Counts
 from edgepack_runtime.util.progress import Log
@@ -183,6 +184,8 @@ def checks(measured: Measured, limits: Limits) -> List[GateCheck]:
         name = limits.baseline or "the earlier release"
         points = limits.max_regression_points
         found.append(_drop_check("accuracy.max_regression_points", measured, reference, name, points, limits))
+    if limits.above_majority:
+        found.append(_majority_check(measured, limits.confidence))
     tallies = metrics.tallies_of_rows(measured.pairs)
     return found + class_checks(tallies, limits.per_class, measured.classes, limits.confidence)
 
@@ -204,6 +207,34 @@ def _min_check(measured: Measured, limit: float, confidence: float) -> GateCheck
         confidence=confidence,
         detail=_detail(measured, verdict, notes),
     )
+
+
+def _majority_check(measured: Measured, confidence: float) -> GateCheck:
+    """Paired gain over the most frequent answer on the same rows. It passes, or nothing is shown: never a fail."""
+    truths = [row.answer for row in measured.rows]
+    majority = max(Counter(truths).items(), key=lambda item: (item[1], repr(item[0])))[0]
+    constant = [majority] * len(truths)
+    drop = scoring.drop(
+        measured.metric, truths, constant, measured.answers, confidence, measured.positive, measured.classes
+    )
+    gain = intervals.Interval(-drop.value, -drop.high, -drop.low)
+    value = shown(measured.interval.value - gain.value, "fraction")
+    return sampled(
+        ABOVE_MAJORITY,
+        intervals.PASS if gain.low > 0 else intervals.INCONCLUSIVE,
+        intervals.Interval(*(100 * number for number in gain)),
+        limit=0.0,
+        unit="points",
+        n=measured.counts.n,
+        confidence=confidence,
+        detail=f"a model that answers {_quoted(majority)} to every text has {value}",
+    )
+
+
+def _quoted(answer: Answer) -> str:
+    if isinstance(answer, str):
+        return repr(answer)
+    return "nothing" if not answer else "the most frequent answer"
 
 
 def _drop_check(

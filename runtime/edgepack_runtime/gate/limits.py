@@ -79,7 +79,10 @@ class Section:
 
 
 ACCURACY_LIMITS = ("min", "max_drop_points", "max_regression_points", "per_class")
-ACCURACY_KEYS = ("metric", "min", "max_drop_points", "baseline", "max_regression_points", "per_class", "confidence")
+ACCURACY_KEYS = (
+    "metric", "min", "max_drop_points", "baseline", "max_regression_points", "per_class", "confidence",
+    "above_majority",
+)  # fmt: skip
 GOLDEN_KEYS = ("rows", "carry", "sha256")
 # For two-sided intervals; above the maximum, the bootstrap of F1 needs too many resamples.
 ABOVE_CONFIDENCE, MOST_CONFIDENCE = 0.5, 0.999
@@ -113,6 +116,14 @@ def baseline(accuracy: Section) -> Optional[str]:
         accuracy.refuse("baseline", f"is {facts!r}")
         return None
     return f"{name} {version}"
+
+
+def _flag(section: Section, key: str) -> bool:
+    """Whether `key` is true; false if it is missing or invalid."""
+    value = section.get(key)
+    if type(value) not in (type(None), bool):
+        section.refuse(key, f"is {value!r}")
+    return value is True
 
 
 def parse_confidence(accuracy: Section) -> Optional[float]:
@@ -305,7 +316,8 @@ class Limits:
 
     `accuracy_min` and `max_drop_points` apply to `metric`, one of `metrics.METRICS`; None is the default of the
     model's task (`gate.accuracy.metric_for`). `per_class` maps `FIGURES` to floors. `max_regression_points` is
-    against the earlier release `baseline`. `rows_sha256` is set if the labelled rows are kept out of the bundle.
+    against the earlier release `baseline`. `above_majority`: the model must be better than the most frequent answer;
+    every build sets it, a recipe cannot. `rows_sha256` is set if the labelled rows are kept out of the bundle.
     """
 
     accuracy_min: Optional[float] = None
@@ -322,6 +334,7 @@ class Limits:
     baseline: Optional[str] = None
     max_regression_points: Optional[float] = None
     rows_sha256: Optional[str] = None
+    above_majority: bool = False
 
 
 def parse(gates: Mapping[str, Any]) -> Limits:
@@ -346,7 +359,8 @@ def read(gates: Mapping[str, Any]) -> Tuple[Limits, List[Problem]]:
     Section(gates, (), tuple(_KNOWN), problems)
     sections = {name: Section(gates.get(name), (name,), keys, problems) for name, keys in _KNOWN.items()}
     accuracy, latency, size = sections["accuracy"], sections["latency"], sections["size"]
-    if gates.get("accuracy") is not None:
+    above_majority = _flag(accuracy, "above_majority")
+    if gates.get("accuracy") is not None and not above_majority:
         accuracy.require_one_of(ACCURACY_LIMITS)
     if gates.get("size") is not None:
         size.require_one_of(_KNOWN["size"])
@@ -372,5 +386,6 @@ def read(gates: Mapping[str, Any]) -> Tuple[Limits, List[Problem]]:
         max_regression_points=accuracy.number("max_regression_points"),
         per_class=floors(accuracy),
         rows_sha256=rows_at_home(sections["golden"]),
+        above_majority=above_majority,
     )
     return limits, problems

@@ -16,7 +16,7 @@ from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.gate.limits import Limits
-from edgepack_runtime.stats.checks import PER_CLASS
+from edgepack_runtime.stats.checks import ABOVE_MAJORITY, PER_CLASS
 
 WHY_NOT = "the labelled rows are not in the bundle; gate with --rows FILE"
 
@@ -64,10 +64,12 @@ def require(raw: bytes, file_name: str, limits: Limits, bundle: str) -> None:
         )
 
 
-def unmeasured(limits: Limits, *, waived: bool) -> List[Dict[str, Any]]:
-    """The receipt's `unmeasured` without rows: each accuracy gate with the reason.
+def unmeasured(limits: Limits, *, others: bool, waived: bool) -> List[Dict[str, Any]]:
+    """The receipt's `unmeasured` without rows: each accuracy gate with the reason; none for a recipe without gates.
 
-    `waived`: the other gates alone decide the verdict.
+    Args:
+        others: whether there are other gates.
+        waived: the other gates alone decide the verdict.
     """
     asked = {
         "accuracy.min": limits.accuracy_min,
@@ -76,4 +78,5 @@ def unmeasured(limits: Limits, *, waived: bool) -> List[Dict[str, Any]]:
     }
     gates = [gate for gate, limit in asked.items() if limit is not None]
     gates += [PER_CLASS + figure for figure in limits.per_class]
+    gates += [ABOVE_MAJORITY] if limits.above_majority and (gates or others) else []
     return [{"gate": gate, "why": WHY_NOT, "waived": waived} for gate in gates]

@@ -25,7 +25,18 @@ from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import locate, receipts
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import NO_GATES, GateCheck, at_least, figure, interval, read_once, shown
+from edgepack_runtime.stats.checks import (
+    ABOVE_MAJORITY,
+    ACCURACY_NOT_GATED,
+    NO_GATES,
+    GateCheck,
+    at_least,
+    figure,
+    interval,
+    is_accuracy_gated,
+    read_once,
+    shown,
+)
 from edgepack_runtime.util import texts as wording
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
@@ -101,7 +112,9 @@ def run(
         *_process_checks(release, limits, threads, predictor, where["emulated_why"], progress),
         *_size_checks(release, limits, bundle_bytes),
     ]
-    unmeasured = gate_rows.unmeasured(limits, waived=without_rows) if measured is None else []
+    unmeasured = gate_rows.unmeasured(limits, others=bool(checks), waived=without_rows) if measured is None else []
+    if [(check.gate, check.verdict) for check in checks] == [(ABOVE_MAJORITY, intervals.PASS)]:
+        checks = []  # the recipe sets no gates: a pass would be one that nobody asked for
     if not checks and not unmeasured:
         unmeasured = [{"gate": "gates", "why": NO_GATES, "waived": without_gates}]
     undecided = [intervals.INCONCLUSIVE for one in unmeasured if not one["waived"]]
@@ -154,6 +167,8 @@ def render(receipt: Mapping[str, Any]) -> str:
         "{}: {}".format(row["gate"], row["detail"]) for row in receipt["checks"] if row["verdict"] != intervals.PASS
     ]
     lines += ["{gate}: not measured: {why}".format(**row) for row in receipt["unmeasured"]]
+    if not is_accuracy_gated(receipt):
+        lines.append(ACCURACY_NOT_GATED)
     accuracy, latency, where = receipt["accuracy"], receipt["latency"], receipt["conditions"]
     if accuracy is not None:
         score = shown(accuracy["value"], "fraction")

@@ -105,6 +105,15 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+def page_url(sock: socket.socket) -> Optional[str]:
+    """The address of the page for a browser on this machine; None for a socket in the file system."""
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    host, port = sock.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - every address of the machine
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
 @contextlib.contextmanager
 def listening(where: Where) -> Iterator[socket.socket]:
     """A listening socket. One in the file system is removed when the context ends.
@@ -339,6 +348,9 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets=sockets)
         logs.event(self._logger, logging.INFO, "listening", address=self._sock.getsockname())
+        url = page_url(self._sock)
+        if url is not None and sys.stderr.isatty():
+            sys.stderr.write(f"open {url} to try it; Ctrl-C ends\n")
         notify("READY=1")
 
     def handle_exit(self, sig: int, frame: Optional[FrameType]) -> None:

@@ -8,6 +8,8 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional
 from edgepack_runtime.stats.intervals import FAIL, PASS, Interval
 
 PER_CLASS = "accuracy.per_class."  # prefix of the check names for recall, precision and F1 of classes
+ABOVE_MAJORITY = "accuracy.above_majority"  # better than the most frequent answer; not a limit of the recipe
+ACCURACY_NOT_GATED = "accuracy is not gated: the recipe sets no limit for it"
 NO_GATES = "the recipe sets no gates"  # reason in receipts of releases without limits
 _SIGNS = {"percent": " %", "fraction": " %"}  # other units are printed by their name
 _DECIMALS = 4
@@ -82,7 +84,13 @@ def missed(row: Mapping[str, Any]) -> str:
 
 def at_least(gate: str) -> bool:
     """Whether the limit of this check is a minimum; otherwise it is a maximum."""
-    return gate == "accuracy.min" or gate.startswith(PER_CLASS)
+    return gate in ("accuracy.min", ABOVE_MAJORITY) or gate.startswith(PER_CLASS)
+
+
+def is_accuracy_gated(receipt: Mapping[str, Any]) -> bool:
+    """Whether the recipe sets a limit on accuracy, measured or not."""
+    gates = [row["gate"] for row in (*receipt["checks"], *receipt.get("unmeasured", ()))]
+    return any(gate.startswith("accuracy.") and gate != ABOVE_MAJORITY for gate in gates)
 
 
 def would_decide(n: Optional[int], of_what: str) -> str:

@@ -49,3 +49,16 @@ def test_a_full_disk_hides_no_verdict(
     in_json = build(built, verdict, 0 if verdict == "pass" else code, monkeypatch, "--json")
     assert in_json.exit_code == code
     assert json.loads(in_json.stdout)["targets"][0]["verdict"] == verdict
+
+
+def test_after_ctrl_c_the_same_command_goes_on(built: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*given: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(options, "load", lambda *given: (built.recipe, None))
+    monkeypatch.setattr(runner, "build", interrupted)
+    done = CliRunner().invoke(main, ["build", "r.yaml"])
+    assert done.exit_code == 130
+    said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    assert said == ["what is done is kept in .edgepack: the same command goes on from there", "interrupted"]

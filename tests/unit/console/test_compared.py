@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console as RichConsole
+from rich.table import Table
 from tests.unit.forged import FORGED, commands, forge
 
 from edgepack.cli import main
@@ -218,3 +219,23 @@ def test_any_other_json_is_an_error(value: Any) -> None:
         file.write_text(json.dumps(value), encoding="utf-8")
         with pytest.raises(UsageError):
             build_tables.read([file, file])
+
+
+def test_differences_of_two_bundles_are_drawn_with_their_units() -> None:
+    values = {
+        "ledger.on local.accuracy": [0.467, 0.972],
+        "ledger.on local.model_mib": [18.5, 4.8],
+        "bundle_bytes": [36700160, 18350080],
+        "version": ["1.0.0", "1.1.0"],
+        "ledger.INT8 ONNX.accuracy": [None, 0.9],
+    }
+    table, *_ = build_tables.comparison({"values": values, "files": {}}, live=False)
+    assert isinstance(table, Table)
+    rows = list(zip(*(list(column.cells) for column in table.columns), strict=True))
+    assert rows == [
+        ("ledger.on local.accuracy", "46.7 %", "97.2 %", "+50.5 points"),
+        ("ledger.on local.model_mib", "18.5", "4.8", "0.26 x"),
+        ("bundle_bytes", "35.0 MiB", "17.5 MiB", "0.50 x"),
+        ("version", "1.0.0", "1.1.0", ""),
+        ("ledger.INT8 ONNX.accuracy", "-", "0.9", ""),
+    ]

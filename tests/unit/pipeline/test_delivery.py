@@ -13,6 +13,7 @@ import pytest
 from ssh_keys import make_key, needs_ssh_keygen
 from tests.heads import HEAD, HEAD_SHA256
 from tests.unit.conftest import ungated_of
+from tests.unit.far import Heard
 
 from edgepack.bundle.archive import write_bundle
 from edgepack.bundle.signing import verify_signed
@@ -26,8 +27,8 @@ from edgepack.results import NotRunHere
 from edgepack_runtime.bundle.manifest import FileEntry, Manifest, TargetFacts, dump
 
 
-def deliver(build: Any, dist: Path) -> list[Path]:
-    return delivery.deliver(build, document.make(build), dist)
+def deliver(build: Any, dist: Path, heard: Heard | None = None) -> list[Path]:
+    return delivery.deliver(build, document.make(build), dist, heard or Heard())
 
 
 def sums_checked(dist: Path) -> str:
@@ -89,7 +90,9 @@ def test_rows_that_a_bundle_does_not_carry_lie_beside_it_until_it_fails(passed: 
     assert "texts.txt" not in deliver(not_carried, tmp_path / "other")[-1].read_text(encoding="utf-8")
     assert not list((tmp_path / "other").rglob("texts.txt"))
     failed = replace(item, bundle=bundle, gate=replace(item.gate, verdict="fail", exit_code=6))
-    assert not {rows, paths[0]} & {*deliver(replace(passed, deliveries=(failed,)), dist), *dist.iterdir()}
+    heard = Heard()
+    assert not {rows, paths[0]} & {*deliver(replace(passed, deliveries=(failed,)), dist, heard), *dist.iterdir()}
+    assert heard.lines == [f"removed {paths[0]}: an earlier build made it, and its successor did not pass its gate"]
     rows.touch()
     deliver(passed, dist)  # the next build carries them
     assert not rows.exists()

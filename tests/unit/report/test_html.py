@@ -7,13 +7,14 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from markupsafe import Markup
-from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of, ungated_of
+from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of, ungated_of, wide_of
 from tests.unit.report.pages import Page, cards_of, words_of
 
-from edgepack.report import html
+from edgepack.report import html, junit
 from edgepack.report.document import make
 from edgepack.report.html import render
 from edgepack.report.i18n import MESSAGES
@@ -123,6 +124,25 @@ def test_a_build_without_gates_has_no_badge_of_one_that_passed(built: Any) -> No
     assert "– no gates The recipe sets no gates." in words
     assert "waived" not in words and "pass" not in cards_of(report).replace("A check passes", "")
     assert "✓ 通过" not in chinese
+
+
+def test_warnings_stand_beside_the_verdict(built: Any) -> None:
+    built = wide_of(built)
+    built = replace(built, student=replace(built.student, answers_alike=True))
+    report = make(built)
+    assert report["warnings"][0] == "the student model gives every test row the same answer: it has learnt nothing yet"
+    assert report["warnings"] == list(built.warnings)
+    for warning in report["warnings"]:
+        assert warning in cards_of(report) and warning in cards_of(report, "zh")
+        assert any(one.get("value") == warning for one in ElementTree.fromstring(junit.render(report)).iter("property"))
+
+
+def test_a_verdict_without_a_limit_on_accuracy_says_so(report: dict[str, Any]) -> None:
+    assert "not gated" not in cards_of(report)
+    receipt = report["targets"][0]["receipt"]
+    receipt["checks"] = [check for check in receipt["checks"] if not check["gate"].startswith("accuracy.")]
+    assert "Accuracy is not gated: the recipe sets no limit for it." in cards_of(report)
+    assert "准确率没有门限" in cards_of(report, "zh")
 
 
 def test_intervals_of_one_end_and_points_are_in_both_languages(report: dict[str, Any]) -> None:

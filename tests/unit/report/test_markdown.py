@@ -68,6 +68,13 @@ def test_gates_that_were_not_measured_are_listed_and_make_no_table(found: dict[s
     assert "\n\n- `gates`: ⚠️ not measured: `the recipe sets no gates`\n\n" in text
 
 
+def test_a_result_without_a_limit_on_accuracy_says_so(found: dict[str, Any]) -> None:
+    assert "Accuracy is not gated" not in render(found)
+    receipt = found["results"][0]["receipt"]
+    receipt["checks"] = [check for check in receipt["checks"] if not check["gate"].startswith("accuracy.")]
+    assert "\nAccuracy is not gated: the recipe sets no limit for it.\n" in render(found)
+
+
 def test_the_first_conditions_are_shown_at_once_and_the_others_folded(found: dict[str, Any]) -> None:
     receipt = found["results"][0]["receipt"]
     receipt["conditions"] |= {"temperature_c": 61.5, "governor": "performance"}

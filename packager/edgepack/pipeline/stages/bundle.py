@@ -60,7 +60,7 @@ from edgepack_runtime.bundle.model_config import (
     load,
 )
 
-VERSION = 11
+VERSION = 12
 MAIN_NAME = "__main__.py"
 README_NAME = "README.txt"
 _README = Path(__file__).parent / "device_readme.txt"
@@ -329,8 +329,12 @@ def _manifest(
 
 
 def _gates(recipe: Recipe, expected: golden.Golden) -> dict[str, Any]:
-    """The recipe's gates, with the facts of the baseline, and the digest of golden rows that are not carried."""
+    """The recipe's gates, with the facts of the baseline, and the digest of golden rows that are not carried.
+
+    A useless model passes no gate, whatever the recipe: each bundle is compared with the most frequent answer.
+    """
     gates: dict[str, Any] = recipe.gates.model_dump(mode="json")
+    gates["accuracy"] = {**(gates["accuracy"] or {}), "above_majority": True}
     if not recipe.gates.golden.carry:
         gates["golden"]["sha256"] = hashlib.sha256(expected.rows_jsonl).hexdigest()
     if recipe.gates.baseline is not None:
@@ -358,7 +362,7 @@ def _needs(profile: Profile, needs: Needs) -> str:
     if profile.interpreter == HOST:
         lines.append("Python 3.8 or newer of the system")
     else:
-        lines.append("a shell with tail, head, gzip, tar, mktemp and ls, as every Linux and busybox has them")
+        lines.append("a shell with tail, head, gzip, tar, mktemp, ls and id, as every Linux and busybox has them")
     if profile.interpreter != BUNDLED:
         lines.append(f"glibc {needs.glibc} or newer of the system")
         lines.append(f"these system libraries: {', '.join(needs.libraries) or 'none'}")
@@ -371,7 +375,7 @@ def _needs_in_chinese(profile: Profile, needs: Needs) -> str:
     if profile.interpreter == HOST:
         lines.append("系统自带的 Python 3.8 或更新")
     else:
-        lines.append("shell 以及 tail、head、gzip、tar、mktemp、ls：各种 Linux 和 busybox 都有")
+        lines.append("shell 以及 tail、head、gzip、tar、mktemp、ls、id：各种 Linux 和 busybox 都有")
     if profile.interpreter != BUNDLED:
         lines.append(f"系统自带的 glibc {needs.glibc} 或更新")
         lines.append(f"以下系统库：{', '.join(needs.libraries) or '无'}")

@@ -12,7 +12,7 @@ from edgepack.progress import Progress
 from edgepack.recipe.training import Student, Teacher
 from edgepack.training import environment
 
-VERSION = 6
+VERSION = 7
 
 
 def teacher(section: Teacher, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path) -> ModelArtifact:

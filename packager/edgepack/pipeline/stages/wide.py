@@ -120,8 +120,6 @@ def run(
     for name in dict.fromkeys(("encoder", chosen)):
         if name != "linear":
             progress.line(f"the {name} {found.way(name).gains[found.metric].text}")
-    if found.advice:
-        progress.line(f"note: {found.advice}")
     progress.line(f"{chosen} ships: {why}")
     return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -13,10 +15,13 @@ from pathlib import Path
 
 import pytest
 from installing import Device, MakeBundle, full_disk, silent
+from tests.heads import HEAD
 from tests.interpreters import other_machine
 from tiny_model import write_lines, write_model_folder
 
-from edgepack_runtime.bundle.manifest import TargetFacts
+from edgepack.bundle.archive import write_bundle
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.manifest import MANIFEST_NAME, FileEntry, TargetFacts, dump, parse
 from edgepack_runtime.cli import main, model_commands, release_commands
 from edgepack_runtime.cli.parser import Context, build_parser
 from edgepack_runtime.errors import EdgepackError, ExitCode, StageFailedError
@@ -25,8 +30,8 @@ from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix
 
 VERBS = [
-    "doctor", "verify", "install", "status", "trust", "rollback", "uninstall", "selftest", "tune", "gate", "env",
-    "bench", "predict", "serve",
+    "doctor", "verify", "readme", "install", "status", "trust", "rollback", "uninstall", "selftest", "tune", "gate",
+    "env", "bench", "predict", "serve",
 ]  # fmt: skip
 OUTSIDE = Context("edgert", bundle=None, release=None)
 
@@ -77,7 +82,7 @@ def test_every_verb_has_a_help_text(capsys: pytest.CaptureFixture[str], context:
         (["predict", "--model", "m", "--input", "f.txt", "x"], "both as arguments and with --input"),
         (["predict", "--model", "m", "a", ""], "text 2 is empty"),
         (["predict", "--model", "m", "--input", "/none.txt"], "there is no file /none.txt"),
-        (["predict", "--model", "m", "--input", "/none.xls"], "none.xls has no known ending"),
+        (["predict", "--model", "m", "--input", "/none.doc"], "none.doc has no known ending"),
         (["bench", "/none"], "/none holds no model"),
         (["bench", "m", "--rate", "0"], "'0' is not a number above 0"),
         (["status"], "--prefix"),
@@ -256,7 +261,7 @@ def test_predict_from_file_to_file(bundle: Path, installed: Prefix, device: Devi
         done = device(*command, *line, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert (tmp_path / "0.csv").read_bytes() == (tmp_path / "1.csv").read_bytes()
-    assert (tmp_path / "0.csv").read_text(encoding="utf-8").splitlines()[0] == "text,label,score,score_差,score_好"
+    assert (tmp_path / "0.csv").read_text(encoding="utf-8").splitlines()[0] == "id,review,label,score,score_差,score_好"
 
 
 def test_a_closed_pipe_ends_the_output(installed: Prefix) -> None:
@@ -461,3 +466,26 @@ def test_nothing_from_outside_begins_a_line(bundle: Path, installed: Prefix, dev
         said = done.stdout + done.stderr
         assert "Traceback" not in said and not set(said) & {"\x1b", "\u202e"}, (line, said)
         assert not re.search(r"^\s*(ok: forged|::error)", said, re.MULTILINE), (line, said)
+
+
+def test_the_readme_of_a_bundle_and_of_an_installed_release_is_printed(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Archive(bundle) as archive:
+        members = {name: archive.read(name, 10**8) for name in archive.members}
+    manifest = parse(members.pop(MANIFEST_NAME))
+    members["README.txt"] = "how to use it\n怎么用\x1b[8m\n".encode()
+    files = tuple(FileEntry(n, len(d), hashlib.sha256(d).hexdigest()) for n, d in sorted(members.items()))
+    members[MANIFEST_NAME] = dump(dataclasses.replace(manifest, files=files))
+    write_bundle(dict(members), tmp_path / "x.edgepack", HEAD)
+    release = tmp_path / "release"
+    release.mkdir()
+    (release / "README.txt").write_bytes(members["README.txt"])
+    expected = "how to use it\n怎么用\\u001b[8m\n"
+    for context, more in (
+        (Context("x", tmp_path / "x.edgepack", None), []),
+        (Context("x", None, release), []),
+        (OUTSIDE, [str(tmp_path / "x.edgepack")]),
+    ):
+        assert main.run(["readme", *more], context) == 0
+        assert capsys.readouterr().out == expected

@@ -77,12 +77,33 @@ def test_a_regression_is_judged_against_the_release_before() -> None:
         accuracy.checks(of(Counts(10, 9, 0, 0)), limits(max_regression_points=1.0))
 
 
+def test_a_useless_model_passes_nothing() -> None:
+    truths, constant = "1" * 60 + "0" * 40, "1" * 100
+    useless = judged(truths, truths, constant, "accuracy", above_majority=True)
+    assert (useless.gate, useless.verdict, useless.value) == ("accuracy.above_majority", "inconclusive", 0.0)
+    assert useless.detail == "a model that answers '1' to every text has 60 %"
+    worse = judged(truths, truths, "0" * 100, "accuracy", above_majority=True)
+    assert (worse.verdict, worse.value) == ("inconclusive", -20.0)
+    good = judged(truths, truths, "1" * 60 + "0" * 30 + "1" * 10, "accuracy", above_majority=True)
+    assert (good.verdict, good.value) == ("pass", 30.0)
+    assert good.low is not None and good.low > 0
+
+
+def test_a_model_that_finds_nothing_passes_nothing() -> None:
+    found = (Span(0, 1, "name"),)
+    rows = [GoldenRow("x", found if number % 3 == 0 else (), (), None, None) for number in range(90)]
+    for answers, verdict in (([()] * 90, "inconclusive"), ([row.answer for row in rows], "pass")):
+        given = accuracy.measure(rows, answers, "entity_f1", 0.95, ["name"])
+        [check] = accuracy.checks(given, limits(above_majority=True))
+        assert (check.verdict, check.detail) == (verdict, "a model that answers nothing to every text has 0 %")
+
+
 def test_at_the_limit_itself_no_number_of_rows_decides() -> None:
     [row] = accuracy.checks(of(Counts(100, 90, 0, 0)), limits(accuracy_min=0.9))
     assert row.verdict == "inconclusive" and "not even 10 million rows would decide" in row.detail
 
 
-def judged(truths: str, theirs: str, ours: str, metric: str, **asked: float) -> GateCheck:
+def judged(truths: str, theirs: str, ours: str, metric: str, **asked: Any) -> GateCheck:
     [row] = accuracy.checks(measured(truths, theirs, ours, metric), limits(metric=metric, **asked))
     return row
 

@@ -59,6 +59,17 @@ def test_the_gate_without_the_rows_measures_no_accuracy_and_passes_only_where_th
     assert [one["waived"] for one in receipt["unmeasured"]] == [True, True]
 
 
+def test_without_the_rows_a_model_is_not_shown_to_be_better_than_one_answer(rowless: Rowless) -> None:
+    about = {**rowless.manifest.gates["golden"]}
+    for other, asked in (({"latency": {"p50_ms": 5000}}, ["accuracy.above_majority"]), ({}, ["gates"])):
+        gates = {"accuracy": {"above_majority": True}, "golden": about, **other}
+        manifest = dataclasses.replace(rowless.manifest, gates=gates)
+        (rowless.release / "manifest.json").write_bytes(dump(manifest))
+        receipt = runner.run(rowless.release, manifest, bundle_bytes=None, progress=rowless.heard.append)
+        assert receipt["verdict"] == "inconclusive"
+        assert [one["gate"] for one in receipt["unmeasured"]] == asked
+
+
 def test_the_gate_with_the_rows_measures_the_accuracy(rowless: Rowless) -> None:
     receipt = rowless.gate(rows_file=rowless.rows)
     assert {row["gate"]: row["verdict"] for row in receipt["checks"]} == {

@@ -112,6 +112,20 @@ def test_without_gates_the_figures_are_measured_and_nothing_is_judged(
     assert receipt["latency"]["n"] >= 130  # twenty texts, gone through again
 
 
+def test_without_gates_only_a_useless_model_is_judged(tmp_path: Path) -> None:
+    gates = {"accuracy": {"above_majority": True}}
+    good = [("很好", "good", "good"), ("很差", "bad", "bad")] * 20
+    release, manifest = write_release(tmp_path / "good", rows=good, gates=gates)
+    receipt = runner.run(release, manifest, bundle_bytes=None, progress=silent, without_gates=True)
+    assert (receipt["verdict"], receipt["checks"]) == ("pass", [])
+    release, manifest = write_release(tmp_path / "useless", rows=ROWS, gates=gates)
+    receipt = runner.run(release, manifest, bundle_bytes=None, progress=silent, without_gates=True)
+    assert (receipt["verdict"], [check["gate"] for check in receipt["checks"]]) == (
+        "inconclusive", ["accuracy.above_majority"],
+    )  # fmt: skip
+    assert "accuracy is not gated: the recipe sets no limit for it" in runner.render(receipt)
+
+
 def test_an_emulated_machine_does_not_judge_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgepack_runtime.device.info.emulation", lambda machine, root: "the kernel is other")
     gates = {"accuracy": {"min": 0.94}, "latency": {"p50_ms": 1000}}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import logging
 import signal
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -50,3 +52,16 @@ def test_a_library_says_the_same_thing_once() -> None:
     for number in range(1000):
         logging.getLogger("asyncio").error(f"socket.accept() out of system resource\nsocket: {number}")
     assert len(stream.getvalue().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::1", "[::1]")])
+def test_the_page_has_an_address_for_a_browser(host: str, shown: str) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as sock:
+        sock.bind((host, 0))
+        assert server.page_url(sock) == f"http://{shown}:{sock.getsockname()[1]}/"
+
+
+def test_a_socket_in_the_file_system_has_no_page_for_a_browser(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(tmp_path / "s"))
+        assert server.page_url(sock) is None
