@@ -39,8 +39,6 @@ def check(options: argparse.Namespace) -> List[str]:
         if options.output:
             _check_output(options.output, options.input)
             inputs.check_suffix(options.output)
-    for text in filter(os.path.isfile, options.texts):
-        log(f"note: {text} is a file, and its name is taken for a text; --input {text} answers its rows")
     return texts.from_arguments(options.texts)
 
 
@@ -132,6 +130,8 @@ def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> 
         StageFailedError: the model cannot be run.
     """
     asked = columns(options, pairs=predictor.config.takes_pairs)
+    for text in filter(os.path.isfile, options.texts):  # here, because a bundle checks its options twice
+        log(f"note: {text} is a file, and its name is taken for a text; --input {text} answers its rows")
     if options.output:
         from edgepack_runtime.batch import predict_files
 
