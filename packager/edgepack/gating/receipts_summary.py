@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from edgepack.errors import UsageError
 from edgepack.gating.receipts import RECEIPT
 from edgepack.util.text import UNGATED, counted, verdict
-from edgepack_runtime.install.receipts import CHANGES
+from edgepack_runtime.install.receipts import CHANGES, order
 
 _MOST_BYTES: Final = 4 * 2**20  # a receipt of an install has about 20 KB
 # Larger figures are invalid, and would make the columns too wide.
@@ -233,12 +233,7 @@ def _by_device(folder: Path) -> Iterator[tuple[str, list[Path]]]:
         inside = one.relative_to(folder)
         named = inside.parent if inside.name == _FOLDER else inside
         name = named.as_posix() if named.parts else folder.resolve().name
-        yield name, sorted((path for path in one.iterdir() if RECEIPT.match(path.name)), key=_number)
-
-
-def _number(file: Path) -> tuple[int, str]:
-    """The order of receipts: by number, then by verb."""
-    return int(file.name.partition("-")[0]), file.name
+        yield name, sorted((path for path in one.iterdir() if RECEIPT.match(path.name)), key=order)
 
 
 def _require_own_name(file: Path, receipt: Receipt) -> None:
@@ -247,7 +242,7 @@ def _require_own_name(file: Path, receipt: Receipt) -> None:
     Raises:
         ValueError: its signed number or verb is another than in the name.
     """
-    number, _ = _number(file)
+    number, _ = order(file)
     if receipt.number not in (None, number):
         raise ValueError(f"it is receipt {receipt.number} under another name")
     if receipt.number is not None and file.stem != f"{file.stem.partition('-')[0]}-{receipt.verb}":
@@ -256,7 +251,7 @@ def _require_own_name(file: Path, receipt: Receipt) -> None:
 
 def _remarks(files: Sequence[Path]) -> Iterator[str]:
     """Missing and repeated numbers between the first and the last."""
-    numbers = Counter(_number(file)[0] for file in files)
+    numbers = Counter(order(file)[0] for file in files)
     missing = sum(after - before - 1 for before, after in itertools.pairwise(sorted(numbers)))
     if missing:
         ends = f"{min(numbers)} and {max(numbers)}"

@@ -12,6 +12,7 @@ from edgepack.errors import UsageError
 from edgepack.targets import profile_file
 from edgepack.targets.profile_file import NAME
 from edgepack.targets.profiles import SYSTEM
+from edgepack.util.text import unprintable_replaced
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST, MACHINES
 from edgepack_runtime.device import info, probe
 from edgepack_runtime.util.fs import read_regular, write_atomic
@@ -137,7 +138,7 @@ def _summary(facts: Mapping[str, Any], *, gpu: bool) -> str:
     board = f" on {facts['board']}" if facts.get("board") else ""
     card = _mapping(facts, "gpu").get("name", "GPU")
     text = f"{system}{board}, {f'its {card}' if gpu else 'CPU'}; from a probe of one device"
-    return "".join(character if character.isprintable() else "?" for character in text)[:500]
+    return unprintable_replaced(text)[:500]
 
 
 def _mapping(facts: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -20,6 +20,11 @@ def unheard(text: str) -> str:
     return _CI_COMMAND.sub(lambda found: f"{found[1]}\\u{ord(found[2]):04x}", text)
 
 
+def unprintable_replaced(text: str) -> str:
+    """`text` on one line, with `?` for what cannot be printed: for files that people read."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
 def safe(text: object) -> str:
     """`text` as one line that does nothing to a terminal, and is no command to a CI server."""
     return unheard(printable(str(text)))

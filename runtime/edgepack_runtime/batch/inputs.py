@@ -32,7 +32,7 @@ _OPTIONS = (("--column", "texts"), ("--pair-column", "second texts"))
 
 
 class InputRow(NamedTuple):
-    """A row whose first line is `line`, from 1: either an item or an error. It ends at byte `end` of the source.
+    """A row: either an item or an error. It begins on line `line`, from 1, and ends at byte `end` of the source.
 
     `fields` are all cells of a row of a table; empty if it could not be read.
     """

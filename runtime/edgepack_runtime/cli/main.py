@@ -179,19 +179,9 @@ _MODULES = {
     **dict.fromkeys(("predict", "bench", "serve"), "edgepack_runtime.cli.model_commands"),
     **dict.fromkeys(
         (
-            "doctor",
-            "verify",
-            "readme",
-            "install",
-            "status",
-            "trust",
-            "rollback",
-            "uninstall",
-            "selftest",
-            "gate",
-            "tune",
-            "env",
+            "doctor", "verify", "readme", "install", "status", "trust", "rollback", "uninstall", "selftest", "gate",
+            "tune", "env",
         ),
         "edgepack_runtime.cli.release_commands",
     ),
-}
+}  # fmt: skip

@@ -97,7 +97,7 @@ def line(key: Dict[str, Any]) -> str:
 
 def _read_keys(file: Path) -> List[Signer]:
     try:
-        _, raw = trust.read_regular(file)
+        _, raw = trust.read_key_file(file)
     except OSError as error:
         raise UsageError(f"{file} cannot be read", why=error.strerror or str(error), fix="give a .pub file") from error
     try:

@@ -173,7 +173,7 @@ def _sign(path: Path, raw: bytes) -> Optional[str]:
     """
     key = trust.MACHINE_FOLDER / KEY_NAME
     try:
-        trust.read_regular(key)  # a named pipe would block every verb
+        trust.read_key_file(key)  # a named pipe would block every verb
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -203,14 +203,14 @@ def _sign(path: Path, raw: bytes) -> Optional[str]:
 def read_receipts(prefix: Prefix, *verbs: str) -> Iterator[Dict[str, Any]]:
     """The receipts of `verbs`, newest first. Unreadable ones are skipped."""
     found = [path for verb in verbs for path in prefix.receipts.glob(f"*-{verb}.json") if RECEIPT.match(path.name)]
-    for path in sorted(found, key=_number, reverse=True):
+    for path in sorted(found, key=order, reverse=True):
         with contextlib.suppress(OSError, ValueError, RecursionError):
             document = json.loads(read_regular(path).decode("utf-8"))
             if isinstance(document, dict):
                 yield document
 
 
-def _number(path: Path) -> Tuple[int, str]:
+def order(path: Path) -> Tuple[int, str]:
     """The order of receipts: by number, then by verb."""
     return int(path.name.partition("-")[0]), path.name
 

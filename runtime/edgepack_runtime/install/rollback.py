@@ -74,9 +74,8 @@ def _rollback_locked(run: Journal, *, allow_revoked: bool) -> None:
     with run.step("self-test"):
         line = release_process.command(prefix.releases / release, ["selftest", "--json"], python=python)
         run.receipt["selftest"] = release_process.run_selftest(line)
-    _check_signature(
-        run, release, raw, allow_revoked=allow_revoked, again=True
-    )  # a key may have been revoked meanwhile
+    # A key may have been revoked meanwhile.
+    _check_signature(run, release, raw, allow_revoked=allow_revoked, again=True)
     try:
         with run.step("switch"), os_errors(f"{release} cannot be switched to in {prefix.root}"):
             write_state(prefix, dataclasses.replace(before, pending=release))

@@ -340,7 +340,7 @@ def _refused(name: str, done: subprocess.CompletedProcess[bytes]) -> EdgepackErr
     )
 
 
-def read_regular(path: Path) -> Tuple[int, bytes]:
+def read_key_file(path: Path) -> Tuple[int, bytes]:
     """Mode and content of a regular file, at most one byte more than allowed for keys. Never blocks on a named pipe.
 
     Raises:
@@ -353,7 +353,7 @@ def read_regular(path: Path) -> Tuple[int, bytes]:
 def _read(path: Path) -> Optional[bytes]:
     """The content of a file of keys, or None if it does not exist."""
     try:
-        mode, raw = read_regular(path)
+        mode, raw = read_key_file(path)
     except OSError as error:
         # A dangling link is a mistake in the setup, not a device without pins.
         dangling = path.is_symlink() or (path.parent.is_symlink() and not path.parent.exists())

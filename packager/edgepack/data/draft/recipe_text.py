@@ -20,7 +20,7 @@ from edgepack.data.lines import form_by_suffix
 from edgepack.data.split_stats import SplitFacts, SplitName
 from edgepack.data.text_digests import shortened
 from edgepack.recipe.model import Columns
-from edgepack.util.text import counted
+from edgepack.util.text import counted, unprintable_replaced
 from edgepack_runtime.stats import metrics
 
 TEMPLATE: Final = "draft.yaml.txt"
@@ -64,8 +64,8 @@ def recipe_text(draft: Draft) -> str:
     """The recipe as YAML, which `edgepack check` accepts unless the data have errors."""
     max_length = suggest_max_length(draft.facts["train"].lengths)
     fields = {
-        "source": _printable(draft.source.name),
-        "recipe": _printable(draft.recipe.name),
+        "source": unprintable_replaced(draft.source.name),
+        "recipe": unprintable_replaced(draft.recipe.name),
         "name": _name(draft.source),
         "about": _comment((*describe(draft.facts), *draft.notes)),
         "task": draft.columns.task,
@@ -122,7 +122,7 @@ def _known(test: SplitFacts) -> list[str]:
         return []
     majority = max(test.label_rows, key=lambda label: test.label_rows[label])
     known = proportion(round(_TRIED_ACCURACY * len(test)), len(test), _CONFIDENCE)
-    said = _printable(f"`{shortened(majority)}`")
+    said = unprintable_replaced(f"`{shortened(majority)}`")
     return [
         f"A model that always says {said} has {_majority(test):.1%} of the {len(test)} test rows right: "
         "`min` must be well above.",
@@ -193,10 +193,5 @@ def _scalar(text: str) -> str:
 
 def _comment(lines: Iterable[str]) -> str:
     """`lines` as comments of a section."""
-    wrapped = (textwrap.wrap(_printable(line), _WIDTH, break_long_words=False) for line in lines)
+    wrapped = (textwrap.wrap(unprintable_replaced(line), _WIDTH, break_long_words=False) for line in lines)
     return "\n".join(f"  # {line}" for line in chain.from_iterable(wrapped))
-
-
-def _printable(text: str) -> str:
-    """`text` on one line, without control characters."""
-    return "".join(character if character.isprintable() else "?" for character in text)

@@ -62,7 +62,6 @@ from edgepack_runtime.bundle.model_config import (
 
 VERSION = 12
 MAIN_NAME = "__main__.py"
-README_NAME = "README.txt"
 _README = Path(__file__).parent / "device_readme.txt"
 
 
@@ -130,7 +129,7 @@ def run(
             _described(recipe, export, beside, data), site.packages, inside.origins, target
         )
         members[sbom.SBOM_NAME] = materials
-        members[README_NAME] = _readme(recipe, profile, needs, file.name, data.example(own=carried))
+        members[contract.README_NAME] = _readme(recipe, profile, needs, file.name, data.example(own=carried))
         model, gates = _shipped(export, expected), _gates(recipe, expected)
         title = f"{recipe.name} {recipe.version} for {target}"
         first = head(recipe.name, title, {packed.machine: packed for packed in inside.packed})

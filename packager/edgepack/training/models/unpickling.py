@@ -12,6 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import IO, Any, ClassVar
 
+# An opcode, or what it needs, is missing; or it claims more bytes than there can be.
+_DAMAGE = (LookupError, EOFError, TypeError, AttributeError, MemoryError, OverflowError)
 Known = Mapping[tuple[str, str], Callable[..., Any]]
 
 
@@ -35,14 +37,7 @@ class WeightsUnpickler(pickle._Unpickler):
     def load(self) -> Any:
         try:
             return super().load()
-        except (
-            LookupError,
-            EOFError,
-            TypeError,
-            AttributeError,
-            MemoryError,
-            OverflowError,
-        ) as error:  # an opcode, or what it needs, is missing
+        except _DAMAGE as error:
             raise pickle.UnpicklingError("it is damaged, or is no pickle") from error
 
     def find_class(self, module: str, name: str) -> Any:
