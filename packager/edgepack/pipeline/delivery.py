@@ -53,9 +53,9 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress
     """Write the bundles that passed, the reports and the models to `dist`; return their paths, bundles first.
 
     Bundles are signed here, not in their stage: a hardware key is not needed again for a bundle that is signed already.
-    A bundle that did not pass its gate is not delivered; an earlier one of the same name is removed, and a line says so.
-    Reports are written whatever the verdict. `NAME.sha256` lists all digests for `sha256sum -c`. Golden rows that the
-    bundle does not carry are written beside it, readable by their owner only, and are not listed.
+    A bundle that did not pass its gate is not delivered; an earlier one of the same name is removed, which a line
+    says. Reports are written whatever the verdict. `NAME.sha256` lists all digests for `sha256sum -c`. Golden rows that
+    the bundle does not carry are written beside it, readable by their owner only, and are not listed.
 
     Args:
         report: the document of `report.document.make`.
