@@ -180,7 +180,7 @@ def main() -> None:
     edgepack plan recipes/quickstart.yaml      every resolved value, and what would run
     edgepack build recipes/quickstart.yaml     train, distil, quantize, export, bundle, gate
     edgepack targets list                      devices that bundles can be built for
-    edgepack fetch recipes/quickstart.yaml     fetch wheels, for builds without a network
+    edgepack fetch recipes/quickstart.yaml     fetch models and packages, to build offline
     edgepack gate dist/NAME.edgepack           gate a finished bundle on this machine
     edgepack sign dist/NAME.edgepack --key K   sign a finished bundle with an SSH key
     edgepack verify dist/NAME.edgepack         check every byte of a bundle, and who signed it

@@ -57,8 +57,19 @@ def fetch(recipe: Recipe | None, profile: Profile, context: BuildContext, progre
     """
     if recipe is not None and isinstance(recipe.interpreter, OwnInterpreter):
         return [from_archive.require(recipe.interpreter)]
-    machines = {*profile.machines, platform.machine()} if profile.interpreter == BUNDLED else set()
-    return [file for machine in sorted(machines) for file in debian.fetch(machine, context, progress).values()]
+    return [file for machine in _machines(profile) for file in debian.fetch(machine, context, progress).values()]
+
+
+def missing(recipe: Recipe, profile: Profile, context: BuildContext) -> list[debian.DebianPackage]:
+    """The packages that `fetch` would download."""
+    if isinstance(recipe.interpreter, OwnInterpreter):
+        return []
+    return [package for machine in _machines(profile) for package in debian.missing(machine, context)]
+
+
+def _machines(profile: Profile) -> list[str]:
+    """The machines that need an interpreter: those of the target, and this one, which compiles for them."""
+    return sorted({*profile.machines, platform.machine()}) if profile.interpreter == BUNDLED else []
 
 
 def assemble(

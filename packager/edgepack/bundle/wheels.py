@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -194,6 +194,16 @@ def wanted(
     return left, found
 
 
+def missing(profile: Profile, context: BuildContext, *, serve: bool = False) -> list[Locked]:
+    """The packages that `fetch` would download. Cached wheels are not read.
+
+    Raises:
+        EnvironmentUnfitError: as `wanted`.
+    """
+    locked, _ = wanted(profile, context, serve=serve, without_given=True)
+    return [package for package in locked if not any(_wheels(package, context, tags.ranked(profile)))]
+
+
 def parse_lock(text: str, profile: Profile) -> tuple[Locked, ...]:
     """The packages of a hash-locked requirements file whose markers hold on the target.
 
@@ -273,17 +283,22 @@ def _locked(line: str, environment: dict[str, str]) -> Locked | None:
 def _cached(package: Locked, context: BuildContext, fitting: dict[Tag, int], progress: Progress) -> Path | None:
     """The best fitting undamaged wheel of `package` in the store; one that is damaged counts as missing."""
     ranked: list[tuple[int, Path]] = []
+    for rank, wheel in _wheels(package, context, fitting):
+        if sha256_file(wheel) == wheel.parent.name:
+            ranked.append((rank, wheel))
+        else:
+            then = "" if context.offline else "; fetching it again"
+            progress.line(f"cached wheel {wheel.name} is damaged{then}")
+    return min(ranked)[1] if ranked else None
+
+
+def _wheels(package: Locked, context: BuildContext, fitting: dict[Tag, int]) -> Iterator[tuple[int, Path]]:
+    """The cached wheels of `package` that fit, each with its rank. Their bytes are not checked."""
     for digest in sorted(package.sha256):
         for wheel in sorted((context.wheel_cache / digest).glob("*.whl")):
             rank = tags.rank(wheel.name, fitting)
-            if rank is None:
-                continue
-            if sha256_file(wheel) == digest:
-                ranked.append((rank, wheel))
-            else:
-                then = "" if context.offline else " and will be fetched anew"
-                progress.line(f"cached wheel {wheel.name} is damaged{then}")
-    return min(ranked)[1] if ranked else None
+            if rank is not None:
+                yield rank, wheel
 
 
 def _download_all(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,6 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Recipe
 from edgepack.report import quantity, span
 from edgepack.targets.context import BuildContext
-from edgepack.targets.profiles import Profile
 from edgepack.util.text import counted, metric_name
 from edgepack_runtime.stats import metrics
 
@@ -25,22 +24,18 @@ if TYPE_CHECKING:
 _FITTED_ROWS: Final = 20_000  # of the linear model, which is to take seconds here
 
 
-def check(recipe: Recipe, known: Mapping[str, Profile], file: Path) -> Iterator[Finding]:
+def check(recipe: Recipe, build_context: BuildContext, file: Path) -> Iterator[Finding]:
     """Warnings about targets that need a local wheel which the recipe does not name.
 
     Args:
-        known: profiles by name, including those of the recipe's targets.
         file: the file that the findings name.
 
     Raises:
         UsageError, EnvironmentUnfitError: a wheel of the recipe does not fit its target.
     """
-    build_context = BuildContext(
-        known, given={target: tuple(map(Path, files)) for target, files in recipe.wheels.items()}
-    )
     for target in recipe.targets:
         mine = {local_wheels.package_of(wheel) for wheel in build_context.given.get(target, ())}
-        profile = known[target]
+        profile = build_context.profiles[target]
         if profile.by_path and profile.package not in mine:
             lacking = local_wheels.not_given(profile)
             yield Finding("warning", file, None, f"{lacking.what}, and the recipe names none", lacking.fix)
@@ -88,6 +83,7 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
     from edgepack.data.lengths import describe_lengths
     from edgepack.data.loader import load_splits
     from edgepack.data.recipe_checks import check_suited, read_further_texts, require_judged_by
+    from edgepack.pipeline import downloads
 
     console = options.console(context)
     splits = load_splits(loaded.data, console)
@@ -97,7 +93,9 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
         from edgepack.bundle.baseline import require_comparable
 
         require_comparable(loaded.gates.baseline, loaded.task, labels)
-    lacking = list(check(loaded, known, recipe))
+    given = {target: tuple(map(Path, files)) for target, files in loaded.wheels.items()}
+    build_context = BuildContext(known, given=given)
+    lacking = list(check(loaded, build_context, recipe))
     suited = check_suited(loaded, len(rows["train"]), labels, splits.lengths, recipe, lambda: rows["test"])
     read_further_texts(loaded, lambda: [*rows["dev"], *rows["test"]])
     console.findings([*splits.warnings, *suited, *lacking])
@@ -110,5 +108,6 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
     if loaded.candidates:
         names = "\n".join(f"  {candidate.name}" for candidate in loaded.candidates)
         console.line(f"{counted(len(loaded.candidates), 'candidate')}:\n{names}")
+    console.line(str(downloads.missing(loaded, build_context)))
     counts = ", ".join(f"{len(rows)} {split}" for split, rows in splits.rows.items())
     options.say(f"{recipe}: valid ({counts} rows)")

@@ -32,15 +32,17 @@ def command(
     profiles: Path | None,
     wheel_cache: Path | None,
 ) -> None:
-    """Fetch the packages for the bundles of RECIPE, or for --target, so that a build needs no network.
+    """Fetch what a build of RECIPE needs, or the packages of --target, so that the build needs no network.
 
-    Run it on a machine with a package index, and for a carried interpreter with Debian's packages. Copy the folder
-    --wheel-cache to the build machine, and build there with `--offline --wheel-cache FOLDER`. Packages in the folder
-    are not fetched again.
+    That is the pre-trained models of RECIPE, and the packages for its bundles. Run it on a machine with a network, and
+    for a carried interpreter with Debian's packages. Copy the folders that it prints to the build machine, and build
+    there with `--offline --wheel-cache FOLDER`. What is there already is not fetched again.
     """
     if (recipe is None) == (not targets):
         raise click.UsageError("name a recipe, or targets with --target")
     from edgepack.bundle import interpreters, wheels
+    from edgepack.pipeline.stages import train
+    from edgepack.recipe import hub
     from edgepack.targets.context import BuildContext, default_wheel_cache
     from edgepack.util.text import counted, mib
 
@@ -69,3 +71,9 @@ def command(
         fetched.update(interpreters.fetch(loaded, profile, build_context, console))
     size = sum(wheel.stat().st_size for wheel in fetched)
     options.say(f"{build_context.wheel_cache}: {counted(len(fetched), 'package')} for these targets, {mib(size)}")
+    for model in hub.models(loaded) if loaded is not None else ():
+        console.line(f"model {model.name}")
+        train.probe(model.name)
+        options.say(f"{model.folder}: {model.name}")
+    if loaded is not None and hub.models(loaded):
+        console.line(f"copy {hub.models_folder()} to the same folder of the build machine, or set {hub.HOME_VARIABLE}")

@@ -43,7 +43,8 @@ def command(
     if as_json:
         stages = [dataclasses.asdict(stage) for stage in made.stages]
         values = [dataclasses.asdict(value) for value in made.values]
-        options.say_json({"values": values, "stages": stages}, default=str)
+        document = {"values": values, "stages": stages, "downloads": dataclasses.asdict(made.downloads)}
+        options.say_json(document, default=str)
         return
     console = options.console(context)
     console.show(tables.plan(made, live=console.is_live))

@@ -254,6 +254,10 @@ def _examined(report: Report) -> Iterator[tuple[str, str]]:
     yield "memory", ", ".join(name + mib(size) for name, size in memory if size is not None) or "unknown"
     for setting in report.settings:
         yield setting.name, f"{setting.value} ({'set by you; ' if setting.given else ''}{setting.why})"
+    cached = ", ".join(
+        f"{model.name} ({mib(model.size_bytes)})" if model.size_bytes else model.name for model in report.models
+    )
+    yield "models", f"{cached or 'none downloaded yet'}, in {report.models_folder}"
     yield "disk", f"{mib(report.free_bytes)} free for {report.workspace}"
 
 

@@ -81,6 +81,7 @@ def plan(made: Plan, *, live: bool) -> Iterator[Table | Text]:
         note = "; ".join(str(part) for part in (stage.candidate, stage.about, stage.folder) if part)
         stages.add_row(stage.stage, safe(stage.target or NOTHING), stage.state, safe(note))
     yield stages
+    yield Text(safe(str(made.downloads)))
 
 
 def shown(value: Any) -> str:

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from edgepack.artifacts import DataArtifact
 from edgepack.bundle import wheels
 from edgepack.data.loader import load_splits
-from edgepack.pipeline import preflight
+from edgepack.pipeline import downloads, preflight
+from edgepack.pipeline.downloads import Downloads
 from edgepack.pipeline.options import BuildOptions
 from edgepack.pipeline.stage_calls import Results, StageCall, StageCalls, not_gated_here
 from edgepack.pipeline.workspace import StageResult, Workspace
@@ -50,11 +51,12 @@ class Value:
 
 @dataclass(frozen=True)
 class Plan:
-    """The resolved recipe and its stages in order."""
+    """The resolved recipe, its stages in order, and what the build would download."""
 
     recipe: Recipe
     values: tuple[Value, ...]
     stages: tuple[PlannedStage, ...]
+    downloads: Downloads
 
 
 def make(
@@ -86,7 +88,8 @@ def make(
             results[call] = found
     rows = _training_rows(recipe, results[calls.data].artifact if calls.data in results else None)
     stages = tuple(_planned(call, calls, results, options, rows) for call in calls)
-    return Plan(recipe, tuple(_values(recipe, "", tuple(recipe.search.over) if recipe.search else ())), stages)
+    values = tuple(_values(recipe, "", tuple(recipe.search.over) if recipe.search else ()))
+    return Plan(recipe, values, stages, downloads.missing(recipe, calls.context))
 
 
 def _find(

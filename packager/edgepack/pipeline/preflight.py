@@ -92,10 +92,10 @@ def _check_students(recipe: Recipe, *, keep_going: bool) -> None:
     models = {repr(candidate.recipe.student.model): candidate for candidate in recipe.candidates}
     for candidate in models.values():
         try:
-            train.check_student(candidate.recipe.student)
+            train.probe(candidate.recipe.student.model)
         except EdgepackError as error:
             failed.append(with_candidate(error, candidate.name))
             if not keep_going or len(failed) == len(models):
                 raise failed[0] from error
     if not models:
-        train.check_student(recipe.student)
+        train.probe(recipe.student.model)

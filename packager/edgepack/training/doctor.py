@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from edgepack import __version__
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.recipe import hub
+from edgepack.recipe.hub import HubModel
 from edgepack.training import environment
 from edgepack.training.environment import Setting
 from edgepack.util import hardware, nvidia
@@ -46,6 +48,8 @@ class Report:
     settings: tuple[Setting, ...]  # environment variables of a training
     workspace: Path
     free_bytes: int  # on the disk of the workspace
+    models_folder: Path  # of models of PaddleNLP's hub
+    models: tuple[HubModel, ...]  # in that folder
     device: str | None  # the device of `device: auto`, in two lines; None: there is none
     problems: tuple[Problem, ...]
 
@@ -67,6 +71,7 @@ class Report:
             "machine": asdict(self.machine) | {"threads": environment.threads(self.settings)},
             "settings": [asdict(setting) for setting in self.settings],
             "workspace": {"folder": str(self.workspace), "free_bytes": self.free_bytes},
+            "models": {"folder": str(self.models_folder), "names": [model.name for model in self.models]},
             "problems": [asdict(problem) for problem in self.problems],
         }
 
@@ -91,7 +96,19 @@ def examine(workspace: Path) -> Report:
             problems += found
     free_bytes = hardware.free_bytes(workspace)
     problems += _disk(workspace, free_bytes)
-    return Report(packages, build, driver, here, settings, workspace, free_bytes, device, tuple(problems))
+    return Report(
+        packages,
+        build,
+        driver,
+        here,
+        settings,
+        workspace,
+        free_bytes,
+        hub.models_folder(),
+        hub.cached(),
+        device,
+        tuple(problems),
+    )
 
 
 def _test_devices(driver: Nvidia) -> tuple[PaddleBuild, str, list[Problem]]:

@@ -15,6 +15,7 @@ from typing import Final
 
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT, Progress
+from edgepack.recipe import hub
 from edgepack.util import hardware, process
 
 PACKAGES = ("paddlepaddle", "paddlenlp", "paddleslim", "paddle2onnx")
@@ -149,7 +150,7 @@ def _version(name: str) -> str | None:
 
 def _require_home() -> None:
     """Check that PaddleNLP can create the folder that it creates on import."""
-    home = Path(os.environ.get("PPNLP_HOME") or Path.home() / ".paddlenlp")
+    home = hub.home()
     try:
         home.mkdir(parents=True, exist_ok=True)
         writable = os.access(home, os.W_OK)
@@ -159,5 +160,5 @@ def _require_home() -> None:
         raise EnvironmentUnfitError(
             f"PaddleNLP cannot keep its files in {home}",
             why="that folder cannot be written",
-            fix="set PPNLP_HOME to a writable folder",
+            fix=f"set {hub.HOME_VARIABLE} to a writable folder",
         )

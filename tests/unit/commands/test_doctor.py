@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgepack import cli
+from edgepack.recipe import hub
 from edgepack.training import doctor as examination
 from edgepack.training.devices import Card, PaddleBuild
 from edgepack.training.doctor import Problem, Report
@@ -42,6 +43,8 @@ MADE = Report(
     ),
     workspace=Path(".edgepack"),
     free_bytes=2**36,
+    models_folder=Path("/home/me/.paddlenlp/models"),
+    models=(hub.model("ernie-3.0-tiny-nano-v2-zh"), hub.model("somebody/ernie")),
     device="gpu:0: a first computation worked; NVIDIA H200\ndriver and so on",
     problems=(),
 )
@@ -53,6 +56,8 @@ MISSING = Report(
     settings=MADE.settings[:1],
     workspace=Path("/tmp/w"),
     free_bytes=0,
+    models_folder=Path("/tmp/models"),
+    models=(),
     device=None,
     problems=DOUBTS,
 )

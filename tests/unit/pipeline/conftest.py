@@ -53,7 +53,7 @@ def train(tmp_path: Path, built: Build, monkeypatch: pytest.MonkeyPatch) -> Trai
 
     for stage in ("teacher", "student"):
         monkeypatch.setattr(function_of(stage), stand_in(stage))
-    monkeypatch.setattr("edgepack.pipeline.stages.train.check_student", lambda section: None)
+    monkeypatch.setattr("edgepack.pipeline.stages.train.probe", lambda model: None)
     monkeypatch.setattr("edgepack.bundle.wheels.fetch", lambda *inputs, **options: None)
     monkeypatch.setattr("edgepack.util.nvidia.detect", lambda: Nvidia(None, None, (), "no driver", "install one"))
     monkeypatch.setattr(environment, "versions", dict)

@@ -191,7 +191,7 @@ def test_an_upgrade_of_edgepack_or_python_trains_nothing_again(
         found = importlib.metadata.version
         monkeypatch.setattr(importlib.metadata, "version", lambda name: installed.get(name) or found(name))
 
-    monkeypatch.setattr("edgepack.bundle.wheels.wanted", lambda *inputs, **options: None)
+    monkeypatch.setattr("edgepack.bundle.wheels.wanted", lambda *inputs, **options: ([], {}))
     stages.build(built.recipe)
     assert to_run() == ["gate"]  # it failed
     monkeypatch.setattr(versions, "__version__", "99.0.0")

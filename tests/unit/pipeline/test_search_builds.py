@@ -337,9 +337,7 @@ def test_every_candidate_is_checked_before_the_teacher_is_trained(
     train: Train, with_teacher: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probed: list[Any] = []
-    monkeypatch.setattr(
-        "edgepack.pipeline.stages.train.check_student", lambda section: probed.append(section.model.scratch.layers)
-    )
+    monkeypatch.setattr("edgepack.pipeline.stages.train.probe", lambda model: probed.append(model.scratch.layers))
     over = "{student.model.scratch.layers: [2, 3], student.epochs: [1, 2], student.device: [cpu]}"
     runner.build(with_teacher(over), Workspace(tmp_path / "w"), Console(quiet=True), BuildOptions("teacher"))
     assert probed == [2, 3]
@@ -352,11 +350,11 @@ def test_every_candidate_is_checked_before_the_teacher_is_trained(
 def test_a_candidate_that_cannot_be_loaded_is_named_before_the_teacher_is_trained(
     train: Train, with_teacher: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def check(section: Any) -> None:
-        if section.model.scratch.layers in broken:
+    def check(model: Any) -> None:
+        if model.scratch.layers in broken:
             raise StageFailedError("its weights are damaged")
 
-    monkeypatch.setattr("edgepack.pipeline.stages.train.check_student", check)
+    monkeypatch.setattr("edgepack.pipeline.stages.train.probe", check)
     found = with_teacher("{student.model.scratch.layers: [2, 3]}")
 
     def teacher(name: str, *, keep_going: bool) -> Any:

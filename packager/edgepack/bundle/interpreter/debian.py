@@ -115,6 +115,15 @@ def fetch(machine: str, context: BuildContext, progress: Progress) -> dict[Debia
     return dict(sorted(found.items(), key=lambda item: item[0].name))
 
 
+def missing(machine: str, context: BuildContext) -> list[DebianPackage]:
+    """The packages for `machine` that `fetch` would download.
+
+    Raises:
+        EnvironmentUnfitError: the lock is damaged.
+    """
+    return [package for package in locked(machine) if _kept(package, context.wheel_cache) is None]
+
+
 def unpack(deb: Path, folder: Path) -> None:
     """Unpack the files of a package into `folder`; nothing of it runs.
 

@@ -19,11 +19,14 @@ from edgepack.data.lengths import describe_lengths, suggest_max_length
 from edgepack.data.lines import form_by_suffix
 from edgepack.data.split_stats import SplitFacts, SplitName
 from edgepack.data.text_digests import shortened
+from edgepack.recipe import hub
 from edgepack.recipe.model import Columns
-from edgepack.util.text import counted, unprintable_replaced
+from edgepack.util.text import counted, mib, unprintable_replaced
 from edgepack_runtime.stats import metrics
 
 TEMPLATE: Final = "draft.yaml.txt"
+TEACHER: Final = "ernie-3.0-medium-zh"
+STUDENT: Final = "ernie-3.0-tiny-nano-v2-zh"
 _SHOWN_LABELS: Final = 10
 _CONFIDENCE: Final = 0.95
 _CALIBRATION_ROWS: Final = 256
@@ -73,6 +76,10 @@ def recipe_text(draft: Draft) -> str:
         "max_length": max_length,
         "lengths": _comment([_lengths(draft.facts)]),
         "accuracy": _accuracy(draft.facts["test"]),
+        "teacher": TEACHER,
+        "teacher_size": mib(hub.model(TEACHER).size_bytes or 0),
+        "student": STUDENT,
+        "student_size": mib(hub.model(STUDENT).size_bytes or 0),
         "calibration_rows": max(_MIN_CALIBRATION_ROWS, min(_CALIBRATION_ROWS, len(draft.facts["train"]))),
         **_latency(max_length),
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgepack.artifacts import DataArtifact, ModelArtifact
 from edgepack.progress import Progress
-from edgepack.recipe.training import Student, Teacher
+from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher
 from edgepack.training import environment
 
 VERSION = 7
@@ -42,8 +42,8 @@ def student(
     )
 
 
-def check_student(section: Student) -> None:
-    """Load the student's weights once, before hours of training the teacher.
+def probe(model: str | FromScratch | FromTeacher) -> None:
+    """Load the weights of a model once, to find damage before hours of training, or to download them.
 
     Raises:
         EnvironmentUnfitError, StageFailedError: they cannot be loaded.
@@ -51,4 +51,4 @@ def check_student(section: Student) -> None:
     environment.start()
     from edgepack.training.models import classifiers
 
-    classifiers.probe(section.model)
+    classifiers.probe(model)

@@ -133,10 +133,9 @@ _WORDS: Final = "ernie.embeddings.word_embeddings.weight"
 _LAYER: Final = re.compile(r"\.layers\.(\d+)\.")
 _DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP downloads with
 _OFFLINE: Final = (
-    "copy the model here as a folder that holds config.json, model_state.pdparams and vocab.txt (and "
-    "tokenizer_config.json, if it has one), as PaddleNLP's `ErnieModel.save_pretrained` writes it where there is a "
-    "network, and name it in the recipe: `model: ./FOLDER` (docs/reference/recipe-file.md has the lines to type); "
-    "or start from random weights: `model: {scratch: {layers: 4, hidden: 312, heads: 12}}`"
+    "type `edgepack fetch RECIPE` where there is a network, and copy the folder that it prints; or name a "
+    "folder with config.json, model_state.pdparams and vocab.txt: `model: ./FOLDER`; or start from random weights: "
+    "`model: {scratch: {layers: 4, hidden: 312, heads: 12}}` (docs/how-to/air-gapped.md)"
 )
 _OTHER_LABELS: Final = (
     "the folder holds a classifier of other labels: save its encoder alone, as PaddleNLP's ErnieModel"

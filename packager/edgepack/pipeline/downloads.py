@@ -1,0 +1,51 @@
+"""What a build of a recipe would download: models of the hub, and packages for its bundles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgepack.bundle import interpreters, wheels
+from edgepack.recipe import hub
+from edgepack.recipe.hub import HubModel
+from edgepack.recipe.model import Recipe
+from edgepack.targets.context import BuildContext
+from edgepack.util.text import counted, mib
+
+
+@dataclass(frozen=True)
+class Downloads:
+    """Models and packages that are not on this machine. `packages` holds names with versions."""
+
+    models: tuple[HubModel, ...]
+    packages: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.models or self.packages)
+
+    def __str__(self) -> str:
+        parts = [f"{model.name} ({_size(model)})" for model in self.models]
+        if self.packages:
+            parts.append(f"{counted(len(self.packages), 'package')} for the bundles")
+        if not parts:
+            return "downloads: none, everything is on this machine"
+        return f"downloads: {', '.join(parts)}"
+
+
+def missing(recipe: Recipe, context: BuildContext) -> Downloads:
+    """What a build of a resolved recipe would download. Nothing is fetched, and cached files are not checked.
+
+    Raises:
+        EnvironmentUnfitError: a lock is damaged, or a local wheel does not fit its target.
+    """
+    packages: dict[str, None] = {}
+    for target in recipe.targets:
+        profile = context.known(target)
+        for machine in profile.machines:
+            lacking = wheels.missing(profile.on(machine), context, serve=recipe.serve)
+            packages |= dict.fromkeys(f"{package.name} {package.version} {machine}" for package in lacking)
+        packages |= dict.fromkeys(package.file_name for package in interpreters.missing(recipe, profile, context))
+    return Downloads(tuple(model for model in hub.models(recipe) if not model.is_cached), tuple(packages))
+
+
+def _size(model: HubModel) -> str:
+    return "size unknown" if model.size_bytes is None else f"about {mib(model.size_bytes)}"
