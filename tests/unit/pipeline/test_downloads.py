@@ -79,7 +79,8 @@ def test_models_of_teacher_and_students_are_named_once_and_folders_are_none(writ
 
 
 def test_cached_models_and_packages_are_not_downloaded(write: Write, tmp_path: Path) -> None:
-    recipe, context = load_recipe(write(targets=["linux-x86_64"]), load_profiles()), BuildContext(wheel_cache=tmp_path / "wheels")
+    recipe = load_recipe(write(targets=["linux-x86_64"]), load_profiles())
+    context = BuildContext(wheel_cache=tmp_path / "wheels")
     found = downloads.missing(recipe, context)
     assert [model.name for model in found.models] == [TEACHER, STUDENT]
     assert any(package.startswith("onnxruntime ") for package in found.packages)
