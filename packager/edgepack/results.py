@@ -127,7 +127,7 @@ class Build:
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
         """The loss ledger, from the float teacher to every target; before it the linear model, if there is one."""
-        gates = (item.gate.ledger for item in self.deliveries if isinstance(item.gate, GateArtifact))
+        gates = (self._gated(item, item.gate) for item in self.deliveries if isinstance(item.gate, GateArtifact))
         metric = self.recipe.gates.metric
         linear, chosen = _linear(self.linear, self.wide, metric), _chosen(self.wide, metric)
         return (*linear, *self._model_rows(self.export), *chosen, *gates)
@@ -139,7 +139,15 @@ class Build:
         small = None if shipped is exported.float_model else shipped
         way = replace(exported, small_model=small, variations=())
         rows = (*self._model_rows(way), *_chosen(self.wide, self.recipe.gates.metric))
-        return (*rows, item.gate.ledger) if isinstance(item.gate, GateArtifact) else rows
+        return (*rows, self._gated(item, item.gate)) if isinstance(item.gate, GateArtifact) else rows
+
+    def _gated(self, item: Delivery, gate: GateArtifact) -> LedgerRow:
+        """The row of a gated bundle: the verdict, and which model is in it for which reason."""
+        exported = self.export.for_target(item.bundle.target)
+        why = [exported.reason or f"{exported.shipped_model.ledger.stage} ships"]
+        if self.wide is not None and self.wide.chosen != "encoder":
+            why.append(f"{self.wide.chosen} ships: {self.wide.why}")
+        return replace(gate.ledger, note="; ".join((gate.ledger.note, *why)))
 
     @property
     def warnings(self) -> tuple[str, ...]:

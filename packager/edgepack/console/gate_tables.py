@@ -10,7 +10,7 @@ from rich.text import Text
 
 from edgepack.console import tables
 from edgepack.console.tables import STYLES, gap, one_by_one, table
-from edgepack.report import NOTHING, limit, quantity, span
+from edgepack.report import NOTHING, limit, measured, quantity, span
 from edgepack.util.text import UNGATED, counted, safe, verdict
 from edgepack_runtime.stats.checks import ACCURACY_NOT_GATED, NO_GATES, is_accuracy_gated
 
@@ -51,7 +51,7 @@ def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> I
         (
             safe(check["gate"]),
             check["verdict"],
-            quantity(check["value"], check["unit"]),
+            measured(check),
             span(check["low"], check["high"], check["unit"]),
             limit(check),
             str(check["n"] or NOTHING),

@@ -108,13 +108,19 @@ def choose(float_model: ModelFile, small_model: ModelFile, doubts: Doubts) -> tu
     size = small_model.onnx_bytes / float_model.onnx_bytes
     speed = _p50_ms(small_model) / _p50_ms(float_model)
     title = SHORT[small_model.precision]
-    figures = f"{title} has {size:.2f} x the bytes and {speed:.2f} x the p50 of float"
+    figures = f"{title} has {_ratio(size)} x the bytes and {_ratio(speed)} x the p50 of float"
     if doubts.refusal:
         return float_model, f"{figures}, and {doubts.refusal}: float ships"
     if max(size, speed) <= 1 - LEAST_GAIN:
         return small_model, f"{figures}: {title} ships"
     why = f" ({'; '.join(doubts.hindrances)})" if doubts.hindrances else ""
     return float_model, f"{figures}; it must have at most {1 - LEAST_GAIN:.2f} x of both: float ships{why}"
+
+
+def _ratio(value: float) -> str:
+    """A ratio with two decimals, or with more where these would hide that it is above the limit."""
+    digits = next((digits for digits in (2, 3) if round(value, digits) != 1 - LEAST_GAIN), 4)
+    return f"{value:.{2 if value <= 1 - LEAST_GAIN else digits}f}"
 
 
 def _p50_ms(model: ModelFile) -> float:

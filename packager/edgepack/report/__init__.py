@@ -26,12 +26,17 @@ NOT_MEASURED: Final = "not measured"
 _OF_RESULTS: Final = {"fail": "failed", "inconclusive": "inconclusive", NOT_MEASURED: NOT_MEASURED}
 
 
-def quantity(value: float | None, unit: str) -> str:
+def quantity(value: float | None, unit: str, more_digits: int = 0) -> str:
     """A figure with its unit: `91.2 %` for a fraction, `1.31 ms`, `17.9 MiB`, `0.25 points`; `-` for None."""
     if value is None:
         return NOTHING
     factor, digits, shown = _UNITS[unit]
-    return f"{value * factor:.{_digits(value, digits)}f}{shown}"
+    return f"{value * factor:.{_digits(value, digits) + more_digits}f}{shown}"
+
+
+def measured(check: Mapping[str, Any]) -> str:
+    """The measured value of a check with its unit."""
+    return quantity(check["value"], check["unit"], _more_digits(check))
 
 
 def span(low: float | None, high: float | None, unit: str) -> str:
@@ -46,7 +51,14 @@ def span(low: float | None, high: float | None, unit: str) -> str:
 def limit(check: Mapping[str, Any]) -> str:
     """The limit of a check with its direction: `>= 88.0 %` or `<= 5.00 ms`."""
     direction = ">=" if at_least(str(check["gate"])) else "<="
-    return f"{direction} {quantity(check['limit'], check['unit'])}"
+    return f"{direction} {quantity(check['limit'], check['unit'], _more_digits(check))}"
+
+
+def _more_digits(check: Mapping[str, Any]) -> int:
+    """Decimals to add, up to two, until a value and a limit that differ do not look equal."""
+    value, limit, unit = check["value"], check["limit"], check["unit"]
+    digits = range(0 if value is None or value == limit else 2)
+    return sum(quantity(value, unit, more) == quantity(limit, unit, more) for more in digits)
 
 
 def unmet(receipt: Mapping[str, Any]) -> list[Mapping[str, Any]]:

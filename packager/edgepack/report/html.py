@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from edgepack.report import NOTHING, limit, plots, quantity, span, svg, unmet
+from edgepack.report import NOTHING, limit, measured, plots, quantity, span, svg, unmet
 from edgepack.report.document import dumps
 from edgepack.report.i18n import MESSAGES, t
 from edgepack.util.text import UNGATED, metric_name
@@ -103,7 +103,8 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     made.globals.update(
-        t=t, metric_name=metric_name, metric=_metric, quantity=_quantity, span=_span, limit=_limit, size=_size,
+        t=t, metric_name=metric_name, metric=_metric, quantity=_quantity, measured=_measured, span=_span, limit=_limit,
+        size=_size,
         condition_name=_condition_name, condition=_condition, unmet=unmet, shares=plots.shares,
         spread=plots.spread, is_accuracy_gated=is_accuracy_gated, NOTHING=NOTHING, UNGATED=UNGATED,
         MOST_REASONS=MOST_REASONS, MOST_PARTS=plots.MOST_PARTS,
@@ -129,14 +130,22 @@ def _metric(name: str) -> Markup:
 
 def _quantity(value: float | None, unit: str) -> Markup:
     """A figure as HTML; in both languages if its unit is a word."""
-    shown = quantity(value, unit)
+    return _with_unit(quantity(value, unit))
+
+
+def _measured(check: Mapping[str, Any]) -> Markup:
+    """The measured value of a check as HTML."""
+    return _with_unit(measured(check))
+
+
+def _with_unit(shown: str) -> Markup:
     return t("figure.points", value=shown.removesuffix(_POINTS)) if shown.endswith(_POINTS) else escape(shown)
 
 
 def _limit(check: Mapping[str, Any]) -> Markup:
     """A limit with its direction, as HTML."""
-    direction, _ = limit(check).split(" ", 1)
-    return Markup("{} {}").format(direction, _quantity(check["limit"], check["unit"]))
+    direction, shown = limit(check).split(" ", 1)
+    return Markup("{} {}").format(direction, _with_unit(shown))
 
 
 def _span(low: float | None, high: float | None, unit: str) -> Markup:

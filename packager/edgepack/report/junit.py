@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span
+from edgepack.report import NOT_MEASURED, NOTHING, limit, measured, span
 from edgepack.util.text import as_text, unheard
 
 # XML 1.0 cannot represent these characters, even escaped.
@@ -108,15 +108,14 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
 
 def _case(class_name: str, check: Mapping[str, Any], explained: str | None) -> ElementTree.Element:
     case = ElementTree.Element("testcase", classname=_text(class_name), name=_text(check["gate"]))
-    value = quantity(check["value"], check["unit"])
     interval = span(check["low"], check["high"], check["unit"])
-    measured = f"{value}, interval {interval}, limit {limit(check)}, n {check['n'] or NOTHING}"
+    message = f"{measured(check)}, interval {interval}, limit {limit(check)}, n {check['n'] or NOTHING}"
     if check["verdict"] in _ELEMENTS:
         name, kind = _ELEMENTS[check["verdict"]]
-        element = ElementTree.SubElement(case, name, type=kind, message=_text(measured))
+        element = ElementTree.SubElement(case, name, type=kind, message=_text(message))
         element.text = _text("\n".join(filter(None, (explained, check["detail"]))))
     else:
-        ElementTree.SubElement(case, "system-out").text = _text(measured)
+        ElementTree.SubElement(case, "system-out").text = _text(message)
     return case
 
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from edgepack.artifacts import LedgerRow
-from edgepack.report import NOTHING, limit, quantity, span
+from edgepack.report import NOTHING, limit, measured, quantity, span
 from edgepack.report.i18n import text
 from edgepack.util.text import metric_name
 from edgepack_runtime.stats.checks import PER_CLASS
@@ -49,7 +49,7 @@ def _line(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) ->
     gate, unit, value = check["gate"], check["unit"], check["value"]
     if value is None:
         return f"{gate}: {check['verdict']}: {check['detail']}"
-    head = f"{gate}: {quantity(value, unit)} where {limit(check)} is due"
+    head = f"{gate}: {measured(check)} where {limit(check)} is due"
     if check["verdict"] == "inconclusive":
         return f"{head}: inconclusive, {span(check['low'], check['high'], unit)}; {check['detail']}"
     detail = f"; {check['detail']}" if _lost_by(check, ledger, metric).message in _BY_DEVICE else ""

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from edgepack.report import NOT_MEASURED, NOTHING, limit, quantity, span, total, unmet
+from edgepack.report import NOT_MEASURED, NOTHING, limit, measured, span, total, unmet
 from edgepack.util.text import as_text, counted, safe
 from edgepack_runtime.stats.checks import ACCURACY_NOT_GATED, is_accuracy_gated
 
@@ -145,7 +145,7 @@ def _measured(receipt: Mapping[str, Any], quote: Callable[[object], str]) -> Ite
         yield _row([
             code(check["gate"], cell=True),
             f"{_mark(check['verdict'])} {check['verdict']}",
-            quantity(check["value"], check["unit"]),
+            measured(check),
             span(check["low"], check["high"], check["unit"]),
             limit(check),
             str(check["n"] or NOTHING),

@@ -32,7 +32,8 @@ def test_what_ships_is_a_tenth_smaller_and_faster(
     small = file(precision, onnx_bytes, p50_ms)
     ships, reason = selection.choose(file("float32", 1000, 1.0), small, selection.Doubts(("it rains",)))
     assert (ships == small, ships.precision == "float32") == (pays, not pays)
-    assert reason.startswith(f"{title} has {onnx_bytes / 1000:.2f} x the bytes and {p50_ms:.2f} x the p50 of float")
+    size = f"{onnx_bytes / 1000:.{3 if onnx_bytes == 901 else 2}f}"  # 0.90 would look allowed
+    assert reason.startswith(f"{title} has {size} x the bytes and {p50_ms:.2f} x the p50 of float")
     assert reason.endswith(f": {title} ships" if pays else ": float ships (it rains)")
 
 

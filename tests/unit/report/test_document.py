@@ -14,7 +14,7 @@ from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of, unga
 from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Student
-from edgepack.report import limit, quantity, span
+from edgepack.report import limit, measured, quantity, span
 from edgepack.report.document import dumps, make, worst
 from edgepack.util.text import verdict
 
@@ -126,9 +126,26 @@ def test_intervals_and_limits_in_words() -> None:
     assert span(None, 1.0, "ms") == "1.00 ms or less"
     assert span(120.0, None, "percent") == "120.0 % or more"
     assert span(None, None, "ms") == "-"
-    assert limit({"gate": "accuracy.min", "limit": 0.88, "unit": "fraction"}) == ">= 88.0 %"
-    assert limit({"gate": "accuracy.per_class.recall", "limit": 0.8, "unit": "fraction"}) == ">= 80.0 %"
-    assert limit({"gate": "latency.p95_ms", "limit": 5, "unit": "ms"}) == "<= 5.00 ms"
+    unmeasured = {"value": None}
+    assert limit({"gate": "accuracy.min", "limit": 0.88, "unit": "fraction"} | unmeasured) == ">= 88.0 %"
+    assert limit({"gate": "accuracy.per_class.recall", "limit": 0.8, "unit": "fraction"} | unmeasured) == ">= 80.0 %"
+    assert limit({"gate": "latency.p95_ms", "limit": 5, "unit": "ms"} | unmeasured) == "<= 5.00 ms"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown", "least"),
+    [
+        (0.9, "90.0 %", ">= 95.0 %"),
+        (0.95, "95.0 %", ">= 95.0 %"),
+        (0.9497, "94.97 %", ">= 95.00 %"),
+        (0.95004, "95.004 %", ">= 95.000 %"),
+        (0.9500004, "95.000 %", ">= 95.000 %"),
+        (None, "-", ">= 95.0 %"),
+    ],
+)
+def test_a_value_near_its_limit_has_more_decimals(value: float | None, shown: str, least: str) -> None:
+    check = {"gate": "accuracy.min", "value": value, "limit": 0.95, "unit": "fraction"}
+    assert (measured(check), limit(check)) == (shown, least)
 
 
 def test_width_and_vocabulary_are_listed_with_their_cost(tmp_path: Path, built: Any) -> None:
