@@ -115,6 +115,9 @@ def to_json(error: EdgepackError) -> Dict[str, Any]:
     return {"exit_code": int(error.exit_code), "what": error.what, "why": error.why, "fix": error.fix}
 
 
+_MOST_CHARACTERS = 4000  # of each part of an error: a device may print any length
+
+
 def from_json(document: Mapping[str, Any]) -> EdgepackError:
     """The error in an object that `to_json` wrote. An exit code without a class here gives an unexpected error.
 
@@ -125,7 +128,7 @@ def from_json(document: Mapping[str, Any]) -> EdgepackError:
     if not all(isinstance(part, str) for part in parts):
         raise ValueError("it does not describe an error")
     kinds = {int(kind.exit_code): kind for kind in EdgepackError.__subclasses__()}
-    what, why, fix = map(str, parts)
+    what, why, fix = (str(part)[:_MOST_CHARACTERS] for part in parts)
     return kinds.get(document.get("exit_code", 1), EdgepackError)(what, why=why, fix=fix)
 
 

@@ -48,9 +48,11 @@ refused() {
 	why="$why${why:+; }$1: $2"
 	return 1
 }
-# Prints the number of a descriptor that is not in use: the caller may hold a lock by one.
+# Sets n to a descriptor that is not in use: the caller may hold a lock by one. With too few descriptors bash prints
+# errors, so that nothing is captured here.
 unused() {
-	for n in 9 8 7 6 5 4 3; do (: >&$n) 2>&- || { echo $n; return; }; done
+	for n in 9 8 7 6 5 4 3; do (: >&$n) 2>&- || return 0; done
+	n=
 	return 1
 }
 @SAFE@
@@ -76,7 +78,8 @@ unpack() {
 	echo $$ >"$dir/.edgepack-once"
 	# After a SIGKILL it cannot. Whoever reads from a pipe that it holds open learns of its end. Without /dev/null there
 	# are no background jobs, and none outlives process 1 of a container: Python then has a child of its own for this.
-	if [ $$ -ne 1 ] && [ -c /dev/null ] && n=$(unused) && mkfifo "$dir/fifo" 2>&-; then
+	# With too few descriptors bash prints an error in place of a number.
+	if [ $$ -ne 1 ] && [ -c /dev/null ] && unused && mkfifo "$dir/fifo" 2>&-; then
 		eval "exec $n<>\"\$dir/fifo\""
 		eval "(trap '' INT TERM HUP; cd /; read -r end || rm -rf \"\$dir\") <\"\$dir/fifo\" $n>&- >/dev/null 2>&1 &"
 	fi

@@ -297,7 +297,7 @@ def _wheels(package: Locked, context: BuildContext, fitting: dict[Tag, int]) -> 
     for digest in sorted(package.sha256):
         for wheel in sorted((context.wheel_cache / digest).glob("*.whl")):
             rank = tags.rank(wheel.name, fitting)
-            if rank is not None:
+            if rank is not None and wheel.is_file():
                 yield rank, wheel
 
 

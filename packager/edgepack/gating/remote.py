@@ -43,6 +43,7 @@ _OF_ANOTHER_KIND: Final = ("system", "libc", "python", "gpu", "tensorrt")
 _BUNDLE: Final = "bundle.edgepack"  # its name there; a name of the user's choice could be that of another file
 _FOLDER: Final = re.compile(r"/[^\x00-\x1f\x7f]{0,178}/edgepack-gate\.[A-Za-z0-9]{6}")  # sftp reads 2,047 bytes a line
 _MACHINE_KEYS: Final = "/etc/edgepack"
+_NO_RELEASE: Final = "no release is installed"
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,8 @@ def gate_installed(
     with _reported():
         found = connection.run(
             f"{_prefix(bundle, paths)}\n"
-            'echo "$prefix"; readlink "$prefix/current"\n'
-            'for file in "$prefix"/bin/*; do if [ -x "$file" ]; then echo "$file"; break; fi; done',
+            'printf "%s\\n" "$prefix"; readlink "$prefix/current"\n'
+            'for file in "$prefix"/bin/*; do if [ -x "$file" ]; then printf "%s\\n" "$file"; break; fi; done',
             during="it was inspected",
             minutes=_INSPECT_MINUTES,
         )
@@ -170,7 +171,7 @@ def _require_machine(manifest: Manifest, connection: Connection) -> str:
     name, target = connection.address.name, manifest.target
     with _reported():
         found = connection.run("uname -s; uname -m", during="it was inspected", minutes=_INSPECT_MINUTES)
-    system, machine = (*found.stdout.splitlines(), "", "")[:2]
+    system, machine = (line[:_FACT_CHARACTERS] for line in (*found.stdout.splitlines(), "", "")[:2])
     if system != "Linux" or machine not in target.machines:
         raise TargetUnreachableError(
             f"{name} is not of target {target.profile}: this is {system} {machine}",
@@ -286,22 +287,24 @@ def _require_trusted(bundle: VerifiedBundle, file: str, connection: Connection, 
 
     Raises:
         BundleInvalidError: no pinned key signed it, or no release is installed that can verify it.
-        EnvironmentUnfitError: the device cannot check signatures.
+        EnvironmentUnfitError: the device cannot check signatures, or what answers is no installed release.
     """
     answer = connection.run(
         f"{_prefix(bundle, paths)}\n"
-        'for release in "$prefix"/bin/*; do\n'
-        f'if [ -x "$release" ]; then exec "$release" verify --json {shlex.quote(file)} </dev/null; fi; done\n'
+        'if [ -L "$prefix/current" ]; then for release in "$prefix"/bin/*; do\n'
+        f'if [ -x "$release" ]; then exec "$release" verify --json {shlex.quote(file)} </dev/null; fi; done; fi\n'
         f'for folder in {_MACHINE_KEYS} "$prefix"; do for keys in trusted_signers revoked_keys; do\n'
         'case $(LC_ALL=C ls -d "$folder/$keys" 2>&1) in *"No such file or directory" | *"Not a directory") ;;\n'
-        '*) echo "$folder has $keys, and no release in $prefix can check them" >&2; exit 8;; esac; done; done',
+        '*) echo "$folder has $keys, and no release in $prefix can check them" >&2; exit 8;; esac; done; done\n'
+        f"echo {_NO_RELEASE}",
         during="the signature was verified",
     )
     what = f"{connection.address.name} does not take {bundle.path.name}"
     if answer.exit_code == ExitCode.BUNDLE_INVALID and not answer.stdout:
         fix = "check its signature, then install a first release there (docs/explanation/security.md)"
         raise BundleInvalidError(what, why=answer.stderr_tail, fix=fix)
-    if answer.exit_code:
+    nothing_installed = answer.stdout.strip() == _NO_RELEASE
+    if answer.exit_code or not (nothing_installed or _parsed(answer).get("release_id") == bundle.release_id):
         raise failed(what, answer)
 
 

@@ -260,6 +260,10 @@ def run_env(options: argparse.Namespace, context: Context, arguments: List[str])
     from edgepack_runtime.install import release_process
 
     _, release = require_installed(options, context)
+    if ":" in str(release):
+        raise UsageError(
+            f"PYTHONPATH cannot hold {release}", why="it has a colon", fix="install it into another folder"
+        )
     site = [release, release / platform.machine() / "site", release / "site"]
     found = {
         "EDGEPACK_PYTHON": release_process.carried_interpreter(release) or release_process.interpreter(),

@@ -146,7 +146,7 @@ def _of_gpu() -> Iterator[str]:
 
 def commands(path: Path) -> List[str]:
     """The command that starts the unit at `path` now and at every boot."""
-    return [f"sudo systemctl link {shlex.quote(str(path))}", f"sudo systemctl enable --now {path.stem}"]
+    return [f"sudo systemctl link {shlex.quote(str(path))}", f"sudo systemctl enable --now {path.name}"]
 
 
 def quoted(path: Path) -> str:

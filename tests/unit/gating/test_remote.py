@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -37,6 +39,7 @@ from edgepack.gating.ssh import Client, Connection
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle.manifest import MACHINES, FileEntry, release_id
 from edgepack_runtime.bundle.verify import verify_file
+from edgepack_runtime.errors import reported
 
 __all__ = ["far"]
 LINE3 = Address("line3")
@@ -307,6 +310,26 @@ def test_pinned_keys_decide_before_anything_of_the_bundle_runs(
         assert f"{bare} has {name}, and no release in {bare} can check them" in error.value.why
         (bare / name).unlink()
     assert not (far.root / "ran").exists()
+
+
+@pytest.mark.parametrize("answer", ["", '{"verify": null}', '{"ok": true, "release_id": "another"}', "no release"])
+def test_another_program_is_not_taken_for_the_installed_release(
+    far: Far, bundle: Path, tmp_path: Path, answer: str
+) -> None:
+    (mean := tmp_path / "mean" / "bin").mkdir(parents=True)
+    (mean / "facter").write_text(f"#!/bin/sh\ntouch {far.root / 'ran'}\nprintf '%s' {shlex.quote(answer)}\n")
+    (mean / "facter").chmod(0o755)
+    assert gate(far, bundle, mean.parent).exit_code == 0  # nothing is pinned, and it is no prefix: it does not run
+    assert not (far.root / "ran").exists()
+    (mean.parent / "current").symlink_to("bin")
+    with pytest.raises(EdgepackError, match=r"line3 does not take a\.edgepack"):
+        gate(far, bundle, mean.parent)
+
+
+def test_an_error_of_a_device_is_cut() -> None:
+    error = {"error": {"exit_code": 4, "what": "x" * 100_000, "why": "y" * 100_000, "fix": ""}}
+    found = reported(json.dumps(error))
+    assert found is not None and len(found.what) == len(found.why) == 4000
 
 
 def gone(process: int) -> bool:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from edgepack.bundle.interpreter.extraction import extract
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.progress import Progress
 from edgepack.targets import package_data
@@ -38,6 +39,7 @@ _FIX: Final = re.compile(r"\+deb(?P<debian>[0-9]+)u(?P<number>[0-9]+)\Z")  # of 
 _KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _TIMEOUT_SECONDS: Final = 60
 _SAID_BYTES: Final = 800
+_MOST_BYTES: Final = 64 * 2**20  # the largest package has 3 MiB
 
 
 @dataclass(frozen=True)
@@ -132,14 +134,7 @@ def unpack(deb: Path, folder: Path) -> None:
     """
     try:
         with tarfile.open(fileobj=io.BytesIO(lzma.decompress(_data(deb.read_bytes())))) as archive:
-            # The names are compared here, because tarfile of Debian 12's own Python has no filters; others ask for one.
-            archive.extraction_filter = lambda member, path: member
-            for member in archive:
-                if not (folder / member.name).resolve().is_relative_to(folder.resolve()):
-                    raise ValueError(f"{member.name} would lie outside of the folder")
-                if not (member.isreg() or member.isdir() or member.issym()):
-                    raise ValueError(f"{member.name} is not a file, a folder or a symbolic link")
-                archive.extract(member, folder)
+            extract(archive, folder)
     except (OSError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
         raise StageFailedError(
             f"{deb.name} cannot be unpacked", why=str(error), fix="delete it and build again"
@@ -227,7 +222,12 @@ def _download(package: DebianPackage, mirror: str, file: Path) -> None:
     for base in (mirror.rstrip("/"), f"{mirror.rstrip('/')}-security"):
         try:
             with urllib.request.urlopen(f"{base}/{package.path}", timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 - the user names it, and sha256 decides
-                file.write_bytes(answer.read())
+                raw = answer.read(_MOST_BYTES + 1)
+                if len(raw) > _MOST_BYTES:
+                    raise OSError(f"{mirror}: {package.file_name} has more than {_MOST_BYTES >> 20} MiB")
+                if answer.length:  # that is left: `read` with a size does not raise it
+                    raise http.client.IncompleteRead(raw, answer.length)
+            file.write_bytes(raw)
             return
         except urllib.error.HTTPError as error:
             error.close()

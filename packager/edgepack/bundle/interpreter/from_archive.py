@@ -25,6 +25,7 @@ from edgepack.artifacts import Checks
 from edgepack.bundle.binaries import elf, fit, glibc, loader
 from edgepack.bundle.interpreter.built import Interpreter, OwnBuild
 from edgepack.bundle.interpreter.bytecode import Compiler, library_modules, rules_of
+from edgepack.bundle.interpreter.extraction import extract
 from edgepack.errors import StageFailedError
 from edgepack.recipe.model import OwnInterpreter
 from edgepack.targets import package_data
@@ -121,10 +122,8 @@ def _unpack(file: Path, folder: Path) -> Path:
     folder.mkdir()
     try:
         with tarfile.open(file) as archive:
-            # Older patch releases of Python lack it; the recipe names the sha256 of the archive.
-            archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
-            archive.extractall(folder)  # noqa: S202 - nothing is written outside of `folder`
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+            extract(archive, folder)
+    except (OSError, ValueError, EOFError, KeyError, tarfile.TarError, zlib.error) as error:
         raise _failed(file, f"it cannot be unpacked: {str(error).splitlines()[0]}", _ANOTHER) from error
     for root in (folder, *sorted(filter(Path.is_dir, folder.iterdir()))):
         if (root / "bin/python3").is_file():

@@ -80,7 +80,7 @@ def test_install_writes_it_where_the_bundle_can_serve(
     monkeypatch.setattr("edgepack_runtime.cli.serve_command.LIBRARIES", ("fakelib.py",))
     assert main.run(line, OUTSIDE) == ExitCode.OK
     unit = root / "systemd" / "sentiment.service"
-    assert f"sudo systemctl link {unit}\n  sudo systemctl enable --now sentiment" in capsys.readouterr().out
+    assert f"sudo systemctl link {unit}\n  sudo systemctl enable --now sentiment.service" in capsys.readouterr().out
     parsed = configparser.RawConfigParser(strict=False)
     parsed.read_string(unit.read_text())
     assert parsed["Service"]["ExecStart"] == f"{root}/bin/sentiment serve"
