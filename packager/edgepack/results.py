@@ -144,9 +144,10 @@ class Build:
     def _gated(self, item: Delivery, gate: GateArtifact) -> LedgerRow:
         """The row of a gated bundle: the verdict, and which model is in it for which reason."""
         exported = self.export.for_target(item.bundle.target)
-        why = [exported.reason or f"{exported.shipped_model.ledger.stage} ships"]
-        if self.wide is not None and self.wide.chosen != "encoder":
-            why.append(f"{self.wide.chosen} ships: {self.wide.why}")
+        way = "encoder" if self.wide is None else self.wide.chosen
+        why = [] if way == "linear" else [exported.reason or f"{exported.shipped_model.ledger.stage} ships"]
+        if self.wide is not None and way != "encoder":
+            why.append(f"{way} ships: {self.wide.why}")
         return replace(gate.ledger, note="; ".join((gate.ledger.note, *why)))
 
     @property

@@ -18,6 +18,7 @@ class FindingLog:
     """Findings of one file: of each kind at most MAX_LISTED errors and the number of others, or one warning."""
 
     file: Path
+    columns_place: str = ""  # where the recipe names the columns of the file, as ` (recipe.yaml:12)`
     ended: bool = False  # whether the rest of the file could not be read
     _kept: dict[str, list[Finding]] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)

@@ -45,13 +45,13 @@ def check_numbers(first: Cells, wanted: Wanted, positions: Positions, log: Findi
     outside = [position + 1 for position in positions if not 0 <= position < len(fields)]
     if outside:
         reason = f"there is no column {outside[0]}: the first row has {len(fields)}"
-        log.end("column", line, reason, "set `data.columns` to numbers of columns, counted from 1")
+        log.end("column", line, reason, f"set `data.columns`{log.columns_place} to numbers of columns, counted from 1")
         return False
     names = {key: fields[position].strip() for key, position in zip(wanted, positions, strict=True)}
     if all(name.lower() in _USUAL_NAMES.get(key, ()) for key, name in names.items()):
         shown = listed(name.lower() for name in names.values())
         reason = f"the first line seems to be a header ({shown}), and `data.columns` gives numbers"
-        log.end("column", line, reason, f"set `data.columns` to {_written(names)}")
+        log.end("column", line, reason, f"set `data.columns`{log.columns_place} to {_written(names)}")
         return False
     return True
 
@@ -66,7 +66,7 @@ def find_columns(header: Cells, below: Iterator[Cells], wanted: Wanted, log: Fin
     if all(names.count(name) == 1 for name in wanted.values()):
         return tuple(names.index(name) for name in wanted.values())
     sample = [row for _, row in islice(below, SAMPLE_ROWS)]
-    for reason, fix in _instead(fields, sample, wanted, log.file) or _missing(names, wanted):
+    for reason, fix in _instead(fields, sample, wanted, log.file) or _missing(names, wanted, log.columns_place):
         log.end("column", line, reason, fix)
     return None
 
@@ -127,7 +127,7 @@ def _rename(file: Path, suffix: str) -> str:
     return f"name it by what it is, here and in the recipe: mv {file.name} {file.with_suffix(suffix).name}"
 
 
-def _missing(names: list[str], columns: Wanted) -> Iterator[tuple[str, str]]:
+def _missing(names: list[str], columns: Wanted, place: str) -> Iterator[tuple[str, str]]:
     shown = _shown(names)
     for key, wanted in columns.items():
         if names.count(wanted) == 1:
@@ -136,7 +136,7 @@ def _missing(names: list[str], columns: Wanted) -> Iterator[tuple[str, str]]:
             yield f"the column `{wanted}` stands twice in the header: {shown}", "rename one of the two"
             continue
         near = did_you_mean(wanted, set(names) - {""}, "the first line must be a header; if it is one,")
-        fix = f"{near} set `data.columns.{key}` to the name of the column"
+        fix = f"{near} set `data.columns.{key}`{place} to the name of the column"
         yield f"the column `{wanted}` is not in the header, which is {shown}", fix
 
 

@@ -118,7 +118,7 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
         unlabelled = None
         for file in texts:
             held = HeldTexts.of_splits([facts[name] for name in HELD_OUT])
-            log = FindingLog(file)
+            log = FindingLog(file, section.columns.place)
             rows = count(file, section.columns, held, log, advance)
             findings += log.findings()
             unlabelled = FileRows(file, rows, states[file], partial(free_texts, file, section.columns, held))

@@ -136,7 +136,7 @@ def read_facts(
     kept: Iterable[bool] | None = None,
 ) -> SplitFacts:
     """Read a split's file once, or its `kept` rows; the result's `log` has the findings."""
-    log = FindingLog(file)
+    log = FindingLog(file, columns.place)
     rows = read_rows(file, columns, log, advance, form, label_separator)
     return gather_facts(SplitFacts(name, file, log, columns), rows if kept is None else compress(rows, kept))
 

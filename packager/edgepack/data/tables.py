@@ -226,7 +226,7 @@ def _values(number: int, record: Mapping[str, object], wanted: Wanted, log: Find
         missing = [key for key in wanted.values() if key not in record]
     shown = listed(name[:40] for name in list(record)[:20]) or "nothing"
     reason = f"this line lacks {listed(missing)}; it has {shown}"
-    otherwise = f"set `data.columns` to the keys that hold {' and '.join(wanted)}"
+    otherwise = f"set `data.columns`{log.columns_place} to the keys that hold {' and '.join(wanted)}"
     log.add("lines that lack a key", "error", number, reason, did_you_mean(missing[0], set(record), otherwise))
     return None
 

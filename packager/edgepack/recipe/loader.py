@@ -129,7 +129,7 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
 
     data = recipe.data
     sources = {name: absolute(getattr(data, name)) for name in ("train", "dev", "test", "unlabelled")}
-    columns = _changed(data.columns, **data.columns.implied(recipe.task))
+    columns = _changed(data.columns, **data.columns.implied(recipe.task)).at(document.place(("data", "columns")))
     teacher, student = recipe.teacher, recipe.student
     student = _changed(student, model=located(student.model))
     if isinstance(student.vocabulary, PrunedVocabulary):

@@ -39,6 +39,18 @@ class Columns(Section):
     )
     tokens: str | None = Field(None, description="Instead of `text` and `spans`: column of JSON lists of tokens.")
     tags: str | None = Field(None, description="Column of JSON lists with a BIO or BIOES tag for each token.")
+    _place: str = PrivateAttr("")  # `recipe.yaml:12`, for findings about a table; empty if no file has this section
+
+    @property
+    def place(self) -> str:
+        """Where the recipe names the columns, as ` (recipe.yaml:12)`; empty if it does not."""
+        return self._place and f" ({self._place})"
+
+    def at(self, place: str) -> Columns:
+        """A copy that knows its place in a recipe."""
+        copy = self.model_copy()
+        copy._place = place
+        return copy
 
     @property
     def task(self) -> TaskName:

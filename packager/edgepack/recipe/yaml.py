@@ -44,6 +44,12 @@ class Document:
             return Finding("error", self.file, None, reason, fix, self.settings[path])
         return Finding("error", self.file, self.lines.get(path, 1), reason, fix)
 
+    def place(self, path: KeyPath) -> str:
+        """`file:line` of the section at `path`, or of the nearest one around it that the file has."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return f"{self.file}:{self.lines.get(path, 1)}"
+
     def get(self, *path: str | int) -> Any:
         """The value at `path`; None if there is none."""
         value: Any = self.data

@@ -70,3 +70,19 @@ def test_every_task_is_drafted(folder: Path, content: str, task: str, columns: s
     checked = run("check", "recipe.yaml")
     assert checked.exit_code == 0, checked.output
     assert "valid (48 train, 6 dev, 6 test rows)" in checked.output
+
+
+def test_a_wrong_column_names_the_place_in_the_recipe_and_the_name_that_is_meant(folder: Path) -> None:
+    rows = "".join(f"{'好' * length}\t1\n{'差' * length}\t0\n" for length in range(1, 20))
+    for split in ("train", "dev", "test"):
+        (folder / f"{split}.tsv").write_text(f"review\tlabels_of_it\n{rows}", encoding="utf-8")
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(
+        "edgepack: 1\nname: a\nversion: 0.1.0\ndata:\n  train: train.tsv\n  dev: dev.tsv\n  test: test.tsv\n"
+        "  columns: {text: reviews, label: labels_of_it}\nstudent: {model: ernie-3.0-tiny-nano-v2-zh}\n"
+    )
+    result = CliRunner().invoke(cli.main, ["check", str(recipe)])
+    assert result.exit_code == ExitCode.RECIPE_INVALID
+    output = " ".join(result.output.split())
+    assert "the column `reviews` is not in the header" in output
+    assert f"did you mean `review`? set `data.columns.text` ({recipe}:8) to the name of the column" in output

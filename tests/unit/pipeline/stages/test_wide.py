@@ -163,7 +163,13 @@ def test_the_ledger_begins_with_the_linear_model_and_its_models_end_with_the_way
         first.note
         == "20000 n-grams; the encoder is not shown to be better than a linear model: -0.7 points (-2.4 to +1.1)"
     )
-    assert (*others, gated) == built.ledger
+    *rows, bundle_alone = built.ledger
+    assert others == rows
+    assert gated.note.startswith(f"{bundle_alone.note}; cascade ships: the fastest of the best on dev (encoder 90.0 %")
+    assert bundle_alone.note.endswith(": INT8 ships")
+    assert build.wide.chosen == "cascade"
+    alone = replace(build, wide=replace(build.wide, chosen="linear", why="the recipe has `wide: only`"))
+    assert alone.ledger[-1].note == "gate: inconclusive; linear ships: the recipe has `wide: only`"
     assert (chosen.stage, chosen.score.value, chosen.mean_ms) == ("cascade", 0.907, 0.472)
     assert chosen.note == (
         "the linear model answers 67% alone; "
