@@ -21,9 +21,12 @@ from edgepack.results import NOT_RUN_HERE, Build, Delivery
 from edgepack.util.folders import require_own
 from edgepack.util.hashing import files_below, sha256_file
 from edgepack.util.text import UNGATED
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.manifest import MAX_README_BYTES, README_NAME
 from edgepack_runtime.util.fs import EXECUTABLE_MODE, set_mode
 
 BUNDLE_SUFFIX = ".edgepack"
+README_SUFFIX = ".README.txt"  # beside each bundle: its README, for who has the file and no terminal yet
 REPORTS = ("report.html", "report.json", "junit.xml", "models")
 
 
@@ -74,7 +77,7 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress
         dist.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=dist) as temporary:
             staged = Path(temporary)
-            fresh = [name for item in build.deliveries if (name := _bundle(item, dist, staged, sign, progress))]
+            fresh = [name for item in build.deliveries for name in _bundle(item, dist, staged, sign, progress)]
             json_file = dist / f"{stem}.report.json"
             if not (
                 json_file.is_file()
@@ -122,7 +125,9 @@ def _agrees(sums: Path, reports: Sequence[Path], dist: Path) -> bool:
     if not sums.is_file() or not all(path.exists() for path in reports):
         return False
     listed = sums.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [line for line in listed if not line.endswith(BUNDLE_SUFFIX)] == _sums(reports, dist).splitlines()
+    return [line for line in listed if not line.endswith((BUNDLE_SUFFIX, README_SUFFIX))] == _sums(
+        reports, dist
+    ).splitlines()
 
 
 def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path]) -> None:
@@ -134,26 +139,30 @@ def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path])
     _models(build, files["models"])
 
 
-def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progress: Progress) -> str | None:
-    """Copy or sign a bundle that passed and return its name; otherwise remove the one of an earlier build.
+def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progress: Progress) -> list[str]:
+    """Copy or sign a bundle that passed, and its README; return their names. Else remove those of an earlier build.
 
     Bundles that cannot be gated here, and those of recipes without gates, are delivered too.
     """
     name = item.bundle.file_name
+    readme = name.removesuffix(BUNDLE_SUFFIX) + README_SUFFIX
     if item.verdict not in ("pass", NOT_RUN_HERE, UNGATED):
+        (dist / readme).unlink(missing_ok=True)
         if (dist / name).is_file():
             (dist / name).unlink()
             progress.line(f"removed {dist / name}: an earlier build made it, and its successor did not pass its gate")
-        return None
+        return []
+    with Archive(item.bundle.path) as archive:
+        (staged / readme).write_bytes(archive.read(README_NAME, MAX_README_BYTES))
     if sign is not None:
         signing.sign(item.bundle.path, Path(sign.key), staged / name, known=dist / name)
-        return name
+        return [name, readme]
     with item.bundle.path.open("rb") as read, (staged / name).open("wb") as write:
         set_mode(write.fileno(), EXECUTABLE_MODE)
         shutil.copyfileobj(read, write, 1 << 20)
         write.flush()
         os.fsync(write.fileno())
-    return name
+    return [name, readme]
 
 
 def _rows(item: Delivery, dist: Path, staged: Path) -> str | None:

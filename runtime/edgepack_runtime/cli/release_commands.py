@@ -33,8 +33,6 @@ from edgepack_runtime.install.prefix import Prefix, default_prefix, lock, read_s
 from edgepack_runtime.util.fs import os_errors, read_regular, write_atomic
 from edgepack_runtime.util.texts import counted
 
-_MOST_README_BYTES = 2**20
-
 
 def run_doctor(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime.device import doctor, probe
@@ -92,13 +90,13 @@ def run_verify(options: argparse.Namespace, context: Context, arguments: List[st
 def run_readme(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     with os_errors(f"{contract.README_NAME} cannot be read"):
         if context.release is not None:
-            raw = read_regular(context.release / contract.README_NAME, _MOST_README_BYTES)
+            raw = read_regular(context.release / contract.README_NAME, contract.MAX_README_BYTES)
         else:
             bundle = context.bundle or options.bundle
             # Where keys are pinned, one must have signed it.
             read_bundle_manifest(bundle, own=context.bundle is not None)
             with Archive(bundle) as archive:
-                raw = archive.read(contract.README_NAME, _MOST_README_BYTES)
+                raw = archive.read(contract.README_NAME, contract.MAX_README_BYTES)
     sys.stdout.write(printed(raw.decode("utf-8", "replace").splitlines()) + "\n")
     return ExitCode.OK
 

@@ -10,7 +10,9 @@ reports what happened and removes the leftovers, which nothing points to.
 from __future__ import annotations
 
 import dataclasses
+import os
 import platform
+import stat
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
@@ -154,6 +156,16 @@ def _install_locked(run: Install, archive: Archive) -> None:
         except OSError as error:  # not raised: it would hide the first error, and the next install clears again
             run.note(f"staged files are left over: {error.filename}: {error.strerror or error}")
     recovery.prune(run)
+    _warn_of_closed_folders(run)
+
+
+def _warn_of_closed_folders(run: Install) -> None:
+    """Log what keeps other users from starting a release that root installed."""
+    python = release_process.carried_interpreter(run.prefix.releases / run.release) or release_process.interpreter()
+    for path in (run.prefix.root, Path(python)) if os.geteuid() == 0 else ():
+        closed = next((at for at in (*reversed(path.parents), path) if not at.stat().st_mode & stat.S_IXOTH), None)
+        if closed is not None:
+            run.log(f"  note  only root can start it: other users cannot enter {closed}")
 
 
 def _check_floor(run: Install, before: State) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from edgepack_runtime.bundle import verify
@@ -65,7 +66,7 @@ def render(found: Mapping[str, Any]) -> str:
     serving = f"{found['name']} {found['current']} is active" if found["current"] else "nothing is installed"
     lines = [f"{serving} in {found['prefix']}"]
     if found["previous"]:
-        lines.append(f"  previous {found['previous']} (kept)")
+        lines.append(f"  previous {found['previous']}: `rollback` returns to it")
     if found["tuning"]:
         lines.append(f"  tuned    {tuning.describe(found['tuning'])}")
     lines += [
@@ -75,7 +76,8 @@ def render(found: Mapping[str, Any]) -> str:
         lines.append(f"  signed   {_signed(found['signature'])}")
     for last in (found["last_change"], found["last_gate"]):
         if last:
-            lines.append(f"  {last['verb']:<8} {last['verdict']} ({last['release_id'] or 'no release'})")
+            when = f", {last['device_clock']} by this device's clock" if last["device_clock"] else ""
+            lines.append(f"  {last['verb']:<8} {last['verdict']} ({last['release_id'] or 'no release'}{when})")
             lines += [f"           | {line}" for line in (last["error"] or "").splitlines()]
     lines += [f"  note     {note}" for note in found["notes"]]
     return printed(lines)
@@ -124,7 +126,7 @@ def _trust(
 def _signed(proof: Mapping[str, Any]) -> str:
     if proof["proven"]:
         return f"by {proof['principals']}, {proof['fingerprint']}"
-    return f"by {proof['fingerprint']}, not verified" if proof["signed"] else "no"
+    return f"by {proof['fingerprint']}, not verified: no key is pinned" if proof["signed"] else "no: by nobody"
 
 
 def _tuning(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optional[Dict[str, Any]]:
@@ -146,4 +148,20 @@ def _summary(receipt: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
         "verdict": receipt.get("verdict"),
         "release_id": bundle.get("release_id") if isinstance(bundle, dict) else None,
         "error": receipt.get("error"),
+        "device_clock": _clock(receipt),
     }
+
+
+def _clock(receipt: Mapping[str, Any]) -> Optional[str]:
+    """The time of a receipt, as `2026-11-25 18:51 UTC`; None if it has none. That of a gate is in its conditions."""
+    unix_s, conditions = receipt.get("device_clock_unix_s"), receipt.get("conditions")
+    try:
+        if isinstance(conditions, dict):
+            moment = time.strptime(str(conditions.get("device_clock_utc")), "%Y-%m-%dT%H:%M:%SZ")
+        elif isinstance(unix_s, int):
+            moment = time.gmtime(unix_s)
+        else:
+            return None
+    except (OverflowError, OSError, ValueError):
+        return None
+    return time.strftime("%Y-%m-%d %H:%M UTC", moment)

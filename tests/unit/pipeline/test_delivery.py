@@ -24,7 +24,7 @@ from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import Sign
 from edgepack.report import document, html
 from edgepack.results import NotRunHere
-from edgepack_runtime.bundle.manifest import FileEntry, Manifest, TargetFacts, dump
+from edgepack_runtime.bundle.manifest import README_NAME, FileEntry, Manifest, TargetFacts, dump
 
 
 def deliver(build: Any, dist: Path, heard: Heard | None = None) -> list[Path]:
@@ -38,6 +38,7 @@ def sums_checked(dist: Path) -> str:
     return done.stdout
 
 
+README = b"read me\n"
 NAMES = ["report.html", "report.json", "junit.xml", "models", "sha256"]
 
 
@@ -47,7 +48,7 @@ def passed(built: Any, tmp_path: Path) -> Any:
     item = built.deliveries[0]
     bundle = replace(item.bundle, folder=tmp_path / "made")
     bundle.folder.mkdir()
-    bundle.path.write_bytes(b"the bundle")
+    write_bundle({README_NAME: README}, bundle.path, HEAD)
     exported = tmp_path / "export"
     (exported / "onnx-int8").mkdir(parents=True)
     (exported / "onnx-int8" / "model.onnx").write_bytes(b"the model")
@@ -60,8 +61,9 @@ def passed(built: Any, tmp_path: Path) -> Any:
 def test_everything_is_there_and_its_sums_agree(passed: Any, tmp_path: Path) -> None:
     dist = tmp_path / "dist"
     paths = deliver(passed, dist)
-    assert paths[0].read_bytes() == b"the bundle"
-    assert [path.name.removeprefix("hotel-sentiment-1.2.0.") for path in paths[1:]] == NAMES
+    assert paths[0].read_bytes() == passed.deliveries[0].bundle.path.read_bytes()
+    assert paths[1].name == f"{paths[0].stem}.README.txt" and paths[1].read_bytes() == README
+    assert [path.name.removeprefix("hotel-sentiment-1.2.0.") for path in paths[2:]] == NAMES
     assert "onnx-int8/model.onnx: OK" in sums_checked(dist)
     assert not [path for path in dist.iterdir() if path not in paths]
 
@@ -69,10 +71,10 @@ def test_everything_is_there_and_its_sums_agree(passed: Any, tmp_path: Path) -> 
 def test_a_bundle_without_gates_or_whose_gate_cannot_run_here_is_delivered(passed: Any, tmp_path: Path) -> None:
     (item,) = passed.deliveries
     not_run = replace(passed, deliveries=(replace(item, gate=NotRunHere("it is for aarch64", "type this")),))
-    assert deliver(not_run, tmp_path / "dist")[0].read_bytes() == b"the bundle"
+    assert deliver(not_run, tmp_path / "dist")[0].read_bytes() == item.bundle.path.read_bytes()
     ungated = ungated_of(passed)
     assert ungated.deliveries[0].verdict == "no gates"
-    assert deliver(ungated, tmp_path / "ungated")[0].read_bytes() == b"the bundle"
+    assert deliver(ungated, tmp_path / "ungated")[0].read_bytes() == item.bundle.path.read_bytes()
 
 
 def test_rows_that_a_bundle_does_not_carry_lie_beside_it_until_it_fails(passed: Any, tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_rows_that_a_bundle_does_not_carry_lie_beside_it_until_it_fails(passed: 
     assert not list((tmp_path / "other").rglob("texts.txt"))
     failed = replace(item, bundle=bundle, gate=replace(item.gate, verdict="fail", exit_code=6))
     heard = Heard()
-    assert not {rows, paths[0]} & {*deliver(replace(passed, deliveries=(failed,)), dist, heard), *dist.iterdir()}
+    assert not {rows, *paths[:2]} & {*deliver(replace(passed, deliveries=(failed,)), dist, heard), *dist.iterdir()}
     assert heard.lines == [f"removed {paths[0]}: an earlier build made it, and its successor did not pass its gate"]
     rows.touch()
     deliver(passed, dist)  # the next build carries them
@@ -138,7 +140,7 @@ def test_a_full_disk_keeps_the_older_delivery(passed: Any, tmp_path: Path, monke
     with pytest.raises(StageFailedError, match="cannot be written"):
         deliver(changed, dist)
     assert {path: path.read_bytes() for path in dist.rglob("*") if path.is_file()} == before
-    assert len(list(dist.iterdir())) == 6  # and no folder of half-written files
+    assert len(list(dist.iterdir())) == 7  # and no folder of half-written files
 
 
 def test_a_place_that_cannot_be_written_shows_before_anything_is_built(tmp_path: Path) -> None:
@@ -156,10 +158,10 @@ def test_a_bundle_is_signed_when_it_is_delivered(passed: Any, tmp_path: Path, mo
     key = make_key(tmp_path, "release")
     passed = replace(passed, recipe=passed.recipe.model_copy(update={"sign": Sign(key=str(key))}))
     made = passed.deliveries[0].bundle.path
-    entry = FileEntry("a", 1, hashlib.sha256(b"a").hexdigest())
+    entry = FileEntry(README_NAME, len(README), hashlib.sha256(README).hexdigest())
     facts = TargetFacts("test", ("x86_64",), "2.5", "host", "CPUExecutionProvider")
     manifest = Manifest("hotel", "1.2.0", 1, "task", facts, {}, {}, (), {}, "0" * 64, HEAD_SHA256, (), (entry,))
-    write_bundle({"a": b"a", "manifest.json": dump(manifest)}, made, HEAD)
+    write_bundle({README_NAME: README, "manifest.json": dump(manifest)}, made, HEAD)
     before, dist = made.read_bytes(), tmp_path / "dist"
     bundle = deliver(passed, dist)[0]
     assert verify_signed(bundle, key.with_name("release.pub"))[1].proven

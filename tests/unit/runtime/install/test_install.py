@@ -74,6 +74,15 @@ def test_everyone_may_read_what_was_installed_under_a_tight_umask(bundle: Path, 
         assert mode & 0o022 == 0 or path.is_symlink(), path
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="others may not enter folders of this user, whoever they are")
+def test_root_learns_what_others_cannot_start(bundle: Path, tmp_path: Path, device: Device) -> None:
+    (home := tmp_path / "home").mkdir(mode=0o700)
+    done = device(sys.executable, bundle, "install", "--prefix", home / "p")
+    assert done.returncode == 0
+    first_closed = next(at for at in (*reversed((home / "p").parents), home) if not at.stat().st_mode & 0o001)
+    assert f"  note  only root can start it: other users cannot enter {first_closed}\n" in done.stderr
+
+
 def test_installing_the_same_release_again_changes_nothing(small_bundle: Path, installed: Prefix) -> None:
     before = {path: path.stat().st_mtime_ns for path in installed.releases.rglob("*")}
     again = install(small_bundle, installed.root, log=silent)

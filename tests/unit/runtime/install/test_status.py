@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from installing import state_of
 
 from edgepack_runtime.install import prefix as state
@@ -29,7 +31,11 @@ def test_status_of_an_install(installed: Prefix) -> None:
     found = status.status(installed)
     assert (found["ok"], found["version"], found["notes"], found["running"]) == (True, "1.2.0", [], False)
     summary = {"verb": "install", "verdict": "installed", "release_id": found["current"], "error": None}
-    assert found["last_install"] == found["last_change"] == summary
+    assert found["last_install"] == found["last_change"]
+    assert {key: value for key, value in found["last_install"].items() if key != "device_clock"} == summary
+    clock = found["last_install"]["device_clock"]
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d UTC", clock)
+    assert f"  install  installed ({found['current']}, {clock} by this device's clock)" in status.render(found)
     assert status.render(found).startswith(f"sentiment {found['current']} is active in {installed.root}\n")
 
     with state.lock(installed):
@@ -60,6 +66,22 @@ def test_status_notes_a_damaged_manifest_and_a_lost_state(installed: Prefix) -> 
     found = status.status(installed)
     assert not found["ok"]
     assert "installing again rebuilds it" in found["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("receipt", "clock"),
+    [
+        ({"device_clock_unix_s": 1764096698}, "2025-11-25 18:51 UTC"),
+        ({"conditions": {"device_clock_utc": "2025-11-25T18:51:38Z"}}, "2025-11-25 18:51 UTC"),
+        ({"device_clock_unix_s": 10**30}, None),
+        ({"conditions": {"device_clock_utc": "\x1b[2J"}}, None),
+        ({}, None),
+    ],
+)
+def test_the_time_of_a_receipt(installed: Prefix, receipt: dict[str, Any], clock: str | None) -> None:
+    receipts.write_receipt(installed, "gate", {"verb": "gate", "verdict": "pass", "bundle": {}, **receipt}, print)
+    found = status.status(installed)["last_gate"]
+    assert found["device_clock"] == clock
 
 
 def test_status_shows_why_an_install_failed(installed: Prefix) -> None:
