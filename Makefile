@@ -15,7 +15,7 @@ LOCKED_PIP = python -m pip install $(PIP_FLAGS) --require-hashes --no-build-isol
 LOCKED_INSTALL = PYTHONWARNINGS=ignore $(VENV)/bin/$(LOCKED_PIP)
 RECIPE ?= recipes/quickstart.yaml
 
-.PHONY: help quickstart install install-light test test-all test-lane26 test-arm64 coverage mutation lint format docs bench peers clean
+.PHONY: help dist quickstart install install-light test test-all test-lane26 test-arm64 coverage mutation lint format docs bench peers clean
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
@@ -62,6 +62,11 @@ lint: $(VENV)/.installed-dev ## ruff, mypy --strict, and zizmor on the CI exampl
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	@$(VENV)/bin/zizmor --offline --quiet docs/examples/github-actions.yml
+
+dist: $(VENV)/.installed ## a wheel and an sdist of edgepack in build/dist, for pip and uvx
+	@rm -rf build/dist build/lib build/bdist.* && mkdir -p build/dist
+	@PYTHONWARNINGS=ignore $(PY) -c "from setuptools.build_meta import build_sdist, build_wheel; [make('build/dist') for make in (build_sdist, build_wheel)]" >build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
+	@ls build/dist/*
 
 format: $(VENV)/.installed-dev ## rewrite the sources in the project's format
 	$(PY) -m ruff check --fix .

@@ -14,6 +14,11 @@ lock lane26.in --constraint "$versions.26" --output-file lane26.txt
 for set in bootstrap base build; do
     lock "$set.in" --constraint "$versions" --output-file "$set.txt"
 done
+# Who installs with pip, without this repository, gets the same versions from a file in the package.
+{
+    echo "# Versions of requirements/build.txt, written by requirements/lock.sh: pip install -c THIS_FILE 'edgepack[paddle]'"
+    sed -n 's/^\([A-Za-z].*\) \\$/\1/p' build.txt
+} > ../packager/edgepack/training/constraints.txt
 lock mutation.in --constraint "$versions" --output-file mutation.txt
 lock clients.in --output-file clients.txt   # an environment of its own, with other versions
 lock docs.in --output-file docs.txt

@@ -24,6 +24,7 @@ from edgepack_runtime.device.doctor import existing_parent
 if TYPE_CHECKING:
     from edgepack.training.devices import PaddleBuild
 
+_MOST_SHOWN: Final = 8  # packages in one message
 LEAST_FREE_BYTES: Final = 5 * 2**30  # ERNIE-base: weights, the two moments of AdamW and the best weights take 2 GiB
 
 
@@ -84,7 +85,7 @@ def examine(workspace: Path) -> Report:
     """
     settings = environment.settings()  # before Paddle is imported, which sets these variables
     packages, driver, here = environment.installed(), nvidia.detect(), hardware.detect()
-    problems = [*_missing(packages), *_doubtful_threads(settings, here)]
+    problems = [*_missing(packages), *_other_versions(), *_doubtful_threads(settings, here)]
     build, device = None, None
     if None not in packages.values():
         try:
@@ -145,6 +146,19 @@ def _missing(packages: Mapping[str, str | None]) -> Iterator[Problem]:
             f"paddlepaddle and {environment.GPU_BUILD} are both installed",
             "they hold the same files, so the later one overwrote the other",
             "uninstall both, then install one",
+        )
+
+
+def _other_versions() -> Iterator[Problem]:
+    others = environment.other_versions()
+    if others:
+        shown = [f"{name} {version} ({tested})" for name, (version, tested) in others.items()]
+        more = f" and {len(shown) - _MOST_SHOWN} more" if len(shown) > _MOST_SHOWN else ""
+        yield Problem(
+            "warning",
+            f"{counted(len(shown), 'package')} not of the tested version: {', '.join(shown[:_MOST_SHOWN])}{more}",
+            "the Paddle stack works with few versions of its dependencies; in parentheses: the tested one",
+            environment.FIX,
         )
 
 

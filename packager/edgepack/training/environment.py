@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from packaging.requirements import Requirement
+
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe import hub
@@ -20,7 +22,8 @@ from edgepack.util import hardware, process
 
 PACKAGES = ("paddlepaddle", "paddlenlp", "paddleslim", "paddle2onnx")
 GPU_BUILD: Final = "paddlepaddle-gpu"  # the distribution with CUDA; its files are those of `paddlepaddle`
-FIX: Final = "run `make install`, or pip install -r requirements/build.txt, in Python 3.10-3.12"
+CONSTRAINTS: Final = Path(__file__).parent / "constraints.txt"
+FIX: Final = f"run `make install`, or `pip install -c {CONSTRAINTS} 'edgepack[paddle]'`, in Python 3.10-3.12"
 THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
 AMD_VARIABLE: Final = "MKL_DEBUG_CPU_TYPE"
 STRIDES_VARIABLE: Final = "FLAGS_use_stride_kernel"
@@ -43,6 +46,24 @@ def installed() -> dict[str, str | None]:
     found = {package: _version(package) for package in PACKAGES}
     if found["paddlepaddle"] is None:
         found["paddlepaddle"] = _version(GPU_BUILD)
+    return found
+
+
+def other_versions() -> dict[str, tuple[str, str]]:
+    """Installed packages with another version than the tested one: name -> (installed, tested).
+
+    The tested versions are those of `constraints.txt`. Packages that are missing are not listed, nor are local parts of
+    versions (`+cu126`).
+    """
+    found = {}
+    for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines():
+        if not line or line.startswith("#"):
+            continue
+        tested = Requirement(line)
+        version = _version(tested.name)
+        holds = tested.marker is None or tested.marker.evaluate()
+        if holds and version is not None and not tested.specifier.contains(version, prereleases=True):
+            found[tested.name] = (version, str(tested.specifier).removeprefix("=="))
     return found
 
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 from edgepack.errors import EnvironmentUnfitError
-from edgepack.training import environment
+from edgepack.training import doctor, environment
 from edgepack.training.environment import AMD_VARIABLE, STRIDES_VARIABLE, THREADS_VARIABLE, Setting
 
 STACK = {"paddlepaddle": "3.3.1", "paddlenlp": "3.0.0b4", "paddleslim": "2.6.0", "paddle2onnx": "2.1.0"}
@@ -145,3 +145,16 @@ def test_a_home_that_cannot_be_made_is_exit_4(monkeypatch: pytest.MonkeyPatch, b
     monkeypatch.setattr(environment, "settings", never)
     with pytest.raises(EnvironmentUnfitError, match="cannot keep its files"):
         environment.start()
+
+
+def test_packages_of_other_versions_than_the_tested_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text(
+        "# comment\nnumpy==1.0 ; python_version < '3'\nnumpy==0.1\nclick==0.1\nmissing==1.0\npaddlepaddle==3.3.1\n"
+    )
+    installed = {"numpy": "0.1", "click": "8.2", "missing": None, "paddlepaddle": "3.3.1+local"}
+    monkeypatch.setattr(environment, "CONSTRAINTS", constraints)
+    monkeypatch.setattr(environment, "_version", installed.__getitem__)
+    assert environment.other_versions() == {"click": ("8.2", "0.1")}
+    [problem] = doctor._other_versions()
+    assert (problem.severity, problem.what) == ("warning", "1 package not of the tested version: click 8.2 (0.1)")
