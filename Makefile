@@ -57,11 +57,11 @@ test-arm64: $(VENV)/.installed-dev ## a real bundle for 64-bit ARM in an emulate
 	@scripts/arm64-root $(ARM64_ROOT)
 	@EDGEPACK_ARM64_ROOT=$(abspath $(ARM64_ROOT)) $(PY) -m pytest tests/integration/test_arm64.py
 
-lint: $(VENV)/.installed-dev ## ruff, mypy --strict, and zizmor on the CI example
+lint: $(VENV)/.installed-dev ## ruff, mypy --strict, and zizmor on the CI example and the action
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	@$(VENV)/bin/zizmor --offline --quiet docs/examples/github-actions.yml
+	@$(VENV)/bin/zizmor --offline --quiet docs/examples/github-actions.yml action.yml
 
 dist: $(VENV)/.installed ## a wheel and an sdist of edgepack in build/dist, for pip and uvx
 	@rm -rf build/dist build/lib build/bdist.* && mkdir -p build/dist

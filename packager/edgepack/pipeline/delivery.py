@@ -27,7 +27,7 @@ from edgepack_runtime.util.fs import EXECUTABLE_MODE, set_mode
 
 BUNDLE_SUFFIX = ".edgepack"
 README_SUFFIX = ".README.txt"  # beside each bundle: its README, for who has the file and no terminal yet
-REPORTS = ("report.html", "report.json", "junit.xml", "models")
+REPORTS = ("report.html", "report.json", "report.md", "junit.xml", "models")
 
 
 def require_writable(dist: Path) -> None:
@@ -131,10 +131,11 @@ def _agrees(sums: Path, reports: Sequence[Path], dist: Path) -> bool:
 
 
 def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path]) -> None:
-    from edgepack.report import html, junit  # matplotlib takes longer to import than an unchanged build
+    from edgepack.report import html, junit, markdown  # matplotlib takes longer to import than an unchanged build
 
     files["report.html"].write_text(html.render(report), encoding="utf-8")
     files["report.json"].write_text(document.dumps(report), encoding="utf-8")
+    files["report.md"].write_text(markdown.render_build(report), encoding="utf-8")
     files["junit.xml"].write_text(junit.render(report), encoding="utf-8")
     _models(build, files["models"])
 

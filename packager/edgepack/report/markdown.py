@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from edgepack.report import NOT_MEASURED, NOTHING, limit, measured, span, total, unmet
+from edgepack.report import NOT_MEASURED, NOTHING, limit, measured, quantity, span, total, unmet
 from edgepack.util.text import as_text, counted, safe
 from edgepack_runtime.stats.checks import ACCURACY_NOT_GATED, is_accuracy_gated
 
@@ -33,6 +33,7 @@ _LEFT_OUT: Final = {
     _NOTHING: "everything",
 }  # fmt: skip
 _MOST_OF_A_DETAIL: Final = 500  # characters that stay of one where details are cut
+_LEDGER_HEAD: Final = ("stage", "score", "size", "mean", "p95", "note")
 _HEAD: Final = ("gate", "verdict", "measured", "interval", "limit", "n")
 
 
@@ -43,6 +44,42 @@ def render(found: Mapping[str, Any]) -> str:
     levels = _fitting([result["verdict"] == "pass" for result in results], versions)
     shown = [versions[place][level] for place, level in enumerate(levels)]
     return "".join((f"## {_mark(found['verdict'])} Gate: {total(found)}\n", *_left_out(results, levels), *shown))
+
+
+def render_build(report: Mapping[str, Any]) -> str:
+    """Markdown of a document of `report.document.make`: gates of each target, warnings, and the loss ledger."""
+    named = {key: report[key] for key in ("name", "version")}
+    results = [
+        {
+            "target": target["target"],
+            "bundle": {**named, "target": target["target"], "file_name": target["bundle"]["file_name"]},
+            "verdict": target["verdict"] if target["receipt"] else NOT_MEASURED,
+            "receipt": target["receipt"],
+            "error": _not_run(target["not_run_here"] or {}),
+        }
+        for target in report["targets"]
+    ]
+    gates = render({"verdict": report["verdict"], "results": results})
+    return "".join((gates, "\n", *(f"{line}\n" for line in _ledger(report))))
+
+
+def _not_run(reason: Mapping[str, Any]) -> dict[str, Any]:
+    return {"what": "not gated on this machine", "why": reason.get("why"), "fix": reason.get("command")}
+
+
+def _ledger(report: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"- warning: {code(warning)}" for warning in report["warnings"])
+    yield from ("", "### Loss ledger", "", _row(_LEDGER_HEAD), _row(["---", *["---:"] * 4, "---"]))
+    for row in report["ledger"]:
+        score = row["score"]
+        yield _row([
+            code(row["stage"], cell=True),
+            f"{quantity(score['value'], 'fraction')} {span(score['low'], score['high'], 'fraction')}",
+            quantity(row["model_mib"], "MiB"),
+            quantity(row["mean_ms"], "ms"),
+            quantity(row["p95_ms"], "ms"),
+            code(row["note"], cell=True) if row["note"] else "",
+        ])  # fmt: skip
 
 
 def code(text: object, *, cell: bool = False) -> str:

@@ -39,7 +39,7 @@ def sums_checked(dist: Path) -> str:
 
 
 README = b"read me\n"
-NAMES = ["report.html", "report.json", "junit.xml", "models", "sha256"]
+NAMES = ["report.html", "report.json", "report.md", "junit.xml", "models", "sha256"]
 
 
 @pytest.fixture
@@ -112,7 +112,9 @@ def test_nothing_is_drawn_again_when_nothing_changed(
     deliver(passed, tmp_path / "dist")
 
 
-@pytest.mark.parametrize("name", ["report.html", "junit.xml", "sha256", "report.json", "models/onnx-int8/model.onnx"])
+@pytest.mark.parametrize(
+    "name", ["report.html", "report.md", "junit.xml", "sha256", "report.json", "models/onnx-int8/model.onnx"]
+)
 @pytest.mark.parametrize("damage", ["emptied", "removed"])
 def test_what_is_not_as_it_was_is_written_again(passed: Any, tmp_path: Path, name: str, damage: str) -> None:
     dist = tmp_path / "dist"
@@ -140,7 +142,7 @@ def test_a_full_disk_keeps_the_older_delivery(passed: Any, tmp_path: Path, monke
     with pytest.raises(StageFailedError, match="cannot be written"):
         deliver(changed, dist)
     assert {path: path.read_bytes() for path in dist.rglob("*") if path.is_file()} == before
-    assert len(list(dist.iterdir())) == 7  # and no folder of half-written files
+    assert len(list(dist.iterdir())) == 8  # and no folder of half-written files
 
 
 def test_a_place_that_cannot_be_written_shows_before_anything_is_built(tmp_path: Path) -> None:

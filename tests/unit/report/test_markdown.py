@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgepack.report.markdown import MOST_CHARACTERS, code, render
+from edgepack.report.document import make
+from edgepack.report.markdown import MOST_CHARACTERS, code, render, render_build
+from edgepack.results import Build, NotRunHere
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "gate.md"
 
@@ -158,3 +161,20 @@ def test_no_comment_is_longer_than_github_takes(
     headings = text.count("\n### ")
     left = sum(int(number) for number in re.findall(r"everything of (\d+) result", text))
     assert headings + left == len(everything["results"])
+
+
+def test_a_build_has_its_gates_warnings_and_ledger(built: Build) -> None:
+    report = make(built)
+    report["warnings"] = ["the teacher is | weak"]
+    lines = render_build(report).splitlines()
+    assert lines[0] == f"## ❌ Gate: {report['verdict']}"
+    assert r"- warning: `the teacher is | weak`" in lines
+    ledger = lines[lines.index("### Loss ledger") + 2 :]
+    assert ledger[0] == "| stage | score | size | mean | p95 | note |"
+    assert len(ledger) == 2 + len(report["ledger"])
+    assert ledger[-1].startswith("| `on local` | 89.5 % [87.4, 91.5] | 10.9 MiB | ")
+    not_run = replace(
+        built, deliveries=(replace(built.deliveries[0], gate=NotRunHere("it is for aarch64", "sh F gate")),)
+    )
+    text = render_build(make(not_run))
+    assert "`not gated on this machine`" in text and "- why: `it is for aarch64`" in text
