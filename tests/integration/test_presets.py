@@ -220,7 +220,7 @@ def test_a_damaged_folder_is_no_download(models: Any, tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(TINY), encoding="utf-8")
     (folder / "vocab.txt").write_text("[PAD]\n[CLS]\n[SEP]\n[UNK]\n", encoding="utf-8")
-    (folder / "model_state.pdparams").write_bytes(b"no weights")
+    (folder / "model_state.pdparams").write_bytes(b"no weights" * 100_000)
     with pytest.raises(StageFailedError, match="cannot be used") as caught:
         models.create(str(folder), ("a", "b"), 16, TEXTS, 0, tmp_path)
     assert caught.value.why
@@ -234,6 +234,29 @@ def save(ernie: Any, kind: str, folder: Path, **change: Any) -> Any:
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     ernie.tokenizer.ErnieTokenizer(str(folder / "vocab.txt")).save_pretrained(str(folder))
     return network
+
+
+def test_a_folder_with_a_chat_template_or_an_overgrown_config_is_refused(
+    models: Any, ernie: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "ernie"
+    save(ernie, "ErnieModel", folder)
+    settings = folder / "tokenizer_config.json"
+    before = settings.read_text()
+    settings.write_text(json.dumps({**json.loads(before), "chat_template": "{{ 'x' * 10 ** 10 }}"}))
+    with pytest.raises(StageFailedError, match="has a chat template"):
+        models.create(str(folder), ("a", "b"), 16, TEXTS, 0, tmp_path)
+    settings.write_text(before)
+    (folder / "chat_template.json").write_text("{}")
+    with pytest.raises(StageFailedError, match="has a chat template"):
+        models.create(str(folder), ("a", "b"), 16, TEXTS, 0, tmp_path)
+    (folder / "chat_template.json").unlink()
+    models.create(str(folder), ("a", "b"), 16, TEXTS, 0, tmp_path / "good")
+    config = json.loads((folder / "config.json").read_text())
+    for key, size in (("num_hidden_layers", 10**8), ("vocab_size", 6 * 10**8)):
+        (folder / "config.json").write_text(json.dumps({**config, key: size}))
+        with pytest.raises(StageFailedError, match="describes another model"):
+            models.create(str(folder), ("a", "b"), 16, TEXTS, 0, tmp_path)
 
 
 def test_a_saved_encoder_serves_any_number_of_labels(models: Any, ernie: Any, tmp_path: Path) -> None:

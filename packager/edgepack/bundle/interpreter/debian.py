@@ -135,7 +135,7 @@ def unpack(deb: Path, folder: Path) -> None:
     try:
         with tarfile.open(fileobj=io.BytesIO(lzma.decompress(_data(deb.read_bytes())))) as archive:
             extract(archive, folder)
-    except (OSError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
+    except (OSError, ValueError, KeyError, RecursionError, lzma.LZMAError, tarfile.TarError) as error:
         raise StageFailedError(
             f"{deb.name} cannot be unpacked", why=str(error), fix="delete it and build again"
         ) from error

@@ -123,7 +123,7 @@ def _unpack(file: Path, folder: Path) -> Path:
     try:
         with tarfile.open(file) as archive:
             extract(archive, folder)
-    except (OSError, ValueError, EOFError, KeyError, tarfile.TarError, zlib.error) as error:
+    except (OSError, ValueError, EOFError, KeyError, RecursionError, tarfile.TarError, zlib.error) as error:
         raise _failed(file, f"it cannot be unpacked: {str(error).splitlines()[0]}", _ANOTHER) from error
     for root in (folder, *sorted(filter(Path.is_dir, folder.iterdir()))):
         if (root / "bin/python3").is_file():

@@ -5,6 +5,7 @@ Training and device use the same tokenizer, the runtime's.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -27,13 +28,17 @@ from paddlenlp.transformers import (
 from edgepack.artifacts import Row
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.recipe.model import TaskName
+from edgepack.recipe.paths import is_file
 from edgepack.recipe.pretrained_models import (
+    CONFIG_FILE,
     KEPT_HEADS,
     SCRATCH_TASK_TYPES,
     SCRATCH_TOKEN_TYPES,
     WEIGHTS_FILE,
     checkpoint_weights,
     kept_heads,
+    of_folder,
+    parameters,
     read_config,
     spread,
 )
@@ -43,6 +48,7 @@ from edgepack.training.models.batches import Encoded
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer as Tokenizer
 from edgepack_runtime.inference.tokenizer import read_vocab
+from edgepack_runtime.util.fs import read_regular
 
 KINDS: Final[Mapping[TaskName, Any]] = {
     "text-classification": ErnieForSequenceClassification,
@@ -132,10 +138,13 @@ def _narrow(network: Any) -> None:
 _WORDS: Final = "ernie.embeddings.word_embeddings.weight"
 _LAYER: Final = re.compile(r"\.layers\.(\d+)\.")
 _DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP downloads with
+_TOKENIZER_SETTINGS: Final = "tokenizer_config.json"
+_MOST_SETTINGS_BYTES: Final = 2**20
 _OFFLINE: Final = (
     "type `edgepack fetch RECIPE` where there is a network, and copy the folder that it prints; or name a "
-    "folder with config.json, model_state.pdparams and vocab.txt: `model: ./FOLDER`; or start from random weights: "
-    "`model: {scratch: {layers: 4, hidden: 312, heads: 12}}` (docs/how-to/air-gapped.md)"
+    "folder with config.json, model_state.pdparams and vocab.txt (and tokenizer_config.json, if it has one): "
+    "`model: ./FOLDER`; or start from random weights: `model: {scratch: {layers: 4, hidden: 312, heads: 12}}` "
+    "(docs/how-to/air-gapped.md)"
 )
 _OTHER_LABELS: Final = (
     "the folder holds a classifier of other labels: save its encoder alone, as PaddleNLP's ErnieModel"
@@ -291,6 +300,8 @@ def _pretrained(source: str, n_labels: int, task: TaskName) -> tuple[Any, Any]:
     if is_local_folder(source) and (others := sorted(Path(source).glob("*.index.json"))):
         # PaddleNLP prefers these, and may unpickle the files that they list.
         raise StageFailedError(f"{others[0]} lists weights in parts", fix=f"save them as one {WEIGHTS_FILE}")
+    if is_local_folder(source):
+        _check_folder(Path(source))
     try:
         with nullcontext() if is_local_folder(source) else _in_empty_folder():
             tokenizer = ErnieTokenizer.from_pretrained(source)
@@ -300,6 +311,33 @@ def _pretrained(source: str, n_labels: int, task: TaskName) -> tuple[Any, Any]:
     except Exception as error:
         raise _refusal(source, error) from error
     return tokenizer, network
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse what PaddleNLP would run, or reserve memory for, before it reads the weights.
+
+    Raises:
+        StageFailedError: the tokenizer has a chat template, which is a program, or config.json is of a larger model.
+    """
+    try:
+        settings = json.loads(read_regular(folder / _TOKENIZER_SETTINGS, _MOST_SETTINGS_BYTES).decode("utf-8"))
+    except FileNotFoundError:
+        settings = {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise StageFailedError(f"{folder / _TOKENIZER_SETTINGS} cannot be read", why=str(error)) from error
+    if "chat_template" in settings or (folder / "chat_template.json").exists():
+        raise StageFailedError(
+            f"the tokenizer of {folder} has a chat template",
+            why="that is a program, which a classifier does not need",
+            fix=f"remove chat_template.json, and `chat_template` from {_TOKENIZER_SETTINGS}",
+        )
+    shape, weights = of_folder(folder), folder / WEIGHTS_FILE
+    if shape is not None and is_file(weights) and parameters(shape, labels=0) > weights.stat().st_size:
+        raise StageFailedError(
+            f"{folder / CONFIG_FILE} describes another model than {WEIGHTS_FILE} holds",
+            why=f"it has {parameters(shape, labels=0):,} weights, and the file {weights.stat().st_size:,} bytes",
+            fix="copy both files of the same model",
+        )
 
 
 @contextmanager

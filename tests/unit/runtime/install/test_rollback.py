@@ -37,7 +37,7 @@ def test_rolling_back_twice_returns_to_the_newer_release(
     told = json.loads(device(entry, "status", "--json").stdout)
     assert (told["current"], told["previous"], told["notes"]) == (id_of(bundle), id_of(second), [])
     assert (told["ok"], told["sequence"], told["last_change"]["verdict"]) == (True, 1, "rolled back")
-    assert f"rollback rolled back ({id_of(bundle)})" in device(entry, "status").stdout
+    assert f"rollback rolled back ({id_of(bundle)}, " in device(entry, "status").stdout
     assert json.loads(device(entry, "predict", "很好").stdout)["label"] == "差"
     receipt = last_receipt(updated, "rollback")
     assert (receipt["previous"], receipt["serving"]) == (id_of(second), id_of(bundle))
@@ -83,7 +83,7 @@ def test_rollback_without_a_previous_release_changes_nothing(
     assert caught.value.why == f"{id_of(small_bundle)} is active, and no other was kept"
     receipt = last_receipt(installed, "rollback")
     assert (receipt["verdict"], receipt["exit_code"]) == ("not rolled back", ExitCode.ENVIRONMENT_UNFIT)
-    assert "rollback not rolled back (no release)" in status.render(status.status(installed))
+    assert "rollback not rolled back (no release, " in status.render(status.status(installed))
 
 
 def test_rollback_refuses_a_damaged_release(updated: Prefix, bundle: Path, second: Path) -> None:
