@@ -65,13 +65,22 @@ class Form:
         self._rows = csv.writer(self._buffer, **options)
 
     def header(self) -> str:
-        """The header line of a table; empty for JSON lines."""
+        """The header line of a table; empty for JSON lines.
+
+        Raises:
+            UsageError: the file cannot hold the name of a column.
+        """
         if not self._table:
             return ""
         given = self._columns or self._texts
         added = [*self._keys, *(f"score_{label}" for label in self._labels)]
         names = [self._free(name) for name in added]
-        return (_MARK if self._mark else "") + self._line([*given, *names])
+        try:
+            return (_MARK if self._mark else "") + self._line([*given, *names])
+        except csv.Error as error:
+            raise UsageError(
+                "the output cannot hold the names of the columns", why=str(error), fix="write a .jsonl file"
+            ) from error
 
     def _free(self, name: str) -> str:
         while name in self._columns:

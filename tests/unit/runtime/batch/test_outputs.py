@@ -128,3 +128,10 @@ def test_a_carriage_return_ends_no_row() -> None:
 def test_no_column_stands_twice() -> None:
     form = Form(".csv", ["label"], (), pairs=False, columns=["label", "predicted_label"])
     assert form.header() == "label,predicted_label,predicted_predicted_label\n"
+
+
+@pytest.mark.parametrize("name", ["a\tb", "a\rb"])
+def test_a_header_that_a_tsv_cannot_hold_is_an_error(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot hold the names of the columns"):
+        Form(".tsv", ["label"], (), pairs=False, columns=[name, "text"]).header()
+    assert Form(".csv", ["label"], (), pairs=False, columns=[name, "text"]).header()
