@@ -62,7 +62,12 @@ def other_versions() -> dict[str, tuple[str, str]]:
         tested = Requirement(line)
         version = _version(tested.name)
         holds = tested.marker is None or tested.marker.evaluate()
-        if holds and version is not None and not tested.specifier.contains(version, prereleases=True):
+        if (
+            tested.name != "pip"
+            and holds
+            and version is not None
+            and not tested.specifier.contains(version, prereleases=True)
+        ):
             found[tested.name] = (version, str(tested.specifier).removeprefix("=="))
     return found
 
