@@ -215,8 +215,9 @@ class Workspace:
 
         Results that another process is making are not among them.
         """
-        # Only names that a build gives: other files in these folders are not ours.
-        for path in (path for stage in STAGES for path in sorted((self.root / stage).glob("*"))):
+        # Only names that a build gives, and no links: other files in these folders are not ours.
+        folders = [folder for stage in STAGES if not (folder := self.root / stage).is_symlink()]
+        for path in (path for folder in folders for path in sorted(folder.glob("*")) if not path.is_symlink()):
             if _REMOVED.match(path.name) and path.is_dir():
                 yield Leftover(path, "unfinished", _size(path))
                 continue

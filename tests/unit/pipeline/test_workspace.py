@@ -263,3 +263,13 @@ def test_a_folder_that_no_build_named_is_never_removed(tmp_path: Path) -> None:
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "mine").write_text("hi", encoding="utf-8")
     assert [left.kind for left in workspace.leftovers(everything=True)] == ["result"]
+
+
+def test_what_a_link_in_place_of_a_stage_leads_to_is_never_removed(tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign" / ("a" * 64)
+    foreign.mkdir(parents=True)
+    (root := tmp_path / "w").mkdir()
+    (root / "bundle").symlink_to(foreign.parent)
+    (root / "data").mkdir()
+    (root / "data" / ("b" * 64)).symlink_to(foreign)
+    assert list(Workspace(root).leftovers(everything=True)) == []
