@@ -4,10 +4,12 @@ set -eu
 cd "$(dirname "$0")"
 lock() { uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header --no-annotate \
     --allow-unsafe "$@"; }
+# The versions of a locked file, without its hashes.
+pinned() { sed -n 's/^\([A-Za-z].*\) \\$/\1/p' "$1"; }
 versions=$(mktemp)
 trap 'rm -f "$versions" "$versions.26"' EXIT
 lock dev.in --output-file dev.txt
-sed -n 's/^\([A-Za-z].*\) \\$/\1/p' dev.txt > "$versions"   # the widest set decides every version
+pinned dev.txt > "$versions"   # the widest set decides every version
 # The second lane has versions of its own for what belongs to Paddle; protobuf differs on a system that it is not for.
 grep -v -e '^paddle' -e '^onnx==' "$versions" | sed "s/^protobuf==.*/&; sys_platform != 'win32'/" > "$versions.26"
 lock lane26.in --constraint "$versions.26" --output-file lane26.txt
@@ -17,7 +19,7 @@ done
 # Who installs with pip, without this repository, gets the same versions from a file in the package.
 {
     echo "# Versions of requirements/build.txt, written by requirements/lock.sh: pip install -c THIS_FILE 'edgepack[paddle]'"
-    sed -n 's/^\([A-Za-z].*\) \\$/\1/p' build.txt
+    pinned build.txt
 } > ../packager/edgepack/training/constraints.txt
 lock mutation.in --constraint "$versions" --output-file mutation.txt
 lock clients.in --output-file clients.txt   # an environment of its own, with other versions

@@ -78,7 +78,6 @@ unpack() {
 	echo $$ >"$dir/.edgepack-once"
 	# After a SIGKILL it cannot. Whoever reads from a pipe that it holds open learns of its end. Without /dev/null there
 	# are no background jobs, and none outlives process 1 of a container: Python then has a child of its own for this.
-	# With too few descriptors bash prints an error in place of a number.
 	if [ $$ -ne 1 ] && [ -c /dev/null ] && unused && mkfifo "$dir/fifo" 2>&-; then
 		eval "exec $n<>\"\$dir/fifo\""
 		eval "(trap '' INT TERM HUP; cd /; read -r end || rm -rf \"\$dir\") <\"\$dir/fifo\" $n>&- >/dev/null 2>&1 &"

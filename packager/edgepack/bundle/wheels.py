@@ -201,7 +201,8 @@ def missing(profile: Profile, context: BuildContext, *, serve: bool = False) -> 
         EnvironmentUnfitError: as `wanted`.
     """
     locked, _ = wanted(profile, context, serve=serve, without_given=True)
-    return [package for package in locked if not any(_wheels(package, context, tags.ranked(profile)))]
+    fitting = tags.ranked(profile)
+    return [package for package in locked if not any(_wheels(package, context, fitting))]
 
 
 def parse_lock(text: str, profile: Profile) -> tuple[Locked, ...]:

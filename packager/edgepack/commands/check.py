@@ -78,7 +78,7 @@ def linear_baseline(recipe: Recipe, splits: Splits) -> str:
 @click.pass_context
 def command(context: click.Context, recipe: Path, settings: tuple[str, ...], profiles: Path | None) -> None:
     """Check RECIPE and its data; print every finding as file:line, reason, fix."""
-    loaded, known = options.load_recipe(recipe, settings, profiles)
+    loaded, build_context = options.load(recipe, settings, options.Drawn(profiles=profiles))
     from edgepack.data.gates import describe_gate
     from edgepack.data.lengths import describe_lengths
     from edgepack.data.loader import load_splits
@@ -93,8 +93,6 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
         from edgepack.bundle.baseline import require_comparable
 
         require_comparable(loaded.gates.baseline, loaded.task, labels)
-    given = {target: tuple(map(Path, files)) for target, files in loaded.wheels.items()}
-    build_context = BuildContext(known, given=given)
     lacking = list(check(loaded, build_context, recipe))
     suited = check_suited(loaded, len(rows["train"]), labels, splits.lengths, recipe, lambda: rows["test"])
     read_further_texts(loaded, lambda: [*rows["dev"], *rows["test"]])

@@ -49,14 +49,13 @@ def command(
     console = options.console(context)
     loaded = None
     if recipe is not None:
-        loaded, known = options.load_recipe(recipe, settings, profiles)
+        drawn = options.Drawn(profiles=profiles, wheel_cache=wheel_cache)
+        loaded, build_context = options.load(recipe, settings, drawn)
         wanted, serve = loaded.targets, loaded.serve
-        given = {target: tuple(map(Path, files)) for target, files in loaded.wheels.items()}
     else:
         known = options.known_profiles(profiles, Path.cwd())
+        build_context = BuildContext(known, (wheel_cache or default_wheel_cache()).absolute())
         wanted, serve = targets, True
-        given = {}
-    build_context = BuildContext(known, (wheel_cache or default_wheel_cache()).absolute(), given=given)
     fetched: set[Path] = set()
     for target in wanted:
         profile = build_context.profile(target)
@@ -71,9 +70,10 @@ def command(
         fetched.update(interpreters.fetch(loaded, profile, build_context, console))
     size = sum(wheel.stat().st_size for wheel in fetched)
     options.say(f"{build_context.wheel_cache}: {counted(len(fetched), 'package')} for these targets, {mib(size)}")
-    for model in hub.models(loaded) if loaded is not None else ():
+    models = hub.models(loaded) if loaded is not None else ()
+    for model in models:
         console.line(f"model {model.name}")
         train.probe(model.name)
         options.say(f"{model.folder}: {model.name}")
-    if loaded is not None and hub.models(loaded):
+    if models:
         console.line(f"copy {hub.models_folder()} to the same folder of the build machine, or set {hub.HOME_VARIABLE}")

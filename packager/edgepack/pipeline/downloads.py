@@ -32,7 +32,7 @@ class Downloads:
 
 
 def missing(recipe: Recipe, context: BuildContext) -> Downloads:
-    """What a build of a resolved recipe would download. Nothing is fetched, and cached files are not checked.
+    """What a build of a resolved recipe would download. Nothing is fetched, and cached wheels are not checked.
 
     Raises:
         EnvironmentUnfitError: a lock is damaged, or a local wheel does not fit its target.

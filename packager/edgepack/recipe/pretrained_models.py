@@ -18,7 +18,8 @@ _MOST_CONFIG_BYTES: Final = 2**20
 KINDS: Final = ("bert", "ernie")
 UNFIT: Final = "use a BERT or ERNIE checkpoint; docs/reference/recipe-file.md lists the conditions"
 
-_TOKENIZER_FILES: Final = ("tokenizer_config.json", "added_tokens.json")
+TOKENIZER_SETTINGS: Final = "tokenizer_config.json"
+_TOKENIZER_FILES: Final = (TOKENIZER_SETTINGS, "added_tokens.json")
 # Defaults of keys that a checkpoint's config.json lacks, from transformers' BertConfig and ErnieConfig.
 _SIZES: Final[Mapping[str, int]] = {
     "vocab_size": 30522,
@@ -91,7 +92,7 @@ def config_problems(fields: Mapping[str, Any]) -> list[str]:
 def tokenizer_problems(folder: Path) -> list[str]:
     """Reasons why PaddleNLP's ErnieTokenizer would tokenize differently, each with its key; else empty."""
     try:
-        config, added = (_read(folder / name) for name in _TOKENIZER_FILES)
+        config, added = (read_object(folder / name) for name in _TOKENIZER_FILES)
     except (OSError, ValueError, RecursionError) as error:
         return [f"one of {' and '.join(_TOKENIZER_FILES)} is not a JSON object ({error})"]
     problems = []
@@ -116,7 +117,7 @@ def tokenizer_problems(folder: Path) -> list[str]:
 
 def lower_case(folder: Path) -> bool:
     """Whether the checkpoint's tokenizer lower-cases, by default true. Call `tokenizer_problems` first."""
-    return bool(_read(folder / _TOKENIZER_FILES[0]).get("do_lower_case", True))
+    return bool(read_object(folder / TOKENIZER_SETTINGS).get("do_lower_case", True))
 
 
 def paddlenlp_config(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,8 +130,12 @@ def paddlenlp_config(fields: Mapping[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if the file is missing."""
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if the file is missing.
+
+    Raises:
+        OSError, ValueError, RecursionError: it cannot be read, or holds something else.
+    """
     if not is_file(file):
         return {}
     fields = json.loads(read_regular(file).decode("utf-8"))

@@ -5,7 +5,6 @@ Training and device use the same tokenizer, the runtime's.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -34,12 +33,14 @@ from edgepack.recipe.pretrained_models import (
     KEPT_HEADS,
     SCRATCH_TASK_TYPES,
     SCRATCH_TOKEN_TYPES,
+    TOKENIZER_SETTINGS,
     WEIGHTS_FILE,
     checkpoint_weights,
     kept_heads,
     of_folder,
     parameters,
     read_config,
+    read_object,
     spread,
 )
 from edgepack.recipe.training import FromScratch, FromTeacher, Scratch, is_local_folder
@@ -48,7 +49,6 @@ from edgepack.training.models.batches import Encoded
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer as Tokenizer
 from edgepack_runtime.inference.tokenizer import read_vocab
-from edgepack_runtime.util.fs import read_regular
 
 KINDS: Final[Mapping[TaskName, Any]] = {
     "text-classification": ErnieForSequenceClassification,
@@ -138,8 +138,6 @@ def _narrow(network: Any) -> None:
 _WORDS: Final = "ernie.embeddings.word_embeddings.weight"
 _LAYER: Final = re.compile(r"\.layers\.(\d+)\.")
 _DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP downloads with
-_TOKENIZER_SETTINGS: Final = "tokenizer_config.json"
-_MOST_SETTINGS_BYTES: Final = 2**20
 _OFFLINE: Final = (
     "type `edgepack fetch RECIPE` where there is a network, and copy the folder that it prints; or name a "
     "folder with config.json, model_state.pdparams and vocab.txt (and tokenizer_config.json, if it has one): "
@@ -320,16 +318,14 @@ def _check_folder(folder: Path) -> None:
         StageFailedError: the tokenizer has a chat template, which is a program, or config.json is of a larger model.
     """
     try:
-        settings = json.loads(read_regular(folder / _TOKENIZER_SETTINGS, _MOST_SETTINGS_BYTES).decode("utf-8"))
-    except FileNotFoundError:
-        settings = {}
+        settings = read_object(folder / TOKENIZER_SETTINGS)
     except (OSError, ValueError, RecursionError) as error:
-        raise StageFailedError(f"{folder / _TOKENIZER_SETTINGS} cannot be read", why=str(error)) from error
+        raise StageFailedError(f"{folder / TOKENIZER_SETTINGS} cannot be read", why=str(error)) from error
     if "chat_template" in settings or (folder / "chat_template.json").exists():
         raise StageFailedError(
             f"the tokenizer of {folder} has a chat template",
             why="that is a program, which a classifier does not need",
-            fix=f"remove chat_template.json, and `chat_template` from {_TOKENIZER_SETTINGS}",
+            fix=f"remove chat_template.json, and `chat_template` from {TOKENIZER_SETTINGS}",
         )
     shape, weights = of_folder(folder), folder / WEIGHTS_FILE
     if shape is not None and is_file(weights) and parameters(shape, labels=0) > weights.stat().st_size:
