@@ -6,17 +6,20 @@ import errno
 import gc
 import http.server
 import json
+import os
+import pickle
 import socket
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.recipe.hub import HOME_VARIABLE, models_folder
 from edgepack.recipe.pretrained_models import PRESETS, SENTENCEPIECE, Shape, of_config, of_folder, parameters, shape_of
 from edgepack.recipe.training import FromScratch, Scratch
 from edgepack.training import environment
@@ -99,8 +102,8 @@ def test_a_model_from_scratch_has_the_shape_that_is_planned(models: Any, tmp_pat
 @pytest.fixture
 def home(models: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """An empty model cache instead of the user's."""
-    monkeypatch.setattr(sys.modules[BOS], "MODEL_HOME", str(tmp_path / "cache"))
-    yield tmp_path / "cache"
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "cache"))
+    yield models_folder()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # PaddleNLP leaves the sockets of failed downloads open
         sys.modules[COMMON].reset_sessions()
@@ -135,12 +138,18 @@ def test_without_a_network_the_folder_that_works_is_named(
 
 
 class _Hub(http.server.BaseHTTPRequestHandler):
+    """It has `files`, by the end of their address; `status` is the answer for all others."""
+
     status = 404
+    files: ClassVar[dict[str, bytes]] = {}
 
     def do_GET(self) -> None:
-        self.send_response(self.status)
-        self.send_header("Content-Length", "0")
+        body = self.files.get(self.path.rpartition("/")[2])
+        self.send_response(self.status if body is None else 200)
+        self.send_header("Content-Length", str(len(body or b"")))
         self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body or b"")
 
     do_HEAD = do_GET
 
@@ -173,7 +182,7 @@ def test_what_the_hub_does_not_have_is_no_stage_s_fault(
     monkeypatch.setattr(_Hub, "status", status)
     with pytest.raises(EnvironmentUnfitError, match="cannot be downloaded") as caught:
         models.create("someone/ernie", ("a", "b"), 16, TEXTS, 0, tmp_path)
-    assert "does not have it" in caught.value.why or "503" in caught.value.why
+    assert str(status) in caught.value.why
 
 
 def test_a_folder_with_the_name_of_a_model_of_the_hub_is_not_loaded(
@@ -190,6 +199,59 @@ def test_a_folder_with_the_name_of_a_model_of_the_hub_is_not_loaded(
     assert Path.cwd() == tmp_path
     (tmp_path / "out").mkdir()
     models.create(str(planted), ("a", "b"), 16, TEXTS, 0, tmp_path / "out")
+
+
+@pytest.fixture(params=["ernie-3.0-tiny-pico-v2-zh", "someone/ernie"])
+def hub_model(request: Any, models: Any, hub: str, ernie: Any, tmp_path: Path, monkeypatch: Any) -> Iterator[str]:
+    """The name of a tiny model that the hub has: one of PaddleNLP's, or of a user. The folder `tiny` holds it."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    source = FromScratch(scratch=Scratch(layers=1, hidden=8, heads=2, max_vocabulary=17))
+    models.create(source, ("a", "b"), 16, TEXTS, 0, folder).save(folder)
+    config = json.loads((folder / "config.json").read_bytes())
+    shape = ernie.configuration.ErnieConfig.pretrained_init_configuration
+    monkeypatch.setitem(shape, "ernie-3.0-tiny-pico-v2-zh", config)
+    for table, kind, name in (
+        (ernie.tokenizer.ErnieTokenizer.pretrained_resource_files_map, "vocab_file", "tiny_vocab.txt"),
+        (ernie.modeling.ErnieForSequenceClassification.pretrained_resource_files_map, "model_state", "tiny.pdparams"),
+    ):
+        monkeypatch.setitem(table[kind], "ernie-3.0-tiny-pico-v2-zh", f"{hub}/{name}")
+    has = {name: (folder / name).read_bytes() for name in ("config.json", "model_state.pdparams", "vocab.txt")}
+    has |= {"tiny_vocab.txt": has["vocab.txt"], "tiny.pdparams": has["model_state.pdparams"]}
+    monkeypatch.setattr(_Hub, "files", has)
+    return request.param
+
+
+def test_a_model_of_the_hub_is_downloaded_once(
+    models: Any, home: Path, hub_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numpy as np
+
+    (tmp_path / "first").mkdir()
+    (tmp_path / "again").mkdir()
+    first = models.create(hub_model, ("a", "b"), 16, TEXTS, 0, tmp_path / "first")
+    monkeypatch.setattr(_Hub, "files", {})
+    monkeypatch.setattr(_Hub, "status", 503)
+    again = models.create(hub_model, ("a", "b"), 16, TEXTS, 0, tmp_path / "again")
+    there = models.load(tmp_path / "tiny", ("a", "b"), 16, "text-classification")
+    for name, weight in there.network.ernie.state_dict().items():
+        for made in (first, again):
+            assert np.array_equal(made.network.ernie.state_dict()[name].numpy(), weight.numpy()), name
+    assert first.tokenizer.encode(TEXTS[0], 16) == there.tokenizer.encode(TEXTS[0], 16)
+    assert (home / hub_model / "model_state.pdparams").is_file()
+
+
+def test_code_in_weights_of_the_hub_does_not_run(models: Any, hub_model: str, tmp_path: Path) -> None:
+    class Runs:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(tmp_path / "made"),)
+
+    weights = pickle.loads(_Hub.files["model_state.pdparams"])
+    for name in ("model_state.pdparams", "tiny.pdparams"):
+        _Hub.files[name] = pickle.dumps({**weights, "ernie.pooler.dense.bias": Runs()})
+    with pytest.raises(StageFailedError, match="cannot be used"):
+        models.probe(hub_model)
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_preset_that_is_gone_from_the_hub(models: Any, hub: str, ernie: Any, tmp_path: Path) -> None:

@@ -237,9 +237,8 @@ def test_code_in_the_files_of_a_model_does_not_run(tmp_path: Path) -> None:
     classifier_of(ONE, tmp_path / "loads-paddle", CALM)
     from edgepack.training.models import classifiers
 
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
-    (tmp_path / "model_state.pdparams").write_bytes(pickle.dumps({"weight": Runs()}))
+    classifier_of(ONE, tmp_path).save(tmp_path)
+    (tmp_path / "model_state.pdparams").write_bytes(pickle.dumps({"weight": Runs(), "as large as": bytes(1 << 20)}))
     with pytest.raises(StageFailedError, match="cannot be used"):
         classifiers.probe(str(tmp_path))
     (tmp_path / "model_state.pdparams").write_bytes(pickle.dumps({}))

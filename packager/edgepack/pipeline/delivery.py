@@ -36,10 +36,10 @@ def require_writable(dist: Path) -> None:
     Raises:
         EnvironmentUnfitError: it cannot be created or written, or another user may have planted it.
     """
-    require_own(dist)
     missing = [folder for folder in (dist, *dist.parents) if not folder.exists()]
     try:
         dist.mkdir(parents=True, exist_ok=True)
+        require_own(dist)
         with tempfile.TemporaryDirectory(prefix=".try.", dir=dist):
             pass
     except OSError as error:
@@ -71,10 +71,10 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress
     stem = f"{build.recipe.name}-{build.recipe.version}"
     text = document.dumps(report)
     names = [f"{stem}.{name}" for name in REPORTS]
-    require_own(dist)
     sums, sign = dist / f"{stem}.sha256", build.recipe.sign
     try:
         dist.mkdir(parents=True, exist_ok=True)
+        require_own(dist)
         with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=dist) as temporary:
             staged = Path(temporary)
             fresh = [name for item in build.deliveries for name in _bundle(item, dist, staged, sign, progress)]

@@ -107,6 +107,10 @@ class Workspace:
             EnvironmentUnfitError: another process holds it alone, or holds it at all; it cannot be written, or another
                 user may have planted it.
         """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(self.root, error) from error
         require_own(self.root)
         with self._open_lock(self.root / "lock") as descriptor:
             try:

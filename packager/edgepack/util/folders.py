@@ -10,19 +10,23 @@ from edgepack.errors import EnvironmentUnfitError
 
 
 def require_own(folder: Path) -> None:
-    """Refuse a folder, or a link, that another user may have planted: a build would trust, run or fill what is there.
+    """Refuse a folder that another user may have planted: a build would trust, run or fill what is there.
+
+    Call it after the folder was created: before, somebody else could still be first.
 
     Raises:
-        EnvironmentUnfitError: it belongs to another user than this one and root, where every user may write.
+        EnvironmentUnfitError: it, or a folder or link on the way to it, belongs to another user than this one and root,
+            in a place where every user may write.
     """
-    folder = folder.absolute()
-    try:
-        found, place = folder.lstat(), folder.parent.stat()
-    except OSError:  # there is none, or its first use tells why not
-        return
-    if place.st_mode & stat.S_IWOTH and found.st_uid not in (0, os.geteuid()):
-        raise EnvironmentUnfitError(
-            f"{folder} belongs to another user",
-            why=f"every user may write {folder.parent}",
-            fix="work in a folder of your own, or name other folders with --workspace and --dist",
-        )
+    named, real = folder.absolute(), folder.resolve()
+    for place in (named, *named.parents, real, *real.parents):
+        try:
+            found, parent = place.lstat(), place.parent.stat()
+        except OSError:  # the first use of the folder finds out why
+            return
+        if parent.st_mode & stat.S_IWOTH and found.st_uid not in (0, os.geteuid()):
+            raise EnvironmentUnfitError(
+                f"{place} belongs to another user",
+                why=f"every user may write {place.parent}",
+                fix="work in a folder of your own, or name other folders with --workspace and --dist",
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,25 +15,47 @@ from edgepack.pipeline.workspace import Workspace
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
-@pytest.mark.parametrize("kind", ["folder", "link"])
+@pytest.mark.parametrize("kind", ["folder", "link", "folder around it", "folder behind a link"])
 def test_a_folder_that_another_user_planted_is_refused(tmp_path: Path, kind: str) -> None:
     shared, victim = tmp_path / "shared", tmp_path / "victim"
     for folder in (shared, victim):
         folder.mkdir()
     planted = shared / "planted"
-    if kind == "folder":
-        planted.mkdir()
-    else:
+    if kind == "link":
         planted.symlink_to(victim)
+    else:
+        planted.mkdir()
     os.chown(planted, 65534, 65534, follow_symlinks=False)
+    named = planted / "within" if kind == "folder around it" else planted
+    if kind == "folder behind a link":
+        named = tmp_path / "link"
+        named.symlink_to(planted)
     shared.chmod(0o755)
-    require_writable(planted)  # here nobody else could have put it
+    require_writable(named)  # here nobody else could have put it
     shared.chmod(0o1777)
     with pytest.raises(EnvironmentUnfitError, match="belongs to another user"):
-        require_writable(planted)
-    with pytest.raises(EnvironmentUnfitError, match="belongs to another user"), Workspace(planted).in_use():
+        require_writable(named)
+    with pytest.raises(EnvironmentUnfitError, match="belongs to another user"), Workspace(named).in_use():
         pass
     assert list(victim.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+def test_a_folder_that_another_user_makes_first_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o1777)
+    mkdir = Path.mkdir
+
+    def second(folder: Path, *arguments: Any, **options: Any) -> None:
+        if not folder.exists():
+            mkdir(folder)
+            os.chown(folder, 65534, 65534)
+        mkdir(folder, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", second)
+    with pytest.raises(EnvironmentUnfitError, match="belongs to another user"):
+        require_writable(tmp_path / "dist")
+    with pytest.raises(EnvironmentUnfitError, match="belongs to another user"), Workspace(tmp_path / "ws").in_use():
+        pass
 
 
 def test_an_output_replaces_a_link_to_a_pipe(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Training and device use the same tokenizer, the runtime's.
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,15 +17,19 @@ from typing import Any, Final
 
 import numpy as np
 import paddle
+from huggingface_hub.errors import EntryNotFoundError
 from paddlenlp.transformers import (
     ErnieConfig,
     ErnieForSequenceClassification,
     ErnieForTokenClassification,
     ErnieTokenizer,
 )
+from paddlenlp.utils.download.bos_download import bos_download
+from requests import RequestException
 
 from edgepack.artifacts import Row
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
+from edgepack.recipe import hub
 from edgepack.recipe.model import TaskName
 from edgepack.recipe.paths import is_file
 from edgepack.recipe.pretrained_models import (
@@ -90,21 +94,21 @@ def build(task: TaskName, config: Any) -> Any:
     return network
 
 
-def from_pretrained(task: TaskName, source: str, **settings: Any) -> Any:
-    """A network of PaddleNLP's hub, or of a folder that `save_pretrained` wrote.
+def from_pretrained(task: TaskName, folder: Path, **settings: Any) -> Any:
+    """A network from a folder that `save_pretrained` wrote.
 
     Args:
-        source: name of a model of the hub, or the absolute path of a folder.
         settings: values that replace those of its config, such as `num_classes`.
 
     Raises:
         StageFailedError: a value of its config is not supported, or its weights are damaged.
         Exception: any error of PaddleNLP.
     """
-    config = read_config(Path(source)) or {}  # of a model of the hub there is none
-    if is_local_folder(source):  # PaddleNLP does not read its weights, which may run code
-        settings |= {"state_dict": paddle_file.read(Path(source) / WEIGHTS_FILE), "use_safetensors": False}
-    network = _kind(task, KEPT_HEADS in config).from_pretrained(source, **settings)
+    config = read_config(folder) or {}  # PaddleNLP finds out what is wrong with it
+    weights = paddle_file.read(folder / WEIGHTS_FILE)  # PaddleNLP would run code of this file
+    network = _kind(task, KEPT_HEADS in config).from_pretrained(
+        str(folder.absolute()), state_dict=weights, use_safetensors=False, **settings
+    )
     huggingface.honour_epsilon(network)
     return network
 
@@ -201,8 +205,7 @@ def create(
     if isinstance(source, FromScratch):
         network = _from_scratch(source.scratch, len(labels), max_length, texts, folder, task)
     else:
-        tokenizer, network = _pretrained(source, len(labels), task)
-        tokenizer.save_pretrained(str(folder))
+        network = _pretrained(source, len(labels), task, folder)
     _check_length(network, max_length, str(source))
     return Classifier(network, batches.open_tokenizer(folder), task, labels, max_length)
 
@@ -230,7 +233,7 @@ def cut(
         StageFailedError: the trained classifier does not have these layers, or has too few positions.
     """
     paddle.seed(seed)
-    whole = from_pretrained(task, str(trained.absolute()))
+    whole = from_pretrained(task, trained)
     there = int(whole.config.num_hidden_layers)
     layers = there if layers is None else layers
     chosen = spread(layers, there) if isinstance(layers, int) else list(layers)
@@ -288,35 +291,43 @@ def _check_length(network: Any, max_length: int, source: str) -> None:
 def probe(source: str | FromScratch | FromTeacher) -> None:
     """Load a model once, to find missing or damaged files and to download it. Raises as `create`."""
     if isinstance(source, str):
-        _pretrained(source, 2, "text-classification")
+        with TemporaryDirectory(prefix="edgepack-") as temporary:
+            _pretrained(source, 2, "text-classification", Path(temporary))
 
 
-def _pretrained(source: str, n_labels: int, task: TaskName) -> tuple[Any, Any]:
-    if is_local_folder(source) and checkpoint_weights(Path(source)) is not None:
-        return huggingface.load(Path(source), KINDS[task], n_labels)
-    settings: dict[str, Any] = {"num_classes": n_labels}
-    if is_local_folder(source) and (others := sorted(Path(source).glob("*.index.json"))):
-        # PaddleNLP prefers these, and may unpickle the files that they list.
-        raise StageFailedError(f"{others[0]} lists weights in parts", fix=f"save them as one {WEIGHTS_FILE}")
-    if is_local_folder(source):
-        _check_folder(Path(source))
+def _pretrained(source: str, n_labels: int, task: TaskName, out: Path) -> Any:
+    """The network of a local folder, or of a model of the hub. Its tokenizer's files go to `out`."""
     try:
-        with nullcontext() if is_local_folder(source) else _in_empty_folder():
-            tokenizer = ErnieTokenizer.from_pretrained(source)
-            network = from_pretrained(task, source, **settings)
-    except StageFailedError:
+        with nullcontext(Path(source)) if is_local_folder(source) else _downloaded(source) as folder:
+            if checkpoint_weights(folder) is not None:
+                tokenizer, network = huggingface.load(folder, KINDS[task], n_labels)
+            else:
+                _check_folder(folder)
+                tokenizer = ErnieTokenizer.from_pretrained(str(folder))
+                network = from_pretrained(task, folder, num_classes=n_labels)
+            tokenizer.save_pretrained(str(out))
+            return network
+    except EdgepackError:
         raise
     except Exception as error:
-        raise _refusal(source, error) from error
-    return tokenizer, network
+        why = str(list(_causes(error))[-1]) or str(error)
+        fix = (
+            _OTHER_LABELS
+            if "classifier.weight receives a shape" in why
+            else "name a local ERNIE folder or a PaddleNLP model"
+        )
+        raise StageFailedError(f"model {source!r} cannot be loaded", why=why, fix=fix) from error
 
 
 def _check_folder(folder: Path) -> None:
     """Refuse what PaddleNLP would run, or reserve memory for, before it reads the weights.
 
     Raises:
-        StageFailedError: the tokenizer has a chat template, which is a program, or config.json is of a larger model.
+        StageFailedError: the tokenizer has a chat template, which is a program, the weights are in parts, or
+            config.json is of a larger model.
     """
+    if others := sorted(folder.glob("*.index.json")):  # PaddleNLP prefers these, and may run code of the listed files
+        raise StageFailedError(f"{others[0]} lists weights in parts", fix=f"save them as one {WEIGHTS_FILE}")
     try:
         settings = read_object(folder / TOKENIZER_SETTINGS)
     except (OSError, ValueError, RecursionError) as error:
@@ -337,33 +348,54 @@ def _check_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _in_empty_folder() -> Iterator[None]:
-    """Work in an empty folder: PaddleNLP prefers a folder with a model's name to the model of the hub."""
-    before = Path.cwd()
-    with TemporaryDirectory(prefix="edgepack-") as empty:
-        os.chdir(empty)
+def _downloaded(name: str) -> Iterator[Path]:
+    """A folder with links to the files of a model of the hub. PaddleNLP downloads each once, and reads none here.
+
+    Raises:
+        EnvironmentUnfitError: the hub does not have the model, or cannot be reached.
+    """
+    shape = ErnieConfig.pretrained_init_configuration.get(name)
+    with TemporaryDirectory(prefix="edgepack-") as temporary:
+        folder = Path(temporary)
         try:
-            yield
-        finally:
-            os.chdir(before)
+            if shape is None:  # of the community
+                for file in (WEIGHTS_FILE, CONFIG_FILE, VOCAB_NAME):
+                    (folder / file).symlink_to(_download(name, file))
+                (folder / TOKENIZER_SETTINGS).symlink_to(_tokenizer_settings(name))
+            else:
+                vocab = ErnieTokenizer.pretrained_resource_files_map["vocab_file"][name]
+                weights = ErnieForSequenceClassification.pretrained_resource_files_map["model_state"][name]
+                (folder / VOCAB_NAME).symlink_to(_download(name, url=vocab))
+                (folder / WEIGHTS_FILE).symlink_to(_download(name, WEIGHTS_FILE, url=weights))
+                (folder / CONFIG_FILE).write_text(json.dumps(shape), encoding="utf-8")
+                settings = ErnieTokenizer.pretrained_init_configuration[name]
+                (folder / TOKENIZER_SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
+        except RequestException as error:
+            raise EnvironmentUnfitError(
+                f"model {name!r} cannot be downloaded", why=str(_of_the_network(error)), fix=_OFFLINE
+            ) from error
+        yield folder
 
 
-def _refusal(source: str, error: Exception) -> EdgepackError:
-    """The error of a model that cannot be loaded: its download failed, or its files cannot be used."""
-    causes = list(_causes(error))
-    network = [cause for cause in causes if type(cause).__module__.partition(".")[0] in _DOWNLOADERS]
-    # PaddleNLP takes a 404 for an answer, and then misses the files; what the disk refuses has a number.
-    missed = isinstance(error, OSError | AssertionError) and not any(getattr(cause, "errno", None) for cause in causes)
-    if not is_local_folder(source) and (network or missed):
-        why = str(network[-1]) if network else "PaddleNLP's hub does not have it, or not all of its files"
-        return EnvironmentUnfitError(f"model {source!r} cannot be downloaded", why=why, fix=_OFFLINE)
-    why = str(causes[-1]) or str(error)
-    fix = (
-        _OTHER_LABELS
-        if "classifier.weight receives a shape" in why
-        else "name a local ERNIE folder or a PaddleNLP model"
-    )
-    return StageFailedError(f"model {source!r} cannot be loaded", why=why, fix=fix)
+def _tokenizer_settings(name: str) -> Path:
+    """The path of a file that not every model has. `{}` is kept in its place, to need no network another time."""
+    try:
+        return _download(name, TOKENIZER_SETTINGS)
+    except EntryNotFoundError:
+        file = hub.model(name).folder / TOKENIZER_SETTINGS
+        file.write_text("{}", encoding="utf-8")
+        return file
+
+
+def _download(name: str, file: str | None = None, url: str | None = None) -> Path:
+    """The path of a file of a model, which is downloaded if it is not there."""
+    path: str = bos_download(name, file, url=url, cache_dir=hub.models_folder())
+    return Path(path).absolute()
+
+
+def _of_the_network(error: Exception) -> BaseException:
+    """The first cause that is an error of the libraries that PaddleNLP downloads with."""
+    return [cause for cause in _causes(error) if type(cause).__module__.partition(".")[0] in _DOWNLOADERS][-1]
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -375,7 +407,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def load(folder: Path, labels: tuple[str, ...], max_length: int, task: TaskName) -> Classifier:
     """A classifier that `Classifier.save` wrote, in evaluation mode."""
-    network = from_pretrained(task, str(folder.absolute()))
+    network = from_pretrained(task, folder)
     network.eval()
     return Classifier(network, batches.open_tokenizer(folder), task, labels, max_length)
 
