@@ -87,7 +87,7 @@ peers: $(VENV)/.installed $(LANE26)/.installed $(PEERS)/.installed ## this proje
 	$(PY) benchmarks/peers.py --data $(DATA) --weights $(WEIGHTS)
 
 clean: ## remove the environment, stage results and dist/
-	rm -rf $(VENV) $(LIGHT) $(LANE26) $(CLIENTS) $(PEERS) $(MUTATION) $(SITE) $(ARM64_ROOT) .edgepack dist build *.egg-info
+	rm -rf $(VENV) $(LIGHT) $(LANE26) $(CLIENTS) $(PEERS) $(MUTATION) $(SITE) $(ARM64_ROOT) .edgepack dist recipes/.edgepack recipes/dist build *.egg-info
 
 # An environment that holds what the locked installs need.
 define make-venv

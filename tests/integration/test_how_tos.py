@@ -53,17 +53,21 @@ def installed(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Pat
     (folder / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
     (folder / "home").mkdir()
     shutil.copytree(project.folder / "dist", folder / "dist")
-    done = run("sh dist/quickstart-0.1.0-local.edgepack install --prefix ~/quickstart", folder)
+    (folder / "recipes").mkdir()
+    (folder / "recipes" / "dist").symlink_to("../dist")
+    done = run("sh recipes/dist/quickstart-0.1.0-local.edgepack install --prefix ~/quickstart", folder)
     assert done.returncode == 0, done.stderr
     return folder
 
 
 @pytest.fixture
 def repository(project: Project, installed: Path, tmp_path: Path) -> Path:
-    """A folder with what a reader has after the tutorial: .venv, recipe and data, stage results, dist/."""
+    """A folder with what a reader has after the tutorial: .venv, recipe and data, stage results, recipes/dist/."""
     folder = tmp_path / "repository"
     shutil.copytree(project.folder, folder)
     (folder / "tiny.yaml").unlink()
+    (folder / "recipes").mkdir()
+    (folder / "recipes" / "dist").symlink_to("../dist")
     (folder / ".venv").symlink_to(Path(sys.prefix))
     (folder / "bin").symlink_to(installed / "bin")
     (folder / "home").symlink_to(installed / "home")

@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).parents[2]
 ACTION: dict[str, Any] = YAML(typ="safe", pure=True).load(ROOT / "action.yml")
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"] if "run" in step}
+PLACES = ["--workspace", ".edgepack", "--dist", "dist"]  # of the cache and of the artifacts, wherever the recipe lies
 EDGEPACK = """\
 #!/bin/sh
 printf '%s\\n' "$@" > "$RUNNER_TEMP/arguments"
@@ -74,7 +75,7 @@ def runner(tmp_path: Path) -> Runner:
 def test_the_build_has_its_exit_code_and_a_summary(runner: Runner, code: int) -> None:
     done = runner.run("build", recipe="a b.yaml", targets="local,linux", CODE=str(code))
     assert done.returncode == code
-    assert runner.text("arguments").splitlines() == ["build", "a b.yaml", "--set", "targets=[local,linux]"]
+    assert runner.text("arguments").splitlines() == ["build", "a b.yaml", *PLACES, "--set", "targets=[local,linux]"]
     assert runner.text("output") == f"exit-code={code}\n"
     assert runner.text("summary") == "## Gate: pass\n"
     first, *_, last = done.stdout.splitlines()
@@ -83,7 +84,7 @@ def test_the_build_has_its_exit_code_and_a_summary(runner: Runner, code: int) ->
 
 def test_without_targets_those_of_the_recipe_stay(runner: Runner) -> None:
     assert runner.run("build").returncode == 0
-    assert runner.text("arguments").splitlines() == ["build", "recipe.yaml"]
+    assert runner.text("arguments").splitlines() == ["build", "recipe.yaml", *PLACES]
 
 
 def test_the_comment_is_written_once_and_then_edited(runner: Runner) -> None:

@@ -71,7 +71,7 @@ def test_every_command_is_one(name: str) -> None:
             recipe = loader.load_recipe(ROOT / given["recipe"], targets, given["settings"])
         else:
             (bundle,) = given["bundles"]
-            assert bundle == f"dist/{recipe.name}-{recipe.version}-{recipe.targets[0]}.edgepack"
+            assert bundle == f"recipes/dist/{recipe.name}-{recipe.version}-{recipe.targets[0]}.edgepack"
             assert all(address.parse(target) for target in given["targets"])
 
 
@@ -127,7 +127,7 @@ def test_what_a_runner_of_ones_own_has_to_have_is_named(name: str, programs: set
 
 
 def test_a_bundle_alone_goes_from_one_job_to_the_next() -> None:
-    assert example("gitlab-ci.yml")["build"]["artifacts"] == {"paths": ["dist/*.edgepack"]}
+    assert example("gitlab-ci.yml")["build"]["artifacts"] == {"paths": ["recipes/dist/*.edgepack"]}
 
 
 def test_no_pull_request_cancels_the_gate_of_another() -> None:

@@ -320,6 +320,21 @@ def test_a_part_that_cannot_be_built_is_a_usage_error(
     assert not (project / ".edgepack").exists()
 
 
+def test_results_lie_beside_the_recipe(project: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    recipe = str(project / "r.yaml")
+    built = run("build", recipe, "--until", "data")
+    assert f"its result lies in {project / '.edgepack' / 'data'}" in built.stdout
+    plan = json.loads(run("plan", recipe, "--json").stdout)
+    assert [stage["state"] for stage in plan["stages"] if stage["stage"] == "data"] == ["cached"]
+    assert "there is no .edgepack" in run("clean", "--all").stdout
+    assert "0.0 MiB freed" in run("clean", "--keep", recipe).stdout
+    monkeypatch.chdir(project)
+    assert states()["data"] == "cached"
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_clean_keeps_what_a_recipe_takes_up(project: Path) -> None:
     run("build", "r.yaml", "--until", "data")
     assert "0.0 MiB would be freed" in run("clean", "--dry-run").stdout

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--dist",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("dist"),
-    show_default=True,
+    show_default="dist beside the recipe",
     help="Folder for bundles that passed, and for reports.",
 )
 @options.options
@@ -39,8 +38,8 @@ def command(
     context: click.Context,
     recipe: Path,
     settings: tuple[str, ...],
-    workspace: Path,
-    dist: Path,
+    workspace: Path | None,
+    dist: Path | None,
     drawn: options.Drawn,
     until: str | None,
     start: str | None,
@@ -62,6 +61,8 @@ def command(
     from edgepack.results import Part
 
     console = options.console(context)
+    place = Workspace(options.workspace_of(recipe, workspace))
+    dist = recipe.parent / "dist" if dist is None else dist
     build_options = options.build_options(until, start, force, keep_going=keep_going)
     if until in (None, STAGES[-1]):
         delivery.require_writable(dist)
@@ -70,9 +71,9 @@ def command(
 
             console.line(f"bundles will be signed by {signing.require(Path(loaded.sign.key))}")
     try:
-        built = runner.build(loaded, Workspace(workspace), console, build_options, build_context)
+        built = runner.build(loaded, place, console, build_options, build_context)
     except KeyboardInterrupt:
-        console.line(f"what is done is kept in {workspace}: the same command goes on from there")
+        console.line(f"what is done is kept in {place.root}: the same command goes on from there")
         raise
     if isinstance(built, Part):
         _show_part(built, console, as_json)

@@ -21,11 +21,12 @@ from edgepack.commands import options
 )
 @click.option("--all", "everything", is_flag=True, help="Remove every stage result.")
 @click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
-def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: bool) -> None:
+def command(workspace: Path | None, keep: tuple[Path, ...], everything: bool, dry_run: bool) -> None:
     """Remove stage results.
 
     Without options it removes results that no build can reuse: of failed gates and of interrupted stages, but not
-    checkpoints of trainings. It refuses to run during a build. Bundles in dist/ are never removed.
+    checkpoints of trainings. The results are those beside the RECIPE of --keep, or in this folder. It refuses to run
+    during a build. Bundles in dist/ are never removed.
     """
     if keep and everything:
         raise click.UsageError("--keep and --all exclude each other")
@@ -33,13 +34,13 @@ def command(workspace: Path, keep: tuple[Path, ...], everything: bool, dry_run: 
     from edgepack.pipeline.workspace import Workspace
     from edgepack.util.text import mib
 
-    place = Workspace(workspace)
+    place = Workspace(options.workspace_of(keep[0] if keep else Path(), workspace))
     kept: set[Path] | None = None
     if keep:
         plans = [plan.make(loaded, place, context=found) for loaded, found in map(options.load, keep)]
         kept = {stage.folder for made in plans for stage in made.stages if stage.folder is not None}
-    if not workspace.is_dir():
-        options.say(f"there is no {workspace} here: nothing to remove")
+    if not place.root.is_dir():
+        options.say(f"there is no {place.root}: nothing to remove; results lie beside their recipe (--workspace)")
         return
     freed = 0
     with place.in_use(alone=True):

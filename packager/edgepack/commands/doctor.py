@@ -14,7 +14,7 @@ from edgepack.commands import options
 @options.workspace_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
-def command(context: click.Context, workspace: Path, as_json: bool) -> None:
+def command(context: click.Context, workspace: Path | None, as_json: bool) -> None:
     """Report what training can use on this machine: Paddle, driver, GPUs, cores, memory, disk; and their problems.
 
     Tests each GPU with a computation, which takes some seconds. Exits 4 if no training can run. A GPU that cannot be
@@ -24,7 +24,7 @@ def command(context: click.Context, workspace: Path, as_json: bool) -> None:
     from edgepack.errors import EnvironmentUnfitError
     from edgepack.training import doctor
 
-    report = doctor.examine(workspace)
+    report = doctor.examine(options.workspace_of(Path(), workspace))
     if as_json:
         options.say_json(report.document())
     else:

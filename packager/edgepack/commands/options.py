@@ -54,8 +54,7 @@ bundle_argument = click.argument("bundle", type=existing_file)
 workspace_option = click.option(
     "--workspace",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path(".edgepack"),
-    show_default=True,
+    show_default=".edgepack beside the recipe",
     help="Folder of stage results, which later builds reuse.",
 )
 settings_option = click.option(
@@ -65,6 +64,11 @@ settings_option = click.option(
     multiple=True,
     help="Override a value of the recipe: `--set teacher.epochs=5`. Repeatable.",
 )
+
+
+def workspace_of(recipe: Path, chosen: Path | None = None) -> Path:
+    """The folder of a recipe's stage results: the `chosen` one, else `.edgepack` beside the recipe."""
+    return recipe.parent / ".edgepack" if chosen is None else chosen
 
 
 def console(context: click.Context) -> Console:

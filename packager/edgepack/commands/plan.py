@@ -23,7 +23,7 @@ def command(
     context: click.Context,
     recipe: Path,
     settings: tuple[str, ...],
-    workspace: Path,
+    workspace: Path | None,
     drawn: options.Drawn,
     until: str | None,
     start: str | None,
@@ -39,7 +39,8 @@ def command(
     from edgepack.pipeline import plan
     from edgepack.pipeline.workspace import Workspace
 
-    made = plan.make(loaded, Workspace(workspace), options.build_options(until, start, force), build_context)
+    place = Workspace(options.workspace_of(recipe, workspace))
+    made = plan.make(loaded, place, options.build_options(until, start, force), build_context)
     if as_json:
         stages = [dataclasses.asdict(stage) for stage in made.stages]
         values = [dataclasses.asdict(value) for value in made.values]
