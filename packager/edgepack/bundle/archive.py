@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT, Progress
@@ -21,6 +21,7 @@ from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.util.fs import EXECUTABLE_MODE, fsync_folder, random_name, set_mode, write_atomic
 from edgepack_runtime.util.hashing import CHUNK_BYTES, hash_prefix
 
+BUNDLE_SUFFIX: Final = ".edgepack"
 Members = dict[str, Path | bytes]  # by path in the release
 
 # Measured on numpy, onnxruntime and tokenizers (132 MB): level 6 gives 43.4 MB in 4.5 s, level 9 43.1 MB in 12 s.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +14,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from edgepack.bundle.archive import BUNDLE_SUFFIX
 from edgepack.console.tables import STYLES, gap, mib_column, one_by_one, score_head, shown, table, wide
 from edgepack.errors import UsageError
 from edgepack.report import NOTHING, quantity, span
@@ -20,7 +22,9 @@ from edgepack.report.i18n import text
 from edgepack.results import Verdict
 from edgepack.util.nvidia import sm_name
 from edgepack.util.text import counted, differences, duration, metric_name, mib, safe
-from edgepack_runtime.bundle.manifest import BUNDLED, HOST
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.manifest import BUNDLED, HOST, parse
+from edgepack_runtime.bundle.verify import read_signed_manifest
 from edgepack_runtime.stats.metrics import METRICS
 from edgepack_runtime.util.fs import open_regular
 
@@ -302,6 +306,7 @@ class _ReportReceipt(BaseModel):
 
 class _ReportBundle(BaseModel):
     bundle_bytes: _Count
+    manifest_sha256: str
 
 
 class _Target(BaseModel):
@@ -376,10 +381,11 @@ class Comparison:
 
 
 def read(paths: Sequence[Path]) -> Comparison:
-    """Compare the reports in `paths`: files, or folders whose reports are ordered by version.
+    """Compare the reports in `paths`: files, bundles beside their reports, or folders, ordered by version.
 
     Raises:
         UsageError: a file is missing or is not a report, or there are fewer than two.
+        BundleInvalidError: a bundle is damaged.
     """
     files = [file for path in paths for file in _files(path)]
     reports = [_report(file) for file in files]
@@ -422,11 +428,28 @@ def tables(found: Comparison, *, live: bool, width: int) -> Iterator[Table | Tex
 
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
-        return [path]
+        return [_beside(path) if path.suffix == BUNDLE_SUFFIX else path]
     found = sorted(path.glob(f"*{SUFFIX}"), key=lambda file: (_version(file), file.name))
     if not found:
         raise UsageError(f"{path} holds no report", why=f"none of its files ends in {SUFFIX}")
     return found
+
+
+def _beside(bundle: Path) -> Path:
+    """The report of the build that made the bundle, in the same folder."""
+    with Archive(bundle) as archive:
+        raw, _ = read_signed_manifest(archive)
+    made = parse(raw)
+    file = bundle.with_name(f"{made.name}-{made.version}{SUFFIX}")
+    if not file.is_file():
+        raise UsageError(
+            f"the report of {bundle} is missing",
+            why=f"there is no {file}",
+            fix="copy it from the dist folder of the build; `edgepack diff OLD NEW` compares bundles without reports",
+        )
+    if hashlib.sha256(raw).hexdigest() not in [one.bundle.manifest_sha256 for one in _report(file).targets]:
+        raise UsageError(f"{file} is not the report of {bundle}", why="a later build of the same version wrote it")
+    return file
 
 
 def _version(file: Path) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from edgepack.artifacts import ROWS_SUFFIX
 from edgepack.bundle import signing
+from edgepack.bundle.archive import BUNDLE_SUFFIX
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.export.selection import TEXTS_FILE
 from edgepack.progress import Progress
@@ -25,7 +26,6 @@ from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import MAX_README_BYTES, README_NAME
 from edgepack_runtime.util.fs import EXECUTABLE_MODE, set_mode
 
-BUNDLE_SUFFIX = ".edgepack"
 README_SUFFIX = ".README.txt"  # beside each bundle: its README, for who has the file and no terminal yet
 REPORTS = ("report.html", "report.json", "report.md", "junit.xml", "models")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -18,12 +19,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console as RichConsole
 from rich.table import Table
+from tests.heads import HEAD, HEAD_SHA256
 from tests.unit.forged import FORGED, commands, forge
 
+from edgepack.bundle.archive import write_bundle
 from edgepack.cli import main
 from edgepack.console import build_tables
 from edgepack.errors import UsageError
 from edgepack.report import document
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.manifest import MANIFEST_NAME, Manifest, TargetFacts, dump
+from edgepack_runtime.errors import ExitCode
 
 Write = Callable[..., Path]
 
@@ -62,6 +68,35 @@ def test_a_folder_is_read_by_version(write: Write, tmp_path: Path) -> None:
     found = build_tables.read([tmp_path / "dist"])
     assert [row.build for row in found.builds] == ["1.2.0", "1.9.0", "1.10.0"]
     assert [change.values for change in found.changes] == [{}, {}]
+
+
+def bundle_of(version: str, folder: Path) -> Path:
+    """A bundle without a model."""
+    facts = TargetFacts("local", ("x86_64",), "2.5", "host", "CPUExecutionProvider")
+    manifest = Manifest("hotel-sentiment", version, 1, "task", facts, {}, {}, (), {}, "0" * 64, HEAD_SHA256, (), ())
+    file = folder / f"any-name-{version}.edgepack"
+    write_bundle({MANIFEST_NAME: dump(manifest)}, file, HEAD)
+    return file
+
+
+def test_a_bundle_stands_for_the_report_beside_it(write: Write, tmp_path: Path) -> None:
+    bundles = [bundle_of(version, tmp_path / "dist") for version in ("1.2.0", "1.10.0")]
+    alone = run(*bundles)
+    assert alone.exit_code == ExitCode.USAGE
+    assert "hotel-sentiment-1.2.0.report.json" in alone.output
+    assert "edgepack diff" in alone.output
+    for version, bundle in zip(("1.2.0", "1.10.0"), bundles, strict=True):
+        file = write(version)
+        report = json.loads(file.read_bytes())
+        with Archive(bundle) as archive:
+            digest = hashlib.sha256(archive.read(MANIFEST_NAME, 1 << 20)).hexdigest()
+        report["targets"][0]["bundle"]["manifest_sha256"] = digest
+        file.write_text(json.dumps(report), encoding="utf-8")
+    assert [row.build for row in build_tables.read(bundles[::-1]).builds] == ["1.10.0", "1.2.0"]
+    write("1.2.0")
+    other = run(*bundles)
+    assert other.exit_code == ExitCode.USAGE
+    assert "is not the report of" in other.output
 
 
 def test_names_of_builds_differ(write: Write, tmp_path: Path) -> None:
