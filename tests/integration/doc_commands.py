@@ -17,6 +17,7 @@ TITLES = (
     "with a device",
     "with a network",
     "with a GPU",
+    "with podman",
     "with older reports",
     "trains",
     "as root",

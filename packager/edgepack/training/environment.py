@@ -24,6 +24,9 @@ PACKAGES = ("paddlepaddle", "paddlenlp", "paddleslim", "paddle2onnx")
 GPU_BUILD: Final = "paddlepaddle-gpu"  # the distribution with CUDA; its files are those of `paddlepaddle`
 CONSTRAINTS: Final = Path(__file__).parent / "constraints.txt"
 FIX: Final = f"run `make install`, or `pip install -c {CONSTRAINTS} 'edgepack[paddle]'`, in Python 3.10-3.12"
+_LIBRARY_FIX: Final = (
+    "install the system's package with that library: on Debian and Ubuntu, libgomp.so.1 is in libgomp1"
+)
 THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
 AMD_VARIABLE: Final = "MKL_DEBUG_CPU_TYPE"
 STRIDES_VARIABLE: Final = "FLAGS_use_stride_kernel"
@@ -160,7 +163,8 @@ def start(progress: Progress = SILENT) -> None:
             from paddlenlp.utils.log import logger
         except _BROKEN as error:
             why = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
-            raise EnvironmentUnfitError("the Paddle stack cannot be imported", why=why, fix=FIX) from error
+            fix = _LIBRARY_FIX if "cannot open shared object file" in why else FIX
+            raise EnvironmentUnfitError("the Paddle stack cannot be imported", why=why, fix=fix) from error
     process.take_back()
     paddle.set_device("cpu")
     logger.set_level("ERROR")
