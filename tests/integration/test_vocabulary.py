@@ -43,8 +43,8 @@ def student_of(folder: Path, rows: Sequence[Row]) -> ModelArtifact:
     made = classifier_of([*rows, Row(FOREIGN, rows[0].label, rows[0].text_pair)], folder, CALM)
     from paddlenlp.transformers import ErnieConfig
 
-    from edgepack.training.models import batches as tokens
     from edgepack.training.models import classifiers
+    from edgepack.training.models import tokenizer_files as tokens
     from edgepack.training.models.classifiers import Classifier
 
     vocabulary = folder / "vocab.txt"
@@ -124,8 +124,8 @@ def test_characters_and_further_texts_stay(tmp_path: Path) -> None:
 
 def test_the_padding_keeps_its_row_wherever_it_stands(tmp_path: Path) -> None:
     """In the config of the smaller model, too: attention hides it by its id."""
-    from edgepack.training.models import batches as tokens
     from edgepack.training.models import classifiers
+    from edgepack.training.models import tokenizer_files as tokens
 
     student = student_of(tmp_path / "student", ONE)
     whole = classifiers.load(student.folder, student.labels, student.max_length, "text-classification")

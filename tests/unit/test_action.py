@@ -15,12 +15,11 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).parents[2]
 ACTION: dict[str, Any] = YAML(typ="safe", pure=True).load(ROOT / "action.yml")
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"] if "run" in step}
-PLACES = ["--workspace", ".edgepack", "--dist", "dist"]  # of the cache and of the artifacts, wherever the recipe lies
 EDGEPACK = """\
 #!/bin/sh
 printf '%s\\n' "$@" > "$RUNNER_TEMP/arguments"
-mkdir -p dist
-echo "## Gate: pass" > dist/a-1.0.0.report.md
+mkdir -p "$RUNNER_TEMP/dist"
+echo "## Gate: pass" > "$RUNNER_TEMP/dist/a-1.0.0.report.md"
 echo "::add-mask::x"
 exit "${CODE:-0}"
 """
@@ -36,6 +35,8 @@ class Runner:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.temp = folder, folder / "temp"
+        # Outside of the checkout, where a pull request could bring results of its own.
+        self.places = ["--workspace", f"{folder}/.cache/edgepack/stages", "--dist", f"{self.temp}/dist"]
         (folder / "bin").mkdir(parents=True)
         (self.temp / "edgepack" / "bin").mkdir(parents=True)
         self._program(self.temp / "edgepack" / "bin" / "edgepack", EDGEPACK)
@@ -75,7 +76,13 @@ def runner(tmp_path: Path) -> Runner:
 def test_the_build_has_its_exit_code_and_a_summary(runner: Runner, code: int) -> None:
     done = runner.run("build", recipe="a b.yaml", targets="local,linux", CODE=str(code))
     assert done.returncode == code
-    assert runner.text("arguments").splitlines() == ["build", "a b.yaml", *PLACES, "--set", "targets=[local,linux]"]
+    assert runner.text("arguments").splitlines() == [
+        "build",
+        "a b.yaml",
+        *runner.places,
+        "--set",
+        "targets=[local,linux]",
+    ]
     assert runner.text("output") == f"exit-code={code}\n"
     assert runner.text("summary") == "## Gate: pass\n"
     first, *_, last = done.stdout.splitlines()
@@ -84,7 +91,7 @@ def test_the_build_has_its_exit_code_and_a_summary(runner: Runner, code: int) ->
 
 def test_without_targets_those_of_the_recipe_stay(runner: Runner) -> None:
     assert runner.run("build").returncode == 0
-    assert runner.text("arguments").splitlines() == ["build", "recipe.yaml", *PLACES]
+    assert runner.text("arguments").splitlines() == ["build", "recipe.yaml", *runner.places]
 
 
 def test_the_comment_is_written_once_and_then_edited(runner: Runner) -> None:
@@ -118,4 +125,4 @@ def test_other_actions_are_pinned_and_artifacts_are_globs() -> None:
     used = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
     assert used and all(len(name.partition("@")[2]) == 40 for name in used)
     [upload] = [step for step in ACTION["runs"]["steps"] if "upload-artifact" in step.get("uses", "")]
-    assert all("*" in path for path in upload["with"]["path"].split())
+    assert all("*" in path for path in upload["with"]["path"].splitlines())

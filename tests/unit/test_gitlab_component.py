@@ -67,7 +67,7 @@ class Runner:
             made.mkdir(parents=True)
         for name in ("bootstrap.txt", "build.txt"):
             (self.source / "requirements" / name).write_text("")
-        for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "source"]):
+        for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "source"], ["init", "-q", str(self.project)]):
             self._git(*arguments)
         self.revision = self._git("rev-parse", "HEAD").strip()
         pip = f'#!/bin/sh\necho "$*" >> {folder / "pip"}\n'
@@ -153,6 +153,19 @@ def test_without_a_token_there_is_no_note_and_a_wrong_one_is_said(runner: Runner
     assert runner.run("after_script", token="").returncode == 0
     done = runner.run("after_script", token="wrong")
     assert "401" in done.stderr
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize("name", [".edgepack/gate/x", "dist/a.report.md"])
+def test_results_that_a_merge_request_brings_are_refused(
+    runner: Runner, notes: list[dict[str, Any]], name: str
+) -> None:
+    brought = runner.project / name
+    brought.parent.mkdir(parents=True)
+    brought.write_text("")
+    subprocess.run(["git", "add", "-f", "."], cwd=runner.project, check=True)
+    assert runner.run("script").returncode == 1
+    runner.run("after_script")
     assert len(notes) == 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from edgepack.data.detect import (
@@ -102,13 +103,13 @@ def names_separator(first: Sequence[str], file: Path) -> tuple[str, str] | None:
     if not said.startswith("sep=") or len(said) > len("sep=;"):
         return None
     reason = "its first line (`sep=`) only tells Excel what stands between the fields"
-    return reason, f"remove that line: tail -n +2 {file.name} > without-{file.name}"
+    return reason, f"remove that line: tail -n +2 {quote(file.name)} > {quote(f'without-{file.name}')}"
 
 
 def not_json_lines(first: str, file: Path) -> tuple[str, str] | None:
     """Reason and fix of a .jsonl file whose `first` line is not JSON lines; None if it may be."""
     if first.startswith("["):
-        fix = f"write one object per line: jq -c '.[]' {file.name} > lines-{file.name}"
+        fix = f"write one object per line: jq -c '.[]' {quote(file.name)} > {quote(f'lines-{file.name}')}"
         return "this is one JSON list, and not one object per line", fix
     found = None if first.startswith("{") else likely_separator([first])
     if found is None:
@@ -120,11 +121,12 @@ def _with_separator(file: Path, found: str) -> str:
     if found in _SUFFIX_OF:
         return _rename(file, _SUFFIX_OF[found])
     code = f"import csv,sys; csv.writer(sys.stdout).writerows(csv.reader(sys.stdin, delimiter='{found}'))"
-    return f'write it with commas: python3 -c "{code}" < {file.name} > {file.stem}-commas.csv'
+    return f'write it with commas: python3 -c "{code}" < {quote(file.name)} > {quote(f"{file.stem}-commas.csv")}'
 
 
 def _rename(file: Path, suffix: str) -> str:
-    return f"name it by what it is, here and in the recipe: mv {file.name} {file.with_suffix(suffix).name}"
+    new = file.with_suffix(suffix).name
+    return f"name it by what it is, here and in the recipe: mv {quote(file.name)} {quote(new)}"
 
 
 def _missing(names: list[str], columns: Wanted, place: str) -> Iterator[tuple[str, str]]:

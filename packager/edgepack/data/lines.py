@@ -15,6 +15,7 @@ from typing import BinaryIO, Final
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.validate_data import TAGGED_SUFFIXES
 from edgepack.recipe.yaml import decode
+from edgepack.util.encodings import conversion
 
 MAX_LINE_BYTES: Final = 16 * 2**20  # far above any text; reading of a file without line ends stops here
 _BLOCK_BYTES: Final = 2**20  # between two calls of `advance`
@@ -133,7 +134,7 @@ def _refuse_packed(start: bytes, file: Path) -> None:
     # UTF-16 without a byte order mark also decodes as UTF-8 if it is ASCII: every second byte is NUL.
     wide = "UTF-16LE" if odd > even else "UTF-16BE"
     reason = f"this line is not UTF-8; the file is probably {wide}"
-    raise _unreadable(file, 1, reason, f"convert it: iconv -f {wide} -t UTF-8 {file.name} > utf8-{file.name}")
+    raise _unreadable(file, 1, reason, conversion(wide, file.name))
 
 
 def _undecodable(

@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -112,6 +112,8 @@ class Workspace:
         except OSError as error:
             raise _unwritable(self.root, error) from error
         require_own(self.root)
+        with suppress(OSError), (self.root / ".gitignore").open("x") as file:
+            file.write("*\n")  # results are not for a repository: who clones it would trust them as its own
         with self._open_lock(self.root / "lock") as descriptor:
             try:
                 fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)

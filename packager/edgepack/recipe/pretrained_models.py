@@ -19,7 +19,7 @@ KINDS: Final = ("bert", "ernie")
 UNFIT: Final = "use a BERT or ERNIE checkpoint; docs/reference/recipe-file.md lists the conditions"
 
 TOKENIZER_SETTINGS: Final = "tokenizer_config.json"
-_TOKENIZER_FILES: Final = (TOKENIZER_SETTINGS, "added_tokens.json")
+_TOKENIZER_FILES: Final = (TOKENIZER_SETTINGS, "special_tokens_map.json", "added_tokens.json")
 # Defaults of keys that a checkpoint's config.json lacks, from transformers' BertConfig and ErnieConfig.
 _SIZES: Final[Mapping[str, int]] = {
     "vocab_size": 30522,
@@ -92,9 +92,9 @@ def config_problems(fields: Mapping[str, Any]) -> list[str]:
 def tokenizer_problems(folder: Path) -> list[str]:
     """Reasons why PaddleNLP's ErnieTokenizer would tokenize differently, each with its key; else empty."""
     try:
-        config, added = (read_object(folder / name) for name in _TOKENIZER_FILES)
+        config, special, added = (read_object(folder / name) for name in _TOKENIZER_FILES)
     except (OSError, ValueError, RecursionError) as error:
-        return [f"one of {' and '.join(_TOKENIZER_FILES)} is not a JSON object ({error})"]
+        return [f"one of {', '.join(_TOKENIZER_FILES)} is not a JSON object ({error})"]
     problems = []
     if (kind := config.get("tokenizer_class", _TOKENIZERS[0])) not in _TOKENIZERS:
         problems.append(f"`tokenizer_class` is {_shown(kind)}, and only BERT's and ERNIE's can be converted")
@@ -106,7 +106,7 @@ def tokenizer_problems(folder: Path) -> list[str]:
     if config.get("tokenize_chinese_chars", True) is not True:
         problems.append(f"`tokenize_chinese_chars` is {_shown(config['tokenize_chinese_chars'])}, and only true works")
     for key, usual in _SPECIAL_TOKENS.items():
-        if (token := _content(config.get(key, usual))) != usual:
+        if (token := _content({**config, **special}.get(key, usual))) != usual:
             problems.append(f"`{key}` is {_shown(token)}, and only {usual} can be converted")
     decoder = config.get("added_tokens_decoder")
     more = [*added, *(map(_content, decoder.values()) if isinstance(decoder, dict) else ())]
@@ -168,6 +168,7 @@ _ABSENT: Final[Mapping[str, int]] = {
     "type_vocab_size": 16,
     "task_type_vocab_size": 3,
 }
+_OTHERS: Final = ("use_task_id", "hidden_act", "pad_token_id", "classifier_dropout")  # fields of no size
 # Values of a model from scratch.
 SCRATCH_TOKEN_TYPES: Final = 2
 SCRATCH_TASK_TYPES: Final = 3
@@ -273,6 +274,11 @@ def kept_heads(fields: Mapping[str, Any], heads: int) -> int | None:
     """`KEPT_HEADS` of a config.json; None if it is not a valid number of heads of a model with `heads`."""
     kept = fields[KEPT_HEADS]
     return kept if type(kept) is int and 1 <= kept <= heads else None
+
+
+def known_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What a PaddleNLP config.json says of the encoder. Other keys, which may be of any size, are left out."""
+    return {key: fields[key] for key in (*_ABSENT, *_FRACTIONS, *_OTHERS, KEPT_HEADS) if key in fields}
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:

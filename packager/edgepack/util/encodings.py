@@ -11,6 +11,7 @@ import codecs
 import re
 from collections import Counter
 from dataclasses import dataclass
+from shlex import quote
 from typing import Final
 
 SAMPLE_BYTES: Final = 64 * 1024  # enough characters, decoded in 10 ms
@@ -114,13 +115,18 @@ def not_utf8(raw: bytes, name: str) -> tuple[str, str]:
     found = guess(raw)
     if found.certain is not None:
         reason = f"this line is not UTF-8; the file is probably {found.certain.name}"
-        return reason, f"convert it: iconv -f {found.certain.iconv} -t UTF-8 {name} > utf8-{name}"
+        return reason, conversion(found.certain.iconv, name)
     if not found.possible:
-        return "this line is not UTF-8", f"convert it: iconv -f ENCODING -t UTF-8 {name} > utf8-{name}"
+        return "this line is not UTF-8", conversion("ENCODING", name)
     may_be = " or ".join(encoding.name for encoding in found.possible)
     reason = f"this line is not UTF-8; the file may be {may_be}, which is not certain"
-    first = found.possible[0].iconv
-    return reason, f"see if it reads well: iconv -f {first} -t UTF-8 {name} | head; convert all of it once it does"
+    first = f"iconv -f {found.possible[0].iconv} -t UTF-8 {quote(name)}"
+    return reason, f"see if it reads well: {first} | head; convert all of it once it does"
+
+
+def conversion(encoding: str, name: str) -> str:
+    """How to convert a file called `name`, to be typed."""
+    return f"convert it: iconv -f {encoding} -t UTF-8 {quote(name)} > {quote(f'utf8-{name}')}"
 
 
 def is_binary(raw: bytes) -> bool:

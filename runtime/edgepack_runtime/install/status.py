@@ -126,7 +126,7 @@ def _trust(
 def _signed(proof: Mapping[str, Any]) -> str:
     if proof["proven"]:
         return f"by {proof['principals']}, {proof['fingerprint']}"
-    return f"by {proof['fingerprint']}, not verified: no key is pinned" if proof["signed"] else "no: by nobody"
+    return f"by {proof['fingerprint']}, not verified: no key is pinned" if proof["signed"] else "no"
 
 
 def _tuning(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optional[Dict[str, Any]]:

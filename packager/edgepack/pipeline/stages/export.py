@@ -73,7 +73,7 @@ def run(
         differing: variants of the shipped model, with the targets that take them.
     """
     environment.start(progress)
-    from edgepack.training.models.batches import config_of
+    from edgepack.training.models.tokenizer_files import config_of
 
     rows = data.read("dev")[:PARITY_ROWS]
     static_logits, static = _static_graph(student, data, rows, out / STATIC_FOLDER)

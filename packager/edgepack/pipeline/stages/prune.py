@@ -84,7 +84,7 @@ def _kept(
 ) -> list[int]:
     """The ids of the tokens that stay. `rows` is the number of rows of the word embedding."""
     from edgepack.training.models import vocabulary
-    from edgepack.training.models.batches import config_of
+    from edgepack.training.models.tokenizer_files import config_of
 
     config = config_of(folder)
     entries = read_vocab(folder / VOCAB_NAME)[:rows]  # further entries have no weights

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -13,8 +11,6 @@ import numpy.typing as npt
 import paddle
 
 from edgepack.artifacts import Row
-from edgepack.errors import StageFailedError
-from edgepack_runtime.bundle.model_config import VOCAB_NAME, TokenizerConfig
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 
 Array = npt.NDArray[Any]
@@ -132,31 +128,6 @@ class _Indices(paddle.io.Dataset):  # type: ignore[misc, unused-ignore]
 
     def __getitem__(self, index: int) -> int:
         return index
-
-
-_CONFIG_NAME: Final = "tokenizer_config.json"  # as PaddleNLP writes it
-SETTINGS_FILES: Final = (_CONFIG_NAME, "special_tokens_map.json")  # beside the vocabulary
-
-
-def config_of(folder: Path) -> TokenizerConfig:
-    """The tokenizer settings of a PaddleNLP folder.
-
-    Raises:
-        StageFailedError: the folder does not describe a tokenizer.
-    """
-    try:
-        config = json.loads((folder / _CONFIG_NAME).read_text(encoding="utf-8"))
-        special = {key: config[key] for key in ("unk_token", "cls_token", "sep_token", "pad_token")}
-        return TokenizerConfig(lower_case=bool(config["do_lower_case"]), **special)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StageFailedError(
-            f"{folder / _CONFIG_NAME} does not describe a tokenizer", why=str(error), fix="copy the model again"
-        ) from error
-
-
-def open_tokenizer(folder: Path) -> ErnieTokenizer:
-    """The tokenizer of a PaddleNLP folder. Raises as `config_of`."""
-    return ErnieTokenizer(folder / VOCAB_NAME, config_of(folder))
 
 
 def encode(

@@ -41,14 +41,15 @@ from edgepack.recipe.pretrained_models import (
     WEIGHTS_FILE,
     checkpoint_weights,
     kept_heads,
+    known_fields,
+    of_config,
     of_folder,
     parameters,
     read_config,
-    read_object,
     spread,
 )
 from edgepack.recipe.training import FromScratch, FromTeacher, Scratch, is_local_folder
-from edgepack.training.models import batches, huggingface, paddle_file, pruning, vocabulary
+from edgepack.training.models import batches, huggingface, paddle_file, pruning, tokenizer_files, vocabulary
 from edgepack.training.models.batches import Encoded
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer as Tokenizer
@@ -94,20 +95,22 @@ def build(task: TaskName, config: Any) -> Any:
     return network
 
 
-def from_pretrained(task: TaskName, folder: Path, **settings: Any) -> Any:
-    """A network from a folder that `save_pretrained` wrote.
-
-    Args:
-        settings: values that replace those of its config, such as `num_classes`.
+def from_pretrained(task: TaskName, folder: Path, n_labels: int) -> Any:
+    """A network from a folder that `save_pretrained` wrote; a head of another number of labels is an error.
 
     Raises:
-        StageFailedError: a value of its config is not supported, or its weights are damaged.
+        StageFailedError: its config.json has no sizes, a value of it is not supported, or its weights are damaged.
         Exception: any error of PaddleNLP.
     """
-    config = read_config(folder) or {}  # PaddleNLP finds out what is wrong with it
+    fields = read_config(folder)
+    if fields is None or of_config(fields) is None:
+        raise StageFailedError(
+            f"{folder / CONFIG_FILE} does not describe an ERNIE model", fix="copy the folder again, or name another one"
+        )
+    config = ErnieConfig(**known_fields(fields), num_labels=n_labels)
     weights = paddle_file.read(folder / WEIGHTS_FILE)  # PaddleNLP would run code of this file
-    network = _kind(task, KEPT_HEADS in config).from_pretrained(
-        str(folder.absolute()), state_dict=weights, use_safetensors=False, **settings
+    network = _kind(task, KEPT_HEADS in fields).from_pretrained(
+        str(folder.absolute()), config=config, state_dict=weights, use_safetensors=False
     )
     huggingface.honour_epsilon(network)
     return network
@@ -207,7 +210,7 @@ def create(
     else:
         network = _pretrained(source, len(labels), task, folder)
     _check_length(network, max_length, str(source))
-    return Classifier(network, batches.open_tokenizer(folder), task, labels, max_length)
+    return Classifier(network, tokenizer_files.open_tokenizer(folder), task, labels, max_length)
 
 
 def cut(
@@ -233,7 +236,7 @@ def cut(
         StageFailedError: the trained classifier does not have these layers, or has too few positions.
     """
     paddle.seed(seed)
-    whole = from_pretrained(task, trained)
+    whole = from_pretrained(task, trained, len(labels))
     there = int(whole.config.num_hidden_layers)
     layers = there if layers is None else layers
     chosen = spread(layers, there) if isinstance(layers, int) else list(layers)
@@ -250,8 +253,8 @@ def cut(
         weights = pruning.narrowed(weights, kept, attentions(whole)[0].head_dim)
     network = build(task, ErnieConfig.from_dict(config))
     network.set_state_dict({name: weights[_name_in_teacher(name, chosen)] for name in network.state_dict()})
-    ErnieTokenizer.from_pretrained(str(trained)).save_pretrained(str(folder))
-    return Classifier(network, batches.open_tokenizer(folder), task, labels, max_length)
+    tokenizer_files.copy(trained, folder)
+    return Classifier(network, tokenizer_files.open_tokenizer(folder), task, labels, max_length)
 
 
 def with_tokens(whole: Classifier, source: Path, kept: Sequence[int], folder: Path) -> Classifier:
@@ -271,10 +274,8 @@ def with_tokens(whole: Classifier, source: Path, kept: Sequence[int], folder: Pa
     network.eval()
     entries = read_vocab(source / VOCAB_NAME)
     vocabulary.write([entries[number] for number in kept], folder / VOCAB_NAME)
-    for name in batches.SETTINGS_FILES:
-        if (source / name).is_file():
-            shutil.copy(source / name, folder)
-    return Classifier(network, batches.open_tokenizer(folder), whole.task, whole.labels, whole.max_length)
+    shutil.copyfile(source / TOKENIZER_SETTINGS, folder / TOKENIZER_SETTINGS)
+    return Classifier(network, tokenizer_files.open_tokenizer(folder), whole.task, whole.labels, whole.max_length)
 
 
 def _name_in_teacher(name: str, layers: Sequence[int]) -> str:
@@ -300,12 +301,11 @@ def _pretrained(source: str, n_labels: int, task: TaskName, out: Path) -> Any:
     try:
         with nullcontext(Path(source)) if is_local_folder(source) else _downloaded(source) as folder:
             if checkpoint_weights(folder) is not None:
-                tokenizer, network = huggingface.load(folder, KINDS[task], n_labels)
+                network = huggingface.load(folder, KINDS[task], n_labels)
             else:
                 _check_folder(folder)
-                tokenizer = ErnieTokenizer.from_pretrained(str(folder))
-                network = from_pretrained(task, folder, num_classes=n_labels)
-            tokenizer.save_pretrained(str(out))
+                network = from_pretrained(task, folder, n_labels)
+            tokenizer_files.take(folder, out, int(network.config.vocab_size), source)
             return network
     except EdgepackError:
         raise
@@ -323,21 +323,10 @@ def _check_folder(folder: Path) -> None:
     """Refuse what PaddleNLP would run, or reserve memory for, before it reads the weights.
 
     Raises:
-        StageFailedError: the tokenizer has a chat template, which is a program, the weights are in parts, or
-            config.json is of a larger model.
+        StageFailedError: the weights are in parts, or config.json is of a larger model.
     """
     if others := sorted(folder.glob("*.index.json")):  # PaddleNLP prefers these, and may run code of the listed files
         raise StageFailedError(f"{others[0]} lists weights in parts", fix=f"save them as one {WEIGHTS_FILE}")
-    try:
-        settings = read_object(folder / TOKENIZER_SETTINGS)
-    except (OSError, ValueError, RecursionError) as error:
-        raise StageFailedError(f"{folder / TOKENIZER_SETTINGS} cannot be read", why=str(error)) from error
-    if "chat_template" in settings or (folder / "chat_template.json").exists():
-        raise StageFailedError(
-            f"the tokenizer of {folder} has a chat template",
-            why="that is a program, which a classifier does not need",
-            fix=f"remove chat_template.json, and `chat_template` from {TOKENIZER_SETTINGS}",
-        )
     shape, weights = of_folder(folder), folder / WEIGHTS_FILE
     if shape is not None and is_file(weights) and parameters(shape, labels=0) > weights.stat().st_size:
         raise StageFailedError(
@@ -407,17 +396,16 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def load(folder: Path, labels: tuple[str, ...], max_length: int, task: TaskName) -> Classifier:
     """A classifier that `Classifier.save` wrote, in evaluation mode."""
-    network = from_pretrained(task, folder)
+    network = from_pretrained(task, folder, len(labels))
     network.eval()
-    return Classifier(network, batches.open_tokenizer(folder), task, labels, max_length)
+    return Classifier(network, tokenizer_files.open_tokenizer(folder), task, labels, max_length)
 
 
 def _from_scratch(
     shape: Scratch, n_labels: int, max_length: int, texts: Sequence[str], folder: Path, task: TaskName
 ) -> Any:
-    vocabulary_file = folder / VOCAB_NAME
     entries = vocabulary.build(texts, shape.max_vocabulary)
-    vocabulary.write(entries, vocabulary_file)
+    vocabulary.write(entries, folder / VOCAB_NAME)
     config = ErnieConfig(
         vocab_size=len(entries),
         hidden_size=shape.hidden,
@@ -433,7 +421,5 @@ def _from_scratch(
         num_labels=n_labels,
         pad_token_id=0,
     )
-    ErnieTokenizer(vocab_file=str(vocabulary_file), do_lower_case=True, model_max_len=max_length).save_pretrained(
-        str(folder)
-    )
+    tokenizer_files.write_settings(folder, lowers=True)
     return build(task, config)

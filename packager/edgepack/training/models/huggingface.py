@@ -6,22 +6,20 @@ layer as (out, in), Paddle as (in, out).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy.typing as npt
 import paddle
-from paddlenlp.transformers import ErnieConfig, ErnieTokenizer
+from paddlenlp.transformers import ErnieConfig
 from safetensors import SafetensorError, deserialize
 
 from edgepack.errors import StageFailedError
 from edgepack.recipe import pretrained_models
 from edgepack.training.models import encoder_names, torch_file
-from edgepack_runtime.bundle.model_config import VOCAB_NAME
 
 Array = npt.NDArray[Any]
-_SPECIAL_TOKENS: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 _KINDS: Final[Mapping[str, str]] = {  # of numbers, as safetensors names them
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": torch_file.BFLOAT16,
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?",
@@ -32,11 +30,11 @@ _HEAD: Final = (
 )
 
 
-def load(folder: Path, kind: Any, n_labels: int) -> tuple[Any, Any]:
-    """The tokenizer and network of the checkpoint in `folder`.
+def load(folder: Path, kind: Any, n_labels: int) -> Any:
+    """The network of the checkpoint in `folder`.
 
     Args:
-        folder: holds config.json, vocab.txt and model.safetensors or pytorch_model.bin.
+        folder: holds config.json and model.safetensors or pytorch_model.bin.
         kind: PaddleNLP's class, such as ErnieForSequenceClassification. Its head of `n_labels` is random.
 
     Raises:
@@ -47,11 +45,9 @@ def load(folder: Path, kind: Any, n_labels: int) -> tuple[Any, Any]:
     weights = pretrained_models.weights_of(folder)
     if fields is None or weights is None:
         raise _refusal(folder, ["it lacks config.json or weights"], "copy the folder again")
-    if problems := [*pretrained_models.config_problems(fields), *pretrained_models.tokenizer_problems(folder)]:
+    if problems := pretrained_models.config_problems(fields):
         raise _refusal(folder, problems, pretrained_models.UNFIT)
     config = pretrained_models.paddlenlp_config(fields)
-    if problems := list(_vocabulary_problems(folder / VOCAB_NAME, config["vocab_size"])):
-        raise _refusal(folder, problems, "copy vocab.txt again from where the model was saved")
     network = kind(ErnieConfig(**config, num_labels=n_labels))
     shape_of = {name: tuple(weight.shape) for name, weight in network.ernie.state_dict().items()}
     converted, problems = encoder_names.convert(shape_of, _read(weights))
@@ -59,8 +55,7 @@ def load(folder: Path, kind: Any, n_labels: int) -> tuple[Any, Any]:
         raise _refusal(folder, problems, _HEAD)
     network.ernie.set_state_dict(converted)
     honour_epsilon(network)
-    lower = pretrained_models.lower_case(folder)
-    return ErnieTokenizer(vocab_file=str(folder / VOCAB_NAME), do_lower_case=lower), network
+    return network
 
 
 def honour_epsilon(network: Any) -> None:
@@ -94,22 +89,6 @@ def _read(file: Path) -> dict[str, Array]:
         }
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise StageFailedError(f"{file} cannot be read", why=str(error), fix="copy the file again") from error
-
-
-def _vocabulary_problems(file: Path, rows: int) -> Iterator[str]:
-    """Check that the vocabulary has `rows` lines, and [PAD] first: batches are padded with id 0."""
-    try:
-        with file.open(encoding="utf-8") as lines:
-            entries = [line.rstrip("\n") for line in lines]
-    except (OSError, ValueError) as error:
-        yield str(error)
-        return
-    if missing := [token for token in _SPECIAL_TOKENS if token not in entries]:
-        yield f"{file.name} lacks {' '.join(missing)}"
-    elif entries[0] != _SPECIAL_TOKENS[0]:
-        yield f"{file.name} has {entries[0]!r} in its first line, where [PAD] has to stand"
-    if len(entries) > rows:
-        yield f"{file.name} has {len(entries)} lines, and `vocab_size` is {rows}"
 
 
 def _refusal(folder: Path, problems: Sequence[str], fix: str) -> StageFailedError:

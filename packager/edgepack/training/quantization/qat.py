@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from paddlenlp.transformers import ErnieTokenizer
 
 from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, LinearScales, ModelArtifact, Row, weight_digest
@@ -20,6 +19,7 @@ from edgepack.training.checkpoint import Checkpoint
 from edgepack.training.distributed import ALONE
 from edgepack.training.finetune import answers, examples, reopen, summary
 from edgepack.training.losses import task_of
+from edgepack.training.models import tokenizer_files
 from edgepack.training.models.batches import EncodedRows
 from edgepack.training.models.classifiers import Classifier
 from edgepack.training.quantization.observers import column_magnitudes, observe
@@ -120,5 +120,5 @@ def _save(classifier: Classifier, student: ModelArtifact, data: DataArtifact, ou
     trained = classifier.network.state_dict()
     plain.network.set_state_dict({name: trained[name] for name in plain.network.state_dict()})
     out.mkdir()
-    ErnieTokenizer.from_pretrained(str(student.folder)).save_pretrained(str(out))
+    tokenizer_files.copy(student.folder, out)
     plain.save(out)
