@@ -35,7 +35,7 @@ class Runner:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.temp = folder, folder / "temp"
-        # Outside of the checkout, where a pull request could bring results of its own.
+        # Outside of the checkout, where a pull request could bring results.
         self.places = ["--workspace", f"{folder}/.cache/edgepack/stages", "--dist", f"{self.temp}/dist"]
         (folder / "bin").mkdir(parents=True)
         (self.temp / "edgepack" / "bin").mkdir(parents=True)

@@ -66,7 +66,7 @@ settings_option = click.option(
 )
 
 
-def workspace_of(recipe: Path, chosen: Path | None = None) -> Path:
+def workspace_of(recipe: Path, chosen: Path | None) -> Path:
     """The folder of a recipe's stage results: the `chosen` one, else `.edgepack` beside the recipe."""
     return recipe.parent / ".edgepack" if chosen is None else chosen
 

@@ -45,7 +45,7 @@ _FIXED: Final[Mapping[str, Any]] = {
     "is_decoder": False,
     "add_cross_attention": False,
 }
-_SPECIAL_TOKENS: Final[Mapping[str, str]] = {
+SPECIAL_TOKENS: Final[Mapping[str, str]] = {
     "unk_token": "[UNK]",
     "cls_token": "[CLS]",
     "sep_token": "[SEP]",
@@ -105,12 +105,12 @@ def tokenizer_problems(folder: Path) -> list[str]:
         problems.append(f"`strip_accents` is {_shown(config['strip_accents'])}, and `do_lower_case` is {_shown(lower)}")
     if config.get("tokenize_chinese_chars", True) is not True:
         problems.append(f"`tokenize_chinese_chars` is {_shown(config['tokenize_chinese_chars'])}, and only true works")
-    for key, usual in _SPECIAL_TOKENS.items():
+    for key, usual in SPECIAL_TOKENS.items():
         if (token := _content({**config, **special}.get(key, usual))) != usual:
             problems.append(f"`{key}` is {_shown(token)}, and only {usual} can be converted")
     decoder = config.get("added_tokens_decoder")
     more = [*added, *(map(_content, decoder.values()) if isinstance(decoder, dict) else ())]
-    if unknown := [token for token in more if token not in _SPECIAL_TOKENS.values()]:
+    if unknown := [token for token in more if token not in SPECIAL_TOKENS.values()]:
         problems.append(f"`added_tokens` has {_shown(unknown[0])}, and only the five usual tokens are supported")
     return problems
 

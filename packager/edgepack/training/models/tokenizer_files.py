@@ -10,26 +10,17 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from edgepack.errors import StageFailedError
-from edgepack.recipe.pretrained_models import TOKENIZER_SETTINGS, UNFIT, lower_case, tokenizer_problems
+from edgepack.recipe.pretrained_models import SPECIAL_TOKENS, TOKENIZER_SETTINGS, UNFIT, lower_case, tokenizer_problems
 from edgepack_runtime.bundle.model_config import VOCAB_NAME, TokenizerConfig
 from edgepack_runtime.inference.tokenizer import MASK_TOKEN, ErnieTokenizer
 from edgepack_runtime.util.fs import read_regular
 
-_SPECIAL_TOKENS: Final = {
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "pad_token": "[PAD]",
-    "mask_token": MASK_TOKEN,
-}
-
 
 def write_settings(folder: Path, *, lowers: bool) -> None:
     """Write tokenizer_config.json. `lowers`: whether texts are lower-cased and lose their accents."""
-    settings = {"do_lower_case": lowers, **_SPECIAL_TOKENS, "tokenizer_class": "ErnieTokenizer"}
+    settings = {"do_lower_case": lowers, **SPECIAL_TOKENS, "tokenizer_class": "ErnieTokenizer"}
     (folder / TOKENIZER_SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
@@ -65,10 +56,10 @@ def take(source: Path, out: Path, rows: int, name: str) -> None:
 def _vocabulary_problems(text: str, rows: int) -> Iterator[str]:
     """Check that the vocabulary has at most `rows` lines, and [PAD] first: batches are padded with id 0."""
     entries = [line.rstrip("\n") for line in io.StringIO(text, newline=None)]  # as `read_vocab` of the runtime
-    needed = [token for token in _SPECIAL_TOKENS.values() if token != MASK_TOKEN]
+    needed = [token for token in SPECIAL_TOKENS.values() if token != MASK_TOKEN]
     if missing := [token for token in needed if token not in entries]:
         yield f"{VOCAB_NAME} lacks {' '.join(missing)}"
-    elif entries[0] != _SPECIAL_TOKENS["pad_token"]:
+    elif entries[0] != SPECIAL_TOKENS["pad_token"]:
         yield f"{VOCAB_NAME} has {entries[0][:80]!r} in its first line, where [PAD] has to stand"
     if len(entries) > rows:
         yield f"{VOCAB_NAME} has {len(entries)} lines, and `vocab_size` is {rows}"
@@ -82,7 +73,7 @@ def config_of(folder: Path) -> TokenizerConfig:
     """
     try:
         config = json.loads((folder / TOKENIZER_SETTINGS).read_text(encoding="utf-8"))
-        special = {key: config[key] for key in _SPECIAL_TOKENS if key != "mask_token"}
+        special = {key: config[key] for key in SPECIAL_TOKENS if key != "mask_token"}
         return TokenizerConfig(lower_case=bool(config["do_lower_case"]), **special)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StageFailedError(
