@@ -5,10 +5,10 @@ build, kept in --work.
 
     python benchmarks/wide.py --data DATA --weights WEIGHTS [--only hotel-sentiment] [--seeds 3] [--rows N] [--work DIR]
 
-DATA holds folders with train, dev and test files (.tsv) of hotel-sentiment and news-topics; WEIGHTS holds ERNIE folders
-for --teacher and --student. The built-in reviews need neither. The seeds are those of the students; the teacher and the
-linear model are trained once. Times are text in to answer out, batch 1, one thread, all ways by turns; accuracies are
-of the whole test file.
+DATA holds folders with train, dev and test files (.tsv) of hotel-sentiment, news-topics and question-pairs; WEIGHTS
+holds ERNIE folders for --teacher and --student. The built-in reviews need neither. The seeds are those of the students;
+the teacher and the linear model are trained once. Times are text in to answer out, batch 1, one thread, all ways by
+turns; accuracies are of the whole test file. Pairs have no linear model: the most frequent label stands in its place.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from typing import Any, Final
 import yaml
 from build_recipe import build_recipe
 
-from edgepack.artifacts import ModelArtifact, Score, WideArtifact, load
+from edgepack.artifacts import DataArtifact, ExportArtifact, ModelArtifact, Score, WideArtifact, load, proportion
 
 ROLES: Final = ("distilled", "alone")
 REVIEWS: Final = "built-in reviews"
+PAIRS: Final = "question-pairs"
 SCRATCH: Final[Mapping[str, Any]] = {
     "teacher": {"scratch": {"layers": 4, "hidden": 440, "heads": 10, "dropout": 0.0}},
     "student": {"scratch": {"layers": 4, "hidden": 312, "heads": 12, "dropout": 0.0}},
@@ -49,6 +50,7 @@ CASES: Final = {
     "news-topics": Case(5000, 32, {"epochs": 2, "learning_rate": 5e-5}, {"epochs": 3, "learning_rate": 2e-4}),
     REVIEWS: Case(None, 32, {"epochs": 1.5, "learning_rate": 2e-4}, {"epochs": 2, "learning_rate": 3e-4}),
     "hotel-sentiment": Case(1500, 96, {"epochs": 2, "learning_rate": 5e-5}, {"epochs": 3, "learning_rate": 1e-4}),
+    PAIRS: Case(5000, 48, {"epochs": 2, "learning_rate": 5e-5}, {"epochs": 3, "learning_rate": 2e-4}),
 }
 
 
@@ -69,6 +71,9 @@ def recipe(name: str, case: Case, options: argparse.Namespace, seed: int, role: 
         "teacher": {"model": models["teacher"], **case.teacher, **common, "seed": 0},
         "student": {"model": models["student"], **case.student, **common, "seed": seed},
     }
+    if name == PAIRS:
+        found["task"] = "text-pair-classification"
+        data["columns"] = {"text": "text", "text_pair": "text_pair", "label": "label"}
     if role == "alone":
         return {**found, "teacher": None}
     found["student"]["distill"] = {"temperature": 2.0, "hard_weight": 0.3}
@@ -83,11 +88,14 @@ def measured(name: str, case: Case, options: argparse.Namespace, seed: int) -> d
         work.mkdir(parents=True, exist_ok=True)
         file = work / "recipe.yaml"
         file.write_text(yaml.safe_dump(recipe(name, case, options, seed, role)), encoding="utf-8")
-        folders = build_recipe(file, options.work / "workspace", "wide")
+        folders = build_recipe(file, options.work / "workspace", "export" if name == PAIRS else "wide")
         rows[f"student {role}"] = of_score(load(ModelArtifact, folders["student"]).test_score)
         if role == "alone":
             continue
         rows["teacher"] = of_score(load(ModelArtifact, folders["teacher"]).test_score)
+        if name == PAIRS:
+            rows |= of_pairs(load(DataArtifact, folders["data"]), load(ExportArtifact, folders["export"]))
+            continue
         wide = load(WideArtifact, folders["wide"])
         for way in wide.ways:
             rows["INT8" if way.name == "encoder" else way.name] = {
@@ -100,6 +108,21 @@ def measured(name: str, case: Case, options: argparse.Namespace, seed: int) -> d
             }
         rows["auto"] = {"ships": wide.chosen, **rows["INT8" if wide.chosen == "encoder" else wide.chosen]}
     return rows
+
+
+def of_pairs(data: DataArtifact, exported: ExportArtifact) -> dict[str, Any]:
+    """The figures of the most frequent label and of the model that ships."""
+    labels = [row.label for row in data.read("test")]
+    ships = exported.shipped_model
+    return {
+        "majority": of_score(proportion(max(map(labels.count, set(labels))), len(labels))),
+        {"int8": "INT8"}.get(ships.precision, ships.precision): {
+            **of_score(ships.ledger.score),
+            "mean_ms": ships.ledger.mean_ms,
+            "p95_ms": ships.ledger.p95_ms,
+            "weight_mb": round(ships.onnx_bytes / 1e6, 2),
+        },
+    }
 
 
 def of_score(score: Score) -> dict[str, float]:

@@ -396,24 +396,22 @@ class LinearArtifact(Artifact):
 
 @dataclass(frozen=True)
 class Gain:
-    """How much better a model is than the linear model on the same rows, in percentage points, with its interval."""
+    """How much better a model is than another on the same rows, in percentage points, with its interval."""
 
     points: float
     low: float
     high: float
     confidence: float
 
-    @property
-    def text(self) -> str:
-        """`better by 1.3 points (0.2 to 2.4) than a linear model`, or that it is not shown to be."""
+    def over(self, other: str) -> str:
+        """`is better than a linear model by 1.3 points (0.2 to 2.4)`, or that it is not shown to be."""
         figures = f"{abs(self.points):.1f} points ({{:.1f}} to {{:.1f}})"
         if self.low > 0:
-            return f"is better than a linear model by {figures.format(self.low, self.high)}"
+            return f"is better than {other} by {figures.format(self.low, self.high)}"
         if self.high < 0:
-            return f"is worse than a linear model by {figures.format(-self.high, -self.low)}"
+            return f"is worse than {other} by {figures.format(-self.high, -self.low)}"
         return (
-            "is not shown to be better than a linear model: "
-            f"{self.points:+.1f} points ({self.low:+.1f} to {self.high:+.1f})"
+            f"is not shown to be better than {other}: {self.points:+.1f} points ({self.low:+.1f} to {self.high:+.1f})"
         )
 
 
@@ -426,7 +424,9 @@ class Way:
 
     Attributes:
         dev_value: its dev score in the metric of the build (0 to 1).
+        noise_points: one standard error of the difference between its dev score and the encoder's.
         gains: how much better it is than the linear model alone on the test rows, by metric.
+        gains_over_encoder: how much better it is than the encoder alone, likewise.
         share: share (0 to 1) of the test rows that the linear model answers alone.
         weight_bytes: of the encoder and the linear model, as far as it uses them.
         mean_ms, p50_ms, p95_ms: text to answer, batch 1, one thread, all ways interleaved; None: too few texts.
@@ -434,8 +434,10 @@ class Way:
 
     name: WideName
     dev_value: float
+    noise_points: float
     test_scores: dict[str, Score]  # in every metric of the task
     gains: dict[str, Gain]
+    gains_over_encoder: dict[str, Gain]
     reliability: Reliability  # on the test rows
     share: float
     weight_bytes: int
@@ -478,16 +480,19 @@ class WideArtifact(Artifact):
 
     @property
     def advice(self) -> str:
-        """Where what ships is not shown to be better than the linear model: what `wide: only` would save; else ""."""
+        """What to ship instead, where what ships is worse than the encoder or not shown to beat the linear model."""
         ships, linear = self.ships, self.way("linear")
-        if ships == linear or ships.gains[self.metric].low > 0:
+        if ships == linear:
             return ""
-        saved = f"{ships.mean_ms / linear.mean_ms:.0f} x as fast on average, without ONNX Runtime"
-        size = f"{mebibytes(linear.weight_bytes):.1f} MiB of weights in place of {mebibytes(ships.weight_bytes):.1f}"
-        return (
-            f"the {self.chosen} is not shown to be better than the linear model alone; "
-            f"`wide: only` would be {saved}, {size}"
-        )
+        gain, over_encoder = ships.gains[self.metric], ships.gains_over_encoder[self.metric]
+        if over_encoder.high < 0:
+            return f"the {self.chosen} {over_encoder.over('the encoder alone')}; `wide: baseline` ships the encoder"
+        if gain.low > 0:
+            return ""
+        faster = f"{ships.mean_ms / linear.mean_ms:.0f} x as fast on average, without ONNX Runtime"
+        small, large = (mebibytes(way.weight_bytes) for way in (linear, ships))
+        saved = f"{faster}, {small:.1f} MiB of weights in place of {large:.1f}"
+        return f"the {self.chosen} {gain.over('the linear model alone')}; `wide: only` would be {saved}"
 
     @property
     def ships(self) -> Way:

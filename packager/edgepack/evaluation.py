@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -86,6 +87,16 @@ def gains(
         drop = scoring.drop(metric, truths, after, before, CONFIDENCE, positive, data.labels)
         found[metric] = Gain(100 * drop.value, 100 * drop.low, 100 * drop.high, CONFIDENCE)
     return found
+
+
+def noise_points(rows: Sequence[Row], before: Sequence[Answer], after: Sequence[Answer]) -> float:
+    """One standard error of the difference in accuracy between two models on the same rows, in points.
+
+    It is that of McNemar's test, the root of the number of rows that only one of the two has right. For F1 it is a
+    measure of the same size.
+    """
+    counts = scoring.count([row.label for row in rows], before, after)
+    return 100 * math.sqrt(counts.lost + counts.won) / counts.n
 
 
 def every_metric(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, float]:

@@ -133,12 +133,13 @@ class Build:
         return (*linear, *self._model_rows(self.export), *chosen, *gates)
 
     def ledger_of(self, item: Delivery) -> tuple[LedgerRow, ...]:
-        """The rows of one target, without other targets, models that do not ship to it and the linear model."""
+        """The rows of one target, without other targets and models that do not ship to it."""
         exported = self.export.for_target(item.bundle.target)
         shipped = exported.shipped_model
         small = None if shipped is exported.float_model else shipped
         way = replace(exported, small_model=small, variations=())
-        rows = (*self._model_rows(way), *_chosen(self.wide, self.recipe.gates.metric))
+        metric = self.recipe.gates.metric
+        rows = (*_linear(self.linear, self.wide, metric), *self._model_rows(way), *_chosen(self.wide, metric))
         return (*rows, self._gated(item, item.gate)) if isinstance(item.gate, GateArtifact) else rows
 
     def _gated(self, item: Delivery, gate: GateArtifact) -> LedgerRow:
@@ -198,7 +199,7 @@ def _linear(found: LinearArtifact | None, wide: WideArtifact | None, metric: str
     row = LedgerRow("linear", score, size, note=note, seconds=found.train_seconds)
     if wide is not None:
         way = wide.way("linear")
-        note = f"{note}; the encoder {wide.way('encoder').gains[score.metric].text}"
+        note = f"{note}; the encoder {wide.way('encoder').gains[score.metric].over('a linear model')}"
         row = replace(row, mean_ms=way.mean_ms, p50_ms=way.p50_ms, p95_ms=way.p95_ms, note=note)
     yield row
 
@@ -209,9 +210,12 @@ def _chosen(wide: WideArtifact | None, metric: str | None) -> Iterator[LedgerRow
         return
     way = wide.ships
     score = way.test_scores[metric or wide.metric]
-    note = f"the linear model answers {way.share:.0%} alone"
-    if wide.chosen != "linear":
-        note = f"{note}; the {wide.chosen} {way.gains[score.metric].text}"
+    over_linear, over_encoder = way.gains[score.metric], way.gains_over_encoder[score.metric].over("the encoder")
+    if wide.chosen == "linear":
+        note = f"the linear model {over_encoder}"
+    else:
+        note = f"the linear model answers {way.share:.0%} alone"
+        note = f"{note}; the {wide.chosen} {over_linear.over('a linear model')}, and {over_encoder}"
     yield LedgerRow(
         wide.chosen,
         score,

@@ -1,4 +1,4 @@
-"""Example rows of a report: answers that quantization changed, and the worst wrong answers."""
+"""Example rows of a report: answers that differ from those of the float encoder, and the worst wrong answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def choose(
     Args:
         texts: the text or both texts of each row; None to show line numbers instead of texts.
         truths: labels of the rows.
-        float_answers: answers of the float model of the same student.
+        float_answers: answers of the float encoder.
         shipped: predictions of the shipped model.
     """
     kinds: dict[str, list[int]] = {"lost": [], "won": [], "other": []}

@@ -101,6 +101,7 @@ class Golden:
 def make(
     shipped: Path,
     reference: Path,
+    encoder: Path,
     precision: Precision,
     rows: Sequence[Row],
     key: AnswerKey,
@@ -109,12 +110,13 @@ def make(
     wanted: GoldenRows = GoldenRows(),  # noqa: B008 (frozen)
     baseline_bundle: Path | None = None,
 ) -> Golden:
-    """Run both models on the test split and return the golden files.
+    """Run the models on the test split and return the golden files.
 
     Args:
         shipped: model folder that goes into the bundle.
-        reference: model folder of the float model of the same student.
-        precision: of the shipped model; it decides the tolerance.
+        reference: model folder of the same in float; it decides the tolerance.
+        encoder: model folder of the float encoder alone, whose answers `accuracy.max_drop_points` compares.
+        precision: of the shipped model.
         rows: the test split.
         key: key of a row's answer in JSON.
         progress: advances one step a row.
@@ -124,8 +126,8 @@ def make(
     chosen = stratified(rows, wanted.rows)
     asked = chosen if wanted.carry else placeholder_rows(chosen, shipped)
     texts = golden_texts(rows if wanted.carry else asked)
-    model, float_model = evaluation.opened(shipped, threads=1), evaluation.opened(reference, threads=1)
-    logits, float_logits = _alone(model, texts), _alone(float_model, texts)
+    model, float_model = evaluation.opened(shipped, threads=1), evaluation.opened(encoder, threads=1)
+    logits, float_logits = _alone(model, texts), _alone(evaluation.opened(reference, threads=1), texts)
     answers: list[Answer] = []
     predictions: list[AnyPrediction] = []
     with progress.task("golden rows", len(chosen)) as task:

@@ -65,7 +65,8 @@ class AccuracyGate(Section):
         None,
         gt=0,
         le=100,
-        description="Maximum loss of the shipped model against float ONNX on the same rows, in percentage points.",
+        description="Maximum loss of what ships (with the linear model, if that ships) against float ONNX on the same "
+        "rows, in percentage points.",
     )
     per_class: ClassGate | None = Field(None, description="Limits for single classes.")
     baseline: str | None = Field(

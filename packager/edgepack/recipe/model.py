@@ -241,10 +241,10 @@ class Recipe(Section):
     wide: WideMode = Field(
         "auto",
         description="A linear model on characters beside the encoder, for labels of texts. `auto` ships the encoder, "
-        "`ensemble` or `cascade`: of those that lose nothing on dev, the fastest on average. `baseline` ships the "
-        "encoder, and measures the others. `ensemble` ships the sum of both. `cascade` ships the linear model where it "
-        "is sure, else the sum; it may lose `quantize.max_drop_points` on dev. `only` ships the linear model alone. "
-        "`off`: there is none.",
+        "`ensemble` or `cascade`: of those that lose nothing on dev beyond noise, the fastest on average. `baseline` "
+        "ships the encoder, and measures the others. `ensemble` ships the sum of both. `cascade` ships the linear "
+        "model where it is sure, else the sum; it may lose `quantize.max_drop_points` on dev. `only` ships the linear "
+        "model alone. `off`: there is none.",
     )
     search: Search | None = Field(None, description="Choice between several candidates; null for a single one.")
     quantize: Quantize = Field(Quantize(), description="Quantization of the student.")

@@ -288,13 +288,14 @@ def _wide(found: WideArtifact, metric: str) -> dict[str, Any]:
         "chosen": found.chosen,
         "why": found.why,
         "advice": found.advice,
-        "gain": found.way("encoder").gains[metric].text,
+        "gain": found.way("encoder").gains[metric].over("a linear model"),
         "fit": asdict(found.fit),
         "ways": [
             {
                 "name": way.name,
                 "score": asdict(way.test_scores[metric]),
                 "gain": asdict(way.gains[metric]),
+                "gain_over_encoder": asdict(way.gains_over_encoder[metric]),
                 "dev_value": way.dev_value,
                 "share": way.share,
                 "weight_mib": mebibytes(way.weight_bytes),

@@ -13,6 +13,8 @@ from edgepack.util.text import metric_name
 from edgepack_runtime.stats.checks import PER_CLASS
 
 _ON: Final = "on "  # before the name of a target, in the ledger
+_LINEAR: Final = "linear"
+_WIDE: Final = ("ensemble", "cascade", _LINEAR)  # rows of what ships in place of the encoder alone
 _BY_DEVICE: Final = (
     "lost.on_device",
     "lost.open_loop",
@@ -70,14 +72,16 @@ def _why(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) -> 
     return f"{missed_by}; {text('en', message, **fields)}"
 
 
-def _lost_by(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) -> _Loss:
+def _lost_by(check: Mapping[str, Any], rows: Sequence[LedgerRow], metric: str) -> _Loss:
     gate = check["gate"]
+    baseline, ledger = (rows[:1], rows[1:]) if rows[0].stage == _LINEAR else ([], rows)
     if gate == "accuracy.min":
         if any(row.score.metric != metric for row in ledger):
             return _Loss("lost.other_metric", {"metric": metric_name(ledger[0].score.metric)})
-        return _lost_accuracy(float(check["limit"]), ledger)
+        return _lost_accuracy(float(check["limit"]), ledger, baseline)
     if gate == "accuracy.max_drop_points":
-        return _Loss("lost.quantized")
+        wide = [row.stage for row in ledger if row.stage in _WIDE]
+        return _Loss("lost.wide", {"stage": wide[0]}) if wide else _Loss("lost.quantized")
     if gate == "accuracy.max_regression_points":
         return _Loss("lost.earlier_release")
     if gate.startswith(PER_CLASS):
@@ -115,11 +119,13 @@ def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow]) 
     return _Loss("lost.by_target", {"stage": kept[-1], "times": times})
 
 
-def _lost_accuracy(least: float, ledger: Sequence[LedgerRow]) -> _Loss:
+def _lost_accuracy(least: float, ledger: Sequence[LedgerRow], baseline: Sequence[LedgerRow]) -> _Loss:
     """The stage after which the score stays below the limit. A score at the limit has reached it."""
     reached = [place for place, row in enumerate(ledger) if row.score.value >= least]
     if not reached:
-        best = max(ledger, key=lambda row: row.score.value)
+        best = max((*ledger, *baseline), key=lambda row: row.score.value)
+        if best.score.value >= least:
+            return _Loss("lost.by_encoder", {"stage": best.stage, "score": quantity(best.score.value, "fraction")})
         return _Loss("lost.never_reached", {"stage": best.stage, "score": quantity(best.score.value, "fraction")})
     before, *after = ledger[reached[-1] :]
     if not after:

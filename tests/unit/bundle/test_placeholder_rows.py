@@ -57,17 +57,17 @@ def test_a_vocabulary_without_chinese_still_has_texts(model: Path) -> None:
 
 def test_no_text_of_the_rows_is_among_what_travels(model: Path) -> None:
     rows = [Row(f"房间{'很大' * (4 + n % 7)}", "01"[n % 2]) for n in range(40)]
-    made = golden.make(model, model, "float32", rows, "label", SILENT, wanted=GoldenRows(carry=False))
+    made = golden.make(model, model, model, "float32", rows, "label", SILENT, wanted=GoldenRows(carry=False))
     assert made.texts_jsonl is not None
     travels = [json.loads(line) for raw in (made.golden_jsonl, made.texts_jsonl) for line in raw.decode().splitlines()]
     assert not {row["text"] for row in travels} & {row.text for row in rows}
     assert len(made.texts_jsonl.splitlines()) == len(made.rows_jsonl.splitlines()) == 40
     assert set(golden.PROBES) <= {row.text for row in made.texts}
     assert {one.text for one in made.examples.wrong} <= {f"#{n}" for n in range(1, 41)}
-    assert golden.make(model, model, "float32", rows, "label", SILENT).texts_jsonl is None
+    assert golden.make(model, model, model, "float32", rows, "label", SILENT).texts_jsonl is None
 
 
 def test_as_many_rows_are_taken_as_the_recipe_sets(model: Path) -> None:
     rows = [Row("好" * (1 + n % 5), "01"[n % 2]) for n in range(40)]
-    made = golden.make(model, model, "float32", rows, "label", SILENT, wanted=GoldenRows(rows=10))
+    made = golden.make(model, model, model, "float32", rows, "label", SILENT, wanted=GoldenRows(rows=10))
     assert len(made.rows_jsonl.splitlines()) == 10

@@ -61,6 +61,27 @@ def test_the_stage_that_lost_the_accuracy(rows: dict[str, int], lost_by: str) ->
 
 
 @pytest.mark.parametrize(
+    ("rows", "lost_by"),
+    [
+        ({"linear": 850, "teacher": 840}, "never reached: even stage linear has 85.0 %"),
+        ({"linear": 910, "teacher": 840}, "stage linear has 91.0 %, and no later stage reaches the limit"),
+        ({"linear": 910, "teacher": 950, "student": 880}, "lost by stage student: 7.00 points below stage teacher"),
+    ],
+)
+def test_the_linear_model_is_a_yardstick_and_loses_nothing(rows: dict[str, int], lost_by: str) -> None:
+    (line,) = explain(receipt([check("accuracy.min", 0.84, 0.9, "fraction")]), ledger(**rows))
+    assert line.endswith(f"missed by 6.00 points; {lost_by}")
+
+
+@pytest.mark.parametrize("stage", ["ensemble", "cascade", "linear"])
+def test_a_drop_against_float_names_what_ships(stage: str) -> None:
+    drop = check("accuracy.max_drop_points", 3.4, 2.0, "points")
+    rows = [*ledger(linear=900, student=930), LedgerRow(stage, proportion(900, 1000))]
+    (line,) = explain(receipt([drop]), rows)
+    assert line.endswith(f"lost by stages quantize and wide: the {stage} that ships against the float ONNX alone")
+
+
+@pytest.mark.parametrize(
     ("row", "expected"),
     [
         (check("size.model_mib", 4.0, 5.0, "MiB", "pass"), []),

@@ -60,7 +60,7 @@ from edgepack_runtime.bundle.model_config import (
     load,
 )
 
-VERSION = 12
+VERSION = 13
 MAIN_NAME = "__main__.py"
 _README = Path(__file__).parent / "device_readme.txt"
 
@@ -109,7 +109,8 @@ def run(
         shipped, reference = (
             _model_folder(export, model, beside, Path(scratch)) for model in (export.shipped_model, export.float_model)
         )
-        expected = _golden(recipe, shipped, reference, export.shipped, data, progress)
+        encoder = export.folder / export.float_model.folder
+        expected = _golden(recipe, (shipped, reference, encoder), export.shipped, data, progress)
         if not carried:
             rows_file.touch(mode=0o600)
             rows_file.write_bytes(expected.rows_jsonl)
@@ -225,14 +226,13 @@ def _model(folder: Path) -> Members:
 
 
 def _golden(
-    recipe: Recipe, shipped: Path, reference: Path, precision: Precision, data: DataArtifact, progress: Progress
+    recipe: Recipe, models: tuple[Path, Path, Path], precision: Precision, data: DataArtifact, progress: Progress
 ) -> golden.Golden:
     rows = data.read("test")
     if not rows:
         raise StageFailedError("bundle: the test split is empty", fix="give `data.test` rows for the gates")
     return golden.make(
-        shipped,
-        reference,
+        *models,
         precision,
         rows,
         data.answer,

@@ -38,8 +38,9 @@ from edgepack.recipe.model import WideMode
 from edgepack_runtime.bundle.model_config import LINEAR_NAME, weight_bytes
 from edgepack_runtime.inference.linear import LinearModel
 
-VERSION = 3
+VERSION = 4
 MOST_ALONE: Final = 0.9  # of the dev rows: to drop the encoder is a decision of the user
+MAY_LOSE_POINTS: Final = 0.2  # of the dev score, by what `auto` ships in place of the encoder, noise included
 _LIMITS: Final = 200  # limits of a cascade that are tried
 _ROUNDS: Final = 3  # over the timed texts
 WAYS: Final[tuple[WideName, ...]] = ("encoder", "ensemble", "cascade", "linear")
@@ -70,6 +71,10 @@ class Scored:
         """The score of logits in the metric of the build, 0 to 1."""
         return evaluation.value(evaluation.metric_of(self.data), self.rows, self.answers(logits))
 
+    def noise_points(self, logits: Float) -> float:
+        """One standard error of the difference between the score of logits and that of the encoder, in points."""
+        return evaluation.noise_points(self.rows, self.answers(self.encoder), self.answers(logits))
+
     def sum(self, fit: WideFit) -> Float:
         """Logits of both models together."""
         return fit.encoder_weight * self.encoder + fit.linear_weight * self.linear
@@ -99,12 +104,11 @@ def run(
     """Fit the sum and the cascade on dev, score and time every way, and choose.
 
     Args:
-        max_drop_points: loss on dev that `cascade` may have against the sum; None counts as 0. `auto` may lose nothing.
+        max_drop_points: loss on dev that `cascade` may have against the sum; None counts as 0.
     """
     encoder = exported.folder / exported.shipped_model.folder
     dev, test = _scored(data, encoder, linear, progress)
-    may_lose = (max_drop_points or 0.0) / 100 if mode == "cascade" else 0.0
-    fit = fitted(dev, may_lose)
+    fit = fitted(dev, (max_drop_points or 0.0) / 100) if mode == "cascade" else fitted(dev, 0.0, beyond_noise=True)
     with TemporaryDirectory(prefix=".ways-", dir=out) as scratch:
         folders = [Path(scratch) / name for name in WAYS]
         for name, folder in zip(WAYS, folders, strict=True):
@@ -117,9 +121,9 @@ def run(
         )
     chosen, why = choose(mode, ways)
     found = WideArtifact(out, evaluation.metric_of(data), fit, ways, chosen, why)
-    for name in dict.fromkeys(("encoder", chosen)):
-        if name != "linear":
-            progress.line(f"the {name} {found.way(name).gains[found.metric].text}")
+    progress.line(f"the encoder {found.way('encoder').gains[found.metric].over('a linear model')}")
+    if chosen != "encoder":
+        progress.line(f"the {chosen} {found.ships.gains_over_encoder[found.metric].over('the encoder')}")
     progress.line(f"{chosen} ships: {why}")
     return found
 
@@ -137,11 +141,14 @@ def _scored(data: DataArtifact, encoder: Path, linear: LinearArtifact, progress:
     return scored("dev"), scored("test")
 
 
-def fitted(dev: Scored, may_lose: float) -> WideFit:
+def fitted(dev: Scored, may_lose: float, *, beyond_noise: bool = False) -> WideFit:
     """Weights of the sum, and the lowest limit at which the cascade's dev score is at most `may_lose` below the best.
 
     The best is that of the encoder or the sum. The linear model answers at most `MOST_ALONE` of the dev rows alone; it
     answers none if every limit loses too much.
+
+    Args:
+        beyond_noise: the cascade must be `as_good` as the encoder too.
     """
     encoder_weight, linear_weight = calibration.weights(
         [dev.encoder, dev.linear], dev.truths, multi_label=dev.data.multi_label
@@ -151,23 +158,38 @@ def fitted(dev: Scored, may_lose: float) -> WideFit:
     best = max(dev.value(dev.encoder), dev.value(dev.sum(fit)))
     for limit in np.unique(np.quantile(lead, np.linspace(1 - MOST_ALONE, 1, _LIMITS))):
         tried = replace(fit, least_lead=round(float(limit), 4))
-        if not evaluation.exceeds(100 * (best - dev.value(dev.cascade(tried))), 100 * may_lose):
+        logits = dev.cascade(tried)
+        value = dev.value(logits)
+        if evaluation.exceeds(100 * (best - value), 100 * may_lose):
+            continue
+        if not beyond_noise or as_good(value, dev.value(dev.encoder), dev.noise_points(logits)):
             return tried
     return fit
+
+
+def as_good(value: float, of_encoder: float, noise_points: float) -> bool:
+    """Whether a dev score (0 to 1) is as good as that of the encoder beyond noise.
+
+    The limit of a cascade is the best of many on the same rows, so an equal score is no proof: it may be below that of
+    the encoder by `MAY_LOSE_POINTS` at most after one standard error of the difference is taken off.
+    """
+    return not evaluation.exceeds(100 * (of_encoder - value) + noise_points, MAY_LOSE_POINTS)
 
 
 def _way(name: WideName, fit: WideFit, dev: Scored, test: Scored, size: int, latency: Latency) -> Way:
     def logits(part: Scored) -> Float:
         return {"encoder": part.encoder, "linear": part.linear, "ensemble": part.sum(fit)}.get(name, part.cascade(fit))
 
-    on_test = logits(test)
+    on_dev, on_test = logits(dev), logits(test)
     answers = test.answers(on_test)
     alone = {"encoder": 0.0, "ensemble": 0.0, "linear": 1.0}.get(name, float((test.lead >= fit.least_lead).mean()))
     return Way(
         name,
-        dev.value(logits(dev)),
+        dev.value(on_dev),
+        dev.noise_points(on_dev),
         evaluation.every_score(test.data, test.rows, answers),
         evaluation.gains(test.data, test.rows, test.answers(test.linear), answers),
+        evaluation.gains(test.data, test.rows, test.answers(test.encoder), answers),
         calibration.reliability(on_test, test.truths, multi_label=test.data.multi_label),
         alone,
         size,
@@ -180,16 +202,22 @@ def _way(name: WideName, fit: WideFit, dev: Scored, test: Scored, size: int, lat
 def choose(mode: WideMode, ways: Sequence[Way]) -> tuple[WideName, str]:
     """The way that ships, and the reason.
 
-    `auto`: of encoder, ensemble and cascade that are not below the best of them on dev, the fastest on average. Noise
-    decides nothing: an ensemble is never faster than the encoder, and a cascade that answers nothing alone is one.
+    `auto`: the encoder, or the fastest on average of the best on dev among the ensemble and the cascade that are
+    `as_good` as the encoder. Noise of the timing decides nothing: an ensemble is never faster than the encoder, and a
+    cascade that answers nothing alone is one.
     """
     if mode in _SHIPS:
         return _SHIPS[mode], f"the recipe has `wide: {mode}`"
-    allowed = [way for way in ways if way.name != "linear"]
-    best = max(way.dev_value for way in allowed)
-    equal = {way.name: way for way in allowed if way.dev_value >= best and (way.name != "cascade" or way.share)}
+    tried = [way for way in ways if way.name != "linear"]
+    encoder = tried[0]
+    kept = [way for way in tried if as_good(way.dev_value, encoder.dev_value, way.noise_points)]
+    best = max(way.dev_value for way in kept)
+    equal = {way.name: way for way in kept if way.dev_value >= best and (way.name != "cascade" or way.share)}
     if "encoder" in equal:
         equal.pop("ensemble", None)
     chosen = min(equal.values(), key=lambda way: way.mean_ms)
-    figures = ", ".join(f"{way.name} {100 * way.dev_value:.1f} % in {way.mean_ms:.2f} ms" for way in allowed)
-    return chosen.name, f"the fastest of the best on dev ({figures} on average)"
+    figures = [f"encoder {100 * encoder.dev_value:.1f} % in {encoder.mean_ms:.2f} ms"]
+    for way in tried[1:]:
+        points = 100 * (way.dev_value - encoder.dev_value)
+        figures.append(f"{way.name} {points:+.1f} ± {way.noise_points:.1f} points in {way.mean_ms:.2f} ms")
+    return chosen.name, f"the fastest of the best on dev beyond noise ({', '.join(figures)} on average)"
