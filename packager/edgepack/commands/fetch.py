@@ -41,7 +41,7 @@ def command(
     if (recipe is None) == (not targets):
         raise click.UsageError("name a recipe, or targets with --target")
     from edgepack.bundle import interpreters, wheels
-    from edgepack.pipeline.stages import train
+    from edgepack.pipeline import preflight
     from edgepack.recipe import hub
     from edgepack.targets.context import BuildContext, default_wheel_cache
     from edgepack.util.text import counted, mib
@@ -71,9 +71,9 @@ def command(
     size = sum(wheel.stat().st_size for wheel in fetched)
     options.say(f"{build_context.wheel_cache}: {counted(len(fetched), 'package')} for these targets, {mib(size)}")
     models = hub.models(loaded) if loaded is not None else ()
+    if loaded is not None:
+        preflight.require_models(loaded)
     for model in models:
-        console.line(f"model {model.name}")
-        train.probe(model.name)
         options.say(f"{model.folder}: {model.name}")
     if models:
         console.line(f"copy {hub.models_folder()} to the same folder of the build machine, or set {hub.HOME_VARIABLE}")

@@ -61,6 +61,5 @@ def _together(warnings: Sequence[Finding], count: int) -> Finding:
     if count == 1:
         return first
     lines = ", ".join(f"{other.line}" for other in others if other.line is not None)
-    where = f" in line{'s' if len(others) > 1 else ''} {lines}" if lines else ""
-    rest = f" and {count - len(warnings)} more" if count > len(warnings) else ""
-    return replace(first, reason=f"{first.reason}; the same{where}{rest}")
+    where = f": line{'s' if count > 2 else ''} {lines}{', ...' if count > len(warnings) else ''}" if lines else ""
+    return replace(first, reason=f"{first.reason}; {count - 1} more like it{where}")

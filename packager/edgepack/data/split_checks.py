@@ -233,7 +233,11 @@ def _check_repeats(split: SplitFacts, repeats: Choice) -> None:
     if repeats == "drop" and (count := int(np.count_nonzero(same))):
         reason = f"{counted(count, 'row')} with the text and the answer of an earlier row: left out"
         fix = "nothing needs to be done; `data.repeats: keep` keeps them"
-        split.log.add("repeated rows", "warning", int(split.lines[again[same][0]]), reason, fix)
+        lines = [int(line) for line in split.lines[again[same]]]
+        if count > 1:
+            reason += f": lines {', '.join(map(str, lines[: MAX_LISTED['warning']]))}"
+            reason += ", ..." if count > MAX_LISTED["warning"] else ""
+        split.log.add("repeated rows", "warning", lines[0], reason, fix)
     severity: Severity = "error" if repeats == "error" else "warning"
     kinds = [*([] if repeats == "drop" else [("repeated rows", same)]), ("texts with two labels", ~same)]
     for kind, chosen in kinds:

@@ -7,11 +7,12 @@ from typing import Final
 from edgepack.artifacts import DataArtifact
 from edgepack.bundle import baseline, interpreters, site_packages, wheels
 from edgepack.data.recipe_checks import check_built, read_further_texts, require_judged_by
-from edgepack.errors import EdgepackError, UsageError
+from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack.pipeline.options import BuildOptions
 from edgepack.pipeline.stage_calls import StageCalls
 from edgepack.pipeline.stages import train
 from edgepack.progress import Progress
+from edgepack.recipe import hub
 from edgepack.recipe.model import Recipe
 from edgepack.results import with_candidate
 from edgepack.training import environment
@@ -65,8 +66,30 @@ def check_training(stage: str, calls: StageCalls, options: BuildOptions, progres
     for target, given in context.given.items():
         if given and target in recipe.targets:
             site_packages.require_fitting(target, context, progress)
+    if not options.keep_going:
+        require_models(recipe)
     if stage == "teacher":
         _check_students(recipe, keep_going=options.keep_going)
+
+
+def require_models(recipe: Recipe) -> None:
+    """Load each model of the hub that a recipe names once, which downloads what is not on this machine.
+
+    Raises:
+        EnvironmentUnfitError: some cannot be downloaded; all of them are named.
+        StageFailedError: one cannot be loaded.
+    """
+    lacking: dict[str, EnvironmentUnfitError] = {}
+    for model in hub.models(recipe):
+        try:
+            train.probe(model.name)
+        except EnvironmentUnfitError as error:
+            lacking[model.name] = error
+    if len(lacking) > 1:
+        first = next(iter(lacking.values()))
+        raise EnvironmentUnfitError(f"models {', '.join(map(repr, lacking))} cannot be downloaded", why=first.why, fix=first.fix)
+    for error in lacking.values():
+        raise error
 
 
 def _check_devices(recipe: Recipe, stage: str, options: BuildOptions) -> None:

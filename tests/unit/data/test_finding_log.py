@@ -16,11 +16,11 @@ def test_more_of_a_kind_than_are_listed_are_counted() -> None:
     assert [finding.line for finding in found if finding.severity == "error"] == [*range(1, 21), None]
     assert found[20].reason == "10 more: errors (30 in all)"
     [warning] = found[21:]
-    assert (warning.line, warning.reason) == (1, "odd; the same in lines 2, 3, 4, 5 and 25 more")
+    assert (warning.line, warning.reason) == (1, "odd; 29 more like it: lines 2, 3, 4, 5, ...")
     log.count_more("of another kind", -2)
     assert log.findings() == found
     log.count_more("warnings", 7)
-    assert log.findings()[-1].reason == "odd; the same in lines 2, 3, 4, 5 and 32 more"
+    assert log.findings()[-1].reason == "odd; 36 more like it: lines 2, 3, 4, 5, ..."
 
 
 def test_two_warnings_of_a_kind_are_one_and_one_is_itself() -> None:
@@ -28,4 +28,4 @@ def test_two_warnings_of_a_kind_are_one_and_one_is_itself() -> None:
     log.add("warnings", "warning", 3, "odd", "look")
     assert [finding.reason for finding in log.findings()] == ["odd"]
     log.add("warnings", "warning", 7, "odd too", "look")
-    assert [finding.reason for finding in log.findings()] == ["odd; the same in line 7"]
+    assert [finding.reason for finding in log.findings()] == ["odd; 1 more like it: line 7"]

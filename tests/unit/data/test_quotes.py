@@ -61,8 +61,8 @@ def test_quotes_around_single_rows_have_warnings_when_they_are_several(
     [warning] = found
     assert warning.line == lines[0] and "one of them reads like a whole row" in warning.reason
     shown = lines[1 : MAX_LISTED["warning"]]
-    more = f" and {pairs - MAX_LISTED['warning']} more" if pairs > MAX_LISTED["warning"] else ""
-    assert warning.reason.endswith(f"; the same in lines {', '.join(map(str, shown))}{more}")
+    more = ", ..." if pairs > MAX_LISTED["warning"] else ""
+    assert warning.reason.endswith(f"; {pairs - 1} more like it: lines {', '.join(map(str, shown))}{more}")
 
 
 def test_other_columns_and_line_ends_hide_nothing(tmp_path: Path) -> None:

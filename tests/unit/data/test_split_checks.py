@@ -83,7 +83,7 @@ def test_rows_that_leak_leave_the_split_that_matters_less() -> None:
 def test_the_recipe_decides_about_repeated_rows() -> None:
     rows = [*(f"{i % 2} {i}" for i in range(40)), "0 0", "1 1", "1 2"]
     assert [finding.reason for finding in check(train=facts("train", *rows))] == [
-        "2 rows with the text and the answer of an earlier row: left out",
+        "2 rows with the text and the answer of an earlier row: left out: lines 42, 43",
         "the same text has the label `0` on line 4",
     ]
     choices: tuple[tuple[Choice, str], ...] = (("error", "error"), ("keep", "warning"))

@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 
 from edgepack import cli
 from edgepack.bundle import wheels
-from edgepack.pipeline import downloads
+from edgepack.errors import EnvironmentUnfitError
+from edgepack.pipeline import downloads, preflight
 from edgepack.recipe import hub
 from edgepack.recipe.loader import load_recipe
 from edgepack.targets.context import BuildContext
@@ -113,6 +114,24 @@ def test_check_plan_and_doctor_report_them(write: Write, home: Path) -> None:
     planned = json.loads(run("plan", recipe, "--json").stdout)["downloads"]
     assert [model["name"] for model in planned["models"]] == [TEACHER]
     assert "downloads: " in run("plan", recipe).output
+
+
+def test_models_that_cannot_be_downloaded_are_named_together(
+    write: Write, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    def probe(name: str) -> None:
+        if name in lacking:
+            raise EnvironmentUnfitError(f"model {name!r} cannot be downloaded", why="no network", fix="fetch it")
+
+    monkeypatch.setattr("edgepack.pipeline.stages.train.probe", probe)
+    recipe = load_recipe(write(), load_profiles())
+    for lacking, what in (
+        ([TEACHER, STUDENT], f"models '{TEACHER}', '{STUDENT}' cannot be downloaded"),
+        ([STUDENT], f"model '{STUDENT}' cannot be downloaded"),
+    ):
+        with pytest.raises(EnvironmentUnfitError) as caught:
+            preflight.require_models(recipe)
+        assert (caught.value.what, caught.value.why, caught.value.fix) == (what, "no network", "fetch it")
 
 
 def test_fetch_loads_every_model_of_the_hub(write: Write, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
