@@ -75,6 +75,7 @@ case $2 in
 esac
 if [ $# = 2 ]; then
     : > "$control"
+    [ "$2" != chatty ] || exec yes "a forwarding is refused" >&2
     exec sleep 600
 fi
 case $2 in

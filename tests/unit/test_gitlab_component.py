@@ -26,17 +26,23 @@ exit "${CODE:-0}"
 """
 
 
+BOT = 9  # the user of the token
+
+
 class GitLab(BaseHTTPRequestHandler):
     """Notes of one merge request."""
 
     notes: list[dict[str, Any]]
 
     def do_GET(self) -> None:
+        if self.path == "/api/v4/user":
+            self.answer({"id": BOT})
+            return
         assert parse_qs(urlsplit(self.path).query)["order_by"] == ["updated_at"]
         self.answer(self.notes[::-1])
 
     def do_POST(self) -> None:
-        self.notes.append({"id": 40 + len(self.notes), "body": self.body()})
+        self.notes.append({"id": 40 + len(self.notes), "body": self.body(), "author": {"id": BOT}})
         self.answer({})
 
     def do_PUT(self) -> None:
@@ -48,7 +54,7 @@ class GitLab(BaseHTTPRequestHandler):
         return parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())["body"][0]
 
     def answer(self, content: Any) -> None:
-        assert self.path.startswith("/api/v4/projects/5/merge_requests/7/notes")
+        assert self.path == "/api/v4/user" or self.path.startswith("/api/v4/projects/5/merge_requests/7/notes")
         self.send_response(200 if self.headers["PRIVATE-TOKEN"] == "secret" else 401)
         self.end_headers()
         self.wfile.write(json.dumps(content).encode())
@@ -109,7 +115,7 @@ class Runner:
 
 @pytest.fixture
 def notes() -> list[dict[str, Any]]:
-    return [{"id": 1, "body": "looks good"}]
+    return [{"id": 1, "body": "looks good", "author": {"id": 3}}]
 
 
 @pytest.fixture
@@ -146,6 +152,9 @@ def test_the_note_is_written_once_and_then_edited(runner: Runner, notes: list[di
         notes[1]["body"] = notes[1]["body"].replace("pass", "fail")
     runner.run("after_script", recipe="another.yaml")
     assert len(notes) == 3
+    notes[1]["author"]["id"] = 3  # somebody else wrote the mark
+    runner.run("after_script")
+    assert len(notes) == 4 and "fail" in notes[1]["body"]
 
 
 def test_without_a_token_there_is_no_note_and_a_wrong_one_is_said(runner: Runner, notes: list[dict[str, Any]]) -> None:

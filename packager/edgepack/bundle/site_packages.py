@@ -50,7 +50,7 @@ _LIBRARY_FIX = (
     "build ONNX Runtime with --build_shared_lib and --build_wheel; or add the library of the same build to the wheel: "
     "`python3 -m wheel unpack`, copy it to onnxruntime/capi/, `python3 -m wheel pack`"
 )
-_TAKEN = sys.stdlib_module_names | {"edgepack_runtime"}
+_TAKEN = sys.stdlib_module_names | {"edgepack_runtime", "sitecustomize", "usercustomize"}
 _SAID = 600  # characters: a wheel may have thousands of files
 _DIST_INFO_KEPT = ("METADATA",)  # read by importlib.metadata and by scanners
 _DIST_INFO_LICENSES = ("licenses/*", "sboms/*", "license*", "licence*", "copying*", "notice*", "authors*")  # any case

@@ -18,12 +18,14 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.util.folders import require_own
 from edgepack_runtime.device.doctor import existing_parent
 from edgepack_runtime.util.fs import FILE_MODE, fsync_folder, make_folder, set_mode
 
 RECEIPT: Final = re.compile(r"([0-9]{6,12})-[a-z]+\.json\Z")
 _TRIED_BYTES: Final = 256 * 1024  # larger than any receipt
 _LONGEST_NAME: Final = 200
+_FIX: Final = "name another folder with --receipts"
 
 
 class ReceiptStore:
@@ -34,7 +36,7 @@ class ReceiptStore:
 
     @classmethod
     def of_target(cls, root: Path, target: str) -> ReceiptStore:
-        """The store of a target below `root`."""
+        """The store of a target in a folder of its own below `root`."""
         return cls(root / folder_name(target))
 
     def require_writable(self) -> None:
@@ -43,9 +45,8 @@ class ReceiptStore:
         Raises:
             EnvironmentUnfitError: it cannot.
         """
+        self._require_own()
         try:
-            if self.folder.is_symlink() and not self.folder.exists():
-                raise NotADirectoryError(errno.ENOTDIR, "it is a dangling link")
             with tempfile.TemporaryFile(dir=existing_parent(self.folder)) as file:
                 file.write(bytes(_TRIED_BYTES))
         except OSError as error:
@@ -60,6 +61,7 @@ class ReceiptStore:
         text = json.dumps(receipt, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False) + "\n"
         try:
             make_folder(self.folder)
+            self._require_own()
             descriptor, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".tmp")
             temporary = Path(name)
             try:
@@ -76,6 +78,13 @@ class ReceiptStore:
             raise self._error(error) from error
         return path
 
+    def _require_own(self) -> None:
+        """Refuse links and folders that another user, or a stick, may have planted beside a bundle."""
+        for place in (self.folder, self.folder.parent):
+            if place.is_symlink():
+                raise self._error(OSError(errno.ELOOP, f"{place} is a link"))
+        require_own(self.folder, fix=_FIX)
+
     def _numbered(self, temporary: Path) -> Path:
         """Give a complete file the next free number."""
         number = 0
@@ -91,7 +100,7 @@ class ReceiptStore:
         return EnvironmentUnfitError(
             f"the receipt cannot be kept in {self.folder}",
             why=error.strerror or str(error),
-            fix="name another folder with --receipts",
+            fix=_FIX,
         )
 
 

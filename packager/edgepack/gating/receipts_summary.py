@@ -20,6 +20,7 @@ from edgepack.errors import UsageError
 from edgepack.gating.receipts import RECEIPT
 from edgepack.util.text import UNGATED, counted, verdict
 from edgepack_runtime.install.receipts import CHANGES, order
+from edgepack_runtime.util.fs import os_errors, read_regular, walk
 
 _MOST_BYTES: Final = 4 * 2**20  # a receipt of an install has about 20 KB
 # Larger figures are invalid, and would make the columns too wide.
@@ -188,10 +189,12 @@ def summarize(folder: Path, signer: SignerOf | None = None) -> Fleet:
 
     Raises:
         UsageError: it is not a folder, or holds no receipt.
+        EnvironmentUnfitError: a folder in it cannot be read.
     """
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}", fix="give the folder that holds the devices' receipts")
-    found = [_device(name, files, signer) for name, files in _by_device(folder)]
+    with os_errors(f"{folder} cannot be read"):
+        found = [_device(name, files, signer) for name, files in _by_device(folder)]
     if not found:
         raise UsageError(
             f"{folder} holds no receipts",
@@ -228,7 +231,8 @@ def document(found: Fleet) -> dict[str, Any]:
 
 def _by_device(folder: Path) -> Iterator[tuple[str, list[Path]]]:
     """Folders with receipts by name, and their receipts in order."""
-    folders = {path.parent for path in folder.rglob("*.json") if RECEIPT.match(path.name)}
+    files = [folder / path for path, kind in walk(folder) if kind != "folder"]
+    folders = {file.parent for file in files if RECEIPT.match(file.name)}
     for one in sorted(folders):
         inside = one.relative_to(folder)
         named = inside.parent if inside.name == _FOLDER else inside
@@ -299,9 +303,7 @@ def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> Device
 def _raw(file: Path) -> bytes:
     """The bytes of a receipt. Raises ValueError if it is not a file, or too large."""
     try:
-        if not file.is_file() or file.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"no file of at most {_MOST_BYTES} bytes")
-        return file.read_bytes()
+        return read_regular(file, _MOST_BYTES)
     except OSError as error:
         raise ValueError(error.strerror or str(error)) from error
 

@@ -32,6 +32,7 @@ WORST_FIRST: Final = (
     ExitCode.OK,
 )
 _MOST_ROWS: Final = 10**12
+_MOST_LEVELS: Final = 20  # lists and objects in each other; a receipt has 6
 _VERDICTS: Final = {ExitCode.OK: "pass", ExitCode.GATE_FAILED: "fail", ExitCode.GATE_INCONCLUSIVE: "inconclusive"}
 Verdict = Literal["pass", "fail", "inconclusive"]
 
@@ -153,6 +154,7 @@ def readable(receipt: Mapping[str, Any], *, without_rows: bool = False) -> Mappi
     """
     try:
         read = _Receipt.model_validate(receipt)
+        _require_flat(receipt)
         found = {**receipt, "conditions": _finite(receipt.get("conditions", {}))}
         json.dumps(found, allow_nan=False)
     except ValidationError as error:
@@ -178,6 +180,15 @@ def readable(receipt: Mapping[str, Any], *, without_rows: bool = False) -> Mappi
                 fix="use the edgepack that built it",
             ) from error
     return found
+
+
+def _require_flat(value: Any, levels: int = _MOST_LEVELS) -> None:
+    """Refuse what a larger document could not hold, with the receipts of other devices in it."""
+    if levels == 0:
+        raise ValueError(f"it has more than {_MOST_LEVELS} levels")
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _require_flat(inner, levels - 1)
 
 
 def _finite(value: Any) -> Any:

@@ -179,7 +179,7 @@ def _gate_device(
 def _store(bundle: _Opened | None, name: str, target: Address | None, request: GateRequest) -> ReceiptStore | None:
     """The receipt store of a target; None if receipts are not stored."""
     if request.receipts is not None:
-        return ReceiptStore.of_target(request.receipts, name)
+        return ReceiptStore.of_target(request.receipts.resolve(), name)  # a link that the user names is followed
     beside = Path() if bundle is None else bundle.path.parent
     return None if target is None else ReceiptStore.of_target(beside / RECEIPTS, name)
 

@@ -212,19 +212,20 @@ class Connection:
         """Start the shared connection and wait for its socket."""
         program, *options = self._client.command("ssh", self.address, control)
         line = [program, "-o", "ControlMaster=yes", *options, "-N", "--", self.address.host]
-        with tempfile.TemporaryFile() as errors:
-            self._master = _start(line, subprocess.DEVNULL, errors)
-            deadline = min(self._deadline, time.monotonic() + _LOGIN_S)
-            while not os.path.exists(control):  # noqa: PTH110 - a socket, which ssh creates after the login
-                endless = os.fstat(errors.fileno()).st_size > MAX_LOG_BYTES  # a banner of a hostile device
-                if self._master.poll() is not None or self._stopped or endless or time.monotonic() > deadline:
-                    _end(self._master)
-                    errors.seek(0)
-                    stderr = errors.read(MAX_LOG_BYTES).decode("utf-8", "replace")
-                    if endless:
-                        stderr = f"it printed more than {MAX_LOG_BYTES} bytes before the login"
-                    raise explain(self.address, self._master.returncode, stderr)
-                time.sleep(_POLL_S)
+        self._master = _start(line, subprocess.DEVNULL, subprocess.PIPE)
+        # Read to the end of the connection: a hostile device may make ssh print for hours.
+        errors = deque[str](maxlen=_KEPT_LINES)
+        reader = threading.Thread(target=_read_stderr, args=(self._master.stderr, errors, None, ""), daemon=True)
+        reader.start()
+        deadline = min(self._deadline, time.monotonic() + _LOGIN_S)
+        while not os.path.exists(control):  # noqa: PTH110 - a socket, which ssh creates after the login
+            late = time.monotonic() > deadline
+            if self._master.poll() is not None or self._stopped or late:
+                _end(self._master)
+                reader.join(_GRACE_S)
+                said = [*errors, f"it did not finish the login within {_LOGIN_S:g} seconds"] if late else errors
+                raise explain(self.address, self._master.returncode, "\n".join(said))
+            time.sleep(_POLL_S)
         self._control = control
 
     def _communicate(
@@ -276,7 +277,7 @@ class Connection:
         return process.returncode, output.decode("utf-8", "replace"), "".join(f"{line}\n" for line in errors)
 
 
-def _start(line: Sequence[str], streams: int, errors: IO[bytes] | int) -> subprocess.Popen[bytes]:
+def _start(line: Sequence[str], streams: int, errors: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         list(line),
         stdin=streams,
@@ -324,11 +325,12 @@ def _read_stderr(source: IO[bytes], kept: deque[str], log: Log | None, marker: s
                     log("it prints too many lines; the rest is not shown")
 
 
-# Messages of OpenSSH's client, which are always English -> cause and fix.
+# Messages of OpenSSH's client, which are always English -> cause and fix. A device may print them too, to any length,
+# so that no pattern may read a line more than once.
 _REASONS: Final = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key differs from the known one",
      "find out why; if the device was reinstalled: ssh-keygen -R {known}, then `{ssh_command} true` once by hand"),
-    (r"Host key verification failed|No .* host key is known", "its host key is not known to this machine",
+    (r"Host key verification failed|No \S+ host key is known", "its host key is not known to this machine",
      "compare the fingerprint once, by hand: {ssh_command} true"),
     (r"Permission denied|Too many authentication failures|No more authentication methods",
      "it accepts none of this machine's keys",
@@ -339,8 +341,8 @@ _REASONS: Final = (
      "check the port, and whether sshd runs on the device: systemctl status ssh"),
     (r"[Tt]imed out|No route to host|Network is unreachable|Host is down", "it does not answer",
      "check that the device is on and in this network: {ssh_command} true"),
-    (r"Timeout, server .* not responding", "it stopped answering", "check the device and its network"),
-    (r"Bad configuration option|Bad owner or permissions|unsupported option|keyword .* argument",
+    (r"Timeout, server \S+ not responding", "it stopped answering", "check the device and its network"),
+    (r"Bad configuration option|Bad owner or permissions|unsupported option|keyword \S+ \S+ argument",
      "ssh refuses its options", "correct ~/.ssh/config or the options given with -o"),
     (r"Connection (closed|reset)|kex_exchange_identification|Broken pipe", "it closed the connection",
      "read the log of sshd there: journalctl -u ssh"),

@@ -85,11 +85,11 @@ def require_models(recipe: Recipe) -> None:
             train.probe(model.name)
         except EnvironmentUnfitError as error:
             lacking[model.name] = error
-    if len(lacking) > 1:
-        first = next(iter(lacking.values()))
-        raise EnvironmentUnfitError(f"models {', '.join(map(repr, lacking))} cannot be downloaded", why=first.why, fix=first.fix)
-    for error in lacking.values():
-        raise error
+    if lacking:
+        first, *others = lacking.values()
+        names = ", ".join(map(repr, lacking))
+        what = f"models {names} cannot be downloaded" if others else first.what
+        raise EnvironmentUnfitError(what, why=first.why, fix=first.fix)
 
 
 def _check_devices(recipe: Recipe, stage: str, options: BuildOptions) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import Final
 
 from edgepack.errors import EnvironmentUnfitError
 
+_FIX: Final = "work in a folder of your own, or name other folders with --workspace and --dist"
 
-def require_own(folder: Path) -> None:
-    """Refuse a folder that another user may have planted: a build would trust, run or fill what is there.
+
+def require_own(folder: Path, fix: str = _FIX) -> None:
+    """Refuse a folder that another user may have planted: a command would trust, run or fill what is there.
 
     Call it after the folder was created: before, somebody else could still be first.
 
@@ -28,5 +31,5 @@ def require_own(folder: Path) -> None:
             raise EnvironmentUnfitError(
                 f"{place} belongs to another user",
                 why=f"every user may write {place.parent}",
-                fix="work in a folder of your own, or name other folders with --workspace and --dist",
+                fix=fix,
             )

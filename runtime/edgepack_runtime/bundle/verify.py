@@ -14,7 +14,7 @@ from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.archive import Archive, Member
 from edgepack_runtime.bundle.manifest import MACHINES, RELEASE_ID, FileEntry, Interpreter, Manifest
 from edgepack_runtime.errors import BundleInvalidError, UsageError
-from edgepack_runtime.util.fs import open_regular, os_errors
+from edgepack_runtime.util.fs import open_regular, os_errors, walk
 from edgepack_runtime.util.hashing import CHUNK_BYTES
 
 _SHOWN = 5  # damaged files in one message
@@ -246,7 +246,7 @@ def find_damage(folder: Path, manifest: Manifest) -> List[Damage]:
     folders = {parent for path in listed for parent in _parents(path)}
     damage: List[Damage] = []
     seen = set()
-    for path, kind in _walk(folder):
+    for path, kind in walk(folder):
         if path == contract.MANIFEST_NAME and kind == "file":
             continue  # `read_manifest` compares it with the release id
         if path == contract.SIGNATURE_NAME and kind == "file":
@@ -264,23 +264,6 @@ def find_damage(folder: Path, manifest: Manifest) -> List[Damage]:
             damage.extend(_compare(folder, listed[path]))
     damage.extend(Damage(path, "is missing", listed=True) for path in listed if path not in seen)
     return sorted(damage, key=lambda d: d.path)
-
-
-def _walk(folder: Path) -> Iterator[Tuple[str, str]]:
-    """Every entry below `folder` as (POSIX path, kind). Links are not followed."""
-    pending = [""]  # folders inside of each other may be more than Python calls functions
-    while pending:
-        inside = pending.pop()
-        with os.scandir(folder / inside) as entries:
-            for entry in entries:
-                path = f"{inside}/{entry.name}" if inside else entry.name
-                if entry.is_symlink():
-                    yield path, "link"
-                elif entry.is_dir():
-                    yield path, "folder"
-                    pending.append(path)
-                else:
-                    yield path, "file" if entry.is_file() else "special file"
 
 
 def _check_signature(folder: Path) -> Iterator[Damage]:

@@ -204,10 +204,13 @@ def _unix(path: Path) -> socket.socket:
 
 def _answers(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
             return False
+        except BlockingIOError:  # somebody listens, and accepts nothing
+            pass
     return True
 
 

@@ -12,7 +12,7 @@ import shutil
 import stat
 import time
 from pathlib import Path
-from typing import BinaryIO, Iterator, List
+from typing import BinaryIO, Iterator, List, Tuple
 
 from edgepack_runtime.errors import EnvironmentUnfitError
 
@@ -119,6 +119,23 @@ def read_regular(path: Path, most_bytes: int = MOST_READ_BYTES) -> bytes:
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes // 2**20} MiB", str(path))
     return content
+
+
+def walk(folder: Path) -> Iterator[Tuple[str, str]]:
+    """Every entry below `folder` as (POSIX path, kind). Links are not followed."""
+    pending = [""]  # folders inside of each other may be more than Python calls functions
+    while pending:
+        inside = pending.pop()
+        with os.scandir(folder / inside) as entries:
+            for entry in entries:
+                path = f"{inside}/{entry.name}" if inside else entry.name
+                if entry.is_symlink():
+                    yield path, "link"
+                elif entry.is_dir():
+                    yield path, "folder"
+                    pending.append(path)
+                else:
+                    yield path, "file" if entry.is_file() else "special file"
 
 
 def make_folder(folder: Path, *, fresh: bool = False) -> List[Path]:

@@ -84,6 +84,14 @@ def test_what_has_another_hash_is_refused(archive: Path, tmp_path: Path) -> None
     assert "does not have the locked sha256" in caught.value.why
 
 
+def test_a_link_in_a_folder_of_packages_that_leads_to_a_device_is_refused(archive: Path, tmp_path: Path) -> None:
+    archive.unlink()
+    archive.symlink_to("/dev/zero")
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        fetch(tmp_path)
+    assert caught.value.why.endswith("it is not a regular file")
+
+
 @pytest.fixture
 def mirror(tmp_path: Path) -> Iterator[str]:
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))

@@ -123,7 +123,9 @@ def test_a_wheel_writes_nowhere_else(tmp_path: Path, make_wheel: MakeWheel, prof
     assert not list(tmp_path.rglob("escaped.py"))
 
 
-@pytest.mark.parametrize("path", ["json/__init__.py", "_socket.abi3.so", "zipimport.py", "edgepack_runtime/errors.py"])
+@pytest.mark.parametrize(
+    "path", ["json/__init__.py", "_socket.abi3.so", "zipimport.py", "edgepack_runtime/errors.py", "sitecustomize.py"]
+)
 def test_a_wheel_has_no_name_of_python_or_of_the_runtime(
     tmp_path: Path, make_wheel: MakeWheel, profile: Profile, path: str
 ) -> None:

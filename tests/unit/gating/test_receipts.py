@@ -83,6 +83,33 @@ def test_a_folder_is_tried_and_not_made(tmp_path: Path, monkeypatch: pytest.Monk
     assert error.value.why == "No space left on device"
 
 
+@pytest.mark.parametrize("link", ["receipts", "receipts/line3"])
+def test_a_link_beside_a_bundle_is_not_followed(tmp_path: Path, link: str) -> None:
+    elsewhere, planted = tmp_path / "elsewhere", tmp_path / "stick" / link
+    (elsewhere / "line3").mkdir(parents=True)
+    planted.parent.mkdir(parents=True)
+    planted.symlink_to(elsewhere)
+    store = ReceiptStore.of_target(tmp_path / "stick" / "receipts", "line3")
+    for attempt in (store.require_writable, lambda: store.keep({})):
+        with pytest.raises(EnvironmentUnfitError) as caught:
+            attempt()
+        assert caught.value.why == f"{planted} is a link"
+    assert not list(elsewhere.rglob("*.json"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_that_another_user_made_beside_a_bundle_is_refused(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    (shared / "receipts" / "line3").mkdir(parents=True)
+    shared.chmod(0o1777)
+    os.chown(shared / "receipts", 12345, 12345)
+    store = ReceiptStore.of_target(shared / "receipts", "line3")
+    for attempt in (store.require_writable, lambda: store.keep({})):
+        with pytest.raises(EnvironmentUnfitError, match="belongs to another user") as caught:
+            attempt()
+        assert "--receipts" in caught.value.fix
+
+
 @pytest.mark.parametrize("name", ["line3", "pi@line3", "a:22/opt/..", "../x", "[::1]", "~", "…", ".", "a" * 500])
 def test_a_folder_of_receipts_stays_where_it_is(name: str) -> None:
     found = folder_name(name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,22 @@ def test_a_release_without_gates_is_not_shown_as_one_that_passed(tmp_path: Path)
 def test_what_is_no_receipt_is_told(stick: Path) -> None:
     assert [len(device.unreadable) for device in receipts_summary.summarize(stick).devices] == [0, 0, 1]
     assert "Invalid JSON" in receipts_summary.summarize(stick).devices[2].unreadable[0]
+
+
+def test_what_another_device_planted_hides_no_receipt(stick: Path) -> None:
+    """Folders nested deeper than Python calls functions, and a pipe that nobody writes."""
+    before = receipts_summary.summarize(stick).devices
+    place = stick / "deep"
+    for _ in range(44):
+        place /= "/".join(["d"] * 25)
+        place.mkdir(parents=True)
+    os.mkfifo(stick / "000001-gate.json")
+    try:
+        pipe, *others = receipts_summary.summarize(stick).devices
+    finally:
+        subprocess.run(["rm", "-r", str(stick / "deep")], check=True)  # pytest's own way is recursive
+    assert pipe.unreadable == ("000001-gate.json: it is not a regular file",)
+    assert tuple(others) == before
 
 
 def test_a_folder_of_one_device(tmp_path: Path) -> None:

@@ -107,6 +107,13 @@ def test_receipts_are_stored_beside_the_bundle_by_default(ask: Ask, bundles: dic
     assert one.kept == bundles["pass"].parent / "receipts" / "line3" / "000001-gate.json"
 
 
+def test_a_link_that_the_user_names_is_followed(ask: Ask, bundles: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (one,) = ask([bundles["pass"]], "ssh://line3", receipts=tmp_path / "link")
+    assert one.kept == (tmp_path / "real").resolve() / "line3" / "000001-gate.json"
+
+
 def test_jobs_limits_simultaneous_devices(ask: Ask, bundles: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     running, most, lock = 0, 0, threading.Lock()
     both = threading.Barrier(2)
@@ -313,6 +320,16 @@ def test_a_receipt_with_invalid_parts_is_refused(receipt: dict[str, Any], change
     assert gates.readable(receipt) == receipt
     with pytest.raises(StageFailedError, match="cannot be read"):
         gates.readable({**receipt, **change})
+
+
+@pytest.mark.parametrize("levels", [20, 900])
+def test_a_receipt_that_no_larger_document_could_hold_is_refused(receipt: dict[str, Any], levels: int) -> None:
+    deep: Any = 1
+    for _ in range(levels):
+        deep = [deep]
+    with pytest.raises(StageFailedError, match="cannot be read") as caught:
+        gates.readable({**receipt, "more": deep})
+    assert caught.value.why == "it has more than 20 levels"
 
 
 def test_an_unknown_unit_names_the_newer_release(receipt: dict[str, Any]) -> None:

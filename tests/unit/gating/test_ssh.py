@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import threading
 from pathlib import Path
@@ -168,11 +170,26 @@ def test_output_of_a_device_is_limited(far: Far, monkeypatch: pytest.MonkeyPatch
     assert [len(line) for line in told] == [2000] * 4 + [1000]
 
 
-def test_a_banner_without_end_is_cut_off(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ssh, "MAX_LOG_BYTES", 100_000)
+def test_a_banner_without_end_is_read_and_forgotten(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssh, "_LOGIN_S", 0.5)
     with pytest.raises(TargetUnreachableError) as caught, Connection(Client(), Address("banner"), 1.0):
         pass
-    assert caught.value.why == "it printed more than 100000 bytes before the login"
+    assert caught.value.why == "it did not finish the login within 0.5 seconds"
+
+
+def test_what_ssh_prints_after_the_login_takes_no_disk(far: Far) -> None:
+    """A device may ask for forwardings without end, and ssh prints a line for each: until the connection ends."""
+    with Connection(Client(), Address("chatty"), 1.0) as connection:
+        assert connection._master is not None and connection._master.stderr is not None
+        assert stat.S_ISFIFO(os.fstat(connection._master.stderr.fileno()).st_mode)
+        assert connection.run("echo answer", during="the test ran").stdout == "answer\n"
+
+
+@pytest.mark.parametrize("begin", ["No ", "Timeout, server ", "keyword "])
+def test_a_line_of_any_length_is_explained_in_one_pass(begin: str) -> None:
+    """With a pattern that reads a line once for each place, this took minutes: 40 lines of 2,000 bytes are kept."""
+    line = (begin * 100_000)[:1_000_000]
+    assert ssh.explain(LINE3, 255, line).why == line.strip()
 
 
 @pytest.mark.parametrize("line", ["", "x" * 500])

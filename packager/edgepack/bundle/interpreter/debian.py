@@ -12,7 +12,6 @@ import io
 import lzma
 import os
 import re
-import shutil
 import subprocess
 import tarfile
 import urllib.error
@@ -31,6 +30,7 @@ from edgepack.targets.context import BuildContext
 from edgepack.targets.downloads import download_folder
 from edgepack.util.hashing import sha256_file
 from edgepack.util.process import find_program
+from edgepack_runtime.util.fs import read_regular
 
 VARIABLE: Final = "EDGEPACK_DEBIAN"  # a mirror's URL, or a folder with .deb files
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -207,7 +207,14 @@ def _from_folder(
     given = {package: files.get(package.file_name) or files.get(package.apt_name) for package in missing}
     if absent := [package for package, file in given.items() if file is None]:
         raise _not_to_be_had(machine, absent, f"{folder} has no file of this name")
-    copies = {package: Path(shutil.copy(file, scratch)) for package, file in given.items() if file is not None}
+    copies = {}
+    for package, file in given.items():
+        assert file is not None
+        copies[package] = scratch / package.file_name
+        try:
+            copies[package].write_bytes(read_regular(file, _MOST_BYTES))
+        except OSError as error:
+            raise _not_to_be_had(machine, [package], f"{file}: {error.strerror}") from error
     return _compared(copies, machine, str(folder))
 
 

@@ -148,8 +148,8 @@ _DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP do
 _OFFLINE: Final = (
     "type `edgepack fetch RECIPE` where there is a network, and copy the folder that it prints; or name a "
     "folder with config.json, model_state.pdparams and vocab.txt (and tokenizer_config.json, if it has one): "
-    "`model: ./FOLDER`; or, for less accuracy, start from random weights: `model: {scratch: {layers: 4, hidden: 312, heads: 12}}` "
-    "(docs/how-to/air-gapped.md)"
+    "`model: ./FOLDER`; or, for less accuracy, start from random weights: "
+    "`model: {scratch: {layers: 4, hidden: 312, heads: 12}}` (docs/how-to/air-gapped.md)"
 )
 _OTHER_LABELS: Final = (
     "the folder holds a classifier of other labels: save its encoder alone, as PaddleNLP's ErnieModel"

@@ -61,6 +61,15 @@ def test_the_page_has_an_address_for_a_browser(host: str, shown: str) -> None:
         assert server.page_url(sock) == f"http://{shown}:{sock.getsockname()[1]}/"
 
 
+def test_a_socket_that_somebody_else_holds_open_is_an_error_and_no_wait(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as planted, socket.socket(socket.AF_UNIX) as first:
+        planted.bind(str(tmp_path / "s"))
+        planted.listen(0)
+        first.connect(str(tmp_path / "s"))  # the backlog is full
+        with pytest.raises(OSError, match="Address already in use"):
+            server._unix(tmp_path / "s")
+
+
 def test_a_socket_in_the_file_system_has_no_page_for_a_browser(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(tmp_path / "s"))
