@@ -38,7 +38,12 @@ def check(options: argparse.Namespace) -> List[str]:
             inputs.check_file(options.input)
         if options.output:
             _check_output(options.output, options.input)
-            inputs.check_suffix(options.output)
+            if options.output.suffix.lower() not in inputs.SUFFIXES:
+                raise UsageError(
+                    f"{options.output} cannot be written",
+                    why="the ending of its name decides the format, and results are written as text only",
+                    fix=f"name it with one of {' '.join(inputs.SUFFIXES)}",
+                )
     return texts.from_arguments(options.texts)
 
 
@@ -142,15 +147,17 @@ def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> 
         with inputs.opened(options.input, *asked, encoding=options.encoding) as source:
             stream = predictor.stream(inputs.items(source), workers=options.threads, batch_tokens=options.batch_tokens)
             _show(options, stream)
+            if source.blank:
+                log(f"{counted(source.blank, 'blank line')} skipped")
     else:
-        shown = _show(options, map(predictor.predict, given or _lines(asked)), flush=True)
+        shown = _show(options, map(predictor.predict, given or _lines(options, asked)), flush=True)
         if not shown:
             from edgepack_runtime.batch import inputs
 
             raise inputs.no_text(inputs.STDIN)
 
 
-def _lines(asked: Tuple[str, Optional[str]]) -> Iterable[Item]:
+def _lines(options: argparse.Namespace, asked: Tuple[str, Optional[str]]) -> Iterable[Item]:
     """The items on standard input, one per line."""
     from edgepack_runtime.batch import inputs
 
@@ -158,7 +165,7 @@ def _lines(asked: Tuple[str, Optional[str]]) -> Iterable[Item]:
     if sys.stdin.isatty():
         log("enter one {} per line; Ctrl-D ends".format("pair of texts, separated by a tab," if pairs else "text"))
     names = [name for name in asked if name is not None]
-    return inputs.items(inputs.Source(sys.stdin.buffer, inputs.STDIN, ".txt", names, blank_rows=True))
+    return inputs.items(inputs.standard_input(names, options.encoding))
 
 
 def _show(options: argparse.Namespace, predictions: Iterable[Any], *, flush: bool = False) -> int:

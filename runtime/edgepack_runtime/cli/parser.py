@@ -177,9 +177,15 @@ def add_predict(verbs: Verbs) -> None:
         metavar="FILE",
         help=".txt (one text or pair per line), .tsv or .csv with a header, .jsonl",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help=".jsonl or .txt (as on stdout), .tsv or .csv")
     parser.add_argument(
-        "--encoding", choices=ENCODINGS, default=UTF8, help="encoding of --input (utf-8); --output is UTF-8"
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help=".jsonl or .txt (as on stdout), .tsv or .csv; always UTF-8. A table begins with a byte order mark, which "
+        "Excel needs, if the input does or if --encoding names another encoding",
+    )
+    parser.add_argument(
+        "--encoding", choices=ENCODINGS, default=UTF8, help="encoding of --input or standard input (utf-8)"
     )
     parser.add_argument("--column", default="text", metavar="NAME", help="column or key that holds the texts (text)")
     parser.add_argument("--pair-column", metavar="NAME", help="column or key of the second texts of pairs (text_pair)")
