@@ -111,10 +111,11 @@ def require_installed(options: argparse.Namespace, context: Context) -> Tuple[Pr
     """
     prefix = running_prefix(context)
     if prefix is None or context.release is None:
+        name = "NAME" if bundle_name(context) is None else context.name
         raise UsageError(
             f"`{options.verb}` works only for an installed release",
-            why="a bundle, a folder or `edgert` is not one",
-            fix=f"install it, then run PREFIX/bin/NAME {options.verb}",
+            why=f"`{context.prog}` is not one",
+            fix=f"type PREFIX/bin/{name} {options.verb}; if nothing is installed yet, `install` comes first",
         )
     return prefix, context.release
 

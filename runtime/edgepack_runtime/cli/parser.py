@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any, NoReturn, Optional, Tuple
 
 from edgepack_runtime.device.tuning import MAX_THREADS
-from edgepack_runtime.errors import UsageError
+from edgepack_runtime.errors import UsageError, printable
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE
 from edgepack_runtime.util.texts import ENCODINGS, UTF8
 
@@ -16,7 +17,24 @@ EXIT_CODES = """\
 exit codes:
   0 ok           2 usage               4 device not fit              5 a step failed
   6 gate failed  7 gate inconclusive   8 bundle or release refused   10 rolled back
+  1 unexpected   130 interrupted       141 reader of output ended    143 terminated
 """
+
+_SYNONYMS = {
+    "update": "install",
+    "upgrade": "install",
+    "remove": "uninstall",
+    "delete": "uninstall",
+    "start": "serve",
+    "run": "predict",
+    "classify": "predict",
+    "check": "doctor",
+    "info": "status",
+    "list": "status",
+    "receipts": "status",
+    "version": "--version",
+    "help": "--help",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,6 +300,7 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
         epilog=EXIT_CODES + f"\n`{context.prog} VERB --help` explains a verb.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action=_Version, nargs=0, const=context, help="print name, version and target")
     verbs = Verbs(parser, context)
     _add_doctor(verbs)
     _add_verify(verbs)
@@ -301,6 +320,29 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
     return parser
 
 
+class _Version(argparse.Action):
+    """The option --version, for the context in `const`."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from edgepack_runtime import __version__
+        from edgepack_runtime.bundle import manifest as contract
+        from edgepack_runtime.bundle import verify
+        from edgepack_runtime.bundle.archive import Archive
+
+        context: Context = self.const
+        line = f"{context.name} {__version__}"
+        manifest = None
+        if context.bundle is not None:
+            with Archive(context.bundle) as archive:
+                manifest = contract.parse(verify.read_signed_manifest(archive)[0])
+        elif context.release is not None:
+            manifest = verify.read_manifest(context.release)[0]
+        if manifest is not None:
+            line = f"{manifest.name} {manifest.version} ({manifest.target.profile})"
+        sys.stdout.write(printable(line) + "\n")
+        parser.exit()
+
+
 class _TopParser(Parser):
     """The parser before the verbs. It suggests a verb for a mistyped one."""
 
@@ -313,7 +355,8 @@ class _TopParser(Parser):
         if words and args[0] == words[0] and words[0] not in self.verbs:
             import difflib  # slow to import
 
-            near = difflib.get_close_matches(words[0], self.verbs, n=1)
+            known = _SYNONYMS.get(words[0].lower())
+            near = [known] if known else difflib.get_close_matches(words[0].lower(), self.verbs, n=1)
             hint = f"did you mean `{self.prog} {near[0]}`?" if near else f"{self.prog} --help"
             raise UsageError(f"there is no verb `{words[0]}`", why=f"one of: {', '.join(self.verbs)}", fix=hint)
         return super().parse_args(args, namespace)

@@ -124,15 +124,19 @@ def check_writable(place: Path) -> Check:
     return Check("write", True, f"{place} may be written")
 
 
-def check_executable(place: Path) -> Check:
-    """Check that shared libraries may be loaded from the file system of `place` (an existing folder)."""
+def check_executable(place: Path, *, option: str = "--prefix") -> Check:
+    """Check that shared libraries may be loaded from the file system of `place` (an existing folder).
+
+    Args:
+        option: the option or variable that names another folder.
+    """
     if os.statvfs(place).f_flag & getattr(os, "ST_NOEXEC", 0):
         return Check(
             "mount",
             False,
             f"{place} is mounted noexec",
             "the bundle's libraries could not be loaded from there",
-            "give a folder on another file system with --prefix or TMPDIR",
+            f"give a folder on another file system with {option}",
         )
     return Check("mount", True, f"libraries may be loaded from {place}")
 

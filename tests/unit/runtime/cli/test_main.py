@@ -19,6 +19,7 @@ from tests.heads import HEAD
 from tests.interpreters import other_machine
 from tiny_model import write_lines, write_model_folder
 
+import edgepack_runtime
 from edgepack.bundle.archive import write_bundle
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME, FileEntry, TargetFacts, dump, parse
@@ -64,7 +65,7 @@ def test_every_verb_has_a_help_text(capsys: pytest.CaptureFixture[str], context:
             build_parser(made).parse_args(line)
         assert caught.value.code == 0
         text = capsys.readouterr().out
-        assert "exit codes:" in text
+        assert "exit codes:" in text and "130 interrupted" in text
         assert max(map(len, text.splitlines())) <= 112
 
 
@@ -74,6 +75,13 @@ def test_every_verb_has_a_help_text(capsys: pytest.CaptureFixture[str], context:
         ([], "no verb was given"),
         (["verfy"], "did you mean `edgert verify`"),
         (["zzz"], "there is no verb `zzz`"),
+        (["update"], "did you mean `edgert install`"),
+        (["Remove"], "did you mean `edgert uninstall`"),
+        (["start"], "did you mean `edgert serve`"),
+        (["receipts"], "did you mean `edgert status`"),
+        (["version"], "did you mean `edgert --version`"),
+        (["help"], "did you mean `edgert --help`"),
+        (["rollback"], "type PREFIX/bin/NAME rollback"),
         (["verify"], "PATH"),
         (["predict", "--threads", "0", "--model", "m"], "'0' is not a whole number from 1 to 256"),
         (["predict", "--threads", "１", "--model", "/none", "x"], "holds no model"),
@@ -155,6 +163,23 @@ def test_a_signal_ends_the_command_unless_it_is_ignored(
         assert edgert("status", "--prefix", "x") == code
     finally:
         signal.signal(number, before)
+
+
+def test_version_names_the_bundle_and_its_target(
+    bundle: Path, installed: Prefix, device: Device, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ([sys.executable, bundle], [installed.bin / "sentiment"]):
+        done = device(*command, "--version")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "sentiment 1.2.0 (test)\n", "")
+    with pytest.raises(SystemExit) as caught:
+        edgert("--version")
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"edgert {edgepack_runtime.__version__}\n")
+
+
+def test_a_verb_of_an_install_names_the_command_of_the_bundle(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["rollback"], Context("sentiment", Path("/x/s.edgepack"), None)) == ExitCode.USAGE
+    told = "  why: `sh s.edgepack` is not one\n  fix: type PREFIX/bin/sentiment rollback; "
+    assert told in capsys.readouterr().err
 
 
 def test_doctor_reports_a_device(bundle: Path, device: Device, tmp_path: Path) -> None:

@@ -178,3 +178,12 @@ def test_a_target_with_a_gpu_needs_one(manifest: Manifest, monkeypatch: pytest.M
     message = doctor.render(doctor.check_device(for_cuda))
     assert "Orin, compute capability 8.7, driver for CUDA up to 12.6, 7168 MiB" in message
     assert "JetPack 6.2, Jetson Linux 36.4.3, power mode MAXN (0)" in message
+
+
+@pytest.mark.parametrize("option", ["--prefix", "TMPDIR"])
+def test_a_folder_without_programs_names_what_chooses_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda place: SimpleNamespace(f_flag=os.ST_NOEXEC))
+    found = doctor.check_executable(tmp_path, option=option)
+    assert (found.ok, found.fix) == (False, f"give a folder on another file system with {option}")
