@@ -410,12 +410,12 @@ def _add_install(verbs: Verbs) -> None:
         "install",
         "test the bundle on this device, then switch to it",
         "Steps: signature, verify, doctor, unpack, re-hash from disk, self-test, tune, gate, switch, read back. The\n"
-        "switch is one atomic rename. If a step fails, the old release stays active, and the receipt in\n"
-        "PREFIX/receipts names the cause. The previous release is kept. Installing the active release again\n"
-        "repairs damaged files.\n\n"
+        "switch is one atomic rename. If a step fails, the old release stays active. From `unpack` on, a receipt in\n"
+        "PREFIX/receipts names the cause; a file that is refused before that leaves none. The previous release is\n"
+        "kept. Installing the active release again repairs damaged files.\n\n"
         "If keys are pinned (`trust`), one of them must have signed the bundle. Bundles older than the newest ever\n"
         "installed are refused. PREFIX/bin/NAME install FILE checks both before any code of the new release runs.\n\n"
-        "The release will run on the Python that starts this command.",
+        "A release without an interpreter of its own will run on the Python that starts this command.",
     )
     if verbs.context.bundle is None:
         parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a .edgepack file")
@@ -431,7 +431,8 @@ def _add_status(verbs: Verbs) -> None:
     parser = verbs.add(
         "status",
         "show the active release and the last operations",
-        "Changes nothing. The exit code is 8 if the install is damaged, and 4 if nothing is installed.",
+        "Changes nothing. The exit code is 4 if nothing is installed, and 8 if the install is damaged: a file of the\n"
+        "active release is missing, has another size or is not listed. `verify` compares every byte.",
     )
     verbs.add_prefix(parser)
     verbs.add_json(parser)
@@ -475,7 +476,7 @@ def _add_uninstall(verbs: Verbs) -> None:
         "uninstall",
         "remove the install, and no other files",
         "The receipts, the pinned keys and state.json stay, unless --purge. No link is followed. If interrupted,\n"
-        "run the same command again. On a terminal it asks for confirmation.",
+        "run the same command again. It is refused while `serve` runs. On a terminal it asks for confirmation.",
     )
     parser.add_argument("--purge", action="store_true", help="remove receipts, pinned keys and state.json too")
     parser.add_argument("--yes", action="store_true", help="do not ask")
