@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle import golden, model_config
-from edgepack_runtime.bundle.manifest import PYTHON_FOLDER
-from edgepack_runtime.cli.context import delegate, log, print_result, read_bundle_manifest, running_prefix
+from edgepack_runtime.cli.context import (
+    delegate,
+    log,
+    print_result,
+    read_bundle_manifest,
+    report_damage,
+    running_prefix,
+)
 from edgepack_runtime.cli.parser import BENCH_TEXTS, Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError, printable
 from edgepack_runtime.install.locate import locate
@@ -204,7 +209,8 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
         given = texts.evenly(given, BENCH_TEXTS)
     from edgepack_runtime.inference import bench
 
-    result = bench.compare(folders, given, threads=options.threads, runs=options.runs, progress=log)
+    with report_damage(context.release):
+        result = bench.compare(folders, given, threads=options.threads, runs=options.runs, progress=log)
     shown = bench.render(result)
     if options.rate is not None:
         from edgepack_runtime.gate import open_loop
@@ -226,7 +232,7 @@ def run_predict(options: argparse.Namespace, context: Context, arguments: List[s
     given = read(options, words, pairs=_takes_pairs(context, folders))
     if context.bundle is not None:
         return delegate(options, context, arguments)
-    with _report_damage(context.release):
+    with report_damage(context.release):
         predictor = open_model(options, folders[0])
     _predict(options, given, predictor)
     return ExitCode.OK
@@ -238,7 +244,7 @@ def run_serve(options: argparse.Namespace, context: Context, arguments: List[str
     if context.bundle is not None:
         serve_command.check_carried(read_bundle_manifest(context.bundle, own=True))
         return delegate(options, context, arguments)
-    with _report_damage(context.release):
+    with report_damage(context.release):
         return serve_command.run(options, inside=context.release is not None)
 
 
@@ -246,24 +252,8 @@ def _takes_pairs(context: Context, folders: Sequence[Path]) -> bool:
     """Whether the model of the bundle, or else the first of `folders`, takes pairs of texts."""
     if context.bundle is not None:
         return read_bundle_manifest(context.bundle, own=True).task == model_config.PAIR
-    with _report_damage(context.release):
+    with report_damage(context.release):
         return model_config.load(folders[0]).takes_pairs
-
-
-@contextlib.contextmanager
-def _report_damage(release: Optional[Path]) -> Iterator[None]:
-    """If the block fails and `release` is damaged, report the damage instead.
-
-    A bundle that runs from its file was verified when it was unpacked; the interpreter there is a link.
-    """
-    try:
-        yield
-    except Exception:
-        if release is not None and not (release / os.uname().machine / PYTHON_FOLDER).is_symlink():
-            from edgepack_runtime.bundle import verify
-
-            verify.verify_folder(release)
-        raise
 
 
 def _texts_beside(folder: Path, release: Optional[Path]) -> Path:

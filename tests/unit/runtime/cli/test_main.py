@@ -24,6 +24,7 @@ from edgepack.bundle.archive import write_bundle
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME, FileEntry, TargetFacts, dump, parse
 from edgepack_runtime.cli import main, model_commands, release_commands
+from edgepack_runtime.cli.context import report_damage
 from edgepack_runtime.cli.parser import Context, build_parser
 from edgepack_runtime.errors import EdgepackError, ExitCode, StageFailedError
 from edgepack_runtime.install import receipts
@@ -51,7 +52,7 @@ def edgert(*arguments: str | Path) -> int:
 def test_an_error_of_a_bundle_that_runs_from_its_file_is_not_called_damage(tmp_path: Path) -> None:
     (tmp_path / os.uname().machine).mkdir()
     (tmp_path / os.uname().machine / "python").symlink_to(sys.prefix)  # the interpreter that its head unpacked
-    with pytest.raises(EdgepackError, match="the port is taken"), model_commands._report_damage(tmp_path):
+    with pytest.raises(EdgepackError, match="the port is taken"), report_damage(tmp_path):
         raise EdgepackError("the port is taken")
 
 
@@ -315,6 +316,17 @@ def test_predict_reports_a_damaged_release(installed: Prefix, device: Device, tm
     assert done.returncode == ExitCode.BUNDLE_INVALID
     assert damage in done.stderr
     assert "Traceback" not in done.stderr
+    assert f"sh FILE install --prefix {moved.root}\n" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["selftest", "gate", "tune"])
+def test_other_verbs_report_a_damaged_release(installed: Prefix, device: Device, tmp_path: Path, verb: str) -> None:
+    moved = Prefix(Path(shutil.copytree(installed.root, tmp_path / "moved", symlinks=True)))
+    (moved.releases / str(moved.current_id()) / "golden" / "behaviour.json").unlink()
+    done = device(moved.bin / "sentiment", verb)
+    assert done.returncode == ExitCode.BUNDLE_INVALID
+    assert "golden/behaviour.json: is missing" in done.stderr
+    assert f"sh FILE install --prefix {moved.root}\n" in done.stderr
 
 
 def test_a_text_that_begins_with_a_dash_needs_two(installed: Prefix, device: Device) -> None:
