@@ -25,6 +25,8 @@ This page is made from the help of the commands (`make docs`). `edgepack` runs w
 DEVICE = """\
 ## On a device
 
+`--version` in place of a verb prints name, version and target.
+
 """
 
 

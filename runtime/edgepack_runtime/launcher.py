@@ -44,8 +44,7 @@ def main() -> int:
         _set_paths(where)
         from edgepack_runtime.cli import main as cli
     except DamagedError as error:
-        fix = "copy the bundle again from where it was built; if it is installed, install it again"
-        _fail(INVALID, str(error), "", fix)
+        _fail(INVALID, str(error), "", _repair(own))
     except ImportError as error:
         _fail(UNFIT, "this Python is not complete", str(error), "install the full python3 of this system")
     except KeyboardInterrupt:
@@ -53,6 +52,20 @@ def main() -> int:
         sys.exit(INTERRUPTED)
     bundle = where.is_file()
     return cli.run(sys.argv[1:], cli.Context(name, bundle=where if bundle else None, release=None if bundle else where))
+
+
+def _repair(own: str) -> str:
+    """What to do about damage of the bundle or release at the path `own`."""
+    import os
+    import shlex
+
+    if os.path.isfile(own):  # noqa: PTH113 - as above
+        return "copy the bundle again from where it was built"
+    releases, _ = os.path.split(own)
+    prefix, name = os.path.split(releases)
+    return "install it again from its file: sh FILE install --prefix " + (
+        shlex.quote(prefix) if name == "releases" else "PREFIX"
+    )
 
 
 def _restart() -> None:

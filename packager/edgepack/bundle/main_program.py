@@ -39,7 +39,7 @@ _FORM = Template(
             'exec(compile(SOURCE,"launcher.py","exec"))',
             "''')",
             "except:sys.stderr.write((r'''error:~'''+sys.argv[0]+r'''~is~damaged:~__main__.py~is~not~as~it~was~built",
-            "~~fix:~copy~the~bundle~again~from~where~it~was~built;~if~it~is~installed,~install~it~again",
+            "~~fix:~copy~the~bundle~again~from~where~it~was~built;~if~it~is~installed:~sh~FILE~install~--prefix~PREFIX",
             "''').replace('~',chr(32)))",
             "else:CODE=main()",
             "sys.exit(int(CODE))",

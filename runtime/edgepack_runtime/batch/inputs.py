@@ -9,10 +9,12 @@ import codecs
 import contextlib
 import csv
 import io
+import itertools
 import json
 import re
+import sys
 from pathlib import Path
-from typing import Any, BinaryIO, Iterator, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, BinaryIO, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.util.fs import os_errors
@@ -52,6 +54,7 @@ class Source:
         name: its name in messages.
         suffix: the format, one of `SUFFIXES`.
         columns: one column, or two for pairs. A .txt has no columns; a tab separates its pairs.
+        encoding: the encoding of the file, for messages. `stream` is UTF-8.
         blank_rows: a blank line is an invalid row: whoever feeds a pipe counts lines.
 
     Raises:
@@ -59,11 +62,20 @@ class Source:
     """
 
     def __init__(
-        self, stream: BinaryIO, name: str, suffix: str, columns: Sequence[str], *, blank_rows: bool = False
+        self,
+        stream: BinaryIO,
+        name: str,
+        suffix: str,
+        columns: Sequence[str],
+        *,
+        encoding: str = UTF8,
+        blank_rows: bool = False,
     ) -> None:
         self._lines = _Lines(stream, name)
         self._name, self._suffix, self._columns, self._blank_rows = name, suffix, columns, blank_rows
+        self._encoding = encoding
         self.header: List[str] = []  # of a table
+        self.delimiter = ","  # of a .csv
         self.blank = 0  # lines that were skipped
         self._fields: Sequence[str] = ()
         if suffix in TABLES:
@@ -79,7 +91,7 @@ class Source:
     def rows(self, *, go_on: bool = True) -> Iterator[InputRow]:
         """The next rows; without `go_on` reading ends after an invalid row."""
         self._lines.to_the_end = go_on
-        table = csv.reader(self._lines, strict=True) if self._suffix == ".csv" else None
+        table = self._table(self._lines) if self._suffix == ".csv" else None
         while True:
             number = self._lines.number + 1
             where = f"line {number} of {self._name}"
@@ -104,12 +116,12 @@ class Source:
             if not fields:
                 return None
             for field in fields:
-                _require_utf8(field, where)
+                self._require_decoded(field, where)
             return self._of_fields(fields, where)
         line = next(self._lines)
         if not line.strip() and not self._blank_rows:
             return None
-        _require_utf8(line, where)
+        self._require_decoded(line, where)
         if self._suffix == ".tsv":
             line = line.rstrip("\r\n")
             return self._of_fields(line.split("\t") if line else [], where)
@@ -131,7 +143,8 @@ class Source:
             row = json.loads(line)
             fields = [row[column] for column in self._columns]
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-            raise UsageError(f"{where} is not a JSON object with {wanted}", why=str(error)) from error
+            why = f"it has no key `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
+            raise UsageError(f"{where} is not a JSON object with {wanted}", why=why) from error
         for column, value in zip(self._columns, fields):
             if not isinstance(value, str):
                 raise UsageError(f"`{column}` in {where} is not a text")
@@ -140,20 +153,37 @@ class Source:
     def _read_header(self) -> List[str]:
         header: List[str] = []
         with contextlib.suppress(StopIteration), _table_errors(f"line 1 of {self._name}"):
+            first = next(self._lines)
             if self._suffix == ".csv":
-                header = next(csv.reader(self._lines, strict=True))
+                # Spreadsheet programs of countries with a decimal comma write semicolons.
+                self.delimiter = ";" if ";" in first and not set(first) & {",", "\t"} else ","
+                header = next(self._table(itertools.chain([first], self._lines)))
             else:
-                header = next(self._lines).rstrip("\r\n").split("\t")
+                header = first.rstrip("\r\n").split("\t")
         for name in header:
-            _require_utf8(name, f"line 1 of {self._name}")
+            self._require_decoded(name, f"line 1 of {self._name}")
         for column, (option, which) in zip(self._columns, _OPTIONS):
             if header.count(column) != 1:
                 raise UsageError(
                     f"{self._name} has no column `{column}`",
-                    why=f"its first line names {', '.join(header) or 'nothing'}",
+                    why=f"the first line of a table names its columns; here it names {', '.join(header) or 'none'}",
                     fix=f"name the column that holds the {which}: {option} NAME",
                 )
         return header
+
+    def _table(self, lines: Iterable[str]) -> Any:
+        return csv.reader(lines, strict=True, delimiter=self.delimiter)
+
+    def _require_decoded(self, text: str, where: str) -> None:
+        if _NOT_UTF8.search(text):
+            try:
+                text.encode("utf-8", "surrogateescape").decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise UsageError(
+                    f"{where} is not {self._encoding.upper()}",
+                    why="some of its bytes are no character in that encoding",
+                    fix="correct that line, or save the file as UTF-8",
+                ) from error
 
 
 class _Lines:
@@ -195,7 +225,7 @@ codecs.register_error(_NO_TEXT, lambda error: ("\udcff", getattr(error, "end", 0
 class _Recoded(io.RawIOBase):
     """A stream of another encoding as UTF-8; what is no text in it is none in UTF-8 either."""
 
-    def __init__(self, stream: BinaryIO, encoding: str) -> None:
+    def __init__(self, stream: io.BufferedReader, encoding: str) -> None:
         self._stream, self._left = stream, b""
         self._decoder = codecs.getincrementaldecoder(encoding)(_NO_TEXT)
 
@@ -204,7 +234,7 @@ class _Recoded(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._left:
-            raw = self._stream.read(_SAMPLE_BYTES)
+            raw = self._stream.read1(_SAMPLE_BYTES)  # of a pipe as much as there is
             self._left = self._decoder.decode(raw, final=not raw).encode("utf-8", "surrogateescape")
             if not raw and not self._left:
                 return 0
@@ -221,14 +251,6 @@ def _table_errors(where: str) -> Iterator[None]:
         raise UsageError(f"{where} is not a row of a table", why=str(error), fix="check its quotation marks") from error
 
 
-def _require_utf8(text: str, where: str) -> None:
-    if _NOT_UTF8.search(text):
-        try:
-            text.encode("utf-8", "surrogateescape").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{where} is not UTF-8", why=str(error), fix="save it as UTF-8") from error
-
-
 def _pair_of_line(line: str, where: str) -> Item:
     fields = require_text(line, where).split("\t")
     if len(fields) != 2:
@@ -240,47 +262,59 @@ def _pair_of_line(line: str, where: str) -> Item:
     return item_from_fields(fields, where)
 
 
-def check_suffix(path: Path) -> None:
-    """Check that the suffix of `path` is a known format.
-
-    Raises:
-        UsageError: the suffix is unknown.
-    """
-    if path.suffix.lower() in _WORKBOOKS:
-        raise UsageError(f"{path.name} is a workbook, and no table of text", fix=_SAVE_AS_CSV)
-    if path.suffix not in SUFFIXES:
-        raise UsageError(f"{path.name} has no known ending", fix=f"name it with one of {' '.join(SUFFIXES)}")
-
-
 def check_file(path: Path) -> None:
     """Check that `path` is a file in a known format.
 
     Raises:
         UsageError: there is no such file, or its suffix is unknown.
     """
-    check_suffix(path)
+    if str(path) == "-":
+        raise UsageError("--input takes the name of a file", fix="omit --input to read standard input")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", fix="give a file with texts")
+    if path.suffix.lower() in _WORKBOOKS:
+        raise UsageError(f"{path.name} is a workbook, and no table of text", fix=_SAVE_AS_CSV)
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"{path.name} has no known ending", fix=f"name it with one of {' '.join(SUFFIXES)}")
     if not path.is_file():
         raise UsageError(f"there is no file {path}", fix="check the path")
 
 
-def _require_encoding(stream: BinaryIO, name: str) -> None:
-    """Refuse a file that is no UTF-8 by and large. Single lines that are not are rows without an answer.
+def _require_encoding(sample: bytes, name: str, encoding: str) -> None:
+    """Refuse a file that is by and large in another encoding. Single such lines are rows without an answer.
+
+    Args:
+        sample: the first bytes of the file.
 
     Raises:
-        UsageError: it is a workbook, UTF-16 or GB18030.
+        UsageError: it is a workbook, or in another encoding than `encoding`.
     """
-    sample = stream.read(_SAMPLE_BYTES)
-    stream.seek(0)
     if sample.startswith(b"PK\3\4"):
         raise UsageError(f"{name} is a workbook or an archive, and no table of text", fix=_SAVE_AS_CSV)
-    likely = UTF16 if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else None
-    whole = sample.split(b"\n")[: -1 if len(sample) == _SAMPLE_BYTES else None]
-    lines = [line for line in whole if max(line, default=0) > 127]
-    if likely is None and sum(not _reads(line, UTF8) for line in lines) > len(lines) / 2:
-        likely = GB18030 if all(_reads(line, GB18030) for line in lines) else None
-    if likely is not None:
-        fix = f"add --encoding {likely} to predict, or save it as UTF-8"
-        raise UsageError(f"{name} is not UTF-8", why=f"it seems to be {likely.upper()}", fix=fix)
+    found = _encoding_of(sample)
+    if encoding == UTF16 and found != UTF16:
+        raise UsageError(f"{name} is not UTF-16", why="it has no byte order mark", fix="omit --encoding")
+    if found in (None, encoding):
+        return
+    if found == UTF8:
+        # A short text in GB18030 may be UTF-8 too, but hardly with a character of three bytes, as Chinese ones are.
+        if max(sample.decode("utf-8", "ignore")) >= "\u0800":
+            raise UsageError(f"{name} is UTF-8, and not {encoding.upper()}", fix="omit --encoding")
+        return
+    fix = f"give --encoding {found}" if encoding != UTF8 else f"add --encoding {found} to predict, or save it as UTF-8"
+    raise UsageError(f"{name} is not {encoding.upper()}", why=f"it seems to be {found.upper()}", fix=fix)
+
+
+def _encoding_of(sample: bytes) -> Optional[str]:
+    """The probable encoding of a file that begins with `sample`; None for ASCII, and if it is unknown."""
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return UTF16
+    lines = [line for line in sample.split(b"\n") if max(line, default=0) > 127]
+    if not lines:
+        return None
+    if sum(_reads(line, UTF8) for line in lines) >= len(lines) / 2:
+        return UTF8
+    return GB18030 if all(_reads(line, GB18030) for line in lines) else None
 
 
 def _reads(line: bytes, encoding: str) -> bool:
@@ -314,17 +348,35 @@ def opened(
     with stream:
         with os_errors(f"{path} cannot be read"):
             columns = [column] if pair_column is None else [column, pair_column]
-            if encoding == UTF8:
-                _require_encoding(stream, path.name)
-                source = Source(stream, path.name, path.suffix, columns)
-            else:
-                if encoding == UTF16 and stream.peek(2)[:2] not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-                    raise UsageError(
-                        f"{path.name} is not UTF-16", why="it has no byte order mark", fix="omit --encoding"
-                    )
-                recoded = io.BufferedReader(_Recoded(stream, encoding), _SAMPLE_BYTES)
-                source = Source(recoded, path.name, path.suffix, columns)
+            sample = stream.read(_SAMPLE_BYTES)
+            stream.seek(0)
+            _require_encoding(_lines_of(sample) if len(sample) == _SAMPLE_BYTES else sample, path.name, encoding)
+            text = _as_utf8(stream, encoding)
+            source = Source(text, path.name, path.suffix.lower(), columns, encoding=encoding)
         yield source
+
+
+def standard_input(columns: Sequence[str], encoding: str = UTF8) -> Source:
+    """The rows on standard input, one per line. The first read decides whether it is in `encoding`.
+
+    Raises:
+        UsageError: it has another encoding.
+        EnvironmentUnfitError: it cannot be read.
+    """
+    stream = sys.stdin.buffer
+    assert isinstance(stream, io.BufferedReader)
+    with os_errors(f"{STDIN} cannot be read"):
+        _require_encoding(_lines_of(stream.peek()), STDIN, encoding)
+    return Source(_as_utf8(stream, encoding), STDIN, ".txt", columns, encoding=encoding, blank_rows=True)
+
+
+def _lines_of(sample: bytes) -> bytes:
+    """The whole lines of `sample`; all of it if it has none."""
+    return sample[: sample.rfind(b"\n") + 1] or sample
+
+
+def _as_utf8(stream: io.BufferedReader, encoding: str) -> BinaryIO:
+    return stream if encoding == UTF8 else io.BufferedReader(_Recoded(stream, encoding), _SAMPLE_BYTES)
 
 
 def items(source: Source) -> Iterator[Item]:

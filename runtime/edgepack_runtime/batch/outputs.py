@@ -39,6 +39,7 @@ class Form:
         score_labels: labels with a column in a table; empty without scores.
         pairs: whether items are pairs.
         columns: the columns of an input that is a table, which a table repeats.
+        delimiter: of the columns of a .csv.
         mark: whether a table begins with a byte order mark.
     """
 
@@ -50,6 +51,7 @@ class Form:
         *,
         pairs: bool,
         columns: Sequence[str] = (),
+        delimiter: str = ",",
         mark: bool = False,
     ) -> None:
         self._table = suffix in TABLES
@@ -59,7 +61,8 @@ class Form:
         self._keys = [key for key in keys if key != "scores" or not self._labels]
         self._texts = ("text", "text_pair")[: 1 + pairs]
         self._buffer = io.StringIO()
-        options: Any = {"lineterminator": _END}  # a cell with either of its characters is quoted
+        # A cell with either character of the line end is quoted.
+        options: Any = {"lineterminator": _END, "delimiter": delimiter}
         if suffix == ".tsv":
             options.update(delimiter="\t", quoting=csv.QUOTE_NONE, quotechar=None)
         self._rows = csv.writer(self._buffer, **options)

@@ -7,10 +7,9 @@ import contextlib
 import io
 import itertools
 import json
-import sys
 from typing import Any, Iterator, Optional, Sequence, Tuple
 
-from edgepack_runtime.batch.inputs import STDIN, InputRow, Source, no_text, opened
+from edgepack_runtime.batch.inputs import STDIN, InputRow, Source, no_text, opened, standard_input
 from edgepack_runtime.batch.outputs import Form, answer_keys
 from edgepack_runtime.batch.resume import Output
 from edgepack_runtime.bundle.model_config import TOKENS
@@ -45,12 +44,19 @@ def answer(
         if options.input:
             source = stack.enter_context(opened(options.input, *columns, encoding=options.encoding))
         else:
-            source = _lines([column for column in columns if column is not None], given)
+            source = _lines([column for column in columns if column is not None], given, options.encoding)
         mark = source.has_mark or options.encoding != UTF8
-        form = Form(options.output.suffix, keys, labels, pairs=config.takes_pairs, columns=source.header, mark=mark)
-        output = stack.enter_context(
-            Output(options.output, options.output.suffix, form.header(), resume=options.resume)
+        suffix = options.output.suffix.lower()
+        form = Form(
+            suffix,
+            keys,
+            labels,
+            pairs=config.takes_pairs,
+            columns=source.header,
+            delimiter=source.delimiter,
+            mark=mark,
         )
+        output = stack.enter_context(Output(options.output, suffix, form.header(), resume=options.resume))
         run = _Run(options, predictor, form, source, output)
         try:
             run.skip(log)
@@ -62,10 +68,10 @@ def answer(
         run.finish(log)
 
 
-def _lines(columns: Sequence[str], given: Sequence[Item]) -> Source:
+def _lines(columns: Sequence[str], given: Sequence[Item], encoding: str) -> Source:
     """The rows of `given`, else of standard input."""
     if not given:
-        return Source(sys.stdin.buffer, STDIN, ".txt", columns, blank_rows=True)
+        return standard_input(columns, encoding)
     fields = ((item,) if isinstance(item, str) else item for item in given)
     lines = "".join(json.dumps(dict(zip(columns, row))) + "\n" for row in fields)
     return Source(io.BytesIO(lines.encode("ascii")), "the arguments", ".jsonl", columns)
@@ -87,7 +93,7 @@ class _Run:
             last, count = row.line, count + 1
         if count < before:
             raise UsageError(
-                f"the input has {count} rows, and the interrupted run answered {before}",
+                f"the input has {counted(count, 'row')}, and the interrupted run answered {before}",
                 fix="give the same input as before, or remove the .partial file to start again",
             )
         self._output.cut_errors(last)
@@ -118,7 +124,7 @@ class _Run:
             raise no_text(self._options.input or STDIN)
         self._output.finish()
         if not self._options.quiet:
-            log(f"{rows - bad} predictions in {self._options.output}")
+            log(f"{counted(rows - bad, 'prediction')} in {self._options.output}")
         if self._source.blank:
             log(f"{counted(self._source.blank, 'blank line')} skipped")
         text = f"{bad} of {rows} rows {'has' if bad == 1 else 'have'} no answer"

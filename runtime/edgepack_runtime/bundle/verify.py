@@ -141,8 +141,21 @@ def verify_folder(path: Path, raw: Optional[bytes] = None) -> Tuple[Manifest, by
     with os_errors(f"the release {path} cannot be read"):
         damage = find_damage(path, manifest)
     if damage:
-        raise _damaged(path, damage, "install the bundle again: it repairs a damaged release")
+        raise _damaged(path, damage, repair(_prefix_around(path)))
     return manifest, raw
+
+
+def repair(prefix: Optional[Path]) -> str:
+    """The command that repairs a release in `prefix`, None if that is unknown. The release may be unable to run it."""
+    import shlex  # not needed for predictions
+
+    root = "PREFIX" if prefix is None else shlex.quote(str(prefix))
+    return f"install it again from its file: sh FILE install --prefix {root}"
+
+
+def _prefix_around(release: Path) -> Optional[Path]:
+    releases = Path(os.path.realpath(release)).parent
+    return releases.parent if releases.name == "releases" else None
 
 
 def _damaged(folder: Path, damage: List[Damage], fix: str) -> BundleInvalidError:
@@ -205,7 +218,7 @@ def read_manifest_bytes(folder: Path) -> bytes:
         raise BundleInvalidError(
             f"the release {folder} is damaged: {contract.MANIFEST_NAME} cannot be read",
             why=error.strerror or str(error),
-            fix="install the bundle again",
+            fix=repair(_prefix_around(folder)),
         ) from error
 
 
@@ -228,15 +241,18 @@ def read_manifest(folder: Path, raw: Optional[bytes] = None) -> Tuple[Manifest, 
         raise BundleInvalidError(
             f"the release {folder} is damaged: {contract.MANIFEST_NAME}",
             why="its sha256 differs from the folder's name",
-            fix="install the bundle again: it repairs a damaged release",
+            fix=repair(_prefix_around(folder)),
         )
     return manifest, raw
 
 
-def find_damage(folder: Path, manifest: Manifest) -> List[Damage]:
+def find_damage(folder: Path, manifest: Manifest, *, hashed: bool = True) -> List[Damage]:
     """All files in `folder` that differ from `manifest` or are not listed.
 
     Of a bundle for several machines, a release holds the files of one.
+
+    Args:
+        hashed: whether to compare the content of files, or else only their sizes.
 
     Raises:
         OSError: a folder cannot be listed.
@@ -261,7 +277,7 @@ def find_damage(folder: Path, manifest: Manifest) -> List[Damage]:
         elif kind != "file":
             damage.append(Damage(path, f"is a {kind} where a file belongs", listed=True))
         else:
-            damage.extend(_compare(folder, listed[path]))
+            damage.extend(_compare(folder, listed[path], hashed=hashed))
     damage.extend(Damage(path, "is missing", listed=True) for path in listed if path not in seen)
     return sorted(damage, key=lambda d: d.path)
 
@@ -283,20 +299,23 @@ def _parse_signature(raw: bytes) -> None:
     sshsig.parse_signature(raw)
 
 
-def _compare(folder: Path, entry: FileEntry) -> Iterator[Damage]:
+def _compare(folder: Path, entry: FileEntry, *, hashed: bool) -> Iterator[Damage]:
     digest = hashlib.sha256()
     size = 0
     try:
-        with (folder / entry.path).open("rb") as file:
-            for data in iter(lambda: file.read(CHUNK_BYTES), b""):
-                digest.update(data)
-                size += len(data)
+        if not hashed:
+            size = (folder / entry.path).stat().st_size
+        else:
+            with (folder / entry.path).open("rb") as file:
+                for data in iter(lambda: file.read(CHUNK_BYTES), b""):
+                    digest.update(data)
+                    size += len(data)
     except OSError as error:
         yield Damage(entry.path, f"cannot be read: {error.strerror or error}", listed=True)
         return
     if size != entry.size:
         yield Damage(entry.path, f"has {size} bytes instead of {entry.size}", listed=True)
-    elif digest.hexdigest() != entry.sha256:
+    elif hashed and digest.hexdigest() != entry.sha256:
         yield Damage(entry.path, "its content has changed", listed=True)
     elif interpreter.is_executable(entry.path) and not os.access(folder / entry.path, os.X_OK):
         yield Damage(entry.path, "may not be executed", listed=True)

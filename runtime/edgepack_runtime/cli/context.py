@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Tuple
 
 from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.errors import UsageError, printable
@@ -111,10 +113,11 @@ def require_installed(options: argparse.Namespace, context: Context) -> Tuple[Pr
     """
     prefix = running_prefix(context)
     if prefix is None or context.release is None:
+        name = "NAME" if bundle_name(context) is None else context.name
         raise UsageError(
             f"`{options.verb}` works only for an installed release",
-            why="a bundle, a folder or `edgert` is not one",
-            fix=f"install it, then run PREFIX/bin/NAME {options.verb}",
+            why=f"`{context.prog}` is not one",
+            fix=f"type PREFIX/bin/{name} {options.verb}; if nothing is installed yet, `install` comes first",
         )
     return prefix, context.release
 
@@ -137,3 +140,20 @@ def read_bundle_manifest(bundle: Path, *, own: bool) -> Manifest:
 
         trust.require(trust.read_pins(None), bundle.name, raw, signature)
     return contract.parse(raw)
+
+
+@contextlib.contextmanager
+def report_damage(release: Optional[Path]) -> Iterator[None]:
+    """If the block fails and `release` is damaged, report the damage instead.
+
+    A bundle that runs from its file was verified when it was unpacked; the interpreter there is a link.
+    """
+    try:
+        yield
+    except Exception:
+        from edgepack_runtime.bundle import verify
+        from edgepack_runtime.bundle.manifest import PYTHON_FOLDER
+
+        if release is not None and not (release / os.uname().machine / PYTHON_FOLDER).is_symlink():
+            verify.verify_folder(release)
+        raise

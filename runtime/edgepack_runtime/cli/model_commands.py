@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle import golden, model_config
-from edgepack_runtime.bundle.manifest import PYTHON_FOLDER
-from edgepack_runtime.cli.context import delegate, log, print_result, read_bundle_manifest, running_prefix
+from edgepack_runtime.cli.context import (
+    delegate,
+    log,
+    print_result,
+    read_bundle_manifest,
+    report_damage,
+    running_prefix,
+)
 from edgepack_runtime.cli.parser import BENCH_TEXTS, Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError, printable
 from edgepack_runtime.install.locate import locate
@@ -38,7 +43,12 @@ def check(options: argparse.Namespace) -> List[str]:
             inputs.check_file(options.input)
         if options.output:
             _check_output(options.output, options.input)
-            inputs.check_suffix(options.output)
+            if options.output.suffix.lower() not in inputs.SUFFIXES:
+                raise UsageError(
+                    f"{options.output} cannot be written",
+                    why="the ending of its name decides the format, and results are written as text only",
+                    fix=f"name it with one of {' '.join(inputs.SUFFIXES)}",
+                )
     return texts.from_arguments(options.texts)
 
 
@@ -142,15 +152,17 @@ def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> 
         with inputs.opened(options.input, *asked, encoding=options.encoding) as source:
             stream = predictor.stream(inputs.items(source), workers=options.threads, batch_tokens=options.batch_tokens)
             _show(options, stream)
+            if source.blank:
+                log(f"{counted(source.blank, 'blank line')} skipped")
     else:
-        shown = _show(options, map(predictor.predict, given or _lines(asked)), flush=True)
+        shown = _show(options, map(predictor.predict, given or _lines(options, asked)), flush=True)
         if not shown:
             from edgepack_runtime.batch import inputs
 
             raise inputs.no_text(inputs.STDIN)
 
 
-def _lines(asked: Tuple[str, Optional[str]]) -> Iterable[Item]:
+def _lines(options: argparse.Namespace, asked: Tuple[str, Optional[str]]) -> Iterable[Item]:
     """The items on standard input, one per line."""
     from edgepack_runtime.batch import inputs
 
@@ -158,7 +170,7 @@ def _lines(asked: Tuple[str, Optional[str]]) -> Iterable[Item]:
     if sys.stdin.isatty():
         log("enter one {} per line; Ctrl-D ends".format("pair of texts, separated by a tab," if pairs else "text"))
     names = [name for name in asked if name is not None]
-    return inputs.items(inputs.Source(sys.stdin.buffer, inputs.STDIN, ".txt", names, blank_rows=True))
+    return inputs.items(inputs.standard_input(names, options.encoding))
 
 
 def _show(options: argparse.Namespace, predictions: Iterable[Any], *, flush: bool = False) -> int:
@@ -197,7 +209,8 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
         given = texts.evenly(given, BENCH_TEXTS)
     from edgepack_runtime.inference import bench
 
-    result = bench.compare(folders, given, threads=options.threads, runs=options.runs, progress=log)
+    with report_damage(context.release):
+        result = bench.compare(folders, given, threads=options.threads, runs=options.runs, progress=log)
     shown = bench.render(result)
     if options.rate is not None:
         from edgepack_runtime.gate import open_loop
@@ -219,7 +232,7 @@ def run_predict(options: argparse.Namespace, context: Context, arguments: List[s
     given = read(options, words, pairs=_takes_pairs(context, folders))
     if context.bundle is not None:
         return delegate(options, context, arguments)
-    with _report_damage(context.release):
+    with report_damage(context.release):
         predictor = open_model(options, folders[0])
     _predict(options, given, predictor)
     return ExitCode.OK
@@ -231,7 +244,7 @@ def run_serve(options: argparse.Namespace, context: Context, arguments: List[str
     if context.bundle is not None:
         serve_command.check_carried(read_bundle_manifest(context.bundle, own=True))
         return delegate(options, context, arguments)
-    with _report_damage(context.release):
+    with report_damage(context.release):
         return serve_command.run(options, inside=context.release is not None)
 
 
@@ -239,24 +252,8 @@ def _takes_pairs(context: Context, folders: Sequence[Path]) -> bool:
     """Whether the model of the bundle, or else the first of `folders`, takes pairs of texts."""
     if context.bundle is not None:
         return read_bundle_manifest(context.bundle, own=True).task == model_config.PAIR
-    with _report_damage(context.release):
+    with report_damage(context.release):
         return model_config.load(folders[0]).takes_pairs
-
-
-@contextlib.contextmanager
-def _report_damage(release: Optional[Path]) -> Iterator[None]:
-    """If the block fails and `release` is damaged, report the damage instead.
-
-    A bundle that runs from its file was verified when it was unpacked; the interpreter there is a link.
-    """
-    try:
-        yield
-    except Exception:
-        if release is not None and not (release / os.uname().machine / PYTHON_FOLDER).is_symlink():
-            from edgepack_runtime.bundle import verify
-
-            verify.verify_folder(release)
-        raise
 
 
 def _texts_beside(folder: Path, release: Optional[Path]) -> Path:

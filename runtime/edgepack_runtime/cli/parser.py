@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any, NoReturn, Optional, Tuple
 
 from edgepack_runtime.device.tuning import MAX_THREADS
-from edgepack_runtime.errors import UsageError
+from edgepack_runtime.errors import UsageError, printable
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE
 from edgepack_runtime.util.texts import ENCODINGS, UTF8
 
@@ -16,7 +17,24 @@ EXIT_CODES = """\
 exit codes:
   0 ok           2 usage               4 device not fit              5 a step failed
   6 gate failed  7 gate inconclusive   8 bundle or release refused   10 rolled back
+  1 unexpected   130 interrupted       141 reader of output ended    143 terminated
 """
+
+_SYNONYMS = {
+    "update": "install",
+    "upgrade": "install",
+    "remove": "uninstall",
+    "delete": "uninstall",
+    "start": "serve",
+    "run": "predict",
+    "classify": "predict",
+    "check": "doctor",
+    "info": "status",
+    "list": "status",
+    "receipts": "status",
+    "version": "--version",
+    "help": "--help",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,9 +195,15 @@ def add_predict(verbs: Verbs) -> None:
         metavar="FILE",
         help=".txt (one text or pair per line), .tsv or .csv with a header, .jsonl",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help=".jsonl or .txt (as on stdout), .tsv or .csv")
     parser.add_argument(
-        "--encoding", choices=ENCODINGS, default=UTF8, help="encoding of --input (utf-8); --output is UTF-8"
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help=".jsonl or .txt (as on stdout), .tsv or .csv; always UTF-8. A table begins with a byte order mark, which "
+        "Excel needs, if the input does or if --encoding names another encoding",
+    )
+    parser.add_argument(
+        "--encoding", choices=ENCODINGS, default=UTF8, help="encoding of --input or standard input (utf-8)"
     )
     parser.add_argument("--column", default="text", metavar="NAME", help="column or key that holds the texts (text)")
     parser.add_argument("--pair-column", metavar="NAME", help="column or key of the second texts of pairs (text_pair)")
@@ -276,6 +300,7 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
         epilog=EXIT_CODES + f"\n`{context.prog} VERB --help` explains a verb.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action=_Version, nargs=0, const=context, help="print name, version and target")
     verbs = Verbs(parser, context)
     _add_doctor(verbs)
     _add_verify(verbs)
@@ -295,6 +320,29 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
     return parser
 
 
+class _Version(argparse.Action):
+    """The option --version, for the context in `const`."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from edgepack_runtime import __version__
+        from edgepack_runtime.bundle import manifest as contract
+        from edgepack_runtime.bundle import verify
+        from edgepack_runtime.bundle.archive import Archive
+
+        context: Context = self.const
+        line = f"{context.name} {__version__}"
+        manifest = None
+        if context.bundle is not None:
+            with Archive(context.bundle) as archive:
+                manifest = contract.parse(verify.read_signed_manifest(archive)[0])
+        elif context.release is not None:
+            manifest = verify.read_manifest(context.release)[0]
+        if manifest is not None:
+            line = f"{manifest.name} {manifest.version} ({manifest.target.profile})"
+        sys.stdout.write(printable(line) + "\n")
+        parser.exit()
+
+
 class _TopParser(Parser):
     """The parser before the verbs. It suggests a verb for a mistyped one."""
 
@@ -307,7 +355,8 @@ class _TopParser(Parser):
         if words and args[0] == words[0] and words[0] not in self.verbs:
             import difflib  # slow to import
 
-            near = difflib.get_close_matches(words[0], self.verbs, n=1)
+            known = _SYNONYMS.get(words[0].lower())
+            near = [known] if known else difflib.get_close_matches(words[0].lower(), self.verbs, n=1)
             hint = f"did you mean `{self.prog} {near[0]}`?" if near else f"{self.prog} --help"
             raise UsageError(f"there is no verb `{words[0]}`", why=f"one of: {', '.join(self.verbs)}", fix=hint)
         return super().parse_args(args, namespace)
@@ -361,12 +410,12 @@ def _add_install(verbs: Verbs) -> None:
         "install",
         "test the bundle on this device, then switch to it",
         "Steps: signature, verify, doctor, unpack, re-hash from disk, self-test, tune, gate, switch, read back. The\n"
-        "switch is one atomic rename. If a step fails, the old release stays active, and the receipt in\n"
-        "PREFIX/receipts names the cause. The previous release is kept. Installing the active release again\n"
-        "repairs damaged files.\n\n"
+        "switch is one atomic rename. If a step fails, the old release stays active. From `unpack` on, a receipt in\n"
+        "PREFIX/receipts names the cause; a file that is refused before that leaves none. The previous release is\n"
+        "kept. Installing the active release again repairs damaged files.\n\n"
         "If keys are pinned (`trust`), one of them must have signed the bundle. Bundles older than the newest ever\n"
         "installed are refused. PREFIX/bin/NAME install FILE checks both before any code of the new release runs.\n\n"
-        "The release will run on the Python that starts this command.",
+        "A release without an interpreter of its own will run on the Python that starts this command.",
     )
     if verbs.context.bundle is None:
         parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a .edgepack file")
@@ -382,7 +431,8 @@ def _add_status(verbs: Verbs) -> None:
     parser = verbs.add(
         "status",
         "show the active release and the last operations",
-        "Changes nothing. The exit code is 8 if the install is damaged, and 4 if nothing is installed.",
+        "Changes nothing. The exit code is 4 if nothing is installed, and 8 if the install is damaged: a file of the\n"
+        "active release is missing, has another size or is not listed. `verify` compares every byte.",
     )
     verbs.add_prefix(parser)
     verbs.add_json(parser)
@@ -426,7 +476,7 @@ def _add_uninstall(verbs: Verbs) -> None:
         "uninstall",
         "remove the install, and no other files",
         "The receipts, the pinned keys and state.json stay, unless --purge. No link is followed. If interrupted,\n"
-        "run the same command again. On a terminal it asks for confirmation.",
+        "run the same command again. It is refused while `serve` runs. On a terminal it asks for confirmation.",
     )
     parser.add_argument("--purge", action="store_true", help="remove receipts, pinned keys and state.json too")
     parser.add_argument("--yes", action="store_true", help="do not ask")

@@ -22,6 +22,7 @@ from edgepack_runtime.cli.context import (
     log,
     print_result,
     read_bundle_manifest,
+    report_damage,
     require_installed,
     require_prefix,
     running_prefix,
@@ -187,7 +188,8 @@ def run_selftest(options: argparse.Namespace, context: Context, arguments: List[
         return delegate(options, context, arguments)
     from edgepack_runtime.inference import selftest
 
-    result = selftest.run(context.release)
+    with report_damage(context.release):
+        result = selftest.run(context.release)
     text = "ok: {done}, largest difference of a logit {max_difference:.2g} (allowed: {tolerance:.2g})"
     print_result(options, result, text.format(**result, done=counted(result["texts"], "text")))
     return ExitCode.OK
@@ -205,7 +207,7 @@ def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]
     if size is None and prefix is not None:
         state = read_state(prefix)
         size = state.bundle_bytes if state and state.current == context.release.name else None
-    with gate_lock.hold(lambda text: log(f"note: {text}")):
+    with gate_lock.hold(lambda text: log(f"note: {text}")), report_damage(context.release):
         receipt = runner.run(
             context.release,
             manifest,
@@ -243,7 +245,7 @@ def run_tune(options: argparse.Namespace, context: Context, arguments: List[str]
     with contextlib.ExitStack() as held:
         if prefix is not None:  # before measuring: without write access this fails at once
             held.enter_context(lock(prefix))
-        with gate_lock.hold(lambda text: log(f"note: {text}")):
+        with gate_lock.hold(lambda text: log(f"note: {text}")), report_damage(context.release):
             result = tune.run(context.release, most_threads=most, progress=log)
         if prefix is not None:
             file = prefix.tuning_file(context.release)

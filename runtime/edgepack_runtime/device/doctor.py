@@ -6,7 +6,9 @@ import dataclasses
 import importlib
 import os
 import platform
+import stat
 import struct
+import sys
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
 
@@ -26,7 +28,7 @@ _LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")  # needed by ONNX Runtime and n
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """Result of one check. `why` and `fix` are empty if `ok`."""
+    """Result of one check. With `ok`, `why` and `fix` are a warning, most often empty."""
 
     check: str
     ok: bool
@@ -124,15 +126,19 @@ def check_writable(place: Path) -> Check:
     return Check("write", True, f"{place} may be written")
 
 
-def check_executable(place: Path) -> Check:
-    """Check that shared libraries may be loaded from the file system of `place` (an existing folder)."""
+def check_executable(place: Path, *, option: str = "--prefix") -> Check:
+    """Check that shared libraries may be loaded from the file system of `place` (an existing folder).
+
+    Args:
+        option: the option or variable that names another folder.
+    """
     if os.statvfs(place).f_flag & getattr(os, "ST_NOEXEC", 0):
         return Check(
             "mount",
             False,
             f"{place} is mounted noexec",
             "the bundle's libraries could not be loaded from there",
-            "give a folder on another file system with --prefix or TMPDIR",
+            f"give a folder on another file system with {option}",
         )
     return Check("mount", True, f"libraries may be loaded from {place}")
 
@@ -172,10 +178,20 @@ def _check_libc(target: TargetFacts) -> Check:
     return Check("libc", True, f"{what} (needs {target.libc_min})")
 
 
+def closed_to_others(path: Path) -> Optional[Path]:
+    """The first part of `path`, or of what it links to, that keeps other users than root from it; else None."""
+    parts = [at for one in (path, path.resolve()) for at in (*reversed(one.parents), one)]
+    return next((at for at in parts if not at.stat().st_mode & stat.S_IXOTH), None)
+
+
 def _check_python() -> Check:
     what = f"{platform.python_implementation()} {platform.python_version()}"
     if platform.python_implementation() != "CPython":
         return Check("python", False, f"this is {what}", "the runtime is tested on CPython", "start it with python3")
+    closed = closed_to_others(Path(os.path.realpath(sys.executable))) if os.geteuid() == 0 else None
+    if closed is not None:
+        why = f"after an install only root can start it: {sys.executable} is below {closed}, which others cannot enter"
+        return Check("python", True, what, why, "for other users: /usr/bin/python3 FILE install")
     return Check("python", True, what)
 
 

@@ -57,9 +57,9 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
 def describe(fields: Mapping[str, Any]) -> str:
     """The fields of a `Tuning` in one line."""
     disabled = fields["disabled_optimizers"]
-    rewrites = "as the model says" if disabled is None else "all" if not disabled else "all but " + ", ".join(disabled)
+    used = "as the model sets them" if disabled is None else "all" if not disabled else "all but " + ", ".join(disabled)
     spinning = ", spinning" if fields["spinning"] else ""
-    return "{}{}; rewrites of the engine: {}".format(counted(fields["threads"], "thread"), spinning, rewrites)
+    return "{}{}; graph optimizers: {}".format(counted(fields["threads"], "thread"), spinning, used)
 
 
 def read(path: Path) -> Optional[Tuning]:

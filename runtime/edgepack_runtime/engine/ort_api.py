@@ -111,7 +111,7 @@ class Api:
             raise EnvironmentUnfitError(
                 f"ONNX Runtime cannot be loaded from {library}",
                 why=str(error),
-                fix="install the bundle again; or build it for a target that this device offers",
+                fix="install it again from its file, or build it for a target that this device offers",
             ) from error
         base = loaded.OrtGetApiBase().contents
         self.version: str = base.GetVersionString().decode()
@@ -235,7 +235,7 @@ def library_path() -> Path:
     raise EnvironmentUnfitError(
         "there is no ONNX Runtime",
         why=why if folders else "Python finds no package onnxruntime",
-        fix="install the bundle again",
+        fix="install it again from its file: sh FILE install --prefix PREFIX",
     )
 
 

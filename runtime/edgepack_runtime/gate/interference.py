@@ -66,9 +66,9 @@ class Interference(NamedTuple):
         """Sentence for the detail of a check."""
         if self.others_cores is None or self.cores is None:
             return "this device does not report the CPU time of other programs"
-        found = f"others used {self.others_cores:.2f} of {counted(self.cores, 'core')} meanwhile"
+        found = f"other programs used {self.others_cores:.2f} of {counted(self.cores, 'core')} meanwhile"
         if self.stolen_ms and self.stolen_ms > DISTURBED_CORES * self.wall_ms:
-            found += f", other guests of the host {self.stolen_ms / self.wall_ms:.2f} of that"
+            found += f", of that {self.stolen_ms / self.wall_ms:.2f} by other virtual machines of the host"
         return found
 
     def as_json(self) -> Dict[str, Any]:

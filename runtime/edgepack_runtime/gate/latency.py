@@ -129,7 +129,7 @@ class Asked(NamedTuple):
 
 def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progress: Log) -> Timing:
     """Time `predictor` in two windows, on texts that `choose` selects from `texts`."""
-    progress("latency: two windows")
+    progress(f"latency: measured in {WINDOWS} windows, one after the other")
     drawn = shuffled(texts)
     tokens = [predictor.tokens(text) if limits.latency.by_length else 0 for text in drawn]
     for text in drawn[: bench.WARM_UP_TEXTS]:
@@ -211,14 +211,14 @@ def settle(
     """`first` if it is stable and not disturbed; else the result of `again`, measured in a fresh process."""
     why = ""
     if not first.stable:
-        why = f"unstable, the medians differ by {first.drift:.0%}"
+        why = f"unstable, the medians of {WINDOWS} windows differ by {first.drift:.0%}"
     elif first.interference.disturbed and emulated_why is None:
         timed = [asked for asked in _asked(limits) if first.totals_ms(asked)]
         if any(_judge(first, asked)[1] != intervals.PASS for asked in timed):
             why = first.interference.describe()
     if not why:
         return first
-    progress(f"latency: {why}: once more in a fresh process")
+    progress(f"latency: {why}; measuring again in a new process")
     return again()._replace(processes=2)
 
 

@@ -200,10 +200,10 @@ def _measure_loads(
     if asked.open_loop is not None and emulated_why is None:
         rate = asked.open_loop.rate_per_s
         count = open_loop.how_many(rate, asked.open_loop.limits, asked.open_loop.seconds)
-        progress(f"open loop: {count} texts, {rate:g} per second")
+        progress(f"latency at a rate: {count} texts that arrive at random, {rate:g} per second")
         at_rate = open_loop.measure(predictor, drawn, rate, count)
     if asked.sustained is not None and emulated_why is None:
-        progress(f"sustained: {asked.sustained.seconds:g} s")
+        progress(f"latency under sustained load: {asked.sustained.seconds:g} s")
         long_run = sustained.measure(predictor, drawn, asked.sustained.seconds)
     return at_rate, long_run
 

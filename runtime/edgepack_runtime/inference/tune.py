@@ -141,7 +141,7 @@ def walk(
             kept, why = against is None, against or why
         ratio, low, high = (round(value, 4) for value in interval)
         trials.append(Trial(step.what, ratio, low, high, kept, why))
-        progress(f"{step.what}: {interval.value:.2f} x the time of the best so far: {'kept' if kept else 'left'}")
+        progress(f"{step.what}: {interval.value:.2f} x the time of the best so far: {'kept' if kept else 'not used'}")
         best = found if kept else best
     return best, trials
 
@@ -203,7 +203,7 @@ def render(result: Mapping[str, Any]) -> str:
     rows = [("tried", "time", "interval", "")]
     for trial in measured["trials"]:
         interval = "{low:.2f} to {high:.2f}".format(**trial)
-        rows.append((trial["what"], "{ratio:.2f} x".format(**trial), interval, "kept" if trial["kept"] else "left"))
+        rows.append((trial["what"], "{ratio:.2f} x".format(**trial), interval, "kept" if trial["kept"] else "not used"))
     lines = bench.table(rows) if len(rows) > 1 else []
     emulated = measured["conditions"]["emulated_why"]
     if emulated:

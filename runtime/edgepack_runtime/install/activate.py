@@ -70,7 +70,7 @@ fi
 if [ ! -x "$python" ]; then
     echo "error: the Python that {name} was installed with cannot be run: $python" >&2
     echo "  why: it is gone, or this user has no access to it" >&2
-    echo "  fix: install the bundle again with a Python that all its users can run, such as the system's" >&2
+    echo "  fix: install with a Python that all its users can run: /usr/bin/python3 FILE install --prefix $prefix" >&2
     exit {unfit}
 fi
 exec "$python" -I -S -B "$release/__main__.py" "$@"

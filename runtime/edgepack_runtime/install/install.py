@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
-import stat
+import shlex
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
@@ -160,12 +160,20 @@ def _install_locked(run: Install, archive: Archive) -> None:
 
 
 def _warn_of_closed_folders(run: Install) -> None:
-    """Log what keeps other users from starting a release that root installed."""
-    python = release_process.carried_interpreter(run.prefix.releases / run.release) or release_process.interpreter()
-    for path in (run.prefix.root, Path(python)) if os.geteuid() == 0 else ():
-        closed = next((at for at in (*reversed(path.parents), path) if not at.stat().st_mode & stat.S_IXOTH), None)
+    """Log what keeps other users from starting a release that root installed, and what to type."""
+    if os.geteuid() != 0:
+        return
+    root = run.prefix.root
+    commands = {root: f"sh FILE install --prefix /opt/{run.name}"}
+    if release_process.carried_interpreter(run.prefix.releases / run.release) is None:
+        commands[Path(release_process.interpreter())] = (
+            f"/usr/bin/python3 FILE install --prefix {shlex.quote(str(root))}"
+        )
+    for path, fix in commands.items():
+        closed = doctor.closed_to_others(path)
         if closed is not None:
             run.log(f"  note  only root can start it: other users cannot enter {closed}")
+            run.log(f"        it uses {path}; to choose another: {fix}")
 
 
 def _check_floor(run: Install, before: State) -> None:

@@ -218,6 +218,7 @@ def read_state(prefix: Prefix) -> Optional[State]:
         EnvironmentUnfitError: it cannot be read.
     """
     from edgepack_runtime.bundle.manifest import NAME, RELEASE_ID  # not needed for predictions
+    from edgepack_runtime.bundle.verify import repair
 
     try:
         document = json.loads(read_regular(prefix.state_file).decode("utf-8"))
@@ -241,9 +242,7 @@ def read_state(prefix: Prefix) -> Optional[State]:
             f"{prefix.state_file} cannot be read", why=error.strerror or str(error), fix="run as a user who may read it"
         ) from error
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise BundleInvalidError(
-            f"{prefix.state_file} is damaged", why=str(error), fix="install the bundle again; `current` is untouched"
-        ) from error
+        raise BundleInvalidError(f"{prefix.state_file} is damaged", why=str(error), fix=repair(prefix.root)) from error
     return state
 
 

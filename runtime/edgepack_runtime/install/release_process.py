@@ -264,5 +264,7 @@ def _temporary_base(own: Optional[Path], needed_bytes: int) -> Path:
         raise EnvironmentUnfitError(f"TMPDIR {base} is not a folder", fix="set TMPDIR to a writable folder")
     why = "this verb unpacks the bundle there for as long as it runs"
     fix = "set TMPDIR to a folder with more space; or install the bundle, and run the verb of the install"
-    doctor.require([doctor.check_space(base, needed_bytes, why=why, fix=fix), doctor.check_executable(base)])
+    doctor.require(
+        [doctor.check_space(base, needed_bytes, why=why, fix=fix), doctor.check_executable(base, option="TMPDIR")]
+    )
     return base

@@ -12,19 +12,22 @@ from edgepack_runtime.errors import EdgepackError, printed
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix, State, is_locked, read_state
 from edgepack_runtime.install.receipts import CHANGES, last_receipt
+from edgepack_runtime.util.fs import os_errors
+from edgepack_runtime.util.texts import counted
 
 
 def status(prefix: Prefix) -> Dict[str, Any]:
     """The state of `prefix` as plain JSON values.
 
-    `ok`: a release is active, and its manifest and state agree. Files are not hashed; `verify` does that.
+    `ok`: a release is active, its manifest and state agree, and each file is there in its size. Files are not hashed;
+    `verify` does that.
     `notes`: sentences on anything unusual, such as an interrupted install, a damaged file or a changed link.
     """
     notes: List[str] = []
     current = prefix.current_id()
     running = is_locked(prefix)
     state = _state(prefix, notes)
-    version = _version(prefix, current, notes)
+    version, intact = _release(prefix, current, notes)
     proof, pinned = _trust(prefix, current, notes)
     if state is None and current is not None:
         notes.append("state.json does not name the installed release; installing again rebuilds it")
@@ -36,7 +39,7 @@ def status(prefix: Prefix) -> Dict[str, Any]:
     elif interruption:
         notes.append(interruption)
     return {
-        "ok": version is not None and state is not None and current in (state.current, state.pending),
+        "ok": intact and state is not None and current in (state.current, state.pending),
         "prefix": str(prefix.root),
         "name": state.name if state else None,
         "version": version,
@@ -91,14 +94,23 @@ def _state(prefix: Prefix, notes: List[str]) -> Optional[State]:
         return None
 
 
-def _version(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optional[str]:
+def _release(prefix: Prefix, current: Optional[str], notes: List[str]) -> Tuple[Optional[str], bool]:
+    """The version of the active release, None if it is unknown; and whether no file is missing or of another size."""
     if current is None:
-        return None
+        return None, False
+    folder = prefix.releases / current
     try:
-        return verify.read_manifest(prefix.releases / current)[0].version
+        manifest, _ = verify.read_manifest(folder)
+        with os_errors(f"the release {folder} cannot be read"):
+            damage = verify.find_damage(folder, manifest, hashed=False)
     except EdgepackError as error:
         notes.append(f"{error.what}; {error.why}")
-        return None
+        return None, False
+    if damage:
+        first, others = damage[0], len(damage) - 1
+        more = f", and {counted(others, 'more file')}" if others else ""
+        notes.append(f"the release is damaged: {first.path} {first.why}{more}; {verify.repair(prefix.root)}")
+    return manifest.version, not damage
 
 
 def _trust(

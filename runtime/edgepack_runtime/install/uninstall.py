@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import errno
 import os
+import re
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -53,8 +54,8 @@ def uninstall(root: Path, name: Optional[str], *, purge: bool, log: Log) -> Dict
 
     Raises:
         UsageError: the prefix holds no install, or one of another bundle.
-        EnvironmentUnfitError: nothing is installed there; one of its folders is a link; systemd runs it; or something
-            cannot be removed, and the same command continues.
+        EnvironmentUnfitError: nothing is installed there; one of its folders is a link; systemd or a process serves it;
+            or something cannot be removed, and the same command continues.
     """
     prefix = Prefix(root.absolute())
     _remove_leftovers(prefix)
@@ -95,10 +96,10 @@ def uninstall(root: Path, name: Optional[str], *, purge: bool, log: Log) -> Dict
 
 
 def check_removable(prefix: Prefix, name: str) -> None:
-    """Check that neither systemd nor a link keeps the install from being removed.
+    """Check that no server and no link keeps the install from being removed.
 
     Raises:
-        EnvironmentUnfitError: systemd runs it, or one of its folders is a link.
+        EnvironmentUnfitError: systemd or a process serves it, or one of its folders is a link.
     """
     links = [folder.name for folder in _folders(prefix) if folder.is_symlink()]
     if links:
@@ -116,6 +117,24 @@ def check_removable(prefix: Prefix, name: str) -> None:
                 why=f"{unit} is a link to its unit",
                 fix=f"sudo systemctl disable --now {name}; then uninstall again",
             )
+    servers = _servers(prefix)
+    if servers:
+        raise EnvironmentUnfitError(
+            f"`serve` runs from {prefix.root}",
+            why=f"it has the process number {', '.join(servers)}",
+            fix=f"kill {' '.join(servers)}; then uninstall again",
+        )
+
+
+def _servers(prefix: Prefix) -> List[str]:
+    """Numbers of the processes that run `serve` of a release in `prefix`, as far as this user may see them."""
+    command = re.compile("\0" + re.escape(os.path.realpath(prefix.releases)) + "/[^\0/]+/__main__\\.py\0serve\0")
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended, or /proc is not there
+            if command.search(os.fsdecode((process / "cmdline").read_bytes())):
+                found.append(process.name)
+    return sorted(found, key=int)
 
 
 def _remove_leftovers(prefix: Prefix) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import importlib.util
 import ipaddress
 import logging
@@ -135,6 +136,8 @@ def listening(where: Where) -> Iterator[socket.socket]:
                 f"--fd {where.fd} is not a socket", why=str(error), fix="pass a socket of systemd"
             ) from error
         place, fix = f"{where.host} port {where.port}", "choose another: --port N"
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            place, fix = where.host, "give an address of this machine: --host ADDRESS"
         if where.uds is not None:
             place, fix = str(where.uds), "choose another path: --uds PATH"
         why = str(error.strerror or error)

@@ -37,11 +37,11 @@ def os_errors(what: str) -> Iterator[None]:
 def unfit(what: str, error: OSError) -> EnvironmentUnfitError:
     """An EnvironmentUnfitError with the sentence `what`, the system's message as cause, and a fix."""
     where = f"{error.filename}: " if error.filename else ""
-    fix = "check that folder and its disk, or choose another one"
+    fix = "check it and its disk, or choose another one"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         fix = "free some space there (see `doctor` for the amount), or choose another folder"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        fix = "run as a user with access to that folder, or choose another one with --prefix or TMPDIR"
+        fix = "run as a user with access to it, or choose another one"
     return EnvironmentUnfitError(what, why=f"{where}{error.strerror or error}", fix=fix)
 
 

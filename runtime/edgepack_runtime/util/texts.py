@@ -45,7 +45,7 @@ def from_arguments(arguments: Sequence[str]) -> List[str]:
         try:
             text = os.fsencode(argument).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise UsageError(f"text {number} is not UTF-8", why=str(error), fix="use a UTF-8 terminal") from error
+            raise UsageError(f"text {number} is not UTF-8", fix="use a UTF-8 terminal") from error
         texts.append(require_text(text, f"text {number}"))
     return texts
 

@@ -178,12 +178,17 @@ def test_a_release_runs_unpacked_and_stays_as_it_is(release: Path, device: Devic
     "name", ["edgepack_runtime/cli/main.py", "edgepack_runtime/extra.py", "manifest.json", "__main__.py"]
 )
 def test_a_damaged_release_is_refused_before_it_runs(release: Path, device: Device, tmp_path: Path, name: str) -> None:
-    shutil.copytree(release, tmp_path / "r")
-    path = tmp_path / "r" / name
+    folder = tmp_path / "a prefix" / "releases" / release.name
+    shutil.copytree(release, folder)
+    path = folder / name
     path.write_bytes((path.read_bytes() if path.exists() else b"") + b"\n#")
-    done = device(sys.executable, "-I", "-S", tmp_path / "r" / "__main__.py", "predict", "x")
+    done = device(sys.executable, "-I", "-S", folder / "__main__.py", "predict", "x")
     assert done.returncode == ExitCode.BUNDLE_INVALID
     assert name in done.stderr
+    fix = "fix: install it again from its file: sh FILE install --prefix "
+    assert f"{fix}'{tmp_path}/a prefix'\n" in done.stderr
+    shutil.copytree(folder, tmp_path / "r")
+    assert f"{fix}PREFIX\n" in device(sys.executable, "-I", "-S", tmp_path / "r" / "__main__.py", "status").stderr
 
 
 def test_an_old_python_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

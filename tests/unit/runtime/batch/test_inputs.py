@@ -79,6 +79,7 @@ def test_texts_are_read_as_they_are(tmp_path: Path, name: str, content: str, exp
         ("a.jsonl", '{"text": "好"}\n{"text": 3}\n', "`text` in line 2 of a.jsonl is not a text"),
         ("a.jsonl", "[1]\n", "line 1 of a.jsonl is not a JSON object"),
         ("a.jsonl", '{"text": "好"}\n{\n', "line 2 of a.jsonl is not a JSON object"),
+        ("a.csv", "text;id\n1,5\n", "line 2 of a.csv has 1 fields; the header has 2"),
         ("a.doc", "", "no known ending"),
         ("a.xlsx", "", "a.xlsx is a workbook"),
         ("a.csv", b"PK\x03\x04\x14", "a.csv is a workbook or an archive"),
@@ -248,7 +249,34 @@ def test_other_encodings_are_named_and_read_when_asked_for(tmp_path: Path, encod
 def test_what_is_no_text_in_its_encoding_is_a_bad_row(tmp_path: Path) -> None:
     path = file(tmp_path, "a.txt", "很好\n".encode("gbk") + b"\xff\n" + "太差\n".encode("gbk"))
     with inputs.opened(path, encoding="gb18030") as source:
-        assert [row.item for row in source.rows()] == ["很好", None, "太差"]
+        rows = list(source.rows())
+    assert [row.item for row in rows] == ["很好", None, "太差"]
+    assert rows[1].error is not None and rows[1].error.what == "line 2 of a.txt is not GB18030"
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "named", "fix"),
+    [
+        ("很好\n".encode(), "gb18030", "a.txt is UTF-8, and not GB18030", "omit --encoding"),
+        ("\ufeffgood\n".encode(), "gb18030", "a.txt is UTF-8, and not GB18030", "omit --encoding"),
+        ("很好\n".encode("utf-16"), "gb18030", "a.txt is not GB18030", "give --encoding utf-16"),
+        ("很好\n".encode("gbk"), "utf-16", "a.txt is not UTF-16", "omit --encoding"),
+        (b"PK\3\4", "gb18030", "a.txt is a workbook or an archive", inputs._SAVE_AS_CSV),
+    ],
+)
+def test_an_encoding_that_the_file_has_not_is_refused(
+    tmp_path: Path, content: bytes, encoding: str, named: str, fix: str
+) -> None:
+    path = file(tmp_path, "a.txt", content)
+    with pytest.raises(UsageError) as caught, inputs.opened(path, encoding=encoding):
+        pass
+    assert (caught.value.what.startswith(named), caught.value.fix) == (True, fix)
+
+
+@pytest.mark.parametrize("content", [b"good\n", "模\n".encode("gbk")], ids=["ASCII", "UTF-8 too, by chance"])
+def test_what_may_be_gb18030_is_read_as_it(tmp_path: Path, content: bytes) -> None:
+    with inputs.opened(file(tmp_path, "a.txt", content), encoding="gb18030") as source:
+        assert [row.item for row in source.rows()] == [content.decode("gbk").strip()]
 
 
 @pytest.mark.parametrize("bad", ["\ud83d".encode("utf-16-le", "surrogatepass"), b"\x00\xdc"])

@@ -22,6 +22,13 @@ from edgepack_runtime.errors import ExitCode, StageFailedError
 from edgepack_runtime.inference.predictor import Predictor
 
 OUTSIDE = Context("edgert", bundle=None, release=None)
+
+
+def given_on_stdin(monkeypatch: pytest.MonkeyPatch, content: str | bytes) -> None:
+    raw = content.encode() if isinstance(content, str) else content
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(raw))))
+
+
 Capture = pytest.CaptureFixture[str]
 
 
@@ -64,7 +71,7 @@ def test_a_bad_row_keeps_its_line_and_stands_in_the_file_of_errors(here: Path, c
         (3, "line 3 of in.txt is not UTF-8"),
         (5, "line 5 of in.txt is not UTF-8"),
     ]
-    assert "invalid start byte" in found[1]["why"]
+    assert found[1]["why"] == "some of its bytes are no character in that encoding"
     assert capsys.readouterr().err.splitlines() == [
         "3 predictions in out.jsonl",
         "1 blank line skipped",
@@ -131,7 +138,8 @@ def test_a_file_without_a_good_row_is_an_error_until_it_is_mended(here: Path, ca
         ("in.csv", "id\n1\n", [], "no column `text`"),
         ("in.txt", "", [], "in.txt holds no text"),
         ("in.doc", "好", [], "in.doc has no known ending"),
-        ("in.txt", "好\n", ["--output", "out.doc"], "out.doc has no known ending"),
+        ("in.txt", "好\n", ["--output", "out.xlsx"], "out.xlsx cannot be written"),
+        ("in.txt", "好\n", ["--output", "out"], "name it with one of .txt .tsv .csv .jsonl"),
         ("in.txt", "好\n", ["--output", "none/out.csv"], "there is no folder"),
         ("in.txt", "好\n", ["--output", "-"], "- is not a regular file"),
         ("in.txt", "好\n", ["--output", "/dev/null"], "/dev/null is not a regular file"),
@@ -168,8 +176,7 @@ def test_the_first_bad_row_ends_a_run_that_prints_its_answers(here: Path, capsys
 
 
 def test_a_pipe_can_be_answered_into_a_file(here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    stdin = io.TextIOWrapper(io.BytesIO("好\n\n差\n".encode()))
-    monkeypatch.setattr(sys, "stdin", stdin)
+    given_on_stdin(monkeypatch, "好\n\n差\n")
     assert main.run(["predict", "--model", "model", "--output", "out.csv"], OUTSIDE) == 0
     lines = (here / "out.csv").read_text(encoding="utf-8").splitlines()
     assert [line.split(",")[:2] for line in lines] == [["text", "label"], ["好", "good"], ["", ""], ["差", "bad"]]
@@ -221,13 +228,13 @@ def test_a_shorter_input_is_not_resumed(here: Path, capsys: Capture) -> None:
     assert predict("--strict") == ExitCode.USAGE
     (here / "in.txt").write_text("好\n", encoding="utf-8")
     assert predict("--resume") == ExitCode.USAGE
-    assert "the input has 1 rows, and the interrupted run answered 2" in capsys.readouterr().err
+    assert "the input has 1 row, and the interrupted run answered 2" in capsys.readouterr().err
     assert labels(here / "out.jsonl.partial") == ["good", "bad"]
 
 
 def test_standard_input_is_resumed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for options, exit_code in (["--strict"], ExitCode.USAGE), (["--resume"], ExitCode.OK):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("好\n差\n\n好\n".encode())))
+        given_on_stdin(monkeypatch, "好\n差\n\n好\n")
         line = ["predict", "--model", "model", "--output", "out.jsonl", *options]
         assert main.run(line, OUTSIDE) == exit_code
     assert labels(here / "out.jsonl") == ["good", "bad", None, "good"]
@@ -358,8 +365,68 @@ def test_predict_refuses_an_empty_standard_input(
     here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, output: str | None
 ) -> None:
     more = ["--output", output] if output else []
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    given_on_stdin(monkeypatch, b"")
     assert main.run(["predict", "--model", "model", *more], OUTSIDE) == ExitCode.USAGE
     told = "error: standard input holds no text\n  fix: give at least one line with a text\n"
     assert capsys.readouterr() == ("", told)
     assert names(here) == set()
+
+
+@pytest.mark.parametrize("output", [[], ["--output", "out.txt"]])
+def test_standard_input_is_read_in_the_encoding_that_is_asked_for(
+    here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, output: list[str]
+) -> None:
+    line = ["predict", "--model", "model", *output, "--encoding"]
+    for encoding in ("gb18030", "utf-16"):
+        given_on_stdin(monkeypatch, "好\n差\n".encode(encoding))
+        assert main.run([*line, encoding], OUTSIDE) == 0
+        shown = capsys.readouterr().out
+        written = (here / "out.txt").read_text() if output else shown
+        assert [json.loads(answer)["label"] for answer in written.splitlines()] == ["good", "bad"]
+    given_on_stdin(monkeypatch, "好\n差\n")
+    assert main.run([*line, "gb18030"], OUTSIDE) == ExitCode.USAGE
+    assert "standard input is UTF-8, and not GB18030\n  fix: omit --encoding" in capsys.readouterr().err
+    given_on_stdin(monkeypatch, "好\n差\n".encode("gbk"))
+    assert main.run(line[:-1], OUTSIDE) == ExitCode.USAGE
+    assert "standard input is not UTF-8\n  why: it seems to be GB18030" in capsys.readouterr().err
+
+
+def test_a_line_of_a_pipe_is_answered_before_the_next_one_is_written(here: Path) -> None:
+    """Also while it is decoded from another encoding."""
+    code = "from edgepack_runtime.cli.main import main; raise SystemExit(main())"
+    line = [sys.executable, "-c", code, "predict", "--model", "model", "--encoding", "gb18030"]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        for text, label in (("好", "good"), ("差", "bad")):
+            process.stdin.write(f"{text}\n".encode("gbk"))
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["label"] == label
+        process.stdin.close()
+    assert process.returncode == 0
+
+
+def test_blank_lines_are_counted_where_answers_are_printed(here: Path, capsys: Capture) -> None:
+    (here / "in.txt").write_text("好\n\n\n差\n", encoding="utf-8")
+    assert main.run(["predict", "--model", "model", "--input", "in.txt"], OUTSIDE) == 0
+    shown = capsys.readouterr()
+    assert (len(shown.out.splitlines()), shown.err) == (2, "2 blank lines skipped\n")
+
+
+def test_endings_in_capitals_are_known_and_one_prediction_is_no_plural(here: Path, capsys: Capture) -> None:
+    (here / "IN.CSV").write_text("text\n好\n", encoding="utf-8")
+    assert predict(given="IN.CSV", output="OUT.CSV") == 0
+    assert (here / "OUT.CSV").read_text(encoding="utf-8").startswith("text,label,score\n好,good,")
+    assert capsys.readouterr().err == "1 prediction in OUT.CSV\n"
+
+
+def test_a_table_with_semicolons_is_read_and_written(here: Path) -> None:
+    (here / "in.csv").write_text('text;id\n"好;好, 好";1\n差;2\n', encoding="utf-8")
+    assert predict(given="in.csv", output="out.csv") == 0
+    lines = (here / "out.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.rpartition(";")[0] for line in lines] == ["text;id;label", '"好;好, 好";1;good', "差;2;bad"]
+
+
+@pytest.mark.parametrize(("given", "named"), [("-", "omit --input"), (".", ". is a folder"), ("..", ".. is a folder")])
+def test_what_is_no_file_is_named(here: Path, capsys: Capture, given: str, named: str) -> None:
+    assert main.run(["predict", "--model", "model", "--input", given], OUTSIDE) == ExitCode.USAGE
+    assert named in capsys.readouterr().err

@@ -126,6 +126,19 @@ def test_missing_unlisted_and_replaced_files_are_named(release: Path) -> None:
     assert "and 1 more" in caught.value.why
 
 
+def test_the_repair_of_a_release_names_its_prefix(release: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "a prefix" / "releases" / release.name
+    for folder, named in ((release, "PREFIX"), (moved, f"'{tmp_path}/a prefix'")):
+        if folder == moved:
+            moved.parent.mkdir(parents=True)
+            release.rename(moved)
+        (folder / "site/词.txt").write_bytes(b"xyz")
+        assert find_damage(folder, read_manifest(folder)[0], hashed=False) == []
+        with pytest.raises(BundleInvalidError) as caught:
+            verify_folder(folder)
+        assert caught.value.fix == f"install it again from its file: sh FILE install --prefix {named}"
+
+
 def test_folders_nested_deeper_than_python_calls_are_damage(release: Path) -> None:
     manifest, _ = verify_folder(release)
     deep, before = "/".join("d" * 900), sys.getrecursionlimit()

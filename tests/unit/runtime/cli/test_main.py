@@ -19,10 +19,12 @@ from tests.heads import HEAD
 from tests.interpreters import other_machine
 from tiny_model import write_lines, write_model_folder
 
+import edgepack_runtime
 from edgepack.bundle.archive import write_bundle
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME, FileEntry, TargetFacts, dump, parse
 from edgepack_runtime.cli import main, model_commands, release_commands
+from edgepack_runtime.cli.context import report_damage
 from edgepack_runtime.cli.parser import Context, build_parser
 from edgepack_runtime.errors import EdgepackError, ExitCode, StageFailedError
 from edgepack_runtime.install import receipts
@@ -50,7 +52,7 @@ def edgert(*arguments: str | Path) -> int:
 def test_an_error_of_a_bundle_that_runs_from_its_file_is_not_called_damage(tmp_path: Path) -> None:
     (tmp_path / os.uname().machine).mkdir()
     (tmp_path / os.uname().machine / "python").symlink_to(sys.prefix)  # the interpreter that its head unpacked
-    with pytest.raises(EdgepackError, match="the port is taken"), model_commands._report_damage(tmp_path):
+    with pytest.raises(EdgepackError, match="the port is taken"), report_damage(tmp_path):
         raise EdgepackError("the port is taken")
 
 
@@ -64,7 +66,7 @@ def test_every_verb_has_a_help_text(capsys: pytest.CaptureFixture[str], context:
             build_parser(made).parse_args(line)
         assert caught.value.code == 0
         text = capsys.readouterr().out
-        assert "exit codes:" in text
+        assert "exit codes:" in text and "130 interrupted" in text
         assert max(map(len, text.splitlines())) <= 112
 
 
@@ -74,6 +76,13 @@ def test_every_verb_has_a_help_text(capsys: pytest.CaptureFixture[str], context:
         ([], "no verb was given"),
         (["verfy"], "did you mean `edgert verify`"),
         (["zzz"], "there is no verb `zzz`"),
+        (["update"], "did you mean `edgert install`"),
+        (["Remove"], "did you mean `edgert uninstall`"),
+        (["start"], "did you mean `edgert serve`"),
+        (["receipts"], "did you mean `edgert status`"),
+        (["version"], "did you mean `edgert --version`"),
+        (["help"], "did you mean `edgert --help`"),
+        (["rollback"], "type PREFIX/bin/NAME rollback"),
         (["verify"], "PATH"),
         (["predict", "--threads", "0", "--model", "m"], "'0' is not a whole number from 1 to 256"),
         (["predict", "--threads", "１", "--model", "/none", "x"], "holds no model"),
@@ -155,6 +164,23 @@ def test_a_signal_ends_the_command_unless_it_is_ignored(
         assert edgert("status", "--prefix", "x") == code
     finally:
         signal.signal(number, before)
+
+
+def test_version_names_the_bundle_and_its_target(
+    bundle: Path, installed: Prefix, device: Device, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ([sys.executable, bundle], [installed.bin / "sentiment"]):
+        done = device(*command, "--version")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "sentiment 1.2.0 (test)\n", "")
+    with pytest.raises(SystemExit) as caught:
+        edgert("--version")
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"edgert {edgepack_runtime.__version__}\n")
+
+
+def test_a_verb_of_an_install_names_the_command_of_the_bundle(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["rollback"], Context("sentiment", Path("/x/s.edgepack"), None)) == ExitCode.USAGE
+    told = "  why: `sh s.edgepack` is not one\n  fix: type PREFIX/bin/sentiment rollback; "
+    assert told in capsys.readouterr().err
 
 
 def test_doctor_reports_a_device(bundle: Path, device: Device, tmp_path: Path) -> None:
@@ -290,6 +316,17 @@ def test_predict_reports_a_damaged_release(installed: Prefix, device: Device, tm
     assert done.returncode == ExitCode.BUNDLE_INVALID
     assert damage in done.stderr
     assert "Traceback" not in done.stderr
+    assert f"sh FILE install --prefix {moved.root}\n" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["selftest", "gate", "tune"])
+def test_other_verbs_report_a_damaged_release(installed: Prefix, device: Device, tmp_path: Path, verb: str) -> None:
+    moved = Prefix(Path(shutil.copytree(installed.root, tmp_path / "moved", symlinks=True)))
+    (moved.releases / str(moved.current_id()) / "golden" / "behaviour.json").unlink()
+    done = device(moved.bin / "sentiment", verb)
+    assert done.returncode == ExitCode.BUNDLE_INVALID
+    assert "golden/behaviour.json: is missing" in done.stderr
+    assert f"sh FILE install --prefix {moved.root}\n" in done.stderr
 
 
 def test_a_text_that_begins_with_a_dash_needs_two(installed: Prefix, device: Device) -> None:

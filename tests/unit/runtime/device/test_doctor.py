@@ -178,3 +178,27 @@ def test_a_target_with_a_gpu_needs_one(manifest: Manifest, monkeypatch: pytest.M
     message = doctor.render(doctor.check_device(for_cuda))
     assert "Orin, compute capability 8.7, driver for CUDA up to 12.6, 7168 MiB" in message
     assert "JetPack 6.2, Jetson Linux 36.4.3, power mode MAXN (0)" in message
+
+
+@pytest.mark.parametrize("option", ["--prefix", "TMPDIR"])
+def test_a_folder_without_programs_names_what_chooses_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda place: SimpleNamespace(f_flag=os.ST_NOEXEC))
+    found = doctor.check_executable(tmp_path, option=option)
+    assert (found.ok, found.fix) == (False, f"give a folder on another file system with {option}")
+
+
+def test_a_python_that_only_root_can_run_is_a_warning(
+    tmp_path: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (closed := tmp_path / "root").mkdir(mode=0o700)
+    (closed / "python3").symlink_to(sys.executable)
+    open_to_all = [path for path in (closed, *closed.parents) if path.stat().st_mode & 0o001]
+    assert doctor.closed_to_others(closed / "python3") not in (None, *open_to_all)
+    monkeypatch.setattr(doctor, "closed_to_others", lambda path: closed)
+    for user, warned in ((0, True), (1000, False)):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        [check] = [one for one in doctor.check_device(manifest) if one.check == "python"]
+        assert check.ok and (f"is below {closed}, which others cannot enter" in check.why) == warned
+        assert ("/usr/bin/python3 FILE install" in check.fix) == warned

@@ -30,8 +30,8 @@ def test_a_tuning_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFac
 
 def test_a_tuning_in_one_line() -> None:
     one, two = Tuning(), Tuning(2, spinning=True, disabled_optimizers=("A", "B"))
-    assert describe(dataclasses.asdict(one)) == "1 thread; rewrites of the engine: as the model says"
-    assert describe(dataclasses.asdict(two)) == "2 threads, spinning; rewrites of the engine: all but A, B"
+    assert describe(dataclasses.asdict(one)) == "1 thread; graph optimizers: as the model sets them"
+    assert describe(dataclasses.asdict(two)) == "2 threads, spinning; graph optimizers: all but A, B"
 
 
 @pytest.mark.parametrize(

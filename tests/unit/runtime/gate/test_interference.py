@@ -37,9 +37,12 @@ def test_others_are_what_was_neither_idle_nor_ours() -> None:
     found = interference.between(reading(0, 0, idle_ms=0), reading(1000, 900, idle_ms=400, stolen_ms=120))
     assert (found.others_ms, found.others_cores, found.stolen_ms, found.cores) == (700, 0.7, 120, 2)
     assert found.disturbed
-    assert found.describe() == "others used 0.70 of 2 cores meanwhile, other guests of the host 0.12 of that"
+    assert (
+        found.describe()
+        == "other programs used 0.70 of 2 cores meanwhile, of that 0.12 by other virtual machines of the host"
+    )
     single = interference.between(reading(0, 0, idle_ms=0, cores=1), reading(1000, 500, idle_ms=300, cores=1))
-    assert single.describe() == "others used 0.20 of 1 core meanwhile"
+    assert single.describe() == "other programs used 0.20 of 1 core meanwhile"
 
 
 @pytest.mark.parametrize(("others_ms", "disturbed"), [(-10.0, False), (100.0, False), (121.0, True), (900.0, True)])

@@ -101,7 +101,7 @@ def test_only_a_timing_that_cannot_be_judged_is_repeated() -> None:
 @pytest.mark.parametrize(
     ("others_ms", "why"),
     [
-        (900.0, "others used 0.90 of 2 cores meanwhile: measure on an idle machine"),
+        (900.0, "other programs used 0.90 of 2 cores meanwhile: measure on an idle machine"),
         (None, "does not report the CPU time"),
     ],
 )

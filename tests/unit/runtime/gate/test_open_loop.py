@@ -111,7 +111,7 @@ def test_a_rate_that_is_reached_is_judged_and_beside_others_does_not_fail(machin
     )
     beside = run._replace(interference=BUSY)
     found, detail = verdict(beside, 1.0)
-    assert found == "inconclusive" and "others used 0.90 of 2 cores" in detail
+    assert found == "inconclusive" and "other programs used 0.90 of 2 cores" in detail
     assert verdict(beside, 30.0)[0] == "pass"
 
 
@@ -172,7 +172,7 @@ def test_a_sustained_load_decides_nothing_beside_others(machine: Machine, ms: fl
     assert sustained.summary(run)["throttled_by"] is None  # it does not report that
     assert 29 < sustained.summary(run)["seconds"] < 31
     row = sustained.check(run._replace(interference=BUSY), Sustained(30.0, 15.0))
-    assert row.verdict == "inconclusive" and "others used" in row.detail
+    assert row.verdict == "inconclusive" and "other programs used" in row.detail
     assert "does not report throttling" in row.detail
 
 

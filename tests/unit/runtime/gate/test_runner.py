@@ -174,7 +174,7 @@ def test_cold_starts_are_judged_by_the_fastest_and_the_slowest() -> None:
     assert (seen[0].value, seen[0].low, seen[0].high, seen[0].n) == (430, 400, 460, 7)
     assert process.cold_start_check(runs(0), 1000, "emulated").verdict == "inconclusive"
     beside = process.cold_start_check(runs(300), 380, None)
-    assert beside.verdict == "inconclusive" and "others used 0.70 of 2 cores" in beside.detail
+    assert beside.verdict == "inconclusive" and "other programs used 0.70 of 2 cores" in beside.detail
     assert process.cold_start_check(runs(300), 500, None).verdict == "pass"
 
 

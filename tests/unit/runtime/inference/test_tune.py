@@ -128,7 +128,7 @@ def test_a_real_release_is_tuned(tmp_path: Path) -> None:
     assert all(0 < trial["low"] <= trial["ratio"] <= trial["high"] for trial in trials)
     assert result["measured"]["conditions"]["providers"] == ["CPUExecutionProvider"]
     text = tune.render(result)
-    assert "without SkipLayerNormFusion" in text and "rewrites of the engine" in text
+    assert "without SkipLayerNormFusion" in text and "graph optimizers" in text
     tuning.write(tmp_path / "kept.json", result)
     kept = tuning.read(tmp_path / "kept.json")
     assert kept is not None and kept.threads == fields["threads"]
@@ -167,7 +167,7 @@ def test_an_install_tunes_and_the_release_is_opened_so(bundle: Path, prefix: Pre
     assert tuning.read(prefix.tuning_file(release)) == Tuning(2, False, ("A",))
     assert not prefix.staging.exists()
     told = device(prefix.bin / "sentiment", "status")
-    assert "tuned    2 threads; rewrites of the engine: all but A" in told.stdout
+    assert "tuned    2 threads; graph optimizers: all but A" in told.stdout
     prefix.tuning_file(release).write_text("{")
     told = device(prefix.bin / "sentiment", "status")
     assert told.returncode == 0 and "json is damaged" in told.stdout

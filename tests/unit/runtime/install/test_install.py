@@ -32,7 +32,7 @@ from edgepack_runtime.errors import (
     StageFailedError,
     UsageError,
 )
-from edgepack_runtime.install import activate, status
+from edgepack_runtime.install import activate, release_process, status
 from edgepack_runtime.install import install as install_module
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix
@@ -81,6 +81,21 @@ def test_root_learns_what_others_cannot_start(bundle: Path, tmp_path: Path, devi
     assert done.returncode == 0
     first_closed = next(at for at in (*reversed((home / "p").parents), home) if not at.stat().st_mode & 0o001)
     assert f"  note  only root can start it: other users cannot enter {first_closed}\n" in done.stderr
+    assert f"        it uses {home}/p; to choose another: sh FILE install --prefix /opt/sentiment\n" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="others may not enter folders of this user, whoever they are")
+def test_root_learns_that_others_cannot_run_its_python(
+    small_bundle: Path, tmp_path: Path, proven: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home := tmp_path / "home").mkdir(mode=0o700)
+    (home / "python3").symlink_to("/bin/sh")
+    monkeypatch.setattr(release_process, "interpreter", lambda: str(home / "python3"))
+    monkeypatch.setattr(doctor, "closed_to_others", lambda path: home if home in path.parents else None)
+    log: list[str] = []
+    install(small_bundle, tmp_path / "a prefix", log=log.append)
+    told = f"it uses {home}/python3; to choose another: /usr/bin/python3 FILE install --prefix '{tmp_path}/a prefix'"
+    assert log[log.index(f"  note  only root can start it: other users cannot enter {home}") + 1].strip() == told
 
 
 def test_installing_the_same_release_again_changes_nothing(small_bundle: Path, installed: Prefix) -> None:

@@ -68,6 +68,22 @@ def test_status_notes_a_damaged_manifest_and_a_lost_state(installed: Prefix) -> 
     assert "installing again rebuilds it" in found["notes"][0]
 
 
+def test_status_notes_files_that_are_missing_or_of_another_size(installed: Prefix) -> None:
+    model = installed.current / "model" / "model.onnx"
+    raw = model.read_bytes()
+    fix = f"install it again from its file: sh FILE install --prefix {installed.root}"
+    for change, told in (
+        (lambda: model.write_bytes(raw[:-1]), f"model/model.onnx has {len(raw) - 1} bytes instead of {len(raw)}"),
+        (model.unlink, "model/model.onnx is missing"),
+    ):
+        change()
+        found = status.status(installed)
+        assert (found["ok"], found["version"], status.holds_install(found)) == (False, "1.2.0", True)
+        assert found["notes"] == [f"the release is damaged: {told}; {fix}"]
+    (installed.current / "model" / "other").touch()
+    assert "model/model.onnx is missing, and 1 more file;" in status.status(installed)["notes"][0]
+
+
 @pytest.mark.parametrize(
     ("receipt", "clock"),
     [

@@ -153,6 +153,25 @@ def test_uninstall_refuses_while_systemd_uses_a_unit(
     assert not installed.root.exists()
 
 
+def test_uninstall_refuses_while_a_server_runs(installed: Prefix) -> None:
+    program = installed.releases / str(installed.current_id()) / "__main__.py"
+    wait = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    for verb, refused in (("serve", True), ("predict", False)):
+        with subprocess.Popen([*wait, program, verb], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdout.readline()
+            if refused:
+                with pytest.raises(EnvironmentUnfitError) as caught:
+                    remove(installed)
+                assert caught.value.what == f"`serve` runs from {installed.root}"
+                assert caught.value.fix == f"kill {process.pid}; then uninstall again"
+                assert installed.current_id() is not None
+            else:
+                remove(installed)
+            process.stdin.close()
+    assert installed.current_id() is None
+
+
 def test_uninstall_works_on_a_full_disk(installed: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
     real = receipts.write_receipt
 

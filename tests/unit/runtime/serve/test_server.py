@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack_runtime.errors import StageFailedError
+from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
 from edgepack_runtime.serve import logs, server
 from edgepack_runtime.serve.settings import Settings
 
@@ -74,3 +74,19 @@ def test_a_socket_in_the_file_system_has_no_page_for_a_browser(tmp_path: Path) -
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(tmp_path / "s"))
         assert server.page_url(sock) is None
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "not an address"])
+def test_a_bad_address_is_not_blamed_on_the_port(host: str) -> None:
+    with pytest.raises(EnvironmentUnfitError) as caught, server.listening(server.Where(host, 0)):
+        pass
+    assert caught.value.what == f"this server cannot listen on {host}"
+    assert caught.value.fix == "give an address of this machine: --host ADDRESS"
+
+
+def test_a_port_in_use_is_named() -> None:
+    with server.listening(server.Where(port=0)) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(EnvironmentUnfitError) as caught, server.listening(server.Where(port=port)):
+            pass
+    assert (f"127.0.0.1 port {port}" in caught.value.what, caught.value.fix) == (True, "choose another: --port N")

@@ -192,3 +192,8 @@ def test_what_is_read_as_a_whole_is_a_regular_file_of_limited_size(tmp_path: Pat
     for name in ("pipe", "endless", "file"):
         with pytest.raises(OSError, match=r"regular|more than"):
             fs.read_regular(tmp_path / name, 4)
+
+
+def test_an_error_of_access_names_no_option_that_the_command_may_not_have() -> None:
+    error = fs.unfit("out.csv cannot be written", PermissionError(errno.EACCES, "Permission denied", "out.csv"))
+    assert error.fix == "run as a user with access to it, or choose another one"
