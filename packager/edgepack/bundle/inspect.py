@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from edgepack.artifacts import LedgerRow
 from edgepack.bundle.site_packages import SITE
@@ -75,9 +75,14 @@ def _largest(manifest: Manifest) -> str:
     return max(manifest.target.machines, key=manifest.bytes_for)
 
 
+class _Wide(TypedDict):
+    mode: str
+
+
 class _ModelFacts(TypedDict):
     labels: list[str]
     max_length: int
+    wide: NotRequired[_Wide]
 
 
 class _ShippedModel(TypedDict):
@@ -132,6 +137,7 @@ def inspect(bundle: Path) -> dict[str, Any]:
         "task": manifest.task,
         "labels": config["labels"],
         "max_length": config["max_length"],
+        "ships": config["wide"]["mode"] if "wide" in config else "encoder",
         "target": asdict(manifest.target),
         "model": dict(manifest.model),
         "parts": {part: asdict(size) for part, size in bytes_by_part(bundle).items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,4 +47,6 @@ def command(context: click.Context, data: Path, dev: Path | None, test: Path | N
         console.line(line)
     console.findings(list(drafted.findings))
     made = [f"wrote {file}" for file in drafted.files]
-    console.closing([*made, "", "read it, then:", f"  edgepack check {output}"])
+    wrong = dict.fromkeys(str(finding.file) for finding in drafted.findings if finding.severity == "error")
+    first = f"mend the errors above in {', '.join(wrong)}, then:" if wrong else "read it, then:"
+    console.closing([*made, "", first, f"  edgepack check {shlex.quote(str(output))}"])

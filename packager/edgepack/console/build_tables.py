@@ -185,22 +185,26 @@ def comparison(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
         return
     values = table(live, "what", "before", "after", "change")
     for name, (before, after) in found["values"].items():
-        values.add_row(safe(name), *_difference(name, before, after))
+        row = _difference(name, before, after)
+        if row[0] != row[1]:  # or they differ by some bytes alone
+            values.add_row(safe(name), *row)
     yield values
     for part, kinds in found["files"].items():
         counts = ", ".join(f"{len(paths)} {kind}" for kind, paths in kinds.items())
         few = [path for paths in kinds.values() for path in paths][:3]
         yield Text(safe(f"files of {part}: {counts} ({', '.join(few)}{', ...' if len(few) == 3 else ''})"))
+    yield Text("A bundle has no times of the build: `edgepack report BEFORE AFTER` compares the reports beside them.")
 
 
 def _difference(name: str, before: Any, after: Any) -> tuple[str, str, str]:
     """A value before and after, and the change: of a score in points, of a size as a ratio."""
     kind = name.rpartition(".")[2]
-    if not all(isinstance(value, int | float) for value in (before, after)):
+    both = [value for value in (before, after) if isinstance(value, int | float)]
+    if kind in METRICS and both:
+        first, second = (shown(None) if value is None else quantity(value, "fraction") for value in (before, after))
+        return first, second, f"{100 * (after - before):+.1f} points" if len(both) == 2 else ""
+    if len(both) < 2:
         return shown(before), shown(after), ""
-    if kind in METRICS:
-        change = f"{100 * (after - before):+.1f} points"
-        return quantity(before, "fraction"), quantity(after, "fraction"), change
     ratio = f"{after / before:.2f} x" if before else ""
     if kind.endswith("_bytes") or name.startswith("parts."):
         return mib(before), mib(after), ratio

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import tempfile
@@ -13,7 +14,7 @@ from typing import Any
 from edgepack.artifacts import ROWS_SUFFIX
 from edgepack.bundle import signing
 from edgepack.bundle.archive import BUNDLE_SUFFIX
-from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.export.selection import TEXTS_FILE
 from edgepack.progress import Progress
 from edgepack.recipe.model import Sign
@@ -23,7 +24,7 @@ from edgepack.util.folders import require_own
 from edgepack.util.hashing import files_below, sha256_file
 from edgepack.util.text import UNGATED
 from edgepack_runtime.bundle.archive import Archive
-from edgepack_runtime.bundle.manifest import MAX_README_BYTES, README_NAME
+from edgepack_runtime.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, MAX_README_BYTES, README_NAME
 from edgepack_runtime.util.fs import EXECUTABLE_MODE, set_mode
 
 README_SUFFIX = ".README.txt"  # beside each bundle: its README, for who has the file and no terminal yet
@@ -56,9 +57,10 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress
     """Write the bundles that passed, the reports and the models to `dist`; return their paths, bundles first.
 
     Bundles are signed here, not in their stage: a hardware key is not needed again for a bundle that is signed already.
-    A bundle that did not pass its gate is not delivered; an earlier one of the same name is removed, which a line
-    says. Reports are written whatever the verdict. `NAME.sha256` lists all digests for `sha256sum -c`. Golden rows that
-    the bundle does not carry are written beside it, readable by their owner only, and are not listed.
+    A bundle that did not pass its gate is not delivered; an earlier one of the same name is removed. A line says so,
+    and where another bundle is replaced. Reports are written whatever the verdict. `NAME.sha256` lists all digests for
+    `sha256sum -c`. Golden rows that the bundle does not carry are written beside it, readable by their owner only, and
+    are not listed.
 
     Args:
         report: the document of `report.document.make`.
@@ -153,6 +155,11 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progres
             (dist / name).unlink()
             progress.line(f"removed {dist / name}: an earlier build made it, and its successor did not pass its gate")
         return []
+    if _is_another(dist / name, item.bundle.manifest_sha256):
+        progress.line(
+            f"{dist / name} is replaced: an earlier build made another bundle of the same version; to keep both, give "
+            "another `version` or --dist"
+        )
     with Archive(item.bundle.path) as archive:
         (staged / readme).write_bytes(archive.read(README_NAME, MAX_README_BYTES))
     if sign is not None:
@@ -164,6 +171,16 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progres
         write.flush()
         os.fsync(write.fileno())
     return [name, readme]
+
+
+def _is_another(there: Path, manifest_sha256: str) -> bool:
+    """Whether `there` is a bundle with another manifest."""
+    try:
+        with Archive(there) as archive:
+            raw = archive.read(MANIFEST_NAME, MAX_MANIFEST_BYTES)
+    except (EdgepackError, OSError):  # nothing to keep
+        return False
+    return hashlib.sha256(raw).hexdigest() != manifest_sha256
 
 
 def _rows(item: Delivery, dist: Path, staged: Path) -> str | None:

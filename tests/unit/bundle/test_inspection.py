@@ -168,7 +168,20 @@ def test_a_difference_is_shown_by_value_and_by_file(tmp_path: Path) -> None:
         "golden": {"went": ["golden/rows.jsonl"]},
         "other": {"came": ["LICENSE"]},
     }
-    assert "files of model: 1 changed (model/model.onnx)" in run("diff", one, two).stdout
+    shown = run("diff", one, two).stdout
+    assert "files of model: 1 changed (model/model.onnx)" in shown
+    assert "parts.model.unpacked" not in shown  # 0.0 MiB more
+
+
+def test_what_ships_is_compared_with_scores_that_one_side_lacks(tmp_path: Path) -> None:
+    config = json.dumps({"labels": ["好", "差"], "max_length": 32, "wide": {"mode": "cascade"}}).encode()
+    row = LedgerRow("cascade", proportion(19, 20), 2.6)
+    one = bundle(tmp_path / "a.edgepack")
+    two = bundle(tmp_path / "b.edgepack", model__model_json=config, facts={"ledger": (asdict(row),)})
+    assert compare(inspect(one), inspect(two))["values"]["ships"] == ["encoder", "cascade"]
+    lines = [line.split() for line in run("diff", one, two).stdout.splitlines()]
+    assert ["ships", "encoder", "cascade"] in lines
+    assert ["ledger.cascade.accuracy", "-", "95.0", "%"] in lines
 
 
 @pytest.mark.parametrize("text", [*FORGED, "\x1b[8m\x9b8m\x7f\u202e forged"])

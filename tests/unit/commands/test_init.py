@@ -39,6 +39,16 @@ def test_a_draft_passes_the_check_and_a_second_needs_force(folder: Path) -> None
     assert run("init", "reviews.tsv", "--force").exit_code == 0
 
 
+def test_a_draft_of_data_with_an_error_ends_in_what_to_mend(folder: Path) -> None:
+    rows = (folder / "reviews.tsv").read_text(encoding="utf-8")
+    (folder / "dev.tsv").write_text(rows.replace("第", "其"), encoding="utf-8")
+    (folder / "my test.tsv").write_text(rows.replace("第", "共") + "奇怪的一行\t9\n", encoding="utf-8")
+    result = run("init", "reviews.tsv", "--dev", "dev.tsv", "--test", "my test.tsv", "--output", "my recipe.yaml")
+    assert "error: the label `9` (1 row) is not in the train split" in result.output
+    closing = "mend the errors above in my test.tsv, then:\n  edgepack check 'my recipe.yaml'\n"
+    assert result.output.endswith(closing), result.output
+
+
 PAIRS = [f"怎么还第{n}期的款\t第{n}期如何{'还款' if n % 3 else '延期'}\t{int(n % 3 > 0)}" for n in range(60)]
 TAGGED = "\n".join(
     f"{'北' if n % 2 else '南'} B-city\n京 I-city\n" + "\n".join(f"{c} O" for c in f"有{n}家") + "\n" for n in range(60)

@@ -272,5 +272,5 @@ def test_differences_of_two_bundles_are_drawn_with_their_units() -> None:
         ("ledger.on local.model_mib", "18.5", "4.8", "0.26 x"),
         ("bundle_bytes", "35.0 MiB", "17.5 MiB", "0.50 x"),
         ("version", "1.0.0", "1.1.0", ""),
-        ("ledger.INT8 ONNX.accuracy", "-", "0.9", ""),
+        ("ledger.INT8 ONNX.accuracy", "-", "90.0 %", ""),
     ]

@@ -24,7 +24,7 @@ from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import Sign
 from edgepack.report import document, html
 from edgepack.results import NotRunHere
-from edgepack_runtime.bundle.manifest import README_NAME, FileEntry, Manifest, TargetFacts, dump
+from edgepack_runtime.bundle.manifest import MANIFEST_NAME, README_NAME, FileEntry, Manifest, TargetFacts, dump
 
 
 def deliver(build: Any, dist: Path, heard: Heard | None = None) -> list[Path]:
@@ -98,6 +98,19 @@ def test_rows_that_a_bundle_does_not_carry_lie_beside_it_until_it_fails(passed: 
     rows.touch()
     deliver(passed, dist)  # the next build carries them
     assert not rows.exists()
+
+
+def test_another_bundle_of_the_same_version_is_replaced_with_a_word(passed: Any, tmp_path: Path) -> None:
+    def made(manifest: bytes) -> Any:
+        (item,) = passed.deliveries
+        write_bundle({README_NAME: README, MANIFEST_NAME: manifest}, item.bundle.path, HEAD)
+        bundle = replace(item.bundle, manifest_sha256=hashlib.sha256(manifest).hexdigest())
+        return replace(passed, deliveries=(replace(item, bundle=bundle),))
+
+    for manifest, words in ((b"one", []), (b"one", []), (b"two", ["is replaced"])):
+        heard = Heard()
+        deliver(made(manifest), tmp_path / "dist", heard)
+        assert [line.partition(":")[0].rpartition(".edgepack ")[2] for line in heard.lines] == words
 
 
 def test_nothing_is_drawn_again_when_nothing_changed(
