@@ -167,7 +167,7 @@ class Build:
             if theirs < least:
                 yield (
                     f"the teacher ({100 * theirs:.1f} %) is below the linear model ({100 * least:.1f} %): "
-                    "a student may learn more from the labels alone (`distill: null`)"
+                    "a student may learn more from the labels alone (`teacher: null`, `student.distill: null`)"
                 )
         if self.wide is not None and self.wide.advice:
             yield self.wide.advice

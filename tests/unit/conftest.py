@@ -166,7 +166,7 @@ def receipt() -> dict[str, Any]:
             "confusion": {"正面": {"正面": 521, "负面": 36}, "负面": {"正面": 47, "负面": 190}},
         },
         "latency": {
-            "n": 662, "p50_ms": 1.248, "p95_ms": 2.02, "tokenize_p50_ms": 0.121, "run_p50_ms": 1.089,
+            "n": 662, "mean_ms": 1.301, "p50_ms": 1.248, "p95_ms": 2.02, "tokenize_p50_ms": 0.121, "run_p50_ms": 1.089,
             "post_p50_ms": 0.021, "threads": 1,
             "distribution": {
                 "min_ms": 1.012, "p1_ms": 1.031, "p5_ms": 1.074, "p10_ms": 1.102, "p25_ms": 1.171, "p50_ms": 1.248,

@@ -289,6 +289,7 @@ class _Contention(BaseModel):
 
 
 class _Latency(BaseModel):
+    mean_ms: FiniteFloat | None = None
     p50_ms: FiniteFloat
     p95_ms: FiniteFloat | None = None
     threads: _Count | None = None
@@ -355,6 +356,7 @@ class TableRow:
     low: float | None
     high: float | None
     test_rows: int | None
+    mean_ms: float | None
     p50_ms: float | None
     p95_ms: float | None
     threads: int | None
@@ -408,7 +410,7 @@ def read(paths: Sequence[Path]) -> Comparison:
 
 def tables(found: Comparison, *, live: bool, width: int) -> Iterator[Table | Text]:
     """A row for each build and target, then warnings, then the changes between builds."""
-    heads = ("build", "target", "verdict", "score", "n", "p50 ms", "p95 ms", "MiB", "packed MiB")
+    heads = ("build", "target", "verdict", "score", "n", "mean ms", "p50 ms", "p95 ms", "MiB", "packed MiB")
     rows = [_cells(row) for row in found.builds]
     if wide(heads, rows, live) <= width:
         made = table(live, *heads)
@@ -499,6 +501,7 @@ def _row(build: str, report: _Report, target: _Target) -> TableRow:
         low=score.low if score else None,
         high=score.high if score else None,
         test_rows=score.n if score else None,
+        mean_ms=latency.mean_ms if latency else None,
         p50_ms=latency.p50_ms if latency else None,
         p95_ms=latency.p95_ms if latency else None,
         threads=latency.threads if latency else None,
@@ -523,6 +526,7 @@ def _cells(row: TableRow) -> list[str]:
         row.verdict,
         NOTHING if row.score is None else score,
         NOTHING if row.test_rows is None else str(row.test_rows),
+        _time(row.mean_ms, row.disturbed),
         _time(row.p50_ms, row.disturbed),
         _time(row.p95_ms, row.disturbed),
         NOTHING if row.onnx_bytes is None else mib_column(row.onnx_bytes),

@@ -126,7 +126,7 @@ def test_the_command_prints_a_table_and_the_changes(write: Write) -> None:
     result = run(*files)
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
-    assert " ".join(lines[1].split()) == "1.2.0 local fail 89.5 % [87.2, 91.5] 794 1.25 2.02 10.9 24.7"
+    assert " ".join(lines[1].split()) == "1.2.0 local fail 89.5 % [87.2, 91.5] 794 1.30 1.25 2.02 10.9 24.7"
     assert lines[3:] == ["1.2.0 -> 1.3.0", "  recipe.teacher.epochs: 3.0 -> 4.0"]
     as_json = json.loads(run(*files, "--json").output)
     assert [row["build"] for row in as_json["builds"]] == ["1.2.0", "1.3.0"]

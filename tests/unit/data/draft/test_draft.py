@@ -17,6 +17,7 @@ from edgepack.data.recipe_checks import check_suited
 from edgepack.data.split_stats import SPLIT_NAMES, SplitName
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, RecipeInvalidError, UsageError
 from edgepack.progress import SILENT
+from edgepack.recipe.findings import errors
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import Recipe
 
@@ -343,13 +344,23 @@ CONTENT = st.one_of(
 def test_any_bytes_end_in_a_recipe_or_in_findings(tmp_path: Path, raw: bytes, name: str) -> None:
     (tmp_path / name).write_bytes(raw)
     try:
-        draft({"train": tmp_path / name}, tmp_path / "recipe.yaml", SILENT, force=True)
+        found = draft({"train": tmp_path / name}, tmp_path / "recipe.yaml", SILENT, force=True)
     except RecipeInvalidError as error:
         assert error.findings
     except EdgepackError:
         pytest.fail("data that cannot be used are findings")
     else:
-        made(tmp_path / "recipe.yaml")
+        if not errors(list(found.findings)):
+            made(tmp_path / "recipe.yaml")
+
+
+def test_too_few_rows_are_drafted_with_errors(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("0;\n!;!", encoding="utf-8")
+    found = draft({"train": tmp_path / "a.tsv"}, tmp_path / "recipe.yaml", SILENT)
+    assert [str(finding).partition("\n")[0].rpartition(": ")[2] for finding in errors(list(found.findings))] == [
+        f"the {name} split has {rows}; it takes 2 at least"
+        for name, rows in (("train", "1 row"), ("dev", "0 rows"), ("test", "0 rows"))
+    ]
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
