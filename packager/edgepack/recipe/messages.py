@@ -39,7 +39,7 @@ _WANTED: Final[Mapping[str, str]] = {
     "model_type": _SECTION,
     "dict_type": _SECTION,
     "literal_error": "{expected}",
-    "string_pattern_mismatch": "text of the form {pattern}",
+    "string_pattern_mismatch": "text of another form",
     "greater_than": "a number greater than {gt:g}",
     "greater_than_equal": "a number that is at least {ge:g}",
     "less_than": "a number less than {lt:g}",

@@ -75,7 +75,8 @@ _COLON: Final = "write an ASCII colon and a space (`: `) and not the full-width 
 # A part of the library's message -> the fix.
 _FIXES: Final = {
     "undefined alias": "mark the value with `&NAME` before it is used as `*NAME`, or quote a text that starts with `*`",
-    "but got '{'": "between braces or brackets put `${NAME}` in quotes (it is text then), or write a line for each key",
+    "but got '{'": "between braces write a space after each colon, `{a: {b: 1}}`, and put `${NAME}` in quotes "
+    "(it is text then)",
     "mapping values are not allowed": "put a value that holds `: ` in quotes, and indent the keys of one section alike",
 }
 _OTHERWISE: Final = "check the indentation, the colons and the quotes here and on the line before"
