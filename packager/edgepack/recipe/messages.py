@@ -50,6 +50,7 @@ _WANTED: Final[Mapping[str, str]] = {
 _FORMS: Final[Mapping[KeyPath, str]] = {
     ("name",): "use small letters a-z, digits, `.`, `_` and `-`, 64 at most, a letter or digit first",
     ("version",): "write three numbers, as in `version: 1.2.0`",
+    ("interpreter", "sha256"): "write what `sha256sum FILE` prints: 64 small hexadecimal digits",
     ("teacher", "nodes", "master"): _MASTER,
     ("student", "nodes", "master"): _MASTER,
 }
