@@ -38,6 +38,7 @@ _ERRORS: Final[dict[int, type[EdgepackError]]] = {
     kind.exit_code: kind for kind in (UsageError, EnvironmentUnfitError, BundleInvalidError)
 }
 # What a device has: no HOME, no virtual environment, no Python variables.
+_LONGEST_NAME: Final = 200  # of a verdict or a release, in messages
 _DEVICE_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8"}
 
 
@@ -128,7 +129,7 @@ def judged(name: str, output: VerbOutput, release_id: str | None = None) -> tupl
         raise failed(f"gate: {name}", output)
     try:
         receipt = json.loads(output.stdout)
-        found = receipt["verdict"], receipt["bundle"]["release_id"]
+        found = str(receipt["verdict"])[:_LONGEST_NAME], str(receipt["bundle"]["release_id"])[:_LONGEST_NAME]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise StageFailedError(f"gate: {name} printed no receipt", why=output.stderr_tail) from error
     if found != (DECIDED[output.exit_code], release_id or found[1]):

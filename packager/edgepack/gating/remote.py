@@ -37,6 +37,7 @@ PAUSE_S: Final = 1.0
 _INSPECT_MINUTES: Final = 5.0  # for the device to respond
 _CLEAN_UP_MINUTES: Final = 0.5
 _FACT_CHARACTERS: Final = 200
+_LONGEST_PATH: Final = 4096
 _FACTS: Final = ("system", "machine", "libc", "cpu_model", "board")
 # Checks of doctor that fail on another kind of device; the others concern its present state.
 _OF_ANOTHER_KIND: Final = ("system", "libc", "python", "gpu", "tensorrt")
@@ -131,7 +132,7 @@ def gate_installed(
             during="it was inspected",
             minutes=_INSPECT_MINUTES,
         )
-        lines = found.stdout.splitlines()
+        lines = [line[:_LONGEST_PATH] for line in found.stdout.splitlines()]
         if len(lines) != 3:
             raise TargetUnreachableError(
                 f"nothing is installed in {''.join(lines[:1])}",

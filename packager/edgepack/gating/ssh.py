@@ -40,7 +40,7 @@ _GRACE_S: Final = 10.0  # after SIGTERM
 # First, because ssh takes the first value: no prompts, no forwarding, no command of a configuration file.
 _FORCED: Final = (
     "BatchMode=yes", "RequestTTY=no", "RemoteCommand=none", "ClearAllForwardings=yes", "ForwardAgent=no",
-    "ForwardX11=no", "PermitLocalCommand=no", "LogLevel=INFO",
+    "ForwardX11=no", "PermitLocalCommand=no", "ControlPersist=no", "LogLevel=INFO",
 )  # fmt: skip
 # Last, so that options of the user win. A dead connection ends within a minute.
 _DEFAULTS: Final = ("ConnectTimeout=15", "ServerAliveInterval=15", "ServerAliveCountMax=3", "ControlMaster=no")

@@ -45,6 +45,9 @@ from edgepack_runtime.install import release_process
 
 MODULE: Final = "edgepack.training.launch"
 LAUNCHER: Final = "paddle.distributed.launch"
+_START_LAUNCHER: Final = (  # after the package that keeps OpenCV out
+    f"import edgepack.training, runpy; runpy.run_module({LAUNCHER!r}, run_name='__main__', alter_sys=True)"
+)
 _JOB_NAME: Final = "edgepack"  # one name for all trainings: builds that train different jobs meet and report it
 _POLL_SECONDS: Final = 0.1
 _END_SECONDS: Final = 10.0  # time for the launcher to end its processes
@@ -147,7 +150,7 @@ def _run(training: Training, folder: Path, progress: Progress) -> None:
 def command(training: Training, folder: Path, environ: Mapping[str, str]) -> list[str]:
     """The command line that starts the processes of this machine.
 
-    The program is Python: with a script, its folder would come before the standard library.
+    The job is a module: with a script, its folder would come before the standard library.
     """
     job = [sys.executable, "-I", "-m", MODULE, str(folder)]
     options = ["--job_id", _JOB_NAME, "--log_dir", str(folder / _LOGS)]
@@ -159,7 +162,7 @@ def command(training: Training, folder: Path, environ: Mapping[str, str]) -> lis
         options += ["--nnodes", str(training.nodes.count), "--master", f"{address}:{port}"]
         # The name of a machine often resolves to 127.0.1.1, which others cannot reach.
         options += ["--host", _own_address(address)]
-    return [sys.executable, "-I", "-m", LAUNCHER, *options, *job]
+    return [sys.executable, "-I", "-c", _START_LAUNCHER, *options, *job]
 
 
 def _labels(wanted: str, environ: Mapping[str, str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import hashlib
 import platform
 import shlex
 import sys
@@ -29,7 +30,7 @@ from edgepack_runtime.cli.context import (
 )
 from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.device import tuning
-from edgepack_runtime.errors import ExitCode, UsageError, printed
+from edgepack_runtime.errors import BundleInvalidError, ExitCode, UsageError, printed
 from edgepack_runtime.install.prefix import Prefix, default_prefix, lock, read_state
 from edgepack_runtime.util.fs import os_errors, read_regular, write_atomic
 from edgepack_runtime.util.texts import counted
@@ -95,9 +96,12 @@ def run_readme(options: argparse.Namespace, context: Context, arguments: List[st
         else:
             bundle = context.bundle or options.bundle
             # Where keys are pinned, one must have signed it.
-            read_bundle_manifest(bundle, own=context.bundle is not None)
+            manifest = read_bundle_manifest(bundle, own=context.bundle is not None)
             with Archive(bundle) as archive:
                 raw = archive.read(contract.README_NAME, contract.MAX_README_BYTES)
+            listed = [one.sha256 for one in manifest.files if one.path == contract.README_NAME]
+            if listed != [hashlib.sha256(raw).hexdigest()]:
+                raise BundleInvalidError(f"{bundle.name} is damaged", why=f"{contract.README_NAME} is not as listed")
     sys.stdout.write(printed(raw.decode("utf-8", "replace").splitlines()) + "\n")
     return ExitCode.OK
 

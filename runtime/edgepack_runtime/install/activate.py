@@ -58,6 +58,15 @@ while [ -h "$self" ]; do
 done
 prefix=$(CDPATH= cd -P -- "${{self%/*}}/.." && pwd -P) || exit {unfit}
 release=$(CDPATH= cd -P -- "$prefix/current" 2>&- && pwd -P)
+case $release in
+    "" | "$prefix"/releases/*) ;;
+    *)
+        echo "error: $prefix/releases leads to another place: $release" >&2
+        echo "  why: the keys of $prefix would not be asked there" >&2
+        echo "  fix: move the whole folder $prefix, and not a part of it" >&2
+        exit {unfit}
+        ;;
+esac
 own=$release/{machine}/python/bin/python3
 if [ -n "$release" ] && [ -x "$own" ]; then
     exec "$own" -I -S -B "$release/__main__.py" "$@"

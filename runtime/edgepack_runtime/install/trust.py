@@ -373,6 +373,12 @@ def _read(path: Path) -> Optional[bytes]:
             f"{path} lists trusted keys and is writable by every user",
             fix=f"check its content, then chmod o-w {path}",
         )
+    folder = path.parent.stat().st_mode
+    if folder & stat.S_IWOTH and not folder & stat.S_ISVTX:
+        raise EnvironmentUnfitError(
+            f"{path} lists trusted keys, and every user may replace it",
+            fix=f"check its content, then chmod o-w {path.parent}",
+        )
     return raw
 
 

@@ -350,11 +350,11 @@ class Apt:
 
 def _by_debian(release: Path) -> bool:
     """Whether an InRelease file has a signature of Debian's archive."""
-    try:
-        command = ["gpgv", "--quiet", "--keyring", str(_KEYRING), str(release)]
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except OSError:  # no gpgv, on which apt depends
+    gpgv = find_program("gpgv")
+    if gpgv is None:  # apt depends on it
         return False
+    command = [gpgv, "--quiet", "--keyring", str(_KEYRING), str(release)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def lock(machine: str, names: Sequence[str], scratch: Path) -> str:

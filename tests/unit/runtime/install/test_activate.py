@@ -112,6 +112,18 @@ def test_the_launcher_finds_a_moved_prefix_and_names_what_it_lacks(
     assert f"no release of sentiment is installed in {prefix.root}" in done.stderr
 
 
+@pytest.mark.parametrize("part", ["releases", "release"])
+def test_the_launcher_refuses_a_release_behind_a_link(
+    installed: Prefix, device: Device, tmp_path: Path, part: str
+) -> None:
+    """Its keys and its floor are found from its place, and would not be asked."""
+    place = installed.releases if part == "releases" else installed.releases / str(installed.current_id())
+    place.symlink_to(place.rename(tmp_path / part))
+    done = device(installed.bin / "sentiment", "verify", "any.edgepack")
+    assert done.returncode == ExitCode.ENVIRONMENT_UNFIT
+    assert f"{installed.root}/releases leads to another place" in done.stderr
+
+
 def test_the_launcher_is_written_only_if_it_differs(installed: Prefix) -> None:
     entry = installed.bin / "sentiment"
     before = entry.stat()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,17 @@ def test_an_unusable_file_of_keys_is_an_error(
     place(tmp_path / name)
     with pytest.raises(EnvironmentUnfitError, match=why):
         read_pins(tmp_path)
+
+
+@pytest.mark.parametrize(("mode", "refused"), [(0o777, True), (0o1777, False), (0o775, False)])
+def test_keys_in_a_folder_where_every_user_may_replace_them_are_an_error(
+    tmp_path: Path, mode: int, refused: bool
+) -> None:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "revoked_keys").write_text("")
+    (tmp_path / "keys").chmod(mode)
+    with pytest.raises(EnvironmentUnfitError, match="every user may replace it") if refused else nullcontext():
+        read_pins(tmp_path / "keys")
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
