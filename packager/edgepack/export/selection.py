@@ -159,4 +159,5 @@ def note(made: Int8Choice, *, reduced: bool = False) -> str:
 
 def lost(drop_points: float, dev_rows: int) -> str:
     """The loss of a small model, in words."""
-    return f"{drop_points:.2f} points below float on {counted(dev_rows, 'dev row')}"
+    side = "above" if drop_points < 0 else "below"
+    return f"{abs(drop_points):.2f} points {side} float on {counted(dev_rows, 'dev row')}"

@@ -77,6 +77,7 @@ def test_a_cpu_without_half_arithmetic_is_named(monkeypatch: pytest.MonkeyPatch)
 def test_the_ledger_tells_the_way_and_what_stayed_float() -> None:
     assert selection.note(made()) == "ptq (hist), 0.38 points below float on 800 dev rows"
     assert selection.lost(100.0, 1) == "100.00 points below float on 1 dev row"
+    assert selection.lost(-0.494, 206) == "0.49 points above float on 206 dev rows"
     assert selection.note(made("head")).endswith("rows; float: head")
     assert selection.note(made(), reduced=True).startswith("ptq (hist), weights of 7 bits, 0.38 points below")
 
