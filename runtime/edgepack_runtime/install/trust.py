@@ -373,12 +373,13 @@ def _read(path: Path) -> Optional[bytes]:
             f"{path} lists trusted keys and is writable by every user",
             fix=f"check its content, then chmod o-w {path}",
         )
-    folder = path.parent.stat().st_mode
-    if folder & stat.S_IWOTH and not folder & stat.S_ISVTX:
-        raise EnvironmentUnfitError(
-            f"{path} lists trusted keys, and every user may replace it",
-            fix=f"check its content, then chmod o-w {path.parent}",
-        )
+    for folder in (path.parent, *path.resolve().parents):  # a link's, and those of what it leads to
+        open_to = folder.stat().st_mode
+        if open_to & stat.S_IWOTH and not open_to & stat.S_ISVTX:
+            raise EnvironmentUnfitError(
+                f"{path} lists trusted keys, and every user may replace it",
+                fix=f"check its content, then chmod o-w {folder}",
+            )
     return raw
 
 

@@ -230,8 +230,13 @@ def test_keys_in_a_folder_where_every_user_may_replace_them_are_an_error(
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys" / "revoked_keys").write_text("")
     (tmp_path / "keys").chmod(mode)
-    with pytest.raises(EnvironmentUnfitError, match="every user may replace it") if refused else nullcontext():
-        read_pins(tmp_path / "keys")
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "revoked_keys").symlink_to(tmp_path / "keys" / "revoked_keys")
+    (tmp_path / "keys" / "below").mkdir()
+    (tmp_path / "keys" / "below" / "trusted_signers").write_text("")
+    for place in ("keys", "link", "keys/below"):
+        with pytest.raises(EnvironmentUnfitError, match="every user may replace it") if refused else nullcontext():
+            read_pins(tmp_path / place)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
