@@ -52,7 +52,7 @@ def test_no_module_is_looked_for_in_the_working_folder(planted: Path) -> None:
     """An editable install of packages without `__init__.py` puts a name that is no absolute path on the path."""
     paths = "import json, sys; print(json.dumps(sys.path))"
     done = subprocess.run([sys.executable, "-I", "-c", paths], cwd=planted, capture_output=True, text=True, check=True)
-    assert [path for path in json.loads(done.stdout) if not os.path.isabs(path)] == []
+    assert [path for path in json.loads(done.stdout) if not Path(path).is_absolute()] == []
 
 
 def test_the_launcher_of_several_processes_starts_without_opencv(planted: Path) -> None:

@@ -21,7 +21,6 @@ from edgepack_runtime.bundle.manifest import release_id
 from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.errors import ExitCode
 
-
 SWEEP = pytest.mark.sweep
 
 
