@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ TEXT = (ROOT / "templates" / "edgepack.yml").read_text(encoding="utf-8")
 EDGEPACK = """\
 #!/bin/sh
 printf '%s\\n' "$@" > ARGUMENTS
+[ "${CODE:-0}" != 3 ] || exit 3
 mkdir -p dist
 echo "## Gate: pass & 100 %" > dist/a-1.0.0.report.md
 exit "${CODE:-0}"
@@ -76,7 +77,7 @@ class Runner:
         for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "source"], ["init", "-q", str(self.project)]):
             self._git(*arguments)
         self.revision = self._git("rev-parse", "HEAD").strip()
-        pip = f'#!/bin/sh\necho "$*" >> {folder / "pip"}\n'
+        pip = f'#!/bin/sh\necho "$PIP_CACHE_DIR $*" >> {folder / "pip"}\n'
         (folder / "python").write_text(pip)
         (folder / "edgepack").write_text(EDGEPACK.replace("ARGUMENTS", str(folder / "arguments")))
         # `python3 -m venv DIR` makes an environment of stand-ins; anything else is Python.
@@ -91,22 +92,31 @@ class Runner:
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *arguments]
         return subprocess.run(command, cwd=self.source, check=True, capture_output=True, text=True).stdout
 
-    def run(self, part: str, token: str = "secret", **inputs: str) -> subprocess.CompletedProcess[str]:
-        """Run `script` or `after_script`. Names in capitals are variables of the project."""
+    def run(
+        self, part: str, token: str = "secret", settings: Sequence[str] = (), **inputs: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `script` or `after_script`. `settings` is the input `set`; names in capitals are variables of the job.
+
+        GitLab replaces inputs in the text, before it reads it as YAML, and an array by its JSON.
+        """
         head, body = YAML(typ="safe", pure=True).load_all(TEXT)
         values = {key: str(about.get("default", "")) for key, about in head["spec"]["inputs"].items()}
-        values |= {"repository": str(self.source), "revision": self.revision}
+        values |= {"repository": str(self.source), "revision": self.revision, "set": json.dumps(settings)}
         values |= {key: value for key, value in inputs.items() if not key.isupper()}
-        text = json.dumps(body)
+        text = TEXT
         for key, value in values.items():
             text = text.replace(f"$[[ inputs.{key} ]]", value)
         assert "$[[" not in text
-        job = json.loads(text)["edgepack"]
+        job = list(YAML(typ="safe", pure=True).load_all(text))[1]["edgepack"]
         assert not any("inputs" in line for line in [*body["edgepack"]["script"], *body["edgepack"]["after_script"]])
+        variables = {
+            key: value.replace("$CI_PROJECT_DIR", str(self.project)) for key, value in job["variables"].items()
+        }
         environment = {
             "PATH": f"{self.programs}:{os.environ['PATH']}", "REAL_PATH": os.environ["PATH"], "HOME": str(self.folder),
             "CI_PROJECT_DIR": str(self.project), "CI_API_V4_URL": f"{self.address}/api/v4", "CI_PROJECT_ID": "5",
-            "CI_MERGE_REQUEST_IID": "7", "EDGEPACK_TOKEN": token, **job["variables"],
+            "CI_MERGE_REQUEST_IID": "7", "EDGEPACK_TOKEN": token, **variables,
+            "CI_COMMIT_SHA": "0123456789abcdef", "CI_JOB_URL": "https://gitlab.example/jobs/5",
             **{key: value for key, value in inputs.items() if key.isupper()},
         }  # fmt: skip
         command = ["bash", "-eo", "pipefail", "-c", "\n".join(job[part])]
@@ -139,22 +149,46 @@ def test_locked_packages_are_installed_and_the_build_s_exit_code_is_the_job_s(ru
     *locked, own = (runner.folder / "pip").read_text().splitlines()
     assert len(locked) == 2 and all("--require-hashes" in line for line in locked)
     assert "--no-deps" in own
+    assert all(line.startswith(f"{runner.project}/.edgepack/cache/pip ") for line in (*locked, own))
+
+
+def test_every_item_of_set_is_one_value(runner: Runner) -> None:
+    settings = ['sign.key=a b"c$(touch x)`touch x`*\\n', "gates.golden.rows=9"]
+    done = runner.run("script", settings=settings)
+    assert done.returncode == 0, done.stderr
+    rest = (runner.folder / "arguments").read_text().splitlines()[6:]
+    assert rest == ["--set", settings[0], "--set", settings[1]]
+    assert not (runner.project / "x").exists()
 
 
 def test_the_note_is_written_once_and_then_edited(runner: Runner, notes: list[dict[str, Any]]) -> None:
-    assert runner.run("after_script").returncode == 0
-    assert len(notes) == 1, "no report: nothing to write"
     runner.run("script")
     for _ in range(2):
         done = runner.run("after_script")
         assert done.returncode == 0, done.stderr
-        assert [note["body"].splitlines()[1:] for note in notes] == [[], ["## Gate: pass & 100 %"]]
+        assert [note["body"].splitlines()[1:] for note in notes] == [
+            [], ["Commit 01234567:", "", "## Gate: pass & 100 %"],
+        ]  # fmt: skip
         notes[1]["body"] = notes[1]["body"].replace("pass", "fail")
+    runner.run("after_script", CI_MERGE_REQUEST_SOURCE_BRANCH_SHA="fedcba9876543210")
+    assert "Commit fedcba98:" in notes[1]["body"]
     runner.run("after_script", recipe="another.yaml")
     assert len(notes) == 3
+    runner.run("after_script", targets="linux")
+    assert len(notes) == 4
+    notes[1]["body"] = notes[1]["body"].replace("pass", "fail")
     notes[1]["author"]["id"] = 3  # somebody else wrote the mark
     runner.run("after_script")
-    assert len(notes) == 4 and "fail" in notes[1]["body"]
+    assert len(notes) == 5 and "fail" in notes[1]["body"]
+
+
+def test_a_build_without_a_verdict_replaces_the_note(runner: Runner, notes: list[dict[str, Any]]) -> None:
+    for code, ended in ((None, "ended without"), (3, "ended with exit code 3, without")):
+        if code is not None:
+            assert runner.run("script", CODE=str(code)).returncode == code
+        assert runner.run("after_script").returncode == 0
+        text = f"The build of commit 01234567 {ended} a verdict: see [the log](https://gitlab.example/jobs/5)."
+        assert [note["body"].splitlines()[1:] for note in notes] == [[], [text]]
 
 
 def test_without_a_token_there_is_no_note_and_a_wrong_one_is_said(runner: Runner, notes: list[dict[str, Any]]) -> None:
@@ -165,22 +199,26 @@ def test_without_a_token_there_is_no_note_and_a_wrong_one_is_said(runner: Runner
     assert len(notes) == 1
 
 
-@pytest.mark.parametrize("name", [".edgepack/gate/x", "dist/a.report.md"])
+@pytest.mark.parametrize("name", [".edgepack/gate/x", "dist/a.report.md", "dist/exit-code"])
 def test_results_that_a_merge_request_brings_are_refused(
     runner: Runner, notes: list[dict[str, Any]], name: str
 ) -> None:
     brought = runner.project / name
     brought.parent.mkdir(parents=True)
-    brought.write_text("")
+    brought.write_text("brought")
     subprocess.run(["git", "add", "-f", "."], cwd=runner.project, check=True)
     assert runner.run("script").returncode == 1
     runner.run("after_script")
-    assert len(notes) == 1
+    assert len(notes) == 2
+    assert "ended without a verdict" in notes[1]["body"] and "brought" not in notes[1]["body"]
 
 
 def test_artifacts_are_globs_and_the_cache_survives_a_missed_gate() -> None:
     job = list(YAML(typ="safe", pure=True).load_all(TEXT))[1]["edgepack"]
     assert all("*" in path for path in [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]])
     assert job["artifacts"]["when"] == job["cache"]["when"] == "always"
-    kept = [job["variables"][name].removeprefix("$CI_PROJECT_DIR/") for name in ("EDGEPACK_CACHE", "PPNLP_HOME")]
+    kept = [
+        job["variables"][name].removeprefix("$CI_PROJECT_DIR/")
+        for name in ("EDGEPACK_CACHE", "PPNLP_HOME", "PIP_CACHE_DIR")
+    ]
     assert all(Path(path).is_relative_to(job["cache"]["paths"][0]) for path in kept)

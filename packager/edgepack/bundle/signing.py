@@ -6,6 +6,9 @@ except to recognise the kind of the file. `ssh-keygen` itself asks for passphras
 
 from __future__ import annotations
 
+import os
+import shlex
+import stat
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +24,7 @@ from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.install import receipts, trust
 from edgepack_runtime.install.trust import NAMESPACE, Pin, Pins, Proof
 
+_FORM = "does a private key end with a line break, and has none with a carriage return?"
 _INSTALL = "install OpenSSH 8.1 or newer (Debian, Ubuntu: openssh-client; Fedora, RHEL: openssh)"
 
 
@@ -47,7 +51,7 @@ def fingerprint(key: Path) -> str:
         raise UsageError(
             f"{key} is not an SSH key",
             why=done.stderr.decode("utf-8", "replace").strip(),
-            fix="give a private key, or the .pub file of a key in an agent or in hardware",
+            fix=f"give a private key, or the .pub file of a key in an agent or in hardware; {_FORM}",
         )
     return words[1]
 
@@ -149,12 +153,22 @@ def _signature(name: str, key: Path, raw: bytes) -> bytes:
         [_tool(), "-Y", "sign", "-q", "-f", str(key), "-n", NAMESPACE], input=raw, stdout=subprocess.PIPE, check=False
     )
     if done.returncode != 0 or not 0 < len(done.stdout) <= contract.MAX_SIGNATURE_BYTES:
+        fix = (
+            f"try `ssh-add -l`, the passphrase, or the key's plug; {_FORM} ssh-keygen has to be of OpenSSH 8.1 or newer"
+        )
         raise StageFailedError(
             f"{name} cannot be signed with {key}",
             why=f"ssh-keygen -Y sign ended with exit code {done.returncode}; see its messages above",
-            fix="try `ssh-add -l`, the passphrase, or the key's plug; ssh-keygen has to be of OpenSSH 8.1 or newer",
+            fix=f"type `chmod 600 {shlex.quote(str(key))}`: others may read it" if _is_open(key) else fix,
         )
     return done.stdout
+
+
+def _is_open(key: Path) -> bool:
+    """Whether ssh-keygen refuses `key` because other users may read or write it."""
+    about = key.stat()
+    others = about.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    return about.st_uid == os.geteuid() and others != 0 and b"PRIVATE KEY-----" in key.read_bytes()
 
 
 def _tool() -> str:

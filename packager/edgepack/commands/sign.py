@@ -26,10 +26,17 @@ from edgepack.commands import options
 def command(bundle: Path, key: Path, output: Path | None) -> None:
     """Sign BUNDLE with an SSH key. An existing signature is replaced; every other byte stays.
 
-    ssh-keygen signs, and asks for a passphrase or a touch if the key needs one. A damaged bundle is refused.
+    ssh-keygen signs, and asks for a passphrase or a touch if the key needs one. A damaged bundle is refused. Signed in
+    place, its line in a .sha256 file beside it is updated.
     """
     from edgepack.bundle import signing
+    from edgepack.util import hashing
+    from edgepack_runtime.util.fs import os_errors
 
     out = output or bundle
     signed = signing.sign(bundle, key, out)
     options.say(f"{out}: signed by {signed.fingerprint}")
+    if output is None:
+        with os_errors(f"the .sha256 files beside {bundle} cannot be updated"):
+            for sums in hashing.update_sums(bundle):
+                options.say(f"{sums}: updated the line of {bundle.name}")

@@ -193,7 +193,9 @@ def comparison(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
         counts = ", ".join(f"{len(paths)} {kind}" for kind, paths in kinds.items())
         few = [path for paths in kinds.values() for path in paths][:3]
         yield Text(safe(f"files of {part}: {counts} ({', '.join(few)}{', ...' if len(few) == 3 else ''})"))
-    yield Text("A bundle has no times of the build: `edgepack report BEFORE AFTER` compares the reports beside them.")
+    yield Text(
+        "`edgepack report BEFORE AFTER` compares the times of the builds; their reports must lie beside the bundles."
+    )
 
 
 def _difference(name: str, before: Any, after: Any) -> tuple[str, str, str]:

@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import io
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,10 @@ from edgepack.util import hardware, process
 PACKAGES = ("paddlepaddle", "paddlenlp", "paddleslim", "paddle2onnx")
 GPU_BUILD: Final = "paddlepaddle-gpu"  # the distribution with CUDA; its files are those of `paddlepaddle`
 CONSTRAINTS: Final = Path(__file__).parent / "constraints.txt"
-FIX: Final = f"run `make install`, or `pip install -c {CONSTRAINTS} 'edgepack[paddle]'`, in Python 3.10-3.12"
+# Only the pip of this Python finds the installed edgepack.
+_PIP: Final = f"{shlex.quote(sys.executable)} -m pip install -c {shlex.quote(str(CONSTRAINTS))} 'edgepack[paddle]'"
+FIX: Final = f"run `make install`, or `{_PIP}`, in Python 3.10-3.12"
+_NOT_ASKED_FOR: Final = ("pip", "setuptools")  # nothing requires them, so pip keeps the installed ones
 _LIBRARY_FIX: Final = (
     "install the system's package with that library: on Debian and Ubuntu, libgomp.so.1 is in libgomp1"
 )
@@ -66,7 +70,7 @@ def other_versions() -> dict[str, tuple[str, str]]:
         version = _version(tested.name)
         holds = tested.marker is None or tested.marker.evaluate()
         if (
-            tested.name != "pip"
+            tested.name not in _NOT_ASKED_FOR
             and holds
             and version is not None
             and not tested.specifier.contains(version, prereleases=True)

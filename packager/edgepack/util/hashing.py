@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
+
+from edgepack_runtime.util.fs import write_atomic
 
 _BLOCK_BYTES = 1 << 20
 
@@ -22,6 +25,18 @@ def sha256_folder(folder: Path) -> str:
     """Hex digest over the relative paths and contents of all files below `folder`."""
     listing = {file.relative_to(folder).as_posix(): sha256_file(file) for file in files_below(folder)}
     return hashlib.sha256(json.dumps(listing, sort_keys=True).encode()).hexdigest()
+
+
+def update_sums(file: Path) -> list[Path]:
+    """Write the present digest of `file` into the `.sha256` files beside it that list it; return those that changed."""
+    changed, name = [], b"  " + os.fsencode(file.name)
+    for sums in sorted(file.parent.glob("*.sha256")):
+        lines = sums.read_bytes().split(b"\n")
+        fresh = [sha256_file(file).encode() + name if line[64:] == name else line for line in lines]
+        if fresh != lines:
+            write_atomic(sums, b"\n".join(fresh))
+            changed.append(sums)
+    return changed
 
 
 def files_below(folder: Path) -> list[Path]:

@@ -85,6 +85,48 @@ def test_a_bundle_is_signed_in_place_and_again_by_another_key(bundle: Path, keys
     assert [path.name for path in bundle.parent.iterdir()] == [bundle.name]
 
 
+def test_its_digest_is_updated_where_it_is_signed_in_place(
+    bundle: Path, keys: tuple[Path, Path], tmp_path: Path
+) -> None:
+    sums, other = tmp_path / "hotel-1.2.0.sha256", tmp_path / "other.sha256"
+    kept = [f"{'0' * 64}  {name}" for name in ("models/hotel.edgepack", "old hotel.edgepack")]
+    digest = hashlib.sha256(bundle.read_bytes()).hexdigest()
+    text = "\n".join([kept[0], f"{digest}  hotel.edgepack", kept[1], ""])
+    sums.write_text(text)
+    other.write_text(kept[0])
+    assert "updated the line" not in run("sign", bundle, "--key", keys[0], "--output", tmp_path / "out.edgepack")[1]
+    assert sums.read_text() == text
+    code, said = run("sign", bundle, "--key", keys[0])
+    assert (code, said.splitlines()[1:]) == (0, [f"{sums}: updated the line of hotel.edgepack"])
+    assert sums.read_text() == text.replace(digest, hashlib.sha256(bundle.read_bytes()).hexdigest())
+    assert other.read_text() == kept[0]
+    assert "updated the line" not in run("sign", bundle, "--key", keys[0])[1]
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "public key beside"])
+@pytest.mark.parametrize(
+    ("change", "mode", "hint"),
+    [
+        (lambda raw: raw.removesuffix(b"\n"), 0o600, "does a private key end with a line break, and has none with a"),
+        (lambda raw: raw.replace(b"\n", b"\r\n"), 0o600, "has none with a carriage return?"),
+        (lambda raw: raw, 0o644, "chmod 600 '{key}'"),
+    ],
+    ids=["no line break", "CRLF", "others may read it"],
+)
+def test_a_key_out_of_a_secret_gets_a_hint(
+    bundle: Path, keys: tuple[Path, Path], tmp_path: Path, change: Callable[[bytes], bytes],
+    mode: int, hint: str, beside: bool,
+) -> None:  # fmt: skip
+    key = tmp_path / "a key"
+    key.write_bytes(change(keys[0].read_bytes()))
+    key.chmod(mode)
+    if beside:
+        shutil.copy(f"{keys[0]}.pub", f"{key}.pub")
+    code, said = run("sign", bundle, "--key", key)
+    assert code in (2, 5)
+    assert hint.format(key=key) in " ".join(said.split())
+
+
 def test_the_name_of_a_bundle_forges_no_line(bundle: Path, keys: tuple[Path, Path]) -> None:
     odd = bundle.rename(bundle.with_name("x\nsigned by release, SHA256:forged\x1b[8m.edgepack"))
     for command in (["sign", odd, "--key", keys[0]], ["verify", odd]):

@@ -264,8 +264,9 @@ def test_differences_of_two_bundles_are_drawn_with_their_units() -> None:
         "version": ["1.0.0", "1.1.0"],
         "ledger.INT8 ONNX.accuracy": [None, 0.9],
     }
-    table, *_ = build_tables.comparison({"values": values, "files": {}}, live=False)
+    table, last = build_tables.comparison({"values": values, "files": {}}, live=False)
     assert isinstance(table, Table)
+    assert str(last).endswith("reports must lie beside the bundles.")
     rows = list(zip(*(list(column.cells) for column in table.columns), strict=True))
     assert rows == [
         ("ledger.on local.accuracy", "46.7 %", "97.2 %", "+50.5 points"),

@@ -154,11 +154,14 @@ def test_a_home_that_cannot_be_made_is_exit_4(monkeypatch: pytest.MonkeyPatch, b
 def test_packages_of_other_versions_than_the_tested_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     constraints = tmp_path / "constraints.txt"
     constraints.write_text(
-        "# comment\nnumpy==1.0 ; python_version < '3'\nnumpy==0.1\nclick==0.1\nmissing==1.0\npaddlepaddle==3.3.1\n"
+        "# comment\nnumpy==1.0 ; python_version < '3'\nnumpy==0.1\nclick==0.1\nsetuptools==0.1\nmissing==1.0\n"
+        "paddlepaddle==3.3.1\n"
     )
     installed = {"numpy": "0.1", "click": "8.2", "missing": None, "paddlepaddle": "3.3.1+local"}
+    installed["setuptools"] = "82"
     monkeypatch.setattr(environment, "CONSTRAINTS", constraints)
     monkeypatch.setattr(environment, "_version", installed.__getitem__)
     assert environment.other_versions() == {"click": ("8.2", "0.1")}
     [problem] = doctor._other_versions()
+    assert f"`{sys.executable} -m pip install -c " in problem.fix
     assert (problem.severity, problem.what) == ("warning", "1 package not of the tested version: click 8.2 (0.1)")
