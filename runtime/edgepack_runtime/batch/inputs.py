@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Iterable, Iterator, List, NamedTuple, Optional
 
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.util.fs import os_errors
-from edgepack_runtime.util.texts import GB18030, UTF8, UTF16, Item, item_from_fields, require_text
+from edgepack_runtime.util.texts import GB18030, UTF8, UTF16, Item, counted, item_from_fields, require_text
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl")
 TABLES = (".tsv", ".csv")
@@ -31,6 +31,9 @@ _CSV_FIELD_LIMIT = 16 * 1024 * 1024  # the csv module's default, 128 KiB, is sho
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, in the form of Python's `surrogateescape`
 _BOM = b"\xef\xbb\xbf"
 _OPTIONS = (("--column", "texts"), ("--pair-column", "second texts"))
+_LONG_ROW = 50  # lines of one row; a quotation mark that nobody closed takes in all lines up to the next one
+_SHOWN = 5  # of these
+_GO_ON = "give --output FILE, which leaves such rows without an answer"
 
 
 class InputRow(NamedTuple):
@@ -77,6 +80,7 @@ class Source:
         self.header: List[str] = []  # of a table
         self.delimiter = ","  # of a .csv
         self.blank = 0  # lines that were skipped
+        self._long: List[str] = []  # rows of a table that look like several, by their lines
         self._fields: Sequence[str] = ()
         if suffix in TABLES:
             csv.field_size_limit(_CSV_FIELD_LIMIT)
@@ -87,6 +91,15 @@ class Source:
     def has_mark(self) -> bool:
         """Whether the first line that was read begins with a byte order mark."""
         return self._lines.has_mark
+
+    def notes(self) -> Iterator[str]:
+        """What to know about the rows that were read."""
+        if self.blank:
+            yield f"{counted(self.blank, 'blank line')} skipped"
+        for lines in self._long[:_SHOWN]:
+            yield f"note: lines {lines} of {self._name} are one row: check the quotation marks there"
+        if len(self._long) > _SHOWN:
+            yield f"note: and {counted(len(self._long) - _SHOWN, 'more row')} of {_LONG_ROW} lines or more"
 
     def rows(self, *, go_on: bool = True) -> Iterator[InputRow]:
         """The next rows; without `go_on` reading ends after an invalid row."""
@@ -103,6 +116,8 @@ class Source:
             except UsageError as error:
                 yield InputRow(number, None, error, self._lines.offset, self._fields)
                 continue
+            if table is not None and self._lines.number - number >= _LONG_ROW:
+                self._long.append(f"{number} to {self._lines.number}")
             if item is None:
                 self.blank += 1
             else:
@@ -111,8 +126,13 @@ class Source:
     def _next(self, table: Any, where: str) -> Optional[Item]:
         """The item of the next row; None for a blank line."""
         if table is not None:
-            with _table_errors(where):
+            before = self._lines.number
+            try:
                 fields = next(table)
+            except csv.Error as error:
+                if self._lines.number > before + 1:
+                    where = f"{where}, with the lines up to {self._lines.number},"
+                raise _no_row(where, error) from error
             if not fields:
                 return None
             for field in fields:
@@ -131,10 +151,16 @@ class Source:
 
     def _of_fields(self, fields: Sequence[str], where: str) -> Item:
         if len(fields) != len(self.header):
+            self._fields = [*fields, *[""] * len(self.header)][: len(self.header)]
             raise UsageError(
                 f"{where} has {len(fields)} fields; the header has {len(self.header)}", fix="repair that line"
             )
         self._fields = fields
+        for column, place in zip(self._columns, self._places):
+            if not fields[place].strip():
+                raise UsageError(
+                    f"column `{column}` of {where} is empty", fix=f"{_GO_ON}, or write a text there, or remove the row"
+                )
         return item_from_fields([fields[place] for place in self._places], where)
 
     def _of_json(self, line: str, where: str) -> Item:
@@ -144,7 +170,8 @@ class Source:
             fields = [row[column] for column in self._columns]
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             why = f"it has no key `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
-            raise UsageError(f"{where} is not a JSON object with {wanted}", why=why) from error
+            fix = f"name the key that holds the texts: {_OPTIONS[0][0]} NAME" if isinstance(error, KeyError) else ""
+            raise UsageError(f"{where} is not a JSON object with {wanted}", why=why, fix=fix) from error
         for column, value in zip(self._columns, fields):
             if not isinstance(value, str):
                 raise UsageError(f"`{column}` in {where} is not a text")
@@ -155,8 +182,8 @@ class Source:
         with contextlib.suppress(StopIteration), _table_errors(f"line 1 of {self._name}"):
             first = next(self._lines)
             if self._suffix == ".csv":
-                # Spreadsheet programs of countries with a decimal comma write semicolons.
-                self.delimiter = ";" if ";" in first and not set(first) & {",", "\t"} else ","
+                # Spreadsheet programs write semicolons where a comma is for decimals, and tabs as "Unicode text".
+                self.delimiter = next((one for one in (",", "\t", ";") if one in first), ",")
                 header = next(self._table(itertools.chain([first], self._lines)))
             else:
                 header = first.rstrip("\r\n").split("\t")
@@ -164,10 +191,11 @@ class Source:
             self._require_decoded(name, f"line 1 of {self._name}")
         for column, (option, which) in zip(self._columns, _OPTIONS):
             if header.count(column) != 1:
+                alike = [name for name in header if name.strip().lower() == column.lower()]
                 raise UsageError(
-                    f"{self._name} has no column `{column}`",
+                    f"{self._name} has {'no' if column not in header else 'more than one'} column `{column}`",
                     why=f"the first line of a table names its columns; here it names {', '.join(header) or 'none'}",
-                    fix=f"name the column that holds the {which}: {option} NAME",
+                    fix=f"name the column that holds the {which}: {option} {repr(alike[0]) if alike else 'NAME'}",
                 )
         return header
 
@@ -248,7 +276,11 @@ def _table_errors(where: str) -> Iterator[None]:
     try:
         yield
     except csv.Error as error:
-        raise UsageError(f"{where} is not a row of a table", why=str(error), fix="check its quotation marks") from error
+        raise _no_row(where, error) from error
+
+
+def _no_row(where: str, error: csv.Error) -> UsageError:
+    return UsageError(f"{where} is not a row of a table", why=str(error), fix="check its quotation marks")
 
 
 def _pair_of_line(line: str, where: str) -> Item:

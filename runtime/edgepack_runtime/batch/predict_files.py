@@ -125,8 +125,8 @@ class _Run:
         self._output.finish()
         if not self._options.quiet:
             log(f"{counted(rows - bad, 'prediction')} in {self._options.output}")
-        if self._source.blank:
-            log(f"{counted(self._source.blank, 'blank line')} skipped")
+        for note in self._source.notes():
+            log(note)
         text = f"{bad} of {rows} rows {'has' if bad == 1 else 'have'} no answer"
         if bad == rows:
             raise UsageError(

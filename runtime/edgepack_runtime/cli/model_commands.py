@@ -24,7 +24,7 @@ from edgepack_runtime.install.locate import locate
 from edgepack_runtime.util import texts
 from edgepack_runtime.util.texts import Item, counted
 
-PAIR_COLUMN = "text_pair"
+COLUMN, PAIR_COLUMN = "text", "text_pair"
 
 
 def check(options: argparse.Namespace) -> List[str]:
@@ -36,6 +36,13 @@ def check(options: argparse.Namespace) -> List[str]:
     """
     if options.texts and options.input:
         raise UsageError("texts were given both as arguments and with --input", fix="give one of them")
+    if options.texts == ["-"]:
+        raise UsageError("- is no text", fix="omit it to read standard input, or give more than a dash")
+    named = "--column" if options.column is not None else "--pair-column" if options.pair_column is not None else None
+    if named is not None and not options.input:
+        raise UsageError(
+            f"{named} names a column of a file", why="other texts have none", fix="give the file with --input"
+        )
     if options.input or options.output:
         from edgepack_runtime.batch import inputs
 
@@ -117,7 +124,7 @@ def read(options: argparse.Namespace, arguments: Sequence[str], *, pairs: bool) 
 def columns(options: argparse.Namespace, *, pairs: bool) -> Tuple[str, Optional[str]]:
     """The columns of the first and second texts; the second is None unless the model takes pairs."""
     second = PAIR_COLUMN if options.pair_column is None else str(options.pair_column)
-    return options.column, second if pairs else None
+    return options.column or COLUMN, second if pairs else None
 
 
 def open_model(options: argparse.Namespace, folder: Path) -> Any:
@@ -152,8 +159,8 @@ def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> 
         with inputs.opened(options.input, *asked, encoding=options.encoding) as source:
             stream = predictor.stream(inputs.items(source), workers=options.threads, batch_tokens=options.batch_tokens)
             _show(options, stream)
-            if source.blank:
-                log(f"{counted(source.blank, 'blank line')} skipped")
+            for note in source.notes():
+                log(note)
     else:
         shown = _show(options, map(predictor.predict, given or _lines(options, asked)), flush=True)
         if not shown:

@@ -205,7 +205,7 @@ def add_predict(verbs: Verbs) -> None:
     parser.add_argument(
         "--encoding", choices=ENCODINGS, default=UTF8, help="encoding of --input or standard input (utf-8)"
     )
-    parser.add_argument("--column", default="text", metavar="NAME", help="column or key that holds the texts (text)")
+    parser.add_argument("--column", metavar="NAME", help="column or key that holds the texts (text)")
     parser.add_argument("--pair-column", metavar="NAME", help="column or key of the second texts of pairs (text_pair)")
     parser.add_argument("--scores", action="store_true", help="add the scores of all labels (not for spans)")
     parser.add_argument(

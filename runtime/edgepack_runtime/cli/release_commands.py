@@ -134,6 +134,7 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
         unit = systemd.write(Prefix(Path(root).absolute()), command.name)
         receipt = {**receipt, "systemd_unit": str(unit)}
         hints += [f"systemd unit: {unit}; to start it now and at boot:", *map("  {}".format, systemd.commands(unit))]
+    hints += _other_servers(Prefix(Path(root).absolute()), release)
     print_result(options, receipt, printed([lines[receipt["verdict"]], *hints]))
     return ExitCode.OK
 
@@ -153,8 +154,20 @@ def run_rollback(options: argparse.Namespace, context: Context, arguments: List[
 
     prefix, _ = require_installed(options, context)
     receipt = rollback.rollback(prefix.root, context.name, log=log, allow_revoked=options.allow_revoked)
-    print_result(options, receipt, f"rolled back: {receipt['serving']} is active; {receipt['previous']} is kept")
+    lines = [f"rolled back: {receipt['serving']} is active; {receipt['previous']} is kept"]
+    print_result(options, receipt, printed([*lines, *_other_servers(prefix, receipt["serving"])]))
     return ExitCode.OK
+
+
+def _other_servers(prefix: Prefix, active: str) -> List[str]:
+    """A line for each server that goes on with another release than the active one."""
+    from edgepack_runtime.install import release_process
+
+    return [
+        f"note: `serve`, process {process}, goes on with {release} until it is started again"
+        for process, release in release_process.servers(prefix).items()
+        if release != active
+    ]
 
 
 def run_uninstall(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:

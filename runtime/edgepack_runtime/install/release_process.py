@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -51,6 +52,18 @@ _SIGNAL_HINTS = {  # cause, remedy
         "stop other programs, or build a smaller model",
     ),
 }
+
+
+def servers(prefix: Prefix) -> Dict[int, str]:
+    """The processes that run `serve` of a release in `prefix`, with that release, as far as this user may see them."""
+    command = re.compile("\0" + re.escape(os.path.realpath(prefix.releases)) + "/([^\0/]+)/__main__\\.py\0serve\0")
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended, or /proc is not there
+            line = command.search(os.fsdecode((process / "cmdline").read_bytes()))
+            if line is not None:
+                found[int(process.name)] = line[1]
+    return dict(sorted(found.items()))
 
 
 def carried_interpreter(release: Path) -> Optional[str]:

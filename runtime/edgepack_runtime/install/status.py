@@ -12,6 +12,7 @@ from edgepack_runtime.errors import EdgepackError, printed
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix, State, is_locked, read_state
 from edgepack_runtime.install.receipts import CHANGES, last_receipt
+from edgepack_runtime.install.release_process import servers
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.texts import counted
 
@@ -21,6 +22,8 @@ def status(prefix: Prefix) -> Dict[str, Any]:
 
     `ok`: a release is active, its manifest and state agree, and each file is there in its size. Files are not hashed;
     `verify` does that.
+    `running`: an install or a tuning runs. `servers`: the processes of `serve`, which go on with the release that they
+    were started with.
     `notes`: sentences on anything unusual, such as an interrupted install, a damaged file or a changed link.
     """
     notes: List[str] = []
@@ -49,6 +52,7 @@ def status(prefix: Prefix) -> Dict[str, Any]:
         "floor": state.floor if state else None,
         "pending": state.pending if state else None,
         "running": running,
+        "servers": [{"process": number, "release": release} for number, release in servers(prefix).items()],
         "tuning": _tuning(prefix, current, notes),
         "trusted": pinned,
         "signature": proof,
@@ -70,6 +74,7 @@ def render(found: Mapping[str, Any]) -> str:
     lines = [f"{serving} in {found['prefix']}"]
     if found["previous"]:
         lines.append(f"  previous {found['previous']}: `rollback` returns to it")
+    lines += [f"  serves   {one['release']}, process {one['process']}" for one in found["servers"]]
     if found["tuning"]:
         lines.append(f"  tuned    {tuning.describe(found['tuning'])}")
     lines += [

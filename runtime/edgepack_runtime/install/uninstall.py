@@ -15,13 +15,12 @@ import contextlib
 import dataclasses
 import errno
 import os
-import re
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from edgepack_runtime.bundle.manifest import RELEASE_ID
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError
-from edgepack_runtime.install import receipts, recovery
+from edgepack_runtime.install import receipts, recovery, release_process
 from edgepack_runtime.install.prefix import (
     PINNED,
     RECORDS,
@@ -117,24 +116,13 @@ def check_removable(prefix: Prefix, name: str) -> None:
                 why=f"{unit} is a link to its unit",
                 fix=f"sudo systemctl disable --now {name}; then uninstall again",
             )
-    servers = _servers(prefix)
+    servers = [str(process) for process in release_process.servers(prefix)]
     if servers:
         raise EnvironmentUnfitError(
             f"`serve` runs from {prefix.root}",
             why=f"it has the process number {', '.join(servers)}",
             fix=f"kill {' '.join(servers)}; then uninstall again",
         )
-
-
-def _servers(prefix: Prefix) -> List[str]:
-    """Numbers of the processes that run `serve` of a release in `prefix`, as far as this user may see them."""
-    command = re.compile("\0" + re.escape(os.path.realpath(prefix.releases)) + "/[^\0/]+/__main__\\.py\0serve\0")
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended, or /proc is not there
-            if command.search(os.fsdecode((process / "cmdline").read_bytes())):
-                found.append(process.name)
-    return sorted(found, key=int)
 
 
 def _remove_leftovers(prefix: Prefix) -> None:

@@ -69,7 +69,8 @@ def test_texts_are_read_as_they_are(tmp_path: Path, name: str, content: str, exp
         ("a.txt", b"\xe5\xa5\xbd\n\xff\n", "line 2 of a.txt is not UTF-8"),
         ("a.txt", "", "a.txt holds no text"),
         ("a.tsv", "id\n1\n", "no column `text`"),
-        ("a.tsv", "text\ttext\n1\t2\n", "no column `text`"),
+        ("a.tsv", "text\ttext\n1\t2\n", "more than one column `text`"),
+        ("a.csv", "text,id\n" + '"好\n' + "好\n" * 8, "line 2 of a.csv, with the lines up to 10, is not a row of a table"),
         ("a.tsv", "text\tid\n好\n", "line 2 of a.tsv has 1 fields; the header has 2"),
         ("a.csv", "text,id\n,1\n", "line 2 of a.csv is empty"),
         ("a.csv", 'text\n"好\n', "line 2 of a.csv is not a row of a table"),
@@ -118,7 +119,7 @@ def test_all_forms_give_the_same_pairs(tmp_path: Path, name: str, content: str) 
         ("a.txt", "\tb\n", "text 1 of line 1 of a.txt is empty"),
         ("a.tsv", "text\tother\n1\t2\n", "a.tsv has no column `text_pair`"),
         ("a.tsv", "text_pair\tother\n1\t2\n", "a.tsv has no column `text`"),
-        ("a.csv", "text,text_pair\na,\n", "text 2 of line 2 of a.csv is empty"),
+        ("a.csv", "text,text_pair\na,\n", "column `text_pair` of line 2 of a.csv is empty"),
         ("a.csv", "text,text_pair\n", "a.csv holds no text"),
         ("a.jsonl", '{"text": "a"}\n', "not a JSON object with a key `text` and a key `text_pair`"),
         ("a.jsonl", '{"text": "a", "text_pair": 1}\n', "`text_pair` in line 1 of a.jsonl is not a text"),
@@ -293,7 +294,27 @@ def test_what_is_no_utf16_is_a_bad_row(tmp_path: Path, bad: bytes) -> None:
 def test_a_row_of_a_table_keeps_its_fields(tmp_path: Path) -> None:
     with inputs.opened(file(tmp_path, "a.csv", "\ufeffid,text\n1,好\n2,\n3\n")) as source:
         assert (source.header, source.has_mark) == (["id", "text"], True)
-        assert [list(row.fields) for row in source.rows()] == [["1", "好"], ["2", ""], []]
+        assert [list(row.fields) for row in source.rows()] == [["1", "好"], ["2", ""], ["3", ""]]
+
+
+def test_a_row_of_many_lines_is_noted(tmp_path: Path) -> None:
+    """A quotation mark that nobody closed takes in all lines up to the next one."""
+    rows = [f"{n},好\n" for n in range(2, 200)]
+    rows[3], rows[102] = '5,"质量好5\n', '104,他说很好"\n'
+    with inputs.opened(file(tmp_path, "a.csv", "id,text\n" + "".join(rows))) as source:
+        assert len(list(source.rows())) == 99
+        assert list(source.notes()) == ["note: lines 5 to 104 of a.csv are one row: check the quotation marks there"]
+
+
+def test_tabs_separate_the_columns_of_a_csv_too(tmp_path: Path) -> None:
+    with inputs.opened(file(tmp_path, "a.csv", 'id\ttext\n1\t"好, ""很""好"\n')) as source:
+        assert [row.item for row in source.rows()] == ['好, "很"好']
+
+
+def test_the_column_that_is_meant_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught, inputs.opened(file(tmp_path, "a.csv", "id, Text\n1,好\n")):
+        pass
+    assert caught.value.fix == "name the column that holds the texts: --column ' Text'"
 
 
 def test_a_line_that_is_too_long_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -401,7 +401,10 @@ def test_predict_for_pairs(tmp_path: Path, capsys: Capture, monkeypatch: pytest.
         (PAIRS, ["--input", "in.txt"], "line 1 of in.txt is not a pair of texts"),
         (PAIRS, ["--input", "in.csv"], "in.csv has no column `text_pair`"),
         (PAIRS, ["--input", "in.csv", "--column", "text_pair"], "both texts of a pair would be `text_pair`"),
-        (TOKENS, ["--pair-column", "b", "好"], "omit --pair-column"),
+        (TOKENS, ["--pair-column", "b", "--input", "in.csv"], "omit --pair-column"),
+        (TOKENS, ["--pair-column", "b", "好"], "--pair-column names a column of a file"),
+        (TOKENS, ["--column", "text"], "--column names a column of a file"),
+        (TOKENS, ["-"], "- is no text"),
         ("text-classification", ["--pair-column", "b", "--input", "in.csv"], "omit --pair-column"),
     ],
 )

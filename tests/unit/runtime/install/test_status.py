@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from installing import state_of
 
+from edgepack_runtime.cli import release_commands
 from edgepack_runtime.install import prefix as state
 from edgepack_runtime.install import receipts, status
 from edgepack_runtime.install.prefix import Prefix, State
@@ -25,6 +28,25 @@ def test_status_where_nothing_is_installed(tmp_path: Path) -> None:
     assert status.render(found) == f"nothing is installed in {tmp_path}/none"
     state.write_state(Prefix(tmp_path), State("sentiment"))
     assert not status.status(Prefix(tmp_path))["ok"]
+
+
+def test_status_names_the_servers_and_their_release(installed: Prefix) -> None:
+    program = installed.releases / "1.0.0-old" / "__main__.py"
+    program.parent.mkdir()
+    program.write_text("import time; print(flush=True); time.sleep(600)")
+    with subprocess.Popen([sys.executable, program, "serve"], stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None and server.stdout.readline() == b"\n"
+            found = status.status(installed)
+            assert found["servers"] == [{"process": server.pid, "release": "1.0.0-old"}]
+            assert f"  serves   1.0.0-old, process {server.pid}" in status.render(found).splitlines()
+            assert release_commands._other_servers(installed, "1.0.0-old") == []
+            assert release_commands._other_servers(installed, str(found["current"])) == [
+                f"note: `serve`, process {server.pid}, goes on with 1.0.0-old until it is started again"
+            ]
+        finally:
+            server.kill()
+    assert status.status(installed)["servers"] == []
 
 
 def test_status_of_an_install(installed: Prefix) -> None:
