@@ -36,7 +36,7 @@ from edgepack_runtime.install.prefix import (
     write_state,
 )
 from edgepack_runtime.install.receipts import RECEIPT, Journal
-from edgepack_runtime.util.fs import fsync_folder, os_errors, remove_tree
+from edgepack_runtime.util.fs import fsync_folder, os_errors, read_regular, remove_tree
 from edgepack_runtime.util.progress import Log
 
 UNITS = Path("/etc/systemd/system")  # folder of the links that `systemctl link` and `enable` make
@@ -115,6 +115,13 @@ def check_removable(prefix: Prefix, name: str) -> None:
                 f"systemd runs {name} from {prefix.root}",
                 why=f"{unit} is a link to its unit",
                 fix=f"sudo systemctl disable --now {name}; then uninstall again",
+            )
+    with contextlib.suppress(OSError):  # no copy, or no access to it
+        if not unit.is_symlink() and os.fsencode(prefix.bin / name) in read_regular(unit):
+            raise EnvironmentUnfitError(
+                f"systemd runs {name} from {prefix.root}",
+                why=f"{unit} is a copy of its unit",
+                fix=f"sudo systemctl disable --now {name}; sudo rm {unit}; then uninstall again",
             )
     servers = [str(process) for process in release_process.servers(prefix)]
     if servers:

@@ -145,8 +145,13 @@ def _of_gpu() -> Iterator[str]:
 
 
 def commands(path: Path) -> List[str]:
-    """The command that starts the unit at `path` now and at every boot."""
-    return [f"sudo systemctl link {shlex.quote(str(path))}", f"sudo systemctl enable --now {path.name}"]
+    """The commands that start the unit at `path` now and at every boot.
+
+    A unit that another user than root may change is copied: who may change it decides as whom it runs.
+    """
+    own = all(place.stat().st_uid == 0 for place in (path, *path.resolve().parents))
+    take = "systemctl link {}" if own else "install -m 644 {} /etc/systemd/system/"
+    return [f"sudo {take.format(shlex.quote(str(path)))}", f"sudo systemctl enable --now {path.name}"]
 
 
 def quoted(path: Path) -> str:

@@ -70,7 +70,11 @@ def test_texts_are_read_as_they_are(tmp_path: Path, name: str, content: str, exp
         ("a.txt", "", "a.txt holds no text"),
         ("a.tsv", "id\n1\n", "no column `text`"),
         ("a.tsv", "text\ttext\n1\t2\n", "more than one column `text`"),
-        ("a.csv", "text,id\n" + '"好\n' + "好\n" * 8, "line 2 of a.csv, with the lines up to 10, is not a row of a table"),
+        (
+            "a.csv",
+            "text,id\n" + '"好\n' + "好\n" * 8,
+            "line 2 of a.csv, with the lines up to 10, is not a row of a table",
+        ),
         ("a.tsv", "text\tid\n好\n", "line 2 of a.tsv has 1 fields; the header has 2"),
         ("a.csv", "text,id\n,1\n", "line 2 of a.csv is empty"),
         ("a.csv", 'text\n"好\n', "line 2 of a.csv is not a row of a table"),

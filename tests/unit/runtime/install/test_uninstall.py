@@ -148,6 +148,11 @@ def test_uninstall_refuses_while_systemd_uses_a_unit(
     assert caught.value.fix == "sudo systemctl disable --now sentiment; then uninstall again"
     assert installed.current_id() is not None
     link.unlink()
+    link.write_text(f"[Service]\nExecStart={installed.bin}/sentiment serve\n")
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        remove(installed)
+    assert caught.value.fix == f"sudo systemctl disable --now sentiment; sudo rm {link}; then uninstall again"
+    link.unlink()
     link.symlink_to(tmp_path / "another.service")
     remove(installed, purge=True)
     assert not installed.root.exists()

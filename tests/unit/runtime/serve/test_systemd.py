@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,9 +81,14 @@ def test_install_writes_it_where_the_bundle_can_serve(
     monkeypatch.setattr("edgepack_runtime.cli.serve_command.LIBRARIES", ("fakelib.py",))
     assert main.run(line, OUTSIDE) == ExitCode.OK
     unit = root / "systemd" / "sentiment.service"
-    assert f"sudo systemctl link {unit}\n  sudo systemctl enable --now sentiment.service" in capsys.readouterr().out
+    take = f"systemctl link {unit}" if os.geteuid() == 0 else f"install -m 644 {unit} /etc/systemd/system/"
+    assert f"sudo {take}\n  sudo systemctl enable --now sentiment.service" in capsys.readouterr().out
     parsed = configparser.RawConfigParser(strict=False)
     parsed.read_string(unit.read_text())
     assert parsed["Service"]["ExecStart"] == f"{root}/bin/sentiment serve"
+    if os.geteuid() == 0:
+        os.chown(unit.parent, 12345, 12345)  # who owns the folder may replace the unit, and systemd would obey it
+        assert systemd.commands(unit)[0] == f"sudo install -m 644 {unit} /etc/systemd/system/"
+        os.chown(unit.parent, 0, 0)
     assert main.run([*line, "--json"], OUTSIDE) == ExitCode.OK  # installed already: written again
     assert json.loads(capsys.readouterr().out)["systemd_unit"] == str(unit)
