@@ -293,6 +293,12 @@ def test_numbers_of_a_kind_that_no_encoder_has(models: Any, tmp_path: Path) -> N
     assert "C64" in refused(models, folder).why
 
 
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_a_config_takes_no_more_memory_than_the_weights(models: Any, tmp_path: Path, file: str) -> None:
+    folder = write(tmp_path, {**CONFIG, "vocab_size": 10**9}, random_weights(CONFIG), file)
+    assert f"describes another model than {file} holds" in refused(models, folder).why
+
+
 def test_settings_that_do_not_fit_stop_it_here_too(models: Any, tmp_path: Path) -> None:
     folder = write(tmp_path, {**CONFIG, "hidden_act": "relu"}, random_weights(CONFIG))
     assert "`hidden_act`" in refused(models, folder).why

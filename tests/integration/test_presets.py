@@ -21,7 +21,16 @@ import pytest
 
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.recipe.hub import HOME_VARIABLE, models_folder
-from edgepack.recipe.pretrained_models import PRESETS, SENTENCEPIECE, Shape, of_config, of_folder, parameters, shape_of
+from edgepack.recipe.pretrained_models import (
+    KEPT_HEADS,
+    PRESETS,
+    SENTENCEPIECE,
+    Shape,
+    of_config,
+    of_folder,
+    parameters,
+    shape_of,
+)
 from edgepack.recipe.training import FromScratch, Scratch
 from edgepack.training import environment
 from edgepack_runtime.errors import ExitCode
@@ -328,6 +337,7 @@ def test_files_of_a_tokenizer_name_no_other_files(models: Any, ernie: Any, tmp_p
         ({"vocab_size": 6 * 10**8}, "describes another model"),
         ({"vocab_size": 4 * 10**7, "init_args": []}, "does not describe an ERNIE model"),
         ({"vocab_size": 4 * 10**7, "num_attention_heads": -2}, "does not describe an ERNIE model"),
+        ({"vocab_size": 4 * 10**7, KEPT_HEADS: 0}, "describes another model"),
         ({"num_labels": 10**9, "id2label": {}}, None),  # no use is made of these
     ],
     ids=str,

@@ -327,7 +327,9 @@ def _check_folder(folder: Path) -> None:
     """
     if others := sorted(folder.glob("*.index.json")):  # PaddleNLP prefers these, and may run code of the listed files
         raise StageFailedError(f"{others[0]} lists weights in parts", fix=f"save them as one {WEIGHTS_FILE}")
-    shape, weights = of_folder(folder), folder / WEIGHTS_FILE
+    weights = folder / WEIGHTS_FILE
+    fields = {key: value for key, value in (read_config(folder) or {}).items() if key != KEPT_HEADS}
+    shape = of_folder(folder) or of_config(fields)  # a number of heads that cannot be is refused later
     if shape is not None and is_file(weights) and parameters(shape, labels=0) > weights.stat().st_size:
         raise StageFailedError(
             f"{folder / CONFIG_FILE} describes another model than {WEIGHTS_FILE} holds",

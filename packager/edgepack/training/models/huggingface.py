@@ -47,10 +47,14 @@ def load(folder: Path, kind: Any, n_labels: int) -> Any:
         raise _refusal(folder, ["it lacks config.json or weights"], "copy the folder again")
     if problems := pretrained_models.config_problems(fields):
         raise _refusal(folder, problems, pretrained_models.UNFIT)
-    config = pretrained_models.paddlenlp_config(fields)
+    config, found = pretrained_models.paddlenlp_config(fields), _read(weights)
+    shape = pretrained_models.of_config(config)
+    if shape is None or pretrained_models.parameters(shape, labels=0) > weights.stat().st_size:
+        problem = f"config.json describes another model than {weights.name} holds"  # memory would be made for that one
+        raise _refusal(folder, [problem], "copy both files of the same model")
     network = kind(ErnieConfig(**config, num_labels=n_labels))
     shape_of = {name: tuple(weight.shape) for name, weight in network.ernie.state_dict().items()}
-    converted, problems = encoder_names.convert(shape_of, _read(weights))
+    converted, problems = encoder_names.convert(shape_of, found)
     if problems:
         raise _refusal(folder, problems, _HEAD)
     network.ernie.set_state_dict(converted)
