@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Optional, Tuple
 from edgepack_runtime.device.tuning import MAX_THREADS
 from edgepack_runtime.errors import UsageError, printable
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE
-from edgepack_runtime.util.texts import ENCODINGS, UTF8
+from edgepack_runtime.util.texts import ENCODING_NAMES, ENCODINGS, UTF8
 
 EXIT_CODES = """\
 exit codes:
@@ -55,11 +55,7 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises UsageError."""
 
     def error(self, message: str) -> NoReturn:
-        if "--restart" in message.split():
-            raise UsageError("`--restart` was removed", fix="remove OUTPUT.partial to start again from the first text")
-        dashed = message.startswith("unrecognized arguments: -")
-        text = "; put -- before a text that begins with -" if dashed else ""
-        raise UsageError(message, fix=f"{self.prog} --help{text}")
+        raise UsageError(message, fix=f"{self.prog} --help")
 
 
 class Verbs:
@@ -203,7 +199,11 @@ def add_predict(verbs: Verbs) -> None:
         "Excel needs, if the input does or if --encoding names another encoding",
     )
     parser.add_argument(
-        "--encoding", choices=ENCODINGS, default=UTF8, help="encoding of --input or standard input (utf-8)"
+        "--encoding",
+        type=lambda name: ENCODING_NAMES.get(name.lower(), name.lower()),
+        choices=ENCODINGS,
+        default=UTF8,
+        help="encoding of --input or standard input (utf-8); gbk, gb2312 and cp936 are names of gb18030 too",
     )
     parser.add_argument("--column", metavar="NAME", help="column or key that holds the texts (text)")
     parser.add_argument("--pair-column", metavar="NAME", help="column or key of the second texts of pairs (text_pair)")
@@ -359,7 +359,21 @@ class _TopParser(Parser):
             near = [known] if known else difflib.get_close_matches(words[0].lower(), self.verbs, n=1)
             hint = f"did you mean `{self.prog} {near[0]}`?" if near else f"{self.prog} --help"
             raise UsageError(f"there is no verb `{words[0]}`", why=f"one of: {', '.join(self.verbs)}", fix=hint)
-        return super().parse_args(args, namespace)
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            raise UsageError(f"unrecognized arguments: {' '.join(unknown)}", fix=self._meant(options.verb, unknown[0]))
+        return options
+
+    def _meant(self, verb: str, unknown: str) -> str:
+        import difflib  # slow to import
+
+        [verbs] = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        known = [name for name in verbs.choices[verb]._option_string_actions if name.startswith("--")]
+        near = difflib.get_close_matches(unknown.partition("=")[0], known, n=1)
+        if near:
+            return f"did you mean {near[0]}?"
+        text = "; put -- before a text that begins with -" if unknown.startswith("-") else ""
+        return f"{self.prog} {verb} --help{text}"
 
 
 def _add_doctor(verbs: Verbs) -> None:

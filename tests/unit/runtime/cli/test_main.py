@@ -82,6 +82,9 @@ def test_every_verb_has_a_help_text(capsys: pytest.CaptureFixture[str], context:
         (["receipts"], "did you mean `edgert status`"),
         (["version"], "did you mean `edgert --version`"),
         (["help"], "did you mean `edgert --help`"),
+        (["predict", "--model", "m", "--inptu", "a.csv"], "did you mean --input?"),
+        (["predict", "--model", "m", "--zzz"], "edgert predict --help; put -- before"),
+        (["status", "x"], "edgert status --help"),
         (["rollback"], "type PREFIX/bin/NAME rollback"),
         (["verify"], "PATH"),
         (["predict", "--threads", "0", "--model", "m"], "'0' is not a whole number from 1 to 256"),
@@ -390,6 +393,12 @@ def test_predict_for_pairs(tmp_path: Path, capsys: Capture, monkeypatch: pytest.
     table = output.read_text(encoding="utf-8").splitlines()
     assert table[0] == "text\ttext_pair\tlabel\tscore\tscore_bad\tscore_good"
     assert [line.split("\t")[:3] for line in table[1:]] == [["好", "差", "good"], ["差", "好", "bad"]]
+
+
+@pytest.mark.parametrize(("name", "encoding"), [("GBK", "gb18030"), ("cp936", "gb18030"), ("UTF8", "utf-8")])
+def test_other_names_of_an_encoding_are_taken(name: str, encoding: str) -> None:
+    options = build_parser(OUTSIDE).parse_args(["predict", "--model", "m", "--encoding", name])
+    assert options.encoding == encoding
 
 
 @pytest.mark.parametrize(
