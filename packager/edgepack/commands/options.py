@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -291,11 +292,16 @@ def write(file: Path, text: str) -> None:
     Raises:
         EnvironmentUnfitError: it cannot be written.
     """
+    content = encoded(text)
     try:
         if file.exists() and not file.is_file() and not file.is_symlink():
-            file.write_bytes(encoded(text))
-        else:
-            write_atomic(file, encoded(text))
+            # Opened first, and neither followed nor cut: another user may put a link in its place meanwhile.
+            descriptor = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with open(descriptor, "wb") as stream:  # noqa: PTH123 - of an open file
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    stream.write(content)
+                    return
+        write_atomic(file, content)
     except OSError as error:
         raise _unwritable(file, error) from error
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +66,23 @@ def test_an_output_replaces_a_link_to_a_pipe(tmp_path: Path) -> None:
     options.write(tmp_path / "out.md", "text")
     assert (tmp_path / "out.md").read_text(encoding="utf-8") == "text"
     assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
+def test_an_output_that_becomes_a_file_of_the_user_meanwhile_leaves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Callable[[Path, Path], None]
+) -> None:
+    """Another user, in a folder that all may write, puts a link in place of a pipe after it was judged."""
+    out, victim = tmp_path / "out.md", tmp_path / "victim"
+    victim.write_text("mine")
+    os.mkfifo(out)
+
+    def is_symlink(path: Path) -> bool:
+        path.unlink()
+        plant(path, victim)
+        return False
+
+    monkeypatch.setattr(Path, "is_symlink", is_symlink)
+    with contextlib.suppress(EnvironmentUnfitError):
+        options.write(out, "text")
+    assert victim.read_text() == "mine"
