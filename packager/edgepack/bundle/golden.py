@@ -115,7 +115,7 @@ def make(
     Args:
         shipped: model folder that goes into the bundle.
         reference: model folder of the same in float; it decides the tolerance.
-        encoder: model folder of the float encoder alone, whose answers `accuracy.max_drop_points` compares.
+        encoder: model folder of the float encoder alone; `accuracy.max_drop_points` compares with its answers.
         precision: of the shipped model.
         rows: the test split.
         key: key of a row's answer in JSON.
@@ -127,7 +127,8 @@ def make(
     asked = chosen if wanted.carry else placeholder_rows(chosen, shipped)
     texts = golden_texts(rows if wanted.carry else asked)
     model, float_model = evaluation.opened(shipped, threads=1), evaluation.opened(encoder, threads=1)
-    logits, float_logits = _alone(model, texts), _alone(evaluation.opened(reference, threads=1), texts)
+    beside = float_model if reference == encoder else evaluation.opened(reference, threads=1)
+    logits, float_logits = _alone(model, texts), _alone(beside, texts)
     answers: list[Answer] = []
     predictions: list[AnyPrediction] = []
     with progress.task("golden rows", len(chosen)) as task:

@@ -36,7 +36,7 @@ class ReceiptStore:
 
     @classmethod
     def of_target(cls, root: Path, target: str) -> ReceiptStore:
-        """The store of a target in a folder of its own below `root`."""
+        """The store of a target, a folder below `root`."""
         return cls(root / folder_name(target))
 
     def require_writable(self) -> None:

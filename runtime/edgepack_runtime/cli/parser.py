@@ -429,7 +429,7 @@ def _add_install(verbs: Verbs) -> None:
         "kept. Installing the active release again repairs damaged files.\n\n"
         "If keys are pinned (`trust`), one of them must have signed the bundle. Bundles older than the newest ever\n"
         "installed are refused. PREFIX/bin/NAME install FILE checks both before any code of the new release runs.\n\n"
-        "A release without an interpreter of its own will run on the Python that starts this command.",
+        "A release that carries no interpreter will run on the Python that starts this command.",
     )
     if verbs.context.bundle is None:
         parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a .edgepack file")

@@ -155,14 +155,15 @@ def fitted(dev: Scored, may_lose: float, *, beyond_noise: bool = False) -> WideF
     )
     lead = dev.lead
     fit = WideFit(encoder_weight, linear_weight, round(float(lead.max()) + 1, 4))
-    best = max(dev.value(dev.encoder), dev.value(dev.sum(fit)))
+    of_encoder = dev.value(dev.encoder)
+    best = max(of_encoder, dev.value(dev.sum(fit)))
     for limit in np.unique(np.quantile(lead, np.linspace(1 - MOST_ALONE, 1, _LIMITS))):
         tried = replace(fit, least_lead=round(float(limit), 4))
         logits = dev.cascade(tried)
         value = dev.value(logits)
         if evaluation.exceeds(100 * (best - value), 100 * may_lose):
             continue
-        if not beyond_noise or as_good(value, dev.value(dev.encoder), dev.noise_points(logits)):
+        if not beyond_noise or as_good(value, of_encoder, dev.noise_points(logits)):
             return tried
     return fit
 
