@@ -135,7 +135,7 @@ def _trust(
             proof = trust.check_release(pins, prefix.releases / current)
         except EdgepackError as error:
             notes.append(f"{error.what}: {error.why}")
-    if proof is not None and pins and not proof.proven:
+    if proof is not None and proof.refused:
         notes.append(f"{current} is not signed by a key that this device trusts: {proof.note}")
     return proof.as_json() if proof else None, [pin.as_json() for pin in pins.pins]
 
@@ -143,7 +143,8 @@ def _trust(
 def _signed(proof: Mapping[str, Any]) -> str:
     if proof["proven"]:
         return f"by {proof['principals']}, {proof['fingerprint']}"
-    return f"by {proof['fingerprint']}, not verified: no key is pinned" if proof["signed"] else "no"
+    why = "not accepted, see below" if proof["refused"] else "not verified: no key is pinned"
+    return f"by {proof['fingerprint']}, {why}" if proof["signed"] else "no"
 
 
 def _tuning(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optional[Dict[str, Any]]:

@@ -84,7 +84,7 @@ class Pins:
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """Result of checking a signature. `proven`: a pinned key made it."""
+    """Result of checking a signature. `proven`: a pinned key made it. `refused`: `require` refuses it, see `note`."""
 
     signed: bool
     proven: bool
@@ -92,6 +92,7 @@ class Proof:
     principals: Optional[str] = None
     pinned_in: Optional[str] = None
     note: Optional[str] = None
+    refused: bool = False
 
     def as_json(self) -> Dict[str, Any]:
         return dataclasses.asdict(self)
@@ -152,7 +153,7 @@ def require(pins: Pins, name: str, raw: bytes, signature: Optional[bytes]) -> Pr
 def require_no_pins(root: Optional[Path]) -> None:
     """Refuse to load a model from a folder if keys are pinned for the prefix `root` (None: no prefix) or the machine.
 
-    Nothing proves who made the folder.
+    Nothing proves who made the folder. Revoked keys alone refuse no folder: they say which signatures do not count.
 
     Raises:
         BundleInvalidError: keys are pinned.
@@ -235,7 +236,7 @@ def check_release(pins: Pins, release: Path) -> Proof:
             with contextlib.suppress(ValueError):
                 fingerprint = sshsig.parse_signature(signature).key.fingerprint
         why = f": {error.why}" if error.why else ""
-        return Proof(signature is not None, False, fingerprint, note=f"{error.what}{why}")
+        return Proof(signature is not None, False, fingerprint, refused=True, note=f"{error.what}{why}")
 
 
 def _proven(pins: Pins, name: str, raw: bytes, signature: bytes, found: Signature) -> Proof:

@@ -227,6 +227,14 @@ def test_no_module_beside_the_runtime_runs(stick: Path, verb: str) -> None:
     assert release_process.run(stick, verb.split()) != 99
 
 
+@pytest.mark.parametrize("verb", ["selftest", "gate --smoke", "predict 好"])
+def test_no_package_of_a_release_stands_before_python_or_the_runtime(stick: Path, verb: str) -> None:
+    """Names of modules that this Python lacks are refused when a bundle is built."""
+    for name in [name for name in sys.stdlib_module_names if importlib.util.find_spec(name)] + ["edgepack_runtime"]:
+        (stick / "site" / f"{name}.py").write_text("import os; os._exit(99)")
+    assert release_process.run(stick, verb.split()) != 99
+
+
 @pytest.mark.parametrize("verb", ["install", "doctor", "verify", "selftest", "gate", "tune", "verify of a folder"])
 def test_no_manifest_is_parsed_before_its_signature_is_checked(
     bundle: Path, installed: Prefix, keys: tuple[Path, Path], machine: Path, verb: str, monkeypatch: pytest.MonkeyPatch
@@ -255,6 +263,25 @@ def test_keys_that_are_pinned_or_revoked_during_an_install_count(
 
 
 @pytest.mark.usefixtures("proven")
+def test_a_bundle_of_another_name_that_is_installed_meanwhile_keeps_the_prefix(
+    make_bundle: MakeBundle, small_bundle: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = make_bundle(name="other")
+
+    @contextlib.contextmanager
+    def later(taken: Prefix) -> Iterator[None]:
+        monkeypatch.setattr(install_module, "lock", state.lock)
+        install(other, prefix.root, log=silent)
+        with state.lock(taken):
+            yield
+
+    monkeypatch.setattr(install_module, "lock", later)
+    with pytest.raises(UsageError, match="holds another bundle, other"):
+        install(small_bundle, prefix.root, log=silent)
+    assert prefix.current_id() == id_of(other)
+
+
+@pytest.mark.usefixtures("proven")
 def test_a_key_that_is_revoked_during_the_self_test_counts(
     good: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +306,7 @@ def test_install_without_pins_notes_that_the_origin_is_not_verified(small_bundle
     assert f"  note  {note}" in lines
     assert receipt["signature"] == {
         "signed": False, "proven": False, "fingerprint": None, "principals": None, "pinned_in": None, "note": note,
+        "refused": False,
     }  # fmt: skip
     found = status.status(prefix)
     assert (found["notes"], found["trusted"]) == ([], [])
@@ -297,7 +325,7 @@ def test_keys_pinned_after_an_install_ask_for_a_signed_one(
     assert install(good, installed.root, log=silent)["verdict"] == "already installed"
     pin(installed.root, keys[1])
     text = status.render(status.status(installed))
-    assert f"signed   by {public(keys[0]).fingerprint}, not verified" in text
+    assert f"signed   by {public(keys[0]).fingerprint}, not accepted, see below" in text
     assert install(signed(small_bundle, keys[1], good), installed.root, log=silent)["verdict"] == "repaired"
     assert status.status(installed)["signature"]["proven"]
 
@@ -434,6 +462,7 @@ def test_only_root_rolls_back_to_a_release_that_a_revoked_key_signed(
     with pytest.raises(BundleInvalidError, match="revoked") as caught:
         rollback(prefix.root, None, log=silent)
     assert "--allow-revoked" in caught.value.fix and prefix.current_id() != id_of(good)
+    assert status.status(prefix)["notes"] == []
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(UsageError, match="only root"):
         rollback(prefix.root, None, log=silent, allow_revoked=True)
@@ -442,6 +471,9 @@ def test_only_root_rolls_back_to_a_release_that_a_revoked_key_signed(
         f"{id_of(good)} is signed by a key that is revoked, and root allowed it"
     ]
     assert prefix.current_id() == id_of(good)
+    found = status.status(prefix)
+    assert f"{id_of(good)} is signed by a key that is revoked" in found["notes"][0] and found["trusted"] == []
+    assert f"signed   by {public(keys[0]).fingerprint}, not accepted, see below" in status.render(found)
 
 
 @pytest.mark.usefixtures("proven")
