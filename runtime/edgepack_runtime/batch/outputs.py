@@ -104,8 +104,8 @@ class Form:
             return self._line([*fields, *(_cell(found[key]) for key in self._keys), *scores])
         except csv.Error as error:
             raise UsageError(
-                f"a .tsv file cannot hold the text {fields[0][:40]!r}",
-                why=str(error),
+                f"a .tsv file cannot hold the answer to line {row.line}",
+                why="it has no quotation marks, and a cell holds a tab or a line break",
                 fix="write a .csv or .jsonl file",
             ) from error
 
