@@ -192,31 +192,31 @@ def int8(
     return [session.run(None, {name: each[name] for name in names})[0][0] for each in fed]
 
 
-def same(found: Sequence[Float], expected: Sequence[Float]) -> float:
-    """The share of texts whose logits agree to float32."""
-    return float(np.mean([np.abs(a - b).max() < 1e-4 for a, b in zip(found, expected, strict=True)]))
+def apart(found: Sequence[Float], expected: Sequence[Float]) -> float:
+    """The median over texts of how far their logits are apart: where a value lies between two steps, what is below it
+    rounds otherwise in few of them.
+    """
+    return float(np.median([np.abs(a - b).max() for a, b in zip(found, expected, strict=True)]))
 
 
 @pytest.mark.parametrize("name", QUANTERS)
 @pytest.mark.parametrize("rows", [ONE, PAIRS, MANY, SPANS], ids=["one label", "pairs", "many labels", "spans"])
 @pytest.mark.usefixtures("eight_bits")
 def test_what_was_trained_is_what_the_int8_graph_computes(name: str, rows: Sequence[Row], tmp_path: Path) -> None:
-    """Both round alike, so that most texts come out the same to float32; where a value lies between two steps, what is
-    below it rounds otherwise too. With a grid that is a little wider, hardly one of them would.
+    """Both round alike: most texts come out as they do to float32, which a grid that is a little wider does not do. The
+    measure is relative, for how far the logits of so short a training are apart depends on the processor.
     """
     data, student = student_of(tmp_path, rows)
     scales = relearnt(tmp_path, data, student, quanter=name)
     trained = replace(student, folder=tmp_path / "weights")
     expected = simulated(data, trained, scales, name)
     found = int8(data, trained, scales, tmp_path)
-    assert same(found, expected) > 0.8
-    assert max(float(np.abs(a - b).max()) for a, b in zip(found, expected, strict=True)) < 0.2
     wider = [
         replace(item, activation=(item.activation[0] * 1.01, item.activation[1] * 1.01))
         for item in scales
         if item.activation is not None
     ]
-    assert same(int8(data, trained, wider, tmp_path / "wider"), expected) < 0.2
+    assert apart(found, expected) < 0.01 * apart(int8(data, trained, wider, tmp_path / "wider"), expected)
 
 
 def test_weights_of_7_bits_are_what_was_trained_too(tmp_path: Path) -> None:
@@ -224,13 +224,8 @@ def test_weights_of_7_bits_are_what_was_trained_too(tmp_path: Path) -> None:
     scales = relearnt(tmp_path, data, student, reduced=True, quanter="abs_max")
     trained = replace(student, folder=tmp_path / "weights")
     expected = simulated(data, trained, scales, "abs_max", reduced=True)
-
-    def apart(found: Sequence[Float]) -> float:
-        """The median over texts: where a value lies between two steps, the one or other comes out otherwise."""
-        return float(np.median([np.abs(a - b).max() for a, b in zip(found, expected, strict=True)]))
-
     seven, eight = (int8(data, trained, scales, tmp_path / str(bits), reduced=bits == 7) for bits in (7, 8))
-    assert apart(seven) < 0.1 * apart(eight)
+    assert apart(seven, expected) < 0.1 * apart(eight, expected)
 
 
 @pytest.mark.parametrize("name", QUANTERS)
