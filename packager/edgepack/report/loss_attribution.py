@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from edgepack.artifacts import LedgerRow
@@ -23,7 +22,7 @@ _BY_DEVICE: Final = (
 
 class _Loss(NamedTuple):
     message: str  # its id in messages.toml
-    fields: Mapping[str, str] = MappingProxyType({})
+    fields: Mapping[str, str]  # what the message is filled with
 
 
 def explain(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[str]:
@@ -81,11 +80,11 @@ def _lost_by(check: Mapping[str, Any], rows: Sequence[LedgerRow], metric: str) -
         return _lost_accuracy(float(check["limit"]), ledger, baseline)
     if gate == "accuracy.max_drop_points":
         wide = [row.stage for row in ledger if row.stage in _WIDE]
-        return _Loss("lost.wide", {"stage": wide[0]}) if wide else _Loss("lost.quantized")
+        return _Loss("lost.wide", {"stage": wide[0]}) if wide else _Loss("lost.quantized", {})
     if gate == "accuracy.max_regression_points":
-        return _Loss("lost.earlier_release")
+        return _Loss("lost.earlier_release", {})
     if gate.startswith(PER_CLASS):
-        return _Loss("lost.classes")
+        return _Loss("lost.classes", {})
     if gate in ("latency.p50_ms", "latency.p95_ms"):
         return _lost_latency(float(check["limit"]), gate.removeprefix("latency."), ledger)
     if gate == "latency.p99_ms":
@@ -95,8 +94,8 @@ def _lost_by(check: Mapping[str, Any], rows: Sequence[LedgerRow], metric: str) -
     if gate.startswith("latency.open_loop."):
         return _Loss("lost.open_loop", {"times": _times(ledger, "p50_ms")})
     if gate.startswith("latency."):
-        return _Loss("lost.on_device")
-    return _Loss("lost.model_size" if gate == "size.model_mib" else "lost.bundle")
+        return _Loss("lost.on_device", {})
+    return _Loss("lost.model_size" if gate == "size.model_mib" else "lost.bundle", {})
 
 
 def _times(ledger: Sequence[LedgerRow], percentile: str) -> str:

@@ -14,7 +14,7 @@ from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of, unga
 from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Student
-from edgepack.report import limit, measured, quantity, span
+from edgepack.report import html, i18n, junit, limit, measured, quantity, span
 from edgepack.report.document import dumps, make, worst
 from edgepack.util.text import verdict
 
@@ -40,6 +40,27 @@ def test_of_several_students_all_are_listed_and_the_chosen_one_is_the_student(
     assert (report["selection"]["left_out"], report["selection"]["untried"]) == (("model=./pico",), ("model=./deep",))
     assert str(tmp_path) not in dumps(report)
     assert make(built)["selection"] is None
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        "accuracy.min", "accuracy.max_drop_points", "accuracy.max_regression_points", "accuracy.per_class.recall",
+        "latency.p50_ms", "latency.mean_ms", "latency.p99_ms", "latency.max_tokens_32.p50_ms",
+        "latency.open_loop.p95_ms", "latency.sustained.max_slowdown_percent", "memory.peak_rss_mib", "size.model_mib",
+        "size.bundle_mib", "cold_start.ms",
+    ],
+)  # fmt: skip
+def test_whatever_gate_was_missed_each_page_has_the_reason(built: Any, gate: str) -> None:
+    """Few of the reasons have a figure in them."""
+    (item,) = built.deliveries
+    (missed,) = (check for check in item.gate.receipt["checks"] if check["verdict"] == "fail")
+    receipt = {**item.gate.receipt, "checks": [{**missed, "gate": gate}]}
+    report = make(replace(built, deliveries=(replace(item, gate=replace(item.gate, receipt=receipt)),)))
+    (explained,) = report["targets"][0]["explained"]
+    assert json.loads(dumps(report))["targets"][0]["explained"] == [explained]
+    assert explained["gate"] == gate and explained["why"] in junit.render(report)
+    assert i18n.text("zh", explained["message"], **explained["fields"]) in html.render(report)
 
 
 def test_built_in_data_keep_their_name(built: Any) -> None:
