@@ -63,9 +63,10 @@ lint: $(VENV)/.installed-dev ## ruff, mypy --strict, and zizmor on the CI exampl
 	$(PY) -m mypy
 	@$(VENV)/bin/zizmor --offline --quiet docs/examples/github-actions.yml action.yml
 
-dist: $(VENV)/.installed ## a wheel and an sdist of edgepack in build/dist, for pip and uvx
+dist: $(VENV)/.installed ## a wheel, an sdist and the tested versions in build/dist, for pip and uvx
 	@rm -rf build/dist build/lib build/bdist.* && mkdir -p build/dist
 	@PYTHONWARNINGS=ignore $(PY) -c "from setuptools.build_meta import build_sdist, build_wheel; [make('build/dist') for make in (build_sdist, build_wheel)]" >build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
+	@cp packager/edgepack/training/constraints.txt build/dist/
 	@ls build/dist/*
 
 format: $(VENV)/.installed-dev ## rewrite the sources in the project's format

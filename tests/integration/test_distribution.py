@@ -74,14 +74,26 @@ def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
         assert wanted - set(archive.namelist()) == set()
 
 
-def test_without_an_extra_the_install_is_light(wheel: Path) -> None:
+def required(wheel: Path, extra: str | None) -> set[str]:
+    """The requirements of the wheel without an extra, or what the extra adds."""
     with zipfile.ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith("/METADATA")]
-        metadata = HeaderParser().parsestr(archive.read(name).decode())
-    requirements = metadata.get_all("Requires-Dist", [])
-    base = {re.split(r"[^\w-]", line)[0] for line in requirements if "extra ==" not in line}
+        lines = HeaderParser().parsestr(archive.read(name).decode()).get_all("Requires-Dist", [])
+    parts = [line.partition(";") for line in lines]
+    return {what.strip() for what, _, marker in parts if ("extra ==" in marker) == (extra is not None)
+            and (extra is None or f'extra == "{extra}"' in marker)}  # fmt: skip
+
+
+def test_without_an_extra_the_install_is_light(wheel: Path) -> None:
+    base = {re.split(r"[^\w-]", line)[0] for line in required(wheel, None)}
     assert "click" in base and not {name for name in base if re.search("paddle|torch|scikit|pandas|starlette", name)}
-    assert any(line.startswith("paddlepaddle==") and "extra" in line for line in requirements)
+
+
+def test_the_extra_asks_for_what_the_locked_stack_asks_for(wheel: Path) -> None:
+    """A package of the Paddle stack that nothing requires is missing without it, and one without a bound is too new."""
+    stack, light = ((ROOT / "requirements" / name).read_text(encoding="utf-8") for name in ("build.in", "base.in"))
+    bounds = re.findall(r"^(?:numpy|pip|protobuf|setuptools)\b.*", light, re.MULTILINE)
+    assert required(wheel, "paddle") == {*re.findall(r"^\w.*", stack, re.MULTILINE), *bounds}
 
 
 def test_an_installed_wheel_works_outside_of_the_repository(installed: Path, tmp_path: Path) -> None:

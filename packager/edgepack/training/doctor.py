@@ -139,7 +139,8 @@ def _missing(packages: Mapping[str, str | None]) -> Iterator[Problem]:
     missing = [name for name, version in packages.items() if version is None]
     if missing:
         what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
-        yield Problem("error", what, "training, quantization and export need the whole Paddle stack", environment.FIX)
+        why = "training, quantization and export need the whole Paddle stack; gates, checks and reports none of it"
+        yield Problem("error", what, why, environment.FIX)
     if environment.has_both_builds():
         yield Problem(
             "warning",

@@ -146,10 +146,11 @@ def threads(set_to: tuple[Setting, ...]) -> int:
 
 
 def start(progress: Progress = SILENT) -> None:
-    """Import Paddle and PaddleNLP with the variables of `settings`, without their start-up messages.
+    """Import the Paddle stack with the variables of `settings`, without its start-up messages.
 
-    Paddle reads these variables only on import, which takes seconds. Afterwards its device is the CPU: a training
-    selects another one by `devices.choose`. By default a Paddle with CUDA would select a GPU.
+    All of it: else a stage whose package is broken would end a build after hours of training. Paddle reads these
+    variables only on import, which takes seconds. Afterwards its device is the CPU: a training selects another one by
+    `devices.choose`. By default a Paddle with CUDA would select a GPU.
 
     Raises:
         EnvironmentUnfitError: a package is missing or cannot be imported.
@@ -164,6 +165,8 @@ def start(progress: Progress = SILENT) -> None:
         warnings.simplefilter("ignore")
         try:
             import paddle
+            import paddle2onnx  # noqa: F401
+            import paddleslim.quant  # noqa: F401
             from paddlenlp.utils.log import logger
         except _BROKEN as error:
             why = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
