@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import io
 import itertools
 import json
@@ -12,8 +13,10 @@ from typing import Any, Iterator, Optional, Sequence, Tuple
 from edgepack_runtime.batch.inputs import STDIN, InputRow, Source, no_text, opened, standard_input
 from edgepack_runtime.batch.outputs import Form, answer_keys
 from edgepack_runtime.batch.resume import Output
+from edgepack_runtime.bundle.manifest import MANIFEST_NAME
 from edgepack_runtime.bundle.model_config import TOKENS
 from edgepack_runtime.errors import UsageError
+from edgepack_runtime.install.locate import locate
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.progress import Log, Progress
 from edgepack_runtime.util.texts import UTF8, Item, counted
@@ -33,7 +36,7 @@ def answer(
 
     Raises:
         UsageError: no row is valid; a row is invalid and `options.strict` is set; or an interrupted run left answers,
-            and `options.resume` is not set or the input differs.
+            and `options.resume` is not set, or the input, the model or an option differs.
         EnvironmentUnfitError: a file cannot be read or written.
         StageFailedError: the model cannot be run.
     """
@@ -56,7 +59,8 @@ def answer(
             delimiter=source.delimiter,
             mark=mark,
         )
-        output = stack.enter_context(Output(options.output, suffix, form.header(), resume=options.resume))
+        run_of = json.dumps([_model(predictor), columns, suffix, options.scores, options.long])
+        output = stack.enter_context(Output(options.output, suffix, form.header(), run_of, resume=options.resume))
         run = _Run(options, predictor, form, source, output)
         try:
             run.skip(log)
@@ -90,6 +94,7 @@ class _Run:
         """Skip the rows that an interrupted run has answered."""
         before, last, count = self._output.before, 0, 0
         for row in itertools.islice(self._rows, before):
+            self._output.skip(_content(row), row.line)
             last, count = row.line, count + 1
         if count < before:
             raise UsageError(
@@ -150,13 +155,26 @@ class _Run:
             except UsageError as refused:
                 error = refused
         if error is None:
-            self._output.add(line)
+            self._output.add(line, _content(row))
             return
         if self._options.strict:
-            raise error
+            fix = "mend it and go on with --strict --resume, or leave it without an answer: --resume alone"
+            raise UsageError(error.what, why=error.why, fix=fix)
         self._first = self._first or error
         text = {"line": row.line, "error": error.what, **({"why": error.why} if error.why else {})}
-        self._output.add(self._form.missing(row), text)
+        self._output.add(self._form.missing(row), _content(row), text)
+
+
+def _content(row: InputRow) -> str:
+    return repr((row.item, row.fields))
+
+
+def _model(predictor: Any) -> str:
+    """What a model is known by: the digest of its release's manifest, else its folder."""
+    release = locate(predictor.folder).release
+    return (
+        str(predictor.folder) if release is None else hashlib.sha256((release / MANIFEST_NAME).read_bytes()).hexdigest()
+    )
 
 
 def _in_a_line(error: UsageError) -> str:

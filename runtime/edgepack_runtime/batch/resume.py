@@ -1,13 +1,14 @@
 """The output file of `predict`: written to a temporary file, renamed at the end, resumed by counting its rows.
 
-While a run goes on, two files lie beside the output G:
+While a run goes on, three files lie beside the output G:
 
     G.partial                the answers so far, in the order of the input; becomes G
     G.errors.jsonl.partial   the rows without an answer; becomes G.errors.jsonl if there are any
+    G.rows.partial           a digest of each row that was answered, with the model and the options
 
-Rows are appended in blocks, each flushed to the disk, errors before answers. At every moment G.partial is therefore the
-beginning of the complete output, and the errors of its rows are on the disk. A resumed run cuts G.partial to complete
-rows and skips as many rows of the input. Nothing else is recorded: input, model and options must be the same.
+Rows are appended in blocks, each flushed to the disk, answers last. At every moment G.partial is therefore the
+beginning of the complete output, and errors and digests of its rows are on the disk. A resumed run cuts G.partial to
+complete rows, and skips as many rows of the input, each with the same digest.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import stat
@@ -27,6 +29,7 @@ from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.util.fs import FILE_MODE, fsync_folder, os_errors
 
 _BLOCK_CHARACTERS, _BLOCK_S = 2**20, 5.0  # a block ends at the first of these
+_DIGEST_BYTES = 17  # of a row, with the end of its line
 
 
 class Output:
@@ -36,6 +39,7 @@ class Output:
         path: G.
         suffix: the format of the rows, as in `outputs`.
         header: the first line of the output; may be empty.
+        run: the model and the options that an answer depends on.
         resume: continue with the partial files of an interrupted run, if there are any.
 
     Raises:
@@ -43,10 +47,12 @@ class Output:
         EnvironmentUnfitError: a file cannot be written, or another process is writing it.
     """
 
-    def __init__(self, path: Path, suffix: str, header: str, *, resume: bool) -> None:
-        self.path, self._suffix, self._header, self._resume = path, suffix, header, resume
+    def __init__(self, path: Path, suffix: str, header: str, run: str, *, resume: bool) -> None:
+        self.path, self._suffix, self._header, self._run, self._resume = path, suffix, header, run, resume
         self.errors_path = path.with_name(path.name + ".errors.jsonl")
         self._good, self._bad = _Partial(path), _Partial(self.errors_path)
+        self._digests = _Partial(path.with_name(path.name + ".rows"))
+        self._skipped = 0
         self._since = time.monotonic()
         self.before = 0  # rows of an interrupted run
         self.rows = self.bad = 0  # all rows, and rows without an answer
@@ -62,6 +68,7 @@ class Output:
                 self.errors_path.replace(self._bad.path)  # the run ended between its two last renames
             try:
                 self._bad.open(resume=self._resume)
+                self._digests.open(resume=self._resume)
                 self._good.open(resume=self._resume)
                 self._good.lock(self.path)
                 self._cut_answers()
@@ -77,13 +84,27 @@ class Output:
             if error is not None and self.rows:
                 self.commit()
             elif error is not None:
-                _remove(self._good.path)
-                _remove(self._bad.path)
+                for partial in (self._good, self._bad, self._digests):
+                    _remove(partial.path)
         finally:
             self._close()
 
+    def skip(self, row: str, line: int) -> None:
+        """Skip the next row of the input, on its line `line`: one of those `before`.
+
+        Raises:
+            UsageError: the interrupted run answered another one there.
+        """
+        if self._digests.digest(self._skipped) != self._digest(row):
+            raise UsageError(
+                f"the run that was interrupted has read something else on line {line} of the input",
+                why="since then the input, the model or an option was changed",
+                fix=f"give what that run was given, or remove {self._good.path} to begin again",
+            )
+        self._skipped += 1
+
     def cut_errors(self, last_line: int) -> None:
-        """Drop the errors of rows after `last_line` of the input, the last row that is kept."""
+        """Drop what is known of rows after `last_line` of the input, the last row that is kept."""
         with os_errors(f"{self.path} cannot be written"), self._bad.read() as file:
             size = 0
             for line in file:
@@ -92,12 +113,14 @@ class Output:
                 size += len(line)
                 self.bad += 1
             self._bad.cut(size)
+            self._digests.cut(self.before * _DIGEST_BYTES)
 
-    def add(self, line: str, error: Optional[Mapping[str, Any]] = None) -> None:
-        """The line of the next row; with an `error` the row has no answer. Raises as `commit`."""
+    def add(self, line: str, row: str, error: Optional[Mapping[str, Any]] = None) -> None:
+        """The `line` of the next `row`; with an `error` the row has no answer. Raises as `commit`."""
         if error is not None:
             self._bad.add(json.dumps(error, ensure_ascii=False) + "\n")
             self.bad += 1
+        self._digests.add(self._digest(row))
         self._good.add(line)
         self.rows += 1
         if self._good.waiting >= _BLOCK_CHARACTERS or time.monotonic() - self._since >= _BLOCK_S:
@@ -111,6 +134,7 @@ class Output:
         """
         with os_errors(f"{self.path} cannot be written"):
             self._bad.append()
+            self._digests.append()
             self._good.append()
         self._since = time.monotonic()
 
@@ -124,7 +148,12 @@ class Output:
                 _remove(self.errors_path)
                 _remove(self._bad.path)
             self._good.path.replace(self.path)
+            _remove(self._digests.path)
             fsync_folder(self.path.absolute().parent)
+
+    def _digest(self, row: str) -> str:
+        text = f"{self._run} {row}".encode("utf-8", "backslashreplace")
+        return hashlib.sha256(text).hexdigest()[: _DIGEST_BYTES - 1] + "\n"
 
     def _cut_answers(self) -> None:
         """Cut the partial output to complete rows and count them; write the header if there is none."""
@@ -142,8 +171,9 @@ class Output:
                     fix="repeat the options of the run that was interrupted, or remove the file to begin again",
                 )
             size, quotes, complete = len(header), 0, len(header)
+            most = self._digests.digests()
             for line in file:
-                if not line.endswith(b"\n"):
+                if not line.endswith(b"\n") or self.before == most:
                     break
                 size += len(line)
                 quotes += line.count(b'"')
@@ -154,8 +184,8 @@ class Output:
         self.rows = self.before
 
     def _close(self) -> None:
-        self._good.close()
-        self._bad.close()
+        for partial in (self._good, self._bad, self._digests):
+            partial.close()
 
 
 class _Partial:
@@ -189,6 +219,13 @@ class _Partial:
         """The file from its beginning, whatever its name leads to by now."""
         os.lseek(self._file, 0, os.SEEK_SET)
         return os.fdopen(self._file, "rb", closefd=False)
+
+    def digests(self) -> int:
+        """The number of digests in the file."""
+        return os.fstat(self._file).st_size // _DIGEST_BYTES
+
+    def digest(self, number: int) -> str:
+        return os.pread(self._file, _DIGEST_BYTES, number * _DIGEST_BYTES).decode("ascii", "replace")
 
     def close(self) -> None:
         if self._file >= 0:

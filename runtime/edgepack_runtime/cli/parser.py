@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Any, NoReturn, Optional, Tuple
+from typing import Any, Iterable, NoReturn, Optional, Tuple
 
 from edgepack_runtime.device.tuning import MAX_THREADS
 from edgepack_runtime.errors import UsageError, printable
@@ -32,6 +32,7 @@ _SYNONYMS = {
     "info": "status",
     "list": "status",
     "receipts": "status",
+    "v": "--version",
     "version": "--version",
     "help": "--help",
 }
@@ -349,31 +350,38 @@ class _TopParser(Parser):
     verbs: Tuple[str, ...] = ()
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        words = [word for word in args or [] if not word.startswith("-")]
         if not args:
             raise UsageError("no verb was given", why=f"one of: {', '.join(self.verbs)}", fix=f"{self.prog} --help")
-        if words and args[0] == words[0] and words[0] not in self.verbs:
-            import difflib  # slow to import
-
-            known = _SYNONYMS.get(words[0].lower())
-            near = [known] if known else difflib.get_close_matches(words[0].lower(), self.verbs, n=1)
-            hint = f"did you mean `{self.prog} {near[0]}`?" if near else f"{self.prog} --help"
-            raise UsageError(f"there is no verb `{words[0]}`", why=f"one of: {', '.join(self.verbs)}", fix=hint)
+        first = args[0]
+        if first.startswith("-") and first not in self._option_string_actions:
+            word = first.strip("-")
+            meant = _SYNONYMS.get(word, word)
+            near = meant if meant in (*self.verbs, "--version") else _near(first, self._option_string_actions)
+            hint = f"did you mean `{self.prog} {near}`?" if near else f"type `{self.prog} VERB {first}`"
+            raise UsageError(f"{first} stands before the verb", why="options follow the verb", fix=hint)
+        if not first.startswith("-") and first not in self.verbs:
+            near = _SYNONYMS.get(first.lower()) or _near(first.lower(), self.verbs)
+            hint = f"did you mean `{self.prog} {near}`?" if near else f"{self.prog} --help"
+            raise UsageError(f"there is no verb `{first}`", why=f"one of: {', '.join(self.verbs)}", fix=hint)
         options, unknown = self.parse_known_args(args, namespace)
         if unknown:
             raise UsageError(f"unrecognized arguments: {' '.join(unknown)}", fix=self._meant(options.verb, unknown[0]))
         return options
 
     def _meant(self, verb: str, unknown: str) -> str:
-        import difflib  # slow to import
-
         [verbs] = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
         known = [name for name in verbs.choices[verb]._option_string_actions if name.startswith("--")]
-        near = difflib.get_close_matches(unknown.partition("=")[0], known, n=1)
+        near = _near(unknown.partition("=")[0], known)
         if near:
-            return f"did you mean {near[0]}?"
-        text = "; put -- before a text that begins with -" if unknown.startswith("-") else ""
+            return f"did you mean {near}?"
+        text = "; put -- before a text that begins with -" if unknown.startswith("-") and verb == "predict" else ""
         return f"{self.prog} {verb} --help{text}"
+
+
+def _near(word: str, known: Iterable[str]) -> Optional[str]:
+    import difflib  # slow to import
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
 
 
 def _add_doctor(verbs: Verbs) -> None:

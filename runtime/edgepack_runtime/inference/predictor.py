@@ -80,6 +80,7 @@ class Predictor:
         found = locate.locate_own_release() if path is None else locate.locate(Path(path))
         opened = tuned or found.tuning() or Tuning()
         self.tuning = opened if threads is None else dataclasses.replace(opened, threads=threads)
+        self.folder = found.model
         self.config = model_config.load(found.model)
         self._tokenizer = ErnieTokenizer(found.model / model_config.VOCAB_NAME, self.config.tokenizer)
         self._wide = Wide.load(found.model, self.config)

@@ -159,8 +159,9 @@ def test_predict_refuses_senseless_files_before_anything_runs(
 def test_strict_ends_at_the_first_bad_row_and_goes_on_when_it_is_mended(here: Path, capsys: Capture) -> None:
     (here / "in.txt").write_bytes("好\n".encode() + b"\xff\n" + "差\n".encode())
     assert predict("--strict") == ExitCode.USAGE
-    assert "line 2 of in.txt is not UTF-8" in capsys.readouterr().err
-    assert names(here) == {"in.txt", "out.jsonl.partial", "out.jsonl.errors.jsonl.partial"}
+    shown = capsys.readouterr().err
+    assert "line 2 of in.txt is not UTF-8" in shown and "go on with --strict --resume" in shown
+    assert names(here) == {"in.txt"} | {f"out.jsonl.{name}partial" for name in ("", "errors.jsonl.", "rows.")}
     (here / "in.txt").write_text("好\n很\n差\n", encoding="utf-8")
     assert predict("--strict", "--resume") == 0
     assert "continuing after row 1," in capsys.readouterr().err
@@ -230,6 +231,27 @@ def test_a_shorter_input_is_not_resumed(here: Path, capsys: Capture) -> None:
     assert predict("--resume") == ExitCode.USAGE
     assert "the input has 1 row, and the interrupted run answered 2" in capsys.readouterr().err
     assert labels(here / "out.jsonl.partial") == ["good", "bad"]
+
+
+@pytest.mark.parametrize("changed", ["a row", "an option", "the column", "the model"])
+def test_answers_to_something_else_are_not_continued(here: Path, capsys: Capture, changed: str) -> None:
+    """The rows are as many as before, and the answers have the same form."""
+    rows = [{"text": text, "other": "很好"} for text in ("好", "差", "好")]
+    write_lines(here / "in.jsonl", [*rows, {"other": "很好"}])
+    assert predict("--strict", given="in.jsonl") == ExitCode.USAGE
+    options = {"an option": ["--long", "windows"], "the column": ["--column", "other"]}.get(changed, [])
+    if changed == "a row":
+        rows[1]["text"] = "店"
+    elif changed == "the model":
+        (here / "model").rename(here / "old")
+        write_model_folder(here / "another")
+        (here / "model").symlink_to(here / "another")
+    write_lines(here / "in.jsonl", rows)
+    before = {path: path.read_bytes() for path in here.glob("*.partial")}
+    assert predict("--resume", *options, given="in.jsonl") == ExitCode.USAGE
+    line = 2 if changed == "a row" else 1
+    assert f"has read something else on line {line} of the input" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in here.glob("*.partial")} == before
 
 
 def test_standard_input_is_resumed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,9 +328,9 @@ def test_memory_does_not_grow_with_the_file(here: Path, monkeypatch: pytest.Monk
     ahead = []
     add = resume.Output.add
 
-    def watched(self: resume.Output, line: str, error: Any = None) -> None:
+    def watched(self: resume.Output, line: str, row: str, error: Any = None) -> None:
         ahead.append(os.lseek(handle[0], 0, os.SEEK_CUR) - self.rows * len("好\n".encode()))
-        add(self, line, error)
+        add(self, line, row, error)
 
     handle: list[int] = []
     opened = Path.open

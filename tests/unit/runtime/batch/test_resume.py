@@ -51,10 +51,12 @@ def line_of(item: str) -> str:
 
 def run(folder: Path, items: list[str], *, every: int = 3, stop_after: int | None = None, resume: bool = True) -> None:
     """Write a line for each item; an empty item is a row without an answer. Every few rows are a block."""
-    with Output(folder / "out.csv", ".csv", HEADER, resume=resume) as output:
+    with Output(folder / "out.csv", ".csv", HEADER, "model", resume=resume) as output:
+        for number, item in enumerate(items[: output.before], start=1):
+            output.skip(item, number)
         output.cut_errors(output.before)
         for number, item in list(enumerate(items, start=1))[output.before :]:
-            output.add(line_of(item) if item else ",\n", None if item else {"line": number})
+            output.add(line_of(item) if item else ",\n", item, None if item else {"line": number})
             if number % every == 0:
                 output.commit()
             if number == stop_after:
@@ -112,7 +114,7 @@ def test_errors_are_on_the_disk_before_their_rows(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink().name))
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, ["a", "", "b"], every=2, stop_after=2)
-    assert synced == ["out.csv.errors.jsonl.partial", "out.csv.partial"]
+    assert synced == ["out.csv.errors.jsonl.partial", "out.csv.rows.partial", "out.csv.partial"]
 
 
 def test_an_incomplete_last_line_is_cut(tmp_path: Path) -> None:
@@ -132,7 +134,7 @@ def test_an_interrupt_keeps_what_was_answered(tmp_path: Path) -> None:
         run(tmp_path, items, every=100, stop_after=5)
     assert (tmp_path / "out.csv.partial").read_text() == HEADER + "a,1\nb,1\nc,1\nd,1\ne,1\n"
     assert not (tmp_path / "out.csv").exists()
-    with Output(tmp_path / "out.csv", ".csv", HEADER, resume=True) as output:
+    with Output(tmp_path / "out.csv", ".csv", HEADER, "model", resume=True) as output:
         assert output.before == 5
     run(tmp_path, [*items, "new"])  # the input may grow
     assert files(tmp_path) == expected([*items, "new"])
@@ -147,7 +149,7 @@ def test_the_answers_of_an_interrupted_run_are_kept_where_it_cannot_be_resumed(t
     assert "--resume" in caught.value.fix
     with (
         pytest.raises(UsageError, match="has other columns"),
-        Output(tmp_path / "out.csv", ".csv", "id\n", resume=True),
+        Output(tmp_path / "out.csv", ".csv", "id\n", "model", resume=True),
     ):
         pytest.fail("it was opened")
     assert files(tmp_path) == before
@@ -157,7 +159,7 @@ def test_the_answers_of_an_interrupted_run_are_kept_where_it_cannot_be_resumed(t
 
 
 def test_an_interrupt_before_the_first_row_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), Output(tmp_path / "out.csv", ".csv", HEADER, resume=False):
+    with pytest.raises(KeyboardInterrupt), Output(tmp_path / "out.csv", ".csv", HEADER, "model", resume=False):
         raise KeyboardInterrupt
     assert files(tmp_path) == {}
 
@@ -190,10 +192,10 @@ def test_an_interrupt_inside_add_costs_no_row_and_doubles_none(tmp_path: Path, l
 @pytest.mark.parametrize("resume", [True, False])
 def test_two_processes_do_not_write_one_file(tmp_path: Path, resume: bool) -> None:
     expected_error = EnvironmentUnfitError if resume else UsageError
-    with Output(tmp_path / "out.csv", ".csv", HEADER, resume=False) as first:
+    with Output(tmp_path / "out.csv", ".csv", HEADER, "model", resume=False) as first:
         with pytest.raises(expected_error, match=r"another process writes|still running"):
             run(tmp_path, ["b"], resume=resume)
-        first.add("a,1\n")
+        first.add("a,1\n", "a")
         first.finish()
     assert files(tmp_path) == expected(["a"])
 
@@ -217,15 +219,16 @@ def test_a_full_disk_is_an_error_and_costs_no_row(tmp_path: Path, monkeypatch: p
 
 
 def test_half_a_surrogate_pair_is_written_as_json_escapes_it(tmp_path: Path) -> None:
-    with Output(tmp_path / "out.jsonl", ".jsonl", "", resume=False) as output:
-        output.add('{"text": "\ud83d好"}\n')
+    with Output(tmp_path / "out.jsonl", ".jsonl", "", "model", resume=False) as output:
+        output.add('{"text": "\ud83d好"}\n', "\ud83d好")
         output.finish()
     assert (tmp_path / "out.jsonl").read_text() == '{"text": "\\ud83d好"}\n'
 
 
 @pytest.mark.parametrize("resume", [True, False])
 @pytest.mark.parametrize(
-    "planted", ["out.csv", "out.csv.partial", "out.csv.errors.jsonl", "out.csv.errors.jsonl.partial"]
+    "planted",
+    ["out.csv", "out.csv.partial", "out.csv.errors.jsonl", "out.csv.errors.jsonl.partial", "out.csv.rows.partial"],
 )
 @pytest.mark.parametrize("kind", ["link", "link to nothing", "second name"])
 def test_nothing_is_written_to_a_file_that_a_planted_link_leads_to(
@@ -246,7 +249,7 @@ def test_nothing_is_written_to_a_file_that_a_planted_link_leads_to(
     assert not victim.exists() or victim.read_text() == "mine"
 
 
-@pytest.mark.parametrize("planted", ["out.csv.partial", "out.csv.errors.jsonl.partial"])
+@pytest.mark.parametrize("planted", ["out.csv.partial", "out.csv.errors.jsonl.partial", "out.csv.rows.partial"])
 @pytest.mark.parametrize("kind", ["named pipe", "another user"])
 def test_only_an_own_file_is_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, planted: str
