@@ -85,9 +85,10 @@ def examine(workspace: Path) -> Report:
     """
     settings = environment.settings()  # before Paddle is imported, which sets these variables
     packages, driver, here = environment.installed(), nvidia.detect(), hardware.detect()
-    problems = [*_missing(packages), *_other_versions(), *_doubtful_threads(settings, here)]
+    problems = [*_missing(packages), *_doubtful_threads(settings, here)]
     build, device = None, None
     if None not in packages.values():
+        problems += _other_versions()
         try:
             environment.start()
         except EnvironmentUnfitError as error:

@@ -179,12 +179,14 @@ class Source:
 
     def _read_header(self) -> List[str]:
         header: List[str] = []
-        with contextlib.suppress(StopIteration), _table_errors(f"line 1 of {self._name}"):
-            first = next(self._lines)
+        with _table_errors(f"line 1 of {self._name}"):
+            first = next(self._lines, "")
+            if not first:
+                raise UsageError(f"{self._name} is empty", fix="give a table: its first line names the columns")
             if self._suffix == ".csv":
                 # Spreadsheet programs write semicolons where a comma is for decimals, and tabs as "Unicode text".
                 self.delimiter = next((one for one in (",", "\t", ";") if one in first), ",")
-                header = next(self._table(itertools.chain([first], self._lines)))
+                header = next(self._table(itertools.chain([first], self._lines)), [])
             else:
                 header = first.rstrip("\r\n").split("\t")
         for name in header:

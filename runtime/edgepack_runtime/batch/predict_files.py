@@ -48,8 +48,9 @@ def answer(
             source = stack.enter_context(opened(options.input, *columns, encoding=options.encoding))
         else:
             source = _lines([column for column in columns if column is not None], given, options.encoding)
-        mark = source.has_mark or options.encoding != UTF8
         suffix = options.output.suffix.lower()
+        # Spreadsheet programs need it in a .csv. A table that was given without one may be for programs that do not.
+        mark = source.has_mark or options.encoding != UTF8 or (suffix == ".csv" and not source.header)
         form = Form(
             suffix,
             keys,

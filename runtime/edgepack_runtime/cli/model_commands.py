@@ -43,6 +43,10 @@ def check(options: argparse.Namespace) -> List[str]:
         raise UsageError(
             f"{named} names a column of a file", why="other texts have none", fix="give the file with --input"
         )
+    if named is not None and options.input.suffix.lower() == ".txt":
+        raise UsageError(
+            f"{options.input} has no column for {named}", why="each line of a .txt is a text", fix=f"omit {named}"
+        )
     if options.input or options.output:
         from edgepack_runtime.batch import inputs
 

@@ -196,8 +196,8 @@ def add_predict(verbs: Verbs) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help=".jsonl or .txt (as on stdout), .tsv or .csv; always UTF-8. A table begins with a byte order mark, which "
-        "Excel needs, if the input does or if --encoding names another encoding",
+        help=".jsonl or .txt (as on stdout), .tsv or .csv; always UTF-8. A .csv begins with a byte order mark, which "
+        "Excel needs, unless the input is a UTF-8 table without one",
     )
     parser.add_argument(
         "--encoding",

@@ -33,6 +33,8 @@ def add(prefix: Prefix, name: Optional[str], file: Path) -> Dict[str, Any]:
         notes = [f"{s.key.fingerprint} is pinned here already" for s in given if s not in fresh]
         if fresh:
             _write(prefix, [*here, *fresh])
+            if prefix.current_id() is None:
+                notes.append(f"nothing is installed in {prefix.root} yet")
         after = trust.read_pins(prefix.root)
         notes += _about_serving(prefix, after)
         return _receipt(prefix, "add", fresh, notes, after)

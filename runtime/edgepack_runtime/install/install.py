@@ -186,7 +186,12 @@ def _check_floor(run: Install, before: State) -> None:
             f"{run.bundle.name} is older than a bundle that was installed here before",
             why=f"its sequence is {sequence} ({run.manifest.version}); {before.floor} was installed; "
             f"{current} is active",
-            fix="install a newer bundle, or return to the previous release with `rollback`",
+            fix="install a newer bundle, or "
+            + (
+                "return to the previous release with `rollback`"
+                if before.previous
+                else "choose another folder: --prefix FOLDER"
+            ),
         )
     if sequence == before.sequence:
         run.note(f"another bundle with the same sequence, {sequence}, was installed before; {current} stays active")

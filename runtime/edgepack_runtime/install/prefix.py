@@ -127,7 +127,8 @@ class State:
             verb = "an install of, or a rollback to," if self.pending == self.previous else "an install of"
             if self.pending == current != self.current:
                 return f"{verb} {self.pending} was interrupted right after its commit; it is active"
-            return f"{verb} {self.pending} was interrupted; {current or 'no release'} stays active"
+            serving = f"{current} stays active" if current else "nothing is active: install again"
+            return f"{verb} {self.pending} was interrupted; {serving}"
         if self.current == current:
             return None
         if current is None:

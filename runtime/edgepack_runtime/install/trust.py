@@ -139,7 +139,8 @@ def require(pins: Pins, name: str, raw: bytes, signature: Optional[bytes]) -> Pr
         _check_not_revoked(pins, name, raw, signature, found)
     if not pins:
         made_by = "not signed" if found is None else f"signed by {found.key.fingerprint} by its own account"
-        note = f"origin not verified: {made_by}, and no key is pinned here (`trust add KEY.pub` pins one)"
+        pins_one = "`trust add KEY.pub --prefix DIR` pins one for the install in DIR"
+        note = f"origin not verified: {made_by}, and no key is pinned here ({pins_one})"
         return Proof(found is not None, False, found.key.fingerprint if found else None, note=note)
     if found is None or signature is None:
         raise BundleInvalidError(

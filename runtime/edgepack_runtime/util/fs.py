@@ -39,7 +39,7 @@ def unfit(what: str, error: OSError) -> EnvironmentUnfitError:
     where = f"{error.filename}: " if error.filename else ""
     fix = "check it and its disk, or choose another one"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        fix = "free some space there (see `doctor` for the amount), or choose another folder"
+        fix = "free some space there (`df` shows how much there is), or choose another folder"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         fix = "run as a user with access to it, or choose another one"
     return EnvironmentUnfitError(what, why=f"{where}{error.strerror or error}", fix=fix)

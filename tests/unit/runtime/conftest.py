@@ -114,6 +114,7 @@ class Predictor:
 
     def __init__(self, model_folder, *, threads=None, long_texts="truncate"):
         self.config = model_config.load(model_folder)
+        self.folder = model_folder
         self.labels = (model_folder / "vocab.txt").read_text(encoding="utf-8").split()
         self.threads = threads
 

@@ -180,14 +180,14 @@ def test_a_pipe_can_be_answered_into_a_file(here: Path, capsys: Capture, monkeyp
     given_on_stdin(monkeypatch, "好\n\n差\n")
     assert main.run(["predict", "--model", "model", "--output", "out.csv"], OUTSIDE) == 0
     lines = (here / "out.csv").read_text(encoding="utf-8").splitlines()
-    assert [line.split(",")[:2] for line in lines] == [["text", "label"], ["好", "good"], ["", ""], ["差", "bad"]]
+    assert [line.split(",")[:2] for line in lines] == [["\ufefftext", "label"], ["好", "good"], ["", ""], ["差", "bad"]]
     assert names(here) == {"out.csv", "out.csv.errors.jsonl"}
     assert "1 of 3 rows has no answer" in capsys.readouterr().err
 
 
 def test_arguments_can_be_answered_into_a_file(here: Path) -> None:
     assert main.run(["predict", "--model", "model", "好", "差\n，好好", "--output", "out.csv"], OUTSIDE) == 0
-    with (here / "out.csv").open(encoding="utf-8", newline="") as table:
+    with (here / "out.csv").open(encoding="utf-8-sig", newline="") as table:
         found = [(row["text"], row["label"]) for row in csv.DictReader(table)]
     assert found == [("好", "good"), ("差\n，好好", "good")]
     write_model_folder(here / "model", task="text-pair-classification")

@@ -101,6 +101,10 @@ def test_every_verb_has_a_help_text(capsys: pytest.CaptureFixture[str], context:
         (["predict", "--model", "m", "a", ""], "text 2 is empty"),
         (["predict", "--model", "m", "--input", "/none.txt"], "there is no file /none.txt"),
         (["predict", "--model", "m", "--input", "/none.doc"], "none.doc has no known ending"),
+        (
+            ["predict", "--model", "m", "--input", "/none.txt", "--column", "text"],
+            "/none.txt has no column for --column",
+        ),
         (["bench", "/none"], "/none holds no model"),
         (["bench", "m", "--rate", "0"], "'0' is not a number above 0"),
         (["status"], "--prefix"),
@@ -457,7 +461,7 @@ def test_predict_for_spans(tmp_path: Path, capsys: Capture) -> None:
     line = ["predict", "--model", model, "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.csv", "--scores"]
     assert edgert(*line) == 0
     table = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
-    assert (table[0], table[2]) == ("text,spans", "好,[]")
+    assert (table[0], table[2]) == ("\ufefftext,spans", "好,[]")
 
 
 def test_half_a_surrogate_pair_in_a_span_is_printed(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_add_list_and_remove(keys: tuple[Path, Path], prefix: Prefix, capsys: py
     assert edgert("trust", "add", pub(keys[0]), "--prefix", prefix.root) == 0
     assert capsys.readouterr().out == (
         f"added: {one} (release, ssh-ed25519)\ntrusted: {one} (release, ssh-ed25519), in {file}\n"
+        f"note: nothing is installed in {prefix.root} yet\n"
     )
     assert file.read_text().splitlines()[1:] == [f'release namespaces="edgepack" {public(keys[0]).line}']
     assert file.stat().st_mode & 0o777 == 0o644
