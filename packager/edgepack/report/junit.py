@@ -15,7 +15,7 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 from edgepack.report import NOT_MEASURED, NOTHING, limit, measured, span
-from edgepack.util.text import as_text, unheard
+from edgepack.util.text import as_text, safe_lines
 
 # XML 1.0 cannot represent these characters, even escaped.
 _NOT_XML: Final = re.compile("[^\t\n\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -133,4 +133,4 @@ def _seconds(seconds: object) -> str | None:
 
 
 def _text(text: str) -> str:
-    return unheard(_NOT_XML.sub("?", text))
+    return safe_lines(_NOT_XML.sub("?", text), "")

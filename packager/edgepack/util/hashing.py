@@ -30,7 +30,7 @@ def sha256_folder(folder: Path) -> str:
 def update_sums(file: Path) -> list[Path]:
     """Write the present digest of `file` into the `.sha256` files beside it that list it; return those that changed."""
     changed, name = [], b"  " + os.fsencode(file.name)
-    for sums in sorted(file.parent.glob("*.sha256")):
+    for sums in (path for path in sorted(file.parent.glob("*.sha256")) if path.is_file()):
         lines = sums.read_bytes().split(b"\n")
         fresh = [sha256_file(file).encode() + name if line[64:] == name else line for line in lines]
         if fresh != lines:

@@ -27,7 +27,7 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Iterator, Optional, Set
+from typing import Iterator, Optional, Set, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.util.fs import os_errors, read_regular, remove_tree, write_atomic
@@ -87,6 +87,11 @@ class Prefix:
     @property
     def bin(self) -> Path:
         return self.root / "bin"
+
+    @property
+    def folders(self) -> Tuple[Path, ...]:
+        """All folders that an install makes in it."""
+        return self.releases, self.interpreters, self.tuning, self.bin, self.receipts, self.root / "systemd"
 
     @property
     def state_file(self) -> Path:
@@ -275,10 +280,11 @@ def require_install(prefix: Prefix, wanted: Optional[str]) -> str:
         wanted: the expected name; None accepts any.
 
     Raises:
-        EnvironmentUnfitError: nothing is installed there, or it cannot be read.
+        EnvironmentUnfitError: nothing is installed there, one of its folders is a link, or it cannot be read.
         UsageError: the folder holds no install, or one of another bundle.
     """
     found = entries(prefix)
+    _refuse_links(prefix)
     if found <= RECORDS - {_STATE_NAME}:
         raise nothing_installed(prefix)
     name = _owner(prefix)
@@ -301,9 +307,10 @@ def check_owner(prefix: Prefix, name: Optional[str]) -> None:
 
     Raises:
         UsageError: the folder holds other files, or another bundle.
-        EnvironmentUnfitError: it cannot be read.
+        EnvironmentUnfitError: one of its folders is a link, or it cannot be read.
     """
     found = entries(prefix)
+    _refuse_links(prefix)
     owner = _owner(prefix)
     # A damaged state.json is that of an install only beside what else an install leaves.
     lost = _STATE_NAME in found and (prefix.current.is_symlink() or prefix.receipts.is_dir())
@@ -317,6 +324,17 @@ def check_owner(prefix: Prefix, name: Optional[str]) -> None:
         raise UsageError(
             f"the prefix {prefix.root} holds another bundle, {owner}",
             fix=f"give another folder for {name}: install --prefix FOLDER",
+        )
+
+
+def _refuse_links(prefix: Prefix) -> None:
+    """Old releases, staged files and the launcher would be removed or replaced wherever a link leads."""
+    links = [folder.name for folder in prefix.folders if folder.is_symlink()]
+    if links:
+        raise EnvironmentUnfitError(
+            f"{prefix.root} holds links where an install has folders: {', '.join(links)}",
+            why="their targets may be shared, so that nothing is written or removed there",
+            fix="remove those links, and their targets if nothing else uses them; or choose another prefix",
         )
 
 

@@ -95,7 +95,7 @@ def prune(run: Journal) -> None:
         _remove_others(prefix, keep)
         # Separately from their release: a removal may have been killed between the two.
         for beside in (prefix.tuning, prefix.interpreters):
-            for path in list(beside.iterdir()) if beside.is_dir() and not beside.is_symlink() else ():
+            for path in list(beside.iterdir()) if beside.is_dir() else ():
                 release = path.name[: -len(".json")] if path.name.endswith(".json") else path.name
                 if release not in keep and RELEASE_ID.match(release):
                     remove_tree(path)

@@ -16,7 +16,7 @@ import dataclasses
 import errno
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 from edgepack_runtime.bundle.manifest import RELEASE_ID
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError
@@ -95,18 +95,11 @@ def uninstall(root: Path, name: Optional[str], *, purge: bool, log: Log) -> Dict
 
 
 def check_removable(prefix: Prefix, name: str) -> None:
-    """Check that no server and no link keeps the install from being removed.
+    """Check that no server keeps the install from being removed.
 
     Raises:
-        EnvironmentUnfitError: systemd or a process serves it, or one of its folders is a link.
+        EnvironmentUnfitError: systemd or a process serves it.
     """
-    links = [folder.name for folder in _folders(prefix) if folder.is_symlink()]
-    if links:
-        raise EnvironmentUnfitError(
-            f"{prefix.root} holds links where an install has folders: {', '.join(links)}",
-            why="their targets may be shared and are not removed",
-            fix="remove those links, and their targets if nothing else uses them; then uninstall again",
-        )
     unit = UNITS / f"{name}.service"
     with contextlib.suppress(OSError):  # no such link, or no access to it
         target = os.path.join(UNITS, os.readlink(unit))  # noqa: PTH115, PTH118 - Path.readlink came with Python 3.9
@@ -153,11 +146,6 @@ def _state(run: Journal) -> State:
     return found or recovery.rebuild_state(run.prefix, run.name)
 
 
-def _folders(prefix: Prefix) -> List[Path]:
-    inside = (prefix.releases, prefix.interpreters, prefix.tuning, prefix.bin, prefix.receipts)
-    return [*inside, prefix.root / "systemd"]
-
-
 def _remove_parts(run: Journal) -> None:
     prefix, name = run.prefix, run.name
     unit = f"{name}.service"
@@ -169,7 +157,7 @@ def _remove_parts(run: Journal) -> None:
         for path in list(folder.iterdir()) if folder.is_dir() else ():
             if path.name.endswith(suffix) and RELEASE_ID.match(path.name[: len(path.name) - len(suffix)]):
                 remove_tree(path)
-    for folder in _folders(prefix):
+    for folder in prefix.folders:
         if folder != prefix.receipts:
             _remove_empty(folder)
     fsync_folder(prefix.root)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -94,6 +95,8 @@ def test_its_digest_is_updated_where_it_is_signed_in_place(
     text = "\n".join([kept[0], f"{digest}  hotel.edgepack", kept[1], ""])
     sums.write_text(text)
     other.write_text(kept[0])
+    os.mkfifo(tmp_path / "a.sha256")
+    (tmp_path / "b.sha256").symlink_to("/dev/zero")
     assert "updated the line" not in run("sign", bundle, "--key", keys[0], "--output", tmp_path / "out.edgepack")[1]
     assert sums.read_text() == text
     code, said = run("sign", bundle, "--key", keys[0])

@@ -8,11 +8,12 @@ from xml.etree import ElementTree
 
 import junitparser
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.unit.conftest import beside_one_not_run
 
 from edgepack.report import document, junit
+from edgepack.util.text import safe
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "junit.xml"
 
@@ -126,7 +127,8 @@ def test_the_time_is_that_of_the_gates_and_of_no_single_check(built: Any) -> Non
 
 
 @given(st.text(max_size=40))
-def test_any_text_makes_well_formed_xml(text: str) -> None:
+@example("\x9b31m\u202e\u2028\u2066")
+def test_any_text_makes_well_formed_xml_that_does_nothing_to_a_terminal(text: str) -> None:
     check = {
         "gate": text, "verdict": "fail", "value": 1.0, "low": None, "high": None, "limit": 1.0, "unit": "ms", "n": None,
         "detail": text,
@@ -137,5 +139,7 @@ def test_any_text_makes_well_formed_xml(text: str) -> None:
         "receipt": {"checks": [check], "conditions": {"cpu_model": text, "flags": [text]}},
         "not_run_here": None,
     }
-    root = ElementTree.fromstring(junit.render({"name": text, "version": "1", "targets": [target]}).encode())
+    shown = junit.render({"name": text, "version": "1", "targets": [target]})
+    assert all(safe(line) == line for line in shown.split("\n"))
+    root = ElementTree.fromstring(shown.encode())
     assert root.get("failures") == "1"

@@ -19,6 +19,7 @@ from edgepack_runtime.install import prefix as state
 from edgepack_runtime.install import receipts, status, uninstall
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix
+from edgepack_runtime.install.rollback import rollback
 
 
 def entries(prefix: Prefix) -> set[str]:
@@ -97,6 +98,28 @@ def test_uninstall_refuses_links_where_an_install_has_folders(installed: Prefix,
         remove(installed, purge=True)
     assert sorted(moved.rglob("*")) == before
     assert installed.current.is_symlink()
+
+
+@pytest.mark.parametrize("folder", ["releases", "bin", "tuning", "interpreters", "receipts", "systemd"])
+def test_no_verb_goes_where_a_link_in_a_prepared_prefix_leads(
+    small_bundle: Path, make_bundle: Any, installed: Prefix, tmp_path: Path, folder: str
+) -> None:
+    """A folder of somebody else with a state.json and a link to another install: nothing there is lost or changed."""
+    prepared, other = Prefix(tmp_path / "prepared"), make_bundle(version="1.3.0", sequence=2)
+    prepared.root.mkdir()
+    prepared.state_file.write_bytes(installed.state_file.read_bytes())
+    (installed.root / folder).mkdir(exist_ok=True)
+    (prepared.root / folder).symlink_to(installed.root / folder)
+    before = {path: path.lstat().st_mtime_ns for path in installed.root.rglob("*")}
+    for verb in (
+        lambda: install(other, prepared.root, log=silent),
+        lambda: install(small_bundle, prepared.root, log=silent),
+        lambda: rollback(prepared.root, None, log=silent),
+        lambda: remove(prepared, purge=True),
+    ):
+        with pytest.raises(EnvironmentUnfitError, match=f"links where an install has folders: {folder}"):
+            verb()
+    assert {path: path.lstat().st_mtime_ns for path in installed.root.rglob("*")} == before
 
 
 def test_uninstall_removes_links_and_not_what_they_point_to(installed: Prefix, tmp_path: Path) -> None:
@@ -282,22 +305,13 @@ def test_an_install_that_was_killed_after_its_commit_counts_for_the_floor(
 
 
 @pytest.mark.usefixtures("proven")
-def test_an_install_removes_no_file_beside_its_own(
-    small_bundle: Path, make_bundle: Any, prefix: Prefix, tmp_path: Path
-) -> None:
+def test_an_install_removes_no_file_beside_its_own(small_bundle: Path, make_bundle: Any, prefix: Prefix) -> None:
     install(small_bundle, prefix.root, log=silent)
     prefix.tuning.mkdir(exist_ok=True)
     (prefix.tuning / "lr_sweep.csv").touch()
     (prefix.tuning / "9.9.9-0123456789ab.json").touch()
-    (home := tmp_path / "home").mkdir()
-    (home / "thesis.txt").touch()
-    for path in prefix.interpreters.iterdir() if prefix.interpreters.is_dir() else ():
-        path.rename(home / path.name)
-    if prefix.interpreters.is_dir():
-        prefix.interpreters.rmdir()
-    prefix.interpreters.symlink_to(home)
     install(make_bundle(version="1.3.0", sequence=2), prefix.root, log=silent)
-    assert (prefix.tuning / "lr_sweep.csv").exists() and (home / "thesis.txt").exists()
+    assert (prefix.tuning / "lr_sweep.csv").exists()
     assert not (prefix.tuning / "9.9.9-0123456789ab.json").exists()
 
 
