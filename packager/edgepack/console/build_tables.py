@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from edgepack.artifacts import mebibytes
 from edgepack.bundle.archive import BUNDLE_SUFFIX
 from edgepack.console.tables import STYLES, gap, mib_column, one_by_one, score_head, shown, table, wide
 from edgepack.errors import UsageError
@@ -333,14 +334,33 @@ class _Export(BaseModel):
     variations: tuple[_Variation, ...] = ()
 
 
+class _Way(BaseModel):
+    name: str
+    weight_mib: Annotated[float, Field(ge=0)]
+
+
+class _Wide(BaseModel):
+    chosen: str
+    ways: tuple[_Way, ...]
+
+
 class _Report(BaseModel):
     name: str
     version: str
     recipe: Mapping[str, Any]
     data: Mapping[str, Any]
     export: _Export
+    wide: _Wide | None = None
     targets: tuple[_Target, ...]
     tools: Mapping[str, str]
+
+    @property
+    def model_mib(self) -> float | None:
+        """Weights of what ships."""
+        if self.wide is not None:
+            return next((way.weight_mib for way in self.wide.ways if way.name == self.wide.chosen), None)
+        shipped = self.export.onnx_bytes.get(self.export.shipped)
+        return None if shipped is None else mebibytes(shipped)
 
 
 @dataclass(frozen=True)
@@ -364,7 +384,7 @@ class TableRow:
     threads: int | None
     disturbed: bool
     cpu: str | None
-    onnx_bytes: int | None
+    model_mib: float | None
     bundle_bytes: int
 
 
@@ -509,7 +529,7 @@ def _row(build: str, report: _Report, target: _Target) -> TableRow:
         threads=latency.threads if latency else None,
         disturbed=latency is not None and latency.disturbed,
         cpu=cpu if isinstance(cpu, str) else None,
-        onnx_bytes=None if varies else report.export.onnx_bytes.get(report.export.shipped),
+        model_mib=None if varies else report.model_mib,
         bundle_bytes=target.bundle.bundle_bytes,
     )
 
@@ -531,7 +551,7 @@ def _cells(row: TableRow) -> list[str]:
         _time(row.mean_ms, row.disturbed),
         _time(row.p50_ms, row.disturbed),
         _time(row.p95_ms, row.disturbed),
-        NOTHING if row.onnx_bytes is None else mib_column(row.onnx_bytes),
+        quantity(row.model_mib, "MiB").removesuffix(" MiB"),
         mib_column(row.bundle_bytes),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from edgepack.artifacts import Row
 from edgepack.recipe.gates import AccuracyGate, ClassGate, GoldenRows
@@ -79,9 +79,43 @@ def describe_gate(gate: AccuracyGate, total: int, test: Iterable[Row], most: int
     return text
 
 
-def check_gate(gate: AccuracyGate, test: Iterable[Row], labels: Sequence[str]) -> list[tuple[str, str]]:
-    """Reason and fix if no test row has a label of the gate, so that its figures are unknown."""
+def check_gate(
+    gate: AccuracyGate, test: Iterable[Row], labels: Sequence[str], most: int = MOST_GATED_ROWS
+) -> list[tuple[str, str]]:
+    """Reason and fix of each limit that cannot pass, for test rows are too few, or have none of its labels.
+
+    Args:
+        most: maximum number of golden rows.
+    """
     answers = [row.label for row in test]
+    return [*_out_of_reach(gate, answers[:most]), *_unseen(gate, answers, labels)]
+
+
+def _out_of_reach(gate: AccuracyGate, answers: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Limits that a model misses that has every row right, and loses none."""
+    rows = len(answers)
+    if not rows or not isinstance(answers[0], str) or gate.metric not in (None, metrics.ACCURACY):
+        return
+    fix = "add test rows, or choose a limit that so few can show"
+    best = intervals.proportion(rows, rows, gate.confidence).low
+    if gate.min is not None and gate.min > best:
+        yield (
+            f"`gates.accuracy.min` is {gate.min}, which {counted(rows, 'golden row')} cannot show: "
+            f"all of them right show {best:.3f}",
+            fix,
+        )
+    unchanged = 100 * intervals.paired_drop(0, 0, rows, gate.confidence).high
+    for key in ("max_drop_points", "max_regression_points"):
+        limit = getattr(gate, key)
+        if limit is not None and limit < unchanged:
+            yield (
+                f"`gates.accuracy.{key}` is {limit:g}, which {counted(rows, 'golden row')} cannot show: "
+                f"answers that are all alike show ±{unchanged:.2g} points",
+                fix,
+            )
+
+
+def _unseen(gate: AccuracyGate, answers: Sequence[Any], labels: Sequence[str]) -> list[tuple[str, str]]:
     seen = {name for answer in answers for name in _names(answer)}
     asked: set[str] = set()
     if gate.metric == metrics.MACRO_F1:

@@ -116,8 +116,10 @@ def _recoded(stream: BinaryIO, file: Path, advance: Callable[[int], None], encod
     except UnicodeDecodeError as error:
         if error.end == len(error.object) and error.reason in _CUT_OF:
             raise _cut_off(file, number + 1) from error
-        reason, fix = f"it is not {encoding} throughout: {error.reason}", "take it from its source again"
-        raise _unreadable(file, None, reason, fix) from error
+        # The lines before those of the block that could not be read were yielded; a line end is one byte but in UTF-16.
+        known = None if encoding.startswith("utf-16") else number + error.object.count(b"\n", 0, error.start) + 1
+        reason = f"it is not {encoding} throughout: {error.reason}"
+        raise _unreadable(file, known, reason, "if the file mixes encodings, take it from its source again") from error
 
 
 def _refuse_packed(start: bytes, file: Path) -> None:

@@ -49,7 +49,7 @@ def check_suited(
     if recipe.gates.asks_nothing:
         problems.append(_NO_GATES)
     if recipe.gates.accuracy is not None and "test" in lengths:
-        problems += check_gate(recipe.gates.accuracy, read_test(), labels)
+        problems += check_gate(recipe.gates.accuracy, read_test(), labels, recipe.gates.golden.rows)
     found = [Finding("warning", file, None, reason, fix) for reason, fix in problems]
     return [*found, *check_lengths(lengths, limits, file)]
 

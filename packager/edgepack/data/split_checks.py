@@ -231,7 +231,7 @@ def _check_repeats(split: SplitFacts, repeats: Choice) -> None:
     again, first = _repeats(split)
     same = split.answers[again] == split.answers[first]
     if repeats == "drop" and (count := int(np.count_nonzero(same))):
-        reason = f"{counted(count, 'row')} with the text and the answer of an earlier row: left out"
+        reason = f"{counted(count, f'{split.name} row')} with the text and the answer of an earlier row: left out"
         fix = "nothing needs to be done; `data.repeats: keep` keeps them"
         lines = [int(line) for line in split.lines[again[same]]]
         if count > 1:
@@ -246,7 +246,7 @@ def _check_repeats(split: SplitFacts, repeats: Choice) -> None:
         for row, first_row in zip(again[chosen][:listed], first[chosen], strict=False):
             line, before = int(split.lines[row]), int(split.lines[first_row])
             if kind == "repeated rows":
-                reason, fix = f"this row repeats line {before}", "remove one of the two"
+                reason, fix = f"this {split.name} row repeats line {before}", "remove one of the two"
             elif split.columns.answer == "label":
                 label = shortened(split.label_of(first_row))
                 reason, fix = f"the same text has the label `{label}` on line {before}", "decide on one label"

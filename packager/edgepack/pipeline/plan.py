@@ -80,7 +80,9 @@ def make(
     checkpoint.interval_seconds()
     if not options.ends_before("teacher"):  # a build checks its wheels before it trains
         for target in recipe.targets:
-            wheels.wanted(calls.context.profile(target), calls.context, serve=recipe.serve)
+            profile = calls.context.profile(target)
+            for machine in profile.machines:
+                wheels.wanted(profile.on(machine), calls.context, serve=recipe.serve)
     results = Results()
     for call in calls:
         found = _find(call, results, workspace, options)

@@ -81,5 +81,7 @@ def total(found: Mapping[str, Any]) -> str:
 
 
 def _digits(value: float, digits: int) -> int:
-    """Decimals of a figure: fewer for figures in the hundreds."""
+    """Decimals of a figure: fewer for figures in the hundreds, more for those that would be shown as 0."""
+    if 0 < abs(value) < 0.5 / 10**digits:
+        return digits + 2
     return digits if abs(value) < 100 else min(digits, 1)

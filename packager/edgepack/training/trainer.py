@@ -198,7 +198,7 @@ def train(run: TrainingRun, progress: Progress, checkpoint: Checkpoint) -> Train
         while loop.goes_on:
             loop.finish_epoch(task)
             score = loop.agree_on_score()
-            task.advance(0, f"epoch {loop.epoch}: dev {score:.3f}")
+            progress.line(f"{run.label}: epoch {loop.epoch}: dev {score:.3f}")
             loop.end_epoch(score)
     if loop.step < loop.total:
         progress.line(f"{run.label}: ended after {loop.epoch - 1} epochs, {run.settings.patience} without a gain")

@@ -194,7 +194,7 @@ def _check_floor(run: Install, before: State) -> None:
             ),
         )
     if sequence == before.sequence:
-        run.note(f"another bundle with the same sequence, {sequence}, was installed before; {current} stays active")
+        run.note(f"another bundle with the same sequence ({sequence}) is here: {current} serves until this one passed")
 
 
 def _doctor(run: Install) -> None:

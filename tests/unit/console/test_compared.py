@@ -131,10 +131,19 @@ def test_the_command_prints_a_table_and_the_changes(write: Write) -> None:
     as_json = json.loads(run(*files, "--json").output)
     assert [row["build"] for row in as_json["builds"]] == ["1.2.0", "1.3.0"]
     first = as_json["builds"][0]
-    assert (first["metric"], first["score"], first["onnx_bytes"]) == ("accuracy", 0.8955, 11_429_478)
+    assert (first["metric"], first["score"], round(first["model_mib"], 1)) == ("accuracy", 0.8955, 10.9)
     assert as_json["changes"] == [
         {"before": "1.2.0", "after": "1.3.0", "values": {"recipe.teacher.epochs": [3.0, 4.0]}}
     ]
+
+
+def test_the_weights_are_those_of_all_models_that_ship(write: Write) -> None:
+    file = write("1.2.0")
+    report = json.loads(file.read_text(encoding="utf-8"))
+    ways = [{"name": "cascade", "weight_mib": 11.2}, {"name": "linear", "weight_mib": 0.018}]
+    for chosen, shown in (("cascade", "11.2"), ("linear", "0.018")):
+        file.write_text(json.dumps({**report, "wide": {"chosen": chosen, "ways": ways}}), encoding="utf-8")
+        assert run(file, write("1.3.0")).output.splitlines()[1].split()[-2] == shown
 
 
 def test_other_data_are_a_change_and_another_verdict_is_an_error(write: Write) -> None:

@@ -68,6 +68,26 @@ def test_labels_without_a_test_row_are_named(keys: dict[str, Any], names: str | 
     assert check_gate(gate(metric="f1", min=0.5), ONE, ["no", "yes"]) == []
 
 
+@pytest.mark.parametrize("rows", [20, 148, 2000])
+@pytest.mark.parametrize("limit", [0.8, 0.97, 0.99, 0.9999])
+def test_a_min_that_not_even_all_rows_right_can_show_is_named(rows: int, limit: float) -> None:
+    perfect = intervals.verdict_at_least(intervals.proportion(rows, rows, 0.95), limit)
+    found = check_gate(gate(min=limit), [Row("x", "a")] * rows * 2, ["a"], most=rows)
+    assert len(found) == (perfect != intervals.PASS)
+    assert all(f"which {rows} golden rows cannot show" in reason for reason, _ in found)
+    assert check_gate(gate(min=limit, metric="macro_f1"), [Row("x", "a")] * rows, ["a"]) == []
+
+
+@pytest.mark.parametrize("rows", [20, 148, 2000])
+@pytest.mark.parametrize("points", [0.1, 1.0, 3.0, 20.0])
+@pytest.mark.parametrize("key", ["max_drop_points", "max_regression_points"])
+def test_a_drop_that_answers_all_alike_cannot_show_is_named(rows: int, points: float, key: str) -> None:
+    unchanged = intervals.verdict_at_most(intervals.paired_drop(0, 0, rows, 0.95), points / 100)
+    baseline = {"baseline": "a.edgepack"} if key == "max_regression_points" else {}
+    found = check_gate(gate(**{key: points}, **baseline), [Row("x", "a")] * rows, ["a"])
+    assert [f"`gates.accuracy.{key}`" in reason for reason, _ in found] == [True] * (unchanged != intervals.PASS)
+
+
 @pytest.mark.parametrize("rows", [100, 250, 700, 2000])
 def test_a_suggested_limit_passes_with_some_answers_changed(rows: int) -> None:
     points = suggested_drop(rows, 0.95)

@@ -85,8 +85,9 @@ def test_other_encodings_can_be_asked_for(tmp_path: Path, encoding: str) -> None
     file = made(tmp_path, "文本\t标签\r\n很好\t1".encode(encoding))
     assert list(text_lines(file, encoding=encoding)) == ["文本\t标签\r\n", "很好\t1"]
     broken = made(tmp_path, file.read_bytes() + {"utf-16": b"\x00\xdca\x00", "gb18030": b"\xff\n\n\n"}[encoding])
-    with pytest.raises(UnreadableError, match=r"not .* throughout"):
+    with pytest.raises(UnreadableError, match=r"not .* throughout") as stopped:
         list(text_lines(broken, encoding=encoding))
+    assert stopped.value.finding.line == {"utf-16": None, "gb18030": 2}[encoding]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "gb18030", "cp950"])

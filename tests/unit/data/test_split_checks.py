@@ -83,7 +83,7 @@ def test_rows_that_leak_leave_the_split_that_matters_less() -> None:
 def test_the_recipe_decides_about_repeated_rows() -> None:
     rows = [*(f"{i % 2} {i}" for i in range(40)), "0 0", "1 1", "1 2"]
     assert [finding.reason for finding in check(train=facts("train", *rows))] == [
-        "2 rows with the text and the answer of an earlier row: left out: lines 42, 43",
+        "2 train rows with the text and the answer of an earlier row: left out: lines 42, 43",
         "the same text has the label `0` on line 4",
     ]
     choices: tuple[tuple[Choice, str], ...] = (("error", "error"), ("keep", "warning"))
@@ -221,7 +221,7 @@ def test_a_text_with_two_answers_is_named() -> None:
     found = check(repeats="keep", train=train, dev=spanned("dev", 6), test=spanned("test", 6))
     assert sorted(f"{finding.line}: {finding.reason}" for finding in found) == [
         "42: the same text has other spans on line 5",
-        "43: this row repeats line 6",
+        "43: this train row repeats line 6",
     ]
 
 

@@ -116,6 +116,13 @@ def test_check_plan_and_doctor_report_them(write: Write, home: Path) -> None:
     assert "downloads: " in run("plan", recipe).output
 
 
+@pytest.mark.parametrize("target", sorted(name for name, one in load_profiles().items() if not one.by_path))
+def test_each_target_can_be_planned(write: Write, home: Path, target: str) -> None:
+    """Some have several machines, and wheels for each."""
+    planned = run("plan", str(write(targets=[target])))
+    assert planned.exit_code == 0, planned.output
+
+
 def test_models_that_cannot_be_downloaded_are_named_together(
     write: Write, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:

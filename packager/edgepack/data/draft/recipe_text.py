@@ -110,7 +110,7 @@ def _accuracy(test: SplitFacts) -> str:
         drop = [f"# {_too_few(test)}", f"# max_drop_points: {DROPS[0]}"]
     else:
         tighter = f"; {rows} test rows show it to about ±{drop_half_width(rows, _CONFIDENCE):.1f}"
-        drop = [f"max_drop_points: {points} # that INT8 may lose against float{tighter}"]
+        drop = [f"max_drop_points: {points} # that what ships may lose against the float encoder{tighter}"]
     lines = [*(f"# {line}" for line in _known(test)), *of, limit, *drop, f"confidence: {_CONFIDENCE}"]
     return "\n".join(["  accuracy:", *(f"    {line}" for line in lines)])
 
