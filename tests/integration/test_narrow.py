@@ -152,7 +152,7 @@ def test_a_narrowed_student_of_fewer_tokens_goes_all_the_way_to_an_answer(
     done = project.edgepack("build", "tiny.yaml", "--until", "bundle", "--json")
     assert done.returncode == 0, done.stderr[-4000:]
     for name, trainings in {"teacher": 0, "student": 0, "narrowed": 1}.items():  # those of the project are cached
-        assert done.stderr.count(f"train {name}: ") == trainings
+        assert done.stderr.count(f"train {name}: epoch 1: ") == trainings
     told = json.loads(done.stdout)
     chain = ["prune", "quantize", "export"]
     assert [one["stage"] for one in told["stages"]] == [

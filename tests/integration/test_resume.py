@@ -67,7 +67,7 @@ def test_an_interrupted_training_ends_with_the_same_weights(
             learn(tmp_path, Killing(tmp_path / "checkpoint", deadly))
     said = Heard()
     found = learn(tmp_path, Checkpoint(tmp_path / "checkpoint", seconds=1e9), said)
-    assert said.lines == [f"train: continues at step {sum(steps)} of 18, where it was interrupted"]
+    assert said.beside_epochs == [f"train: continues at step {sum(steps)} of 18, where it was interrupted"]
     assert found.keys() == undisturbed.keys()
     for name, value in undisturbed.items():
         assert np.array_equal(found[name], value), name
@@ -101,7 +101,7 @@ def test_a_damaged_checkpoint_starts_anew(tmp_path: Path, undisturbed: Arrays, d
     file.write_bytes(whole if damage is None else damage)
     said = Heard()
     found = learn(tmp_path, Checkpoint(tmp_path / "checkpoint", seconds=1e9), said)
-    assert said.lines == ["train: the checkpoint is damaged; starting again"]
+    assert said.beside_epochs == ["train: the checkpoint is damaged; starting again"]
     assert all(np.array_equal(found[name], value) for name, value in undisturbed.items())
 
 

@@ -38,7 +38,7 @@ def first(searched: Project) -> dict[str, Any]:
     done = searched.edgepack("build", "several.yaml", "--until", "select", "--json")
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stderr.count("train teacher: ") == 0, "the teacher of the project is cached"
-    assert done.stderr.count("train student: ") == 2
+    assert done.stderr.count("train student: epoch 1: ") == 2
     assert f"[4/15] quantize model={SHAPES[0]}, method=dynamic" in done.stderr
     assert "timing 4 models, interleaved" in done.stderr
     return json.loads(done.stdout)

@@ -40,6 +40,11 @@ class Heard:
         self.line = self.lines.append
         self.task = SILENT.task
 
+    @property
+    def beside_epochs(self) -> list[str]:
+        """The lines without the score of each epoch."""
+        return [line for line in self.lines if ": epoch " not in line]
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -127,4 +132,4 @@ def learn(
     )
     result = train(run, heard, checkpoint or Checkpoint(folder / "checkpoint", seconds=1e9))
     weights = {name: value.numpy() for name, value in classifier.network.state_dict().items()}
-    return Ended(weights, result.best_score, result.epochs, result.usage, heard.lines)
+    return Ended(weights, result.best_score, result.epochs, result.usage, heard.beside_epochs)

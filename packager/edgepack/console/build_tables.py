@@ -334,14 +334,14 @@ class _Export(BaseModel):
     variations: tuple[_Variation, ...] = ()
 
 
-class _Way(BaseModel):
+class _ReportWay(BaseModel):
     name: str
     weight_mib: Annotated[float, Field(ge=0)]
 
 
-class _Wide(BaseModel):
+class _ReportWide(BaseModel):
     chosen: str
-    ways: tuple[_Way, ...]
+    ways: tuple[_ReportWay, ...]
 
 
 class _Report(BaseModel):
@@ -350,7 +350,7 @@ class _Report(BaseModel):
     recipe: Mapping[str, Any]
     data: Mapping[str, Any]
     export: _Export
-    wide: _Wide | None = None
+    wide: _ReportWide | None = None
     targets: tuple[_Target, ...]
     tools: Mapping[str, str]
 

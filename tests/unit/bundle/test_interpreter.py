@@ -87,7 +87,7 @@ def test_what_the_rules_name_travels(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "bin/cpython", "bin/ld.so", "bin/python3", "lib/libc.so.6", "lib/libfake.so.1",
         "lib/python3.11/encodings/__init__.pyc", "lib/python3.11/encodings/utf_8.pyc",
         "lib/python3.11/json/__init__.pyc", f"lib/python3.11/lib-dynload/_ctypes.cpython-311-{TRIPLET}.so",
-        "lib/python3.11/os.pyc",
+        "lib/python3.11/os.pyc", "lib/python311.zip",
     ]  # fmt: skip
     assert list(made.licenses) == ["debian/libfake/copyright"]
     again = build(tmp_path / "b", monkeypatch)

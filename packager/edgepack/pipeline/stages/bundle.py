@@ -60,7 +60,7 @@ from edgepack_runtime.bundle.model_config import (
     load,
 )
 
-VERSION = 13
+VERSION = 14
 MAIN_NAME = "__main__.py"
 _README = Path(__file__).parent / "device_readme.txt"
 
