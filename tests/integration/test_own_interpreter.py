@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,12 @@ def test_a_bundle_carries_it_and_runs_on_it(project: Project, own: OwnInterprete
     assert done.returncode == 0, done.stderr[-4000:]
     [bundle] = tmp_path.glob("*.edgepack")
     prefix = tmp_path / "prefix"
+    version = subprocess.run(
+        [SYSTEM, "-c", "import sys; print(*sys.version_info[:2], sep='')"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    (tmp_path / "lib").mkdir()
+    with zipfile.ZipFile(tmp_path / f"lib/python{version}.zip", "w") as archive:  # in a folder above all that runs
+        archive.writestr("encodings/__init__.py", "raise SystemExit('a planted library')")
     environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)}
     for command in (["sh", bundle, "install", "--prefix", prefix, "--no-tune"], [prefix / "bin/tiny", "predict", "好"]):
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

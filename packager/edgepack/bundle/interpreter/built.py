@@ -1,13 +1,16 @@
-"""An assembled interpreter, and where it comes from."""
+"""An assembled interpreter, where it comes from, and the end of its search for a standard library."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from edgepack.bundle.binaries.fit import Needs
 from edgepack.bundle.interpreter.debian import DebianPackage
+
+_EMPTY_ZIP: Final = b"PK\5\6" + bytes(18)
 
 
 @dataclass(frozen=True)
@@ -32,3 +35,16 @@ class Interpreter:
     origins: tuple[DebianPackage | OwnBuild, ...]
     licenses: Mapping[str, Path]
     needs: Needs | None = None
+
+
+def end_search(folder: Path, python: str) -> None:
+    """Make sure that an interpreter in `folder` finds its own standard library, `lib/PYTHON/`, as `python3.11`.
+
+    Whatever its options, CPython (Modules/getpath.py) looks in every folder above its program for `lib/python311.zip`,
+    then for `lib/python3.11/`, and for `lib/python3.11/lib-dynload/`. A release may be unpacked into /tmp, where
+    another user can make them. So it finds the first and the last in its own folder, though they may be empty.
+    """
+    (folder / "lib" / f"{python.replace('.', '')}.zip").write_bytes(_EMPTY_ZIP)
+    modules = folder / "lib" / python / "lib-dynload"
+    if not any(modules.iterdir()):
+        (modules / "README.txt").write_text("All modules in C are part of the program.\n", encoding="ascii")

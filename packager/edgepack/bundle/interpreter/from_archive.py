@@ -2,7 +2,7 @@
 
 python-build-standalone offers such archives (`install_only`). Of the folder in it that has `bin/python3`, the program
 becomes `MACHINE/python/bin/python3` of a release; with it go the shared libraries of `lib/` that it needs, and the
-standard library as a zip of bytecode, without what is left out of Debian's too. It uses the C library of the device.
+standard library as bytecode, without what is left out of Debian's too. It uses the C library of the device.
 
 It compiles its modules itself, so it is assembled on a machine of its kind. Nothing in the archive is distrusted: who
 writes its sha256 into a recipe wants it to run.
@@ -23,7 +23,7 @@ from typing import Final
 
 from edgepack.artifacts import Checks
 from edgepack.bundle.binaries import elf, fit, glibc, loader
-from edgepack.bundle.interpreter.built import Interpreter, OwnBuild
+from edgepack.bundle.interpreter.built import Interpreter, OwnBuild, end_search
 from edgepack.bundle.interpreter.bytecode import Compiler, library_modules, rules_of
 from edgepack.bundle.interpreter.extraction import extract
 from edgepack.errors import StageFailedError
@@ -33,7 +33,7 @@ from edgepack.targets.profiles import Profile
 from edgepack.util.hashing import files_below, sha256_file
 from edgepack_runtime.util.fs import EXECUTABLE_MODE
 
-_OLDEST: Final = (3, 11)  # it finds a standard library that is a zip beside it
+_OLDEST: Final = (3, 11)
 _SAID: Final = 600  # characters
 _ANOTHER: Final = "give a CPython 3.11 or newer for this machine, as python-build-standalone packs it (install_only)"
 _TRY: Final = (
@@ -86,6 +86,7 @@ def build(own: OwnInterpreter, profile: Profile, scratch: Path) -> tuple[Interpr
     left_out, encodings = rules_of(rules)
     names = library_modules(library, left_out | {*rules["own"]["left_out"]}, encodings)
     compiler.bytecode({name: library / name for name in names}, folder / "lib" / python)
+    end_search(folder, python)
     _try(file, folder)
     needs = needs_of(folder, profile)
     licenses = {f"cpython-{version}/{path.name}": path for path in library.glob("LICENSE*")}

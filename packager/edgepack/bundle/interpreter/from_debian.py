@@ -2,8 +2,6 @@
 
 In a release it is `MACHINE/python/`: programs in `bin/`, shared libraries in `lib/`, the standard library as bytecode
 in `lib/python3.11/`, and modules in C in `lib-dynload/` there. (From a zip of bytecode, each start takes 6 ms more.)
-`lib/python311.zip` is empty: CPython looks for such a file in every folder above its own, whatever its options, before
-it looks for `lib/python3.11/`, and `/tmp/lib/` may be another user's.
 `bin/python3` is a shell script: it starts `bin/cpython` through its own loader, `bin/ld.so`, so that nothing of the
 device's C library is used and no variable is set that another program could inherit.
 
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.bundle.interpreter import debian
-from edgepack.bundle.interpreter.built import Interpreter
+from edgepack.bundle.interpreter.built import Interpreter, end_search
 from edgepack.bundle.interpreter.bytecode import Compiler, library_modules, rules_of
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
@@ -30,7 +28,6 @@ from edgepack.targets.context import BuildContext
 _MULTIARCH: Final = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 _LOADER: Final = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 _CORRECT: Final = "correct targets/interpreter.toml"
-_EMPTY_ZIP: Final = b"PK\5\6" + bytes(18)
 _PYTHON3: Final = """\
 #!/bin/sh
 # Starts CPython through the loader beside it. A library that the user preloads is built for another C library, and
@@ -95,7 +92,7 @@ def build(machine: str, context: BuildContext, compiler: Compiler, scratch: Path
     library = root / "usr/lib" / python
     names = _standard_library(library, rules, triplet)
     compiler.bytecode({name: library / name for name in names}, folder / "lib" / python)
-    (folder / "lib" / f"{python.replace('.', '')}.zip").write_bytes(_EMPTY_ZIP)
+    end_search(folder, python)
     version = next(one.version for one in packages if one.name == f"{python}-minimal").partition("-")[0]
     return Interpreter(machine, version, folder, tuple(packages), _licenses(root, packages))
 
