@@ -489,9 +489,9 @@ class WideArtifact(Artifact):
             return f"the {self.chosen} {over_encoder.over('the encoder alone')}; `wide: baseline` ships the encoder"
         if gain.low > 0:
             return ""
-        faster = f"{ships.mean_ms / linear.mean_ms:.0f} x as fast on average, without ONNX Runtime"
+        faster = f"{ships.mean_ms / linear.mean_ms:.1f} x as fast on average, without ONNX Runtime"
         small, large = (mebibytes(way.weight_bytes) for way in (linear, ships))
-        saved = f"{faster}, {small:.1f} MiB of weights in place of {large:.1f}"
+        saved = f"{faster}, {small:.2g} MiB of weights in place of {large:.3g}"
         return f"the {self.chosen} {gain.over('the linear model alone')}; `wide: only` would be {saved}"
 
     @property

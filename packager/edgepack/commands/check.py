@@ -103,6 +103,8 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
         console.line(describe_gate(loaded.gates.accuracy, len(rows["test"]), rows["test"], most))
     if loaded.has_linear:
         console.line(linear_baseline(loaded, splits))
+    elif loaded.wide != "off":
+        console.line("wide: pairs of texts and tokens have no linear model; the encoder is measured alone")
     if loaded.candidates:
         names = "\n".join(f"  {candidate.name}" for candidate in loaded.candidates)
         console.line(f"{counted(len(loaded.candidates), 'candidate')}:\n{names}")

@@ -105,6 +105,7 @@ def ways(figure: Figure, report: Mapping[str, Any]) -> None:
     if teacher is not None and teacher["metric"] == metric:
         axes.axhline(100 * teacher["value"], color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)))
     axes.set_xscale("log")
+    _logarithmic(axes, 1.0, 2.0, 5.0)
     axes.set_xlabel("mean, ms")
     axes.set_ylabel(f"{metric_name(metric)}, %")
     svg.names_beside(axes, points, [way["name"] for way in found])
@@ -221,6 +222,13 @@ def _percent(key: str) -> float:
     return float(key.removeprefix("p").removesuffix("_ms"))
 
 
+def _logarithmic(axes: Axes, *steps: float, form: str = "g") -> None:
+    """Ticks at `steps` of each power of ten, in plain numbers: by default they would be LaTeX."""
+    axes.xaxis.set_major_locator(LogLocator(subs=steps))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:{form}}"))
+
+
 def _cumulative(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
     axes.plot(*zip(*points, strict=True), "o-", color=ACCENT, linewidth=2, markersize=4, zorder=3)
     axes.set_ylim(0, 104)
@@ -229,9 +237,7 @@ def _cumulative(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
     fastest, slowest = points[0][0], points[-1][0]
     if 0 < _WIDE * fastest < slowest:
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        _logarithmic(axes, 1.0, 2.0, 5.0)
     axes.margins(x=0.06)
     axes.grid(linewidth=0.6)
     axes.set_axisbelow(True)
@@ -250,9 +256,7 @@ def divergence(figure: Figure, parts: Sequence[Mapping[str, Any]], kept_float: S
     axes.set_xscale("log")
     drawn = [part["divergence"] for part in parts if part["divergence"] > 0]
     axes.set_xlim(min(drawn) / 1.8, max(drawn) * 1.8)
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if max(drawn) < 100 * min(drawn) else (1.0,)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
+    _logarithmic(axes, *((1.0, 3.0) if max(drawn) < 100 * min(drawn) else (1.0,)), form=".0e")
     for y, part in enumerate(parts):
         kept = part["part"] in kept_float
         if part["divergence"] > 0:
@@ -334,9 +338,7 @@ def _columns(axes: Axes, parts: Sequence[Mapping[str, Any]]) -> None:
     svg.beams(axes, lines, color=SECOND, linewidth=1.5)
     low, high = min((one[1] for one in lines), default=0.1), max((one[2] for one in lines), default=1.0)
     axes.set_xlim(low / 1.3, high * max(1.6, (high / low) ** 0.25))
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 50 * low else (1.0,)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    _logarithmic(axes, *((1.0, 2.0, 5.0) if high < 50 * low else (1.0,)))
     axes.grid(axis="x", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_xlabel("max |w|")

@@ -88,7 +88,7 @@ class LinearModel:
 
     def logits(self, text: str) -> List[float]:
         """One number for each label: log-odds. A text of unknown characters gets the bias."""
-        known = self._rows.keys() & ngrams(text)
+        known = list(filter(self._rows.__contains__, ngrams(text)))  # `keys() & set` copies all keys before Python 3.9
         if not known:
             return list(self._bias)
         total = sum(map(self._rows.__getitem__, known)).to_bytes(self._row_bytes, "little")

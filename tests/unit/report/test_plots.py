@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.conftest import beside_one_not_run, dynamic, linears
+from tests.unit.conftest import beside_one_not_run, dynamic, linears, wide_of
 from tests.unit.report.pages import Page, figure_of, with_last_row, words_of
 
 from edgepack.artifacts import LedgerRow, Quantization
@@ -49,6 +49,13 @@ def test_ids_are_unique_and_references_resolve(report: dict[str, Any]) -> None:
     references = [value[1:] for value in page.values("xlink:href")] + re.findall(r"url\(#([^)]*)\)", text)
     assert references
     assert set(references) <= set(ids)
+
+
+def test_no_plot_has_latex_in_its_labels(built: Any) -> None:
+    """A logarithmic axis has it by default."""
+    page = render(make(wide_of(built)))
+    assert page.count("mean, ms</text>") == 1
+    assert "\\math" not in page
 
 
 def test_the_same_report_gives_the_same_bytes(report: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ def test_the_linear_model_alone_is_advised_where_what_ships_is_not_shown_to_be_b
     assert found is not None
     assert found.advice == (
         "the cascade is not shown to be better than the linear model alone: +0.5 points (-0.4 to +1.4); `wide: only` "
-        "would be 9 x as fast on average, without ONNX Runtime, 0.2 MiB of weights in place of 11.1"
+        "would be 9.1 x as fast on average, without ONNX Runtime, 0.21 MiB of weights in place of 11.1"
     )
     better = replace(found.way("cascade"), gains={"accuracy": Gain(1.34, 0.21, 2.4, 0.95)})
     assert replace(found, ways=(better, found.way("linear"))).advice == ""
