@@ -114,14 +114,18 @@ class Source:
             except StopIteration:
                 return
             except UsageError as error:
+                self._note_long_row(number, table)
                 yield InputRow(number, None, error, self._lines.offset, self._fields)
                 continue
-            if table is not None and self._lines.number - number >= _LONG_ROW:
-                self._long.append(f"{number} to {self._lines.number}")
+            self._note_long_row(number, table)
             if item is None:
                 self.blank += 1
             else:
                 yield InputRow(number, item, None, self._lines.offset, self._fields)
+
+    def _note_long_row(self, number: int, table: Any) -> None:
+        if table is not None and self._lines.number - number >= _LONG_ROW:
+            self._long.append(f"{number} to {self._lines.number}")
 
     def _next(self, table: Any, where: str) -> Optional[Item]:
         """The item of the next row; None for a blank line."""
@@ -194,10 +198,11 @@ class Source:
         for column, (option, which) in zip(self._columns, _OPTIONS):
             if header.count(column) != 1:
                 alike = [name for name in header if name.strip().lower() == column.lower()]
+                fix = f"name the column that holds the {which}: {option} {repr(alike[0]) if alike else 'NAME'}"
                 raise UsageError(
                     f"{self._name} has {'no' if column not in header else 'more than one'} column `{column}`",
                     why=f"the first line of a table names its columns; here it names {', '.join(header) or 'none'}",
-                    fix=f"name the column that holds the {which}: {option} {repr(alike[0]) if alike else 'NAME'}",
+                    fix="rename one of them in its first line" if column in header else fix,
                 )
         return header
 

@@ -105,6 +105,8 @@ class _Run:
         self._output.cut_errors(last)
         if before and not self._options.quiet:
             log(f"continuing after row {before}, where an earlier run was interrupted")
+        elif self._options.resume and not self._options.quiet:
+            log("no run was interrupted: starting at the first row")
 
     def answer(self) -> None:
         """Write a line for each remaining row."""

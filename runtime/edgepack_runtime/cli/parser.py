@@ -229,9 +229,10 @@ def add_serve(verbs: Verbs) -> None:
     parser = verbs.add(
         "serve",
         "serve the model over HTTP, on this machine only unless there is a token",
-        "Open http://127.0.0.1:8000/ to try a text. Programs POST to /predict, or use the KServe v2 protocol below\n"
-        "/v2; /openapi.json describes all routes, /metrics is for Prometheus. Each request is logged on stderr as\n"
-        "one JSON object per line, without its text. SIGTERM ends it after waiting requests, with exit code 0.\n\n"
+        'Open http://127.0.0.1:8000/ to try a text. Programs POST {"text": "..."} as JSON to /predict, or use the\n'
+        "KServe v2 protocol below /v2; /openapi.json describes all routes, /metrics is for Prometheus. Each request\n"
+        "is logged on stderr as one JSON object per line, without its text. SIGTERM ends it after waiting requests,\n"
+        "with exit code 0.\n\n"
         "The token comes from --token-file or the variable EDGEPACK_TOKEN. It is required to listen on an address\n"
         "that other machines can reach.",
     )
@@ -356,7 +357,7 @@ class _TopParser(Parser):
         if first.startswith("-") and first not in self._option_string_actions:
             word = first.strip("-")
             meant = _SYNONYMS.get(word, word)
-            near = meant if meant in (*self.verbs, "--version") else _near(first, self._option_string_actions)
+            near = meant if meant in (*self.verbs, "--version") else _near(first, self._option_string_actions, 0.75)
             hint = f"did you mean `{self.prog} {near}`?" if near else f"type `{self.prog} VERB {first}`"
             raise UsageError(f"{first} stands before the verb", why="options follow the verb", fix=hint)
         if not first.startswith("-") and first not in self.verbs:
@@ -378,10 +379,10 @@ class _TopParser(Parser):
         return f"{self.prog} {verb} --help{text}"
 
 
-def _near(word: str, known: Iterable[str]) -> Optional[str]:
+def _near(word: str, known: Iterable[str], alike: float = 0.6) -> Optional[str]:
     import difflib  # slow to import
 
-    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=alike)), None)
 
 
 def _add_doctor(verbs: Verbs) -> None:

@@ -46,5 +46,6 @@ def end_search(folder: Path, python: str) -> None:
     """
     (folder / "lib" / f"{python.replace('.', '')}.zip").write_bytes(_EMPTY_ZIP)
     modules = folder / "lib" / python / "lib-dynload"
+    modules.mkdir(exist_ok=True)
     if not any(modules.iterdir()):
         (modules / "README.txt").write_text("All modules in C are part of the program.\n", encoding="ascii")

@@ -68,6 +68,8 @@ def build(own: OwnInterpreter, profile: Profile, scratch: Path) -> tuple[Interpr
     file = require(own)
     root = _unpack(file, scratch / "given")
     folder = scratch / "python"
+    for library in (path for path in (root / "lib").glob("python3.*") if path.is_dir()):
+        end_search(root, library.name)
     version = _try(file, root)
     python = "python{}.{}".format(*version.split("."))
     library, modules = root / "lib" / python, folder / "lib" / python / "lib-dynload"

@@ -52,6 +52,7 @@ def compiler(context: BuildContext, progress: Progress, scratch: Path) -> Compil
         )
     root = scratch / f"debian-{machine}"
     _unpack(debian.fetch(machine, context, progress), root)
+    end_search(root / "usr", "python3.11")
     library = f"lib/{_MULTIARCH[machine]}"
     return Compiler(
         [

@@ -350,8 +350,12 @@ def _readme(recipe: Recipe, profile: Profile, needs: Needs, file: str, example: 
         needs_zh=_needs_in_chinese(profile, needs),
         file=file,
         example=example,
-        serve="HTTP and a page to try it" if recipe.serve else "not in this file: it was built without `serve: true`",
-        serve_zh="HTTP 服务和试用页面" if recipe.serve else "本文件没有此功能：构建时没有 `serve: true`",
+        serve="HTTP, and a page to try it: http://127.0.0.1:8000/"
+        if recipe.serve
+        else "not in this file: it was built without `serve: true`",
+        serve_zh="HTTP 服务和试用页面：http://127.0.0.1:8000/"
+        if recipe.serve
+        else "本文件没有此功能：构建时没有 `serve: true`",
     )
     return text.encode()
 

@@ -310,6 +310,10 @@ def test_a_row_of_many_lines_is_noted(tmp_path: Path) -> None:
     with inputs.opened(file(tmp_path, "a.csv", "id,text\n" + "".join(rows))) as source:
         assert len(list(source.rows())) == 99
         assert list(source.notes()) == ["note: lines 5 to 104 of a.csv are one row: check the quotation marks there"]
+    rows[102] = "104,他说很好\n"
+    with inputs.opened(file(tmp_path, "b.csv", "id,text\n" + "".join(rows))) as source:
+        assert [row.item is None for row in source.rows()] == [False] * 3 + [True]
+        assert list(source.notes()) == ["note: lines 5 to 199 of b.csv are one row: check the quotation marks there"]
 
 
 def test_tabs_separate_the_columns_of_a_csv_too(tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def test_every_verb_has_a_help_text(capsys: pytest.CaptureFixture[str], context:
         (["-v"], "did you mean `edgert --version`"),
         (["--versoin"], "did you mean `edgert --version`"),
         (["--install", "x.edgepack"], "did you mean `edgert install`"),
+        (["--json", "status"], "type `edgert VERB --json`"),
         (["--prefix", "p", "status"], "type `edgert VERB --prefix`"),
         (["verify", "x.edgepack", "--jsn"], "did you mean --json?"),
         (["verify", "x.edgepack", "-q"], "edgert verify --help"),
