@@ -108,7 +108,7 @@ class Output:
         with os_errors(f"{self.path} cannot be written"), self._bad.read() as file:
             size = 0
             for line in file:
-                if not line.endswith(b"\n") or json.loads(line.decode("utf-8"))["line"] > last_line:
+                if not line.endswith(b"\n") or _line_of(line) > last_line:
                     break
                 size += len(line)
                 self.bad += 1
@@ -270,6 +270,14 @@ class _Partial:
             os.fsync(self._file)
         self._added = ([], size + len(data))
         self.waiting = 0
+
+
+def _line_of(error: bytes) -> float:
+    """The line of the input that a line of the errors is about; beyond all if it is torn or another's."""
+    try:
+        return int(json.loads(error.decode("utf-8"))["line"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return float("inf")
 
 
 def _write(file: int, data: bytes, offset: int) -> None:

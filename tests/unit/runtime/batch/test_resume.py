@@ -128,6 +128,17 @@ def test_an_incomplete_last_line_is_cut(tmp_path: Path) -> None:
     assert files(tmp_path) == expected(items)
 
 
+@pytest.mark.parametrize("junk", ["junk\n", "{}\n", '{"line": null}\n', "[1]\n", "\\xff\n"])
+def test_junk_at_the_end_of_the_errors_is_cut(tmp_path: Path, junk: str) -> None:
+    items = ["a", "", "b"]
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, items, stop_after=2)
+    with (tmp_path / "out.csv.errors.jsonl.partial").open("a") as file:
+        file.write(junk)
+    run(tmp_path, items)
+    assert files(tmp_path) == expected(items)
+
+
 def test_an_interrupt_keeps_what_was_answered(tmp_path: Path) -> None:
     items = list("abcdefgh")
     with pytest.raises(KeyboardInterrupt):
