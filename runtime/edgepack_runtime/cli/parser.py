@@ -432,10 +432,10 @@ def _add_install(verbs: Verbs) -> None:
     parser = verbs.add(
         "install",
         "test the bundle on this device, then switch to it",
-        "Steps: signature, verify, doctor, unpack, re-hash from disk, self-test, tune, gate, switch, read back. The\n"
-        "switch is one atomic rename. If a step fails, the old release stays active. From `unpack` on, a receipt in\n"
-        "PREFIX/receipts names the cause; a file that is refused before that leaves none. The previous release is\n"
-        "kept. Installing the active release again repairs damaged files.\n\n"
+        "Steps: signature, verify, doctor, stage, re-hash from disk, self-test, tune, gate, commit, read back. The\n"
+        "commit is one atomic rename. If a step fails, the old release stays active. From `stage` on, and for a\n"
+        "bundle that is older than one before, a receipt in PREFIX/receipts names the cause. The previous release\n"
+        "is kept. Installing the active release again repairs damaged files.\n\n"
         "If keys are pinned (`trust`), one of them must have signed the bundle. Bundles older than the newest ever\n"
         "installed are refused. PREFIX/bin/NAME install FILE checks both before any code of the new release runs.\n\n"
         "A release that carries no interpreter will run on the Python that starts this command.",
