@@ -372,6 +372,8 @@ class _TopParser(Parser):
     def _meant(self, verb: str, unknown: str) -> str:
         [verbs] = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
         known = [name for name in verbs.choices[verb]._option_string_actions if name.startswith("--")]
+        if unknown.partition("=")[0] == "--prefix":
+            return f"for an installed release, type PREFIX/bin/NAME {verb}"
         near = _near(unknown.partition("=")[0], known)
         if near:
             return f"did you mean {near}?"

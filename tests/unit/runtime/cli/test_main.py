@@ -93,6 +93,7 @@ def test_every_verb_has_a_help_text(capsys: pytest.CaptureFixture[str], context:
         (["predict", "--model", "m", "--zzz"], "edgert predict --help; put -- before"),
         (["status", "x"], "edgert status --help"),
         (["rollback"], "type PREFIX/bin/NAME rollback"),
+        (["gate", "x.edgepack", "--prefix", "p"], "type PREFIX/bin/NAME gate"),
         (["verify"], "PATH"),
         (["predict", "--threads", "0", "--model", "m"], "'0' is not a whole number from 1 to 256"),
         (["predict", "--threads", "１", "--model", "/none", "x"], "holds no model"),
