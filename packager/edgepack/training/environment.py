@@ -148,7 +148,7 @@ def threads(set_to: tuple[Setting, ...]) -> int:
 def start(progress: Progress = SILENT) -> None:
     """Import the Paddle stack with the variables of `settings`, without its start-up messages.
 
-    All of it: else a stage whose package is broken would end a build after hours of training. Paddle reads these
+    All packages are imported here, so that a broken one ends a build before hours of training. Paddle reads these
     variables only on import, which takes seconds. Afterwards its device is the CPU: a training selects another one by
     `devices.choose`. By default a Paddle with CUDA would select a GPU.
 

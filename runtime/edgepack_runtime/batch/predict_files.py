@@ -175,9 +175,9 @@ def _content(row: InputRow) -> str:
 def _model(predictor: Any) -> str:
     """What a model is known by: the digest of its release's manifest, else its folder."""
     release = locate(predictor.folder).release
-    return (
-        str(predictor.folder) if release is None else hashlib.sha256((release / MANIFEST_NAME).read_bytes()).hexdigest()
-    )
+    if release is None:
+        return str(predictor.folder)
+    return hashlib.sha256((release / MANIFEST_NAME).read_bytes()).hexdigest()
 
 
 def _in_a_line(error: UsageError) -> str:

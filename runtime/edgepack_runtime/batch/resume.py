@@ -51,7 +51,7 @@ class Output:
         self.path, self._suffix, self._header, self._run, self._resume = path, suffix, header, run, resume
         self.errors_path = path.with_name(path.name + ".errors.jsonl")
         self._good, self._bad = _Partial(path), _Partial(self.errors_path)
-        self._digests = _Partial(path.with_name(path.name + ".rows"))
+        self._digests = _Digests(path.with_name(path.name + ".rows"))
         self._skipped = 0
         self._since = time.monotonic()
         self.before = 0  # rows of an interrupted run
@@ -95,7 +95,7 @@ class Output:
         Raises:
             UsageError: the interrupted run answered another one there.
         """
-        if self._digests.digest(self._skipped) != self._digest(row):
+        if self._digests.at(self._skipped) != self._digest(row):
             raise UsageError(
                 f"the run that was interrupted has read something else on line {line} of the input",
                 why="since then the input, the model or an option was changed",
@@ -171,7 +171,7 @@ class Output:
                     fix="repeat the options of the run that was interrupted, or remove the file to begin again",
                 )
             size, quotes, complete = len(header), 0, len(header)
-            most = self._digests.digests()
+            most = self._digests.count()
             for line in file:
                 if not line.endswith(b"\n") or self.before == most:
                     break
@@ -220,13 +220,6 @@ class _Partial:
         os.lseek(self._file, 0, os.SEEK_SET)
         return os.fdopen(self._file, "rb", closefd=False)
 
-    def digests(self) -> int:
-        """The number of digests in the file."""
-        return os.fstat(self._file).st_size // _DIGEST_BYTES
-
-    def digest(self, number: int) -> str:
-        return os.pread(self._file, _DIGEST_BYTES, number * _DIGEST_BYTES).decode("ascii", "replace")
-
     def close(self) -> None:
         if self._file >= 0:
             os.close(self._file)
@@ -270,6 +263,17 @@ class _Partial:
             os.fsync(self._file)
         self._added = ([], size + len(data))
         self.waiting = 0
+
+
+class _Digests(_Partial):
+    """Digests of rows, a line each."""
+
+    def count(self) -> int:
+        return os.fstat(self._file).st_size // _DIGEST_BYTES
+
+    def at(self, number: int) -> str:
+        """The digest of row `number`, from 0."""
+        return os.pread(self._file, _DIGEST_BYTES, number * _DIGEST_BYTES).decode("ascii", "replace")
 
 
 def _line_of(error: bytes) -> float:

@@ -196,8 +196,8 @@ def add_predict(verbs: Verbs) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help=".jsonl or .txt (as on stdout), .tsv or .csv; always UTF-8. A .csv begins with a byte order mark, which "
-        "Excel needs, unless the input is a UTF-8 table without one",
+        help=".jsonl or .txt (as on stdout), .tsv or .csv; always UTF-8. A table begins with a byte order mark, which "
+        "Excel needs, if the input does, if --encoding names another encoding, or if it is a .csv of single lines",
     )
     parser.add_argument(
         "--encoding",
@@ -372,9 +372,10 @@ class _TopParser(Parser):
     def _meant(self, verb: str, unknown: str) -> str:
         [verbs] = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
         known = [name for name in verbs.choices[verb]._option_string_actions if name.startswith("--")]
-        if unknown.partition("=")[0] == "--prefix":
+        option = unknown.partition("=")[0]
+        if option == "--prefix":
             return f"for an installed release, type PREFIX/bin/NAME {verb}"
-        near = _near(unknown.partition("=")[0], known)
+        near = _near(option, known)
         if near:
             return f"did you mean {near}?"
         text = "; put -- before a text that begins with -" if unknown.startswith("-") and verb == "predict" else ""

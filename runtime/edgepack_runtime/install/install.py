@@ -182,16 +182,16 @@ def _check_floor(run: Install, before: State) -> None:
     if before.floor is None or run.release == before.current:
         return
     if sequence < before.floor:
+        way_out = (
+            "return to the previous release with `rollback`"
+            if before.previous
+            else "choose another folder: --prefix FOLDER"
+        )
         raise BundleInvalidError(
             f"{run.bundle.name} is older than a bundle that was installed here before",
             why=f"its sequence is {sequence} ({run.manifest.version}); {before.floor} was installed; "
             f"{current} is active",
-            fix="install a newer bundle, or "
-            + (
-                "return to the previous release with `rollback`"
-                if before.previous
-                else "choose another folder: --prefix FOLDER"
-            ),
+            fix=f"install a newer bundle, or {way_out}",
         )
     if sequence == before.sequence:
         run.note(f"another bundle with the same sequence ({sequence}) is here: {current} serves until this one passed")

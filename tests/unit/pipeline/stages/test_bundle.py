@@ -222,9 +222,9 @@ def test_the_readme_names_the_bundle_and_in_both_languages_every_verb_and_exit_c
 
 
 def test_the_readme_reports_whether_the_file_has_the_server(tmp_path: Path, build: Build) -> None:
-    for serve, told in ((False, "not in this file: it was built without `serve: true`"), (True, "HTTP, and a page")):
+    for serve, line in ((False, "not in this file: it was built without `serve: true`"), (True, "HTTP, and a page")):
         with zipfile.ZipFile(build(tmp_path / str(serve), serve=serve).path) as opened:
-            assert f"PREFIX/bin/hotel serve        {told}" in opened.read("README.txt").decode()
+            assert f"PREFIX/bin/hotel serve        {line}" in opened.read("README.txt").decode()
 
 
 def test_inputs_change_with_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:

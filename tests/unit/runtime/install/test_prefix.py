@@ -199,9 +199,8 @@ def test_an_uninstall_does_not_lower_the_floor(
     uninstall(prefix.root, None, purge=False, log=silent)
     with pytest.raises(BundleInvalidError, match="older than a bundle that was installed") as caught:
         install(bundle, prefix.root, log=silent)
-    assert (
-        caught.value.fix == "install a newer bundle, or choose another folder: --prefix FOLDER"
-    )  # nothing to roll back to
+    # There is nothing to roll back to.
+    assert caught.value.fix == "install a newer bundle, or choose another folder: --prefix FOLDER"
 
 
 def test_a_release_whose_state_is_lost_knows_its_prefix_and_its_keys(
