@@ -106,7 +106,8 @@ class _Run:
         if before and not self._options.quiet:
             log(f"continuing after row {before}, where an earlier run was interrupted")
         elif self._options.resume and not self._options.quiet:
-            log("no run was interrupted: starting at the first row")
+            replaced = f", and replacing {self._options.output}" if self._options.output.exists() else ""
+            log(f"no run was interrupted: starting at the first row{replaced}")
 
     def answer(self) -> None:
         """Write a line for each remaining row."""

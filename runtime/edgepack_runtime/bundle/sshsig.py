@@ -114,7 +114,10 @@ def parse_signers(raw: bytes, *, revoked: bool = False) -> List[Signer]:
     """
     if len(raw) > MAX_SIGNERS_BYTES:
         raise ValueError(f"it has {len(raw)} bytes; at most {MAX_SIGNERS_BYTES} are read")
-    text = raw.decode("utf-8")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError("it is not text") from error
     if any(mark in text for mark in _PRIVATE):
         raise ValueError("it is a private key")
     signers = []

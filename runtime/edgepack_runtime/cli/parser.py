@@ -217,7 +217,7 @@ def add_predict(verbs: Verbs) -> None:
     )
     parser.add_argument("--threads", type=threads, metavar="N", help="cores to use (files: all; else as tuned, or 1)")
     parser.add_argument(
-        "--batch-tokens", type=at_least_one, metavar="N", help="tokens per batch, for files (512 is near the optimum)"
+        "--batch-tokens", type=at_least_one, metavar="N", help="tokens per batch, for files (512, on a GPU 4096)"
     )
     parser.add_argument("--strict", action="store_true", help="stop at the first invalid row (--output)")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run (--output)")

@@ -187,9 +187,10 @@ class Predictor:
             streaming,
         )  # slow to import
 
+        one_at_a_time = self.config.engine.one_at_a_time
         settings = streaming.StreamSettings(
             workers=workers or self.workers,
-            batch_tokens=batch_tokens or streaming.BATCH_TOKENS,
+            batch_tokens=batch_tokens or (streaming.GPU_BATCH_TOKENS if one_at_a_time else streaming.BATCH_TOKENS),
             block_items=block_items or streaming.BLOCK_ITEMS,
             alone=self.config.run_alone,
             alike=not self.config.hides_padding,

@@ -73,13 +73,13 @@ if [ -n "$release" ] && [ -x "$own" ]; then
 fi
 if [ -z "$release" ] || ! read -r python <"$prefix/interpreters/${{release##*/}}"; then
     echo "error: no release of {name} is installed in $prefix" >&2
-    echo "  fix: sh FILE.edgepack install --prefix $prefix" >&2
+    echo "  fix: sh FILE.edgepack install --prefix '$prefix'" >&2
     exit {invalid}
 fi
 if [ ! -x "$python" ]; then
     echo "error: the Python that {name} was installed with cannot be run: $python" >&2
     echo "  why: it is gone, or this user has no access to it" >&2
-    echo "  fix: install with a Python that all its users can run: /usr/bin/python3 FILE install --prefix $prefix" >&2
+    echo "  fix: install with a Python that all its users can run: /usr/bin/python3 FILE install --prefix '$prefix'" >&2
     exit {unfit}
 fi
 exec "$python" -I -S -B "$release/__main__.py" "$@"

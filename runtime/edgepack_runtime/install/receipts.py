@@ -47,14 +47,17 @@ class Journal:
     def step(self, name: str) -> Iterator[None]:
         """Time one step."""
         begin = time.perf_counter()
-        ok = False
+        word = "STOP"  # an interrupt
         try:
             yield
-            ok = True
+            word = "ok"
+        except Exception:
+            word = "FAIL"
+            raise
         finally:
             seconds = time.perf_counter() - begin
-            self.receipt["steps"].append({"step": name, "ok": ok, "ms": round(seconds * 1000, 1)})
-            self.log(f"  {'ok  ' if ok else 'FAIL'}  {name:<10} {seconds:7.1f} s")
+            self.receipt["steps"].append({"step": name, "ok": word == "ok", "ms": round(seconds * 1000, 1)})
+            self.log(f"  {word:<4}  {name:<10} {seconds:7.1f} s")
 
     def note(self, text: str) -> None:
         """Report something unusual that is not an error."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -158,6 +159,19 @@ def test_for_cuda_it_is_float16(source: VariantSource) -> None:
     assert 0 < found.model.ledger.parity < 0.05
     assert found.model.ledger.p50_ms is None
     assert "scored on this machine's CPU" in found.model.ledger.note
+
+
+def test_a_gpu_runs_texts_of_all_lengths_at_once_and_a_cpu_each_length_by_itself(source: VariantSource) -> None:
+    found = made_of(variant(target(gpu=True)), source, ANYTHING)
+    assert found is not None
+    folder = source.float_folder.parent / found.model.folder
+    assert model_config.load(folder).hides_padding
+    assert not model_config.load(source.float_folder).hides_padding
+    model, texts = evaluation.opened(folder), ["好", "差差店店", "店很好，"]
+    with mock.patch.object(model._engine, "run", wraps=model._engine.run) as run:
+        together = model.logits(texts)
+    assert run.call_count == 1
+    assert np.allclose(together, [model.logits([text])[0] for text in texts], atol=0.01)
 
 
 def test_without_vnni_weights_have_seven_bits(source: VariantSource) -> None:

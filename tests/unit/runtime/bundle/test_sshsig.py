@@ -153,6 +153,11 @@ def test_invalid_signers_are_refused(text: str, why: str) -> None:
         parse_signers(text.encode())
 
 
+def test_a_bundle_given_as_a_key_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"it is not text\Z"):
+        parse_signers(b"PK\x03\x04\xff")
+
+
 @pytest.mark.parametrize("text", [f"# lost in May {LINE}", f"# lost in May{LINE}", f"{LINE}\n#{LINE}"])
 def test_a_key_in_a_comment_is_refused_where_it_should_be_revoked(text: str) -> None:
     """As after `cat lost.pub >> revoked_keys`, where the last line had no line break."""

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from edgepack_runtime.bundle.model_config import EngineConfig
 from edgepack_runtime.engine.batch import InputBatch
 from edgepack_runtime.engine.ort_api import Api
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, StageFailedError, UsageError
+from edgepack_runtime.inference import streaming
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.inference.streaming import StreamSettings
 from edgepack_runtime.util.spans import Span
 
 
@@ -107,6 +111,22 @@ def test_threads_do_not_mix_answers_up(predictor: Predictor) -> None:
     expected = [predictor.predict(text) for text in texts]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(predictor.predict, texts)) == expected
+
+
+def test_batches_of_a_stream_are_larger_on_a_gpu(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[StreamSettings] = []
+
+    def in_order(items: Any, model: Any, settings: StreamSettings) -> Iterator[Any]:
+        found.append(settings)
+        yield from ()
+
+    monkeypatch.setattr(streaming, "in_order", in_order)
+    list(predictor.stream(["好"]))
+    on_gpu = replace(predictor.config, engine=EngineConfig(provider="CUDAExecutionProvider"))
+    monkeypatch.setattr(predictor, "config", on_gpu)
+    list(predictor.stream(["好"]))
+    list(predictor.stream(["好"], batch_tokens=64))
+    assert [settings.batch_tokens for settings in found] == [512, 4096, 64]
 
 
 def test_a_provider_that_is_missing_is_an_error(tmp_path: Path) -> None:

@@ -37,15 +37,18 @@ def test_a_run_logs_and_keeps_its_steps_its_notes_and_its_failure(tmp_path: Path
         run.note("odd")
     with pytest.raises(ZeroDivisionError), run.step("bad"):
         _ = 1 / 0
-    assert [(step["step"], step["ok"]) for step in run.receipt["steps"]] == [("good", True), ("bad", False)]
+    with pytest.raises(KeyboardInterrupt), run.step("long"):
+        raise KeyboardInterrupt
+    found = [(step["step"], step["ok"]) for step in run.receipt["steps"]]
+    assert found == [("good", True), ("bad", False), ("long", False)]
     assert run.receipt["notes"] == ["odd"]
     assert lines[0] == "  note  odd"
-    assert [line.split()[:2] for line in lines[1:]] == [["ok", "good"], ["FAIL", "bad"]]
+    assert [line.split()[:2] for line in lines[1:]] == [["ok", "good"], ["FAIL", "bad"], ["STOP", "long"]]
     with pytest.raises(StageFailedError), run.recorded("not rolled back"):
         raise StageFailedError("it broke", why="so")
-    assert lines[3:] == [f"  receipt {run.prefix.receipts}/000001-rollback.json"]
-    found = last_receipt(run.prefix, "rollback")
-    assert (found["verdict"], found["exit_code"], found["error"]) == ("not rolled back", 5, "it broke\n  why: so")
+    assert lines[4:] == [f"  receipt {run.prefix.receipts}/000001-rollback.json"]
+    last = last_receipt(run.prefix, "rollback")
+    assert (last["verdict"], last["exit_code"], last["error"]) == ("not rolled back", 5, "it broke\n  why: so")
 
 
 def test_receipts_of_several_writers_have_numbers_of_their_own(tmp_path: Path) -> None:
