@@ -23,8 +23,9 @@ MOST_CHARACTERS: Final = 65_536
 _ROOM: Final = MOST_CHARACTERS - 500  # for the first line and for what is said of details that are left out
 # Conditions to show; the others are folded.
 _FIRST: Final = {
-    "cpu_model": "cpu {}", "engine": "engine {}", "governor": "governor {}", "temperature_c": "temperature {} °C",
-    "emulated": "emulated {}", "load_average": "load average {}", "device_clock_utc": "at {} by its own clock",
+    "gpu": "gpu {}", "cpu_model": "cpu {}", "engine": "engine {}", "governor": "governor {}",
+    "temperature_c": "temperature {} °C", "emulated": "emulated {}", "load_average": "load average {}",
+    "device_clock_utc": "at {} by its own clock",
 }  # fmt: skip
 # Levels of detail of a result, from all to nothing, with the words for what is left out.
 _WHOLE, _FIRST_CONDITIONS, _CUT, _HEADING, _NOTHING = range(5)

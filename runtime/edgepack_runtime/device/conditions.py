@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
+from edgepack_runtime.bundle.model_config import CUDA
 from edgepack_runtime.device import info as device
-from edgepack_runtime.device import jetson, throttling
+from edgepack_runtime.device import jetson, nvidia, throttling
 from edgepack_runtime.device.cores import usable_cores
 
 _ROOT = Path("/")
@@ -32,6 +33,7 @@ def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path =
         "device_clock_utc": device_clock_utc(),
         "cpu_model": device.cpu_model(),
         "cpu_flags": device.cpu_flags(),
+        "gpu": nvidia.gpu_facts().name if CUDA in providers else None,
         "machine": platform.machine(),
         "cores": usable_cores(),
         "governor": device.read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),

@@ -185,7 +185,8 @@ def render(receipt: Mapping[str, Any]) -> str:
         "p95 {p95_ms:.3f} ms, mean {mean_ms:.3f} ms, n = {n}, threads = {threads}".format(**latency)
     )
     cores = wording.counted(where["cores"], "core")
-    lines.append("{cpu_model}, {}, {kernel}, {engine}, Python {python}".format(cores, **where))
+    gpu = f"{where['gpu']}, " if where["gpu"] else ""
+    lines.append("{}{cpu_model}, {}, {kernel}, {engine}, Python {python}".format(gpu, cores, **where))
     lines.append("measured at {} by this device's clock".format(where["device_clock_utc"]))
     lines.append("verdict: {}".format(receipt["verdict"]))
     return printed(lines)

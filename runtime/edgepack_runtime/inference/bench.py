@@ -187,7 +187,7 @@ def render(result: Mapping[str, Any]) -> str:
         spread = "" if ratio["low"] is None else " (5-95 % of rounds: {low:.2f}-{high:.2f})".format(**ratio)
         lines.append("{} takes {:.2f} x the time of {}{}".format(ours, ratio["p50_ratio"], theirs, spread))
     where = result["conditions"]
-    lines.append("{}, {}".format(where["cpu_model"], where["engine"]))
+    lines.append(", ".join(filter(None, (where["gpu"], where["cpu_model"], where["engine"]))))
     if where["emulated"]:
         lines.append("THIS MACHINE IS EMULATED ({}): the times mean nothing".format(where["emulated_why"]))
     return printed(lines)

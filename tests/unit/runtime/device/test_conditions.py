@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from fake_device import tree
 
+from edgepack_runtime.bundle.model_config import CPU, CUDA
 from edgepack_runtime.device import conditions, info
+from edgepack_runtime.device.nvidia import CudaFacts
 
 X86 = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC\ncpu MHz\t\t: 2596.140\nflags\t\t: fpu avx2\n"
+GPUS = {"Orin": [CUDA, CPU], None: [CPU]}
 ARM = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd asimddp\nCPU implementer\t: 0x41\n"
 
 
@@ -25,6 +28,12 @@ def test_missing_files_are_no_error(tmp_path: Path) -> None:
     json.dumps(found, allow_nan=False)
     wanted = "cpu_model cpu_flags cores governor threads providers python engine load_average kernel emulated"
     assert set(wanted.split()) <= set(found)
+
+
+def test_the_gpu_is_named_where_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conditions.nvidia, "gpu_facts", lambda: CudaFacts("Orin", "8.7", "12.6", 7168))
+    on = {gpu: conditions.collect(threads=1, engine="x", providers=active)["gpu"] for gpu, active in GPUS.items()}
+    assert on == {"Orin": "Orin", None: None}
 
 
 def test_the_clock_of_the_device_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
