@@ -160,7 +160,10 @@ class Build:
         models = {"teacher": self.teacher, "student": self.student, "narrowed": self.narrowed, "pruned": self.pruned}
         for name, model in models.items():
             if model is not None and model.answers_alike:
-                yield f"the {name} model gives every test row the same answer: it has learnt nothing yet"
+                yield (
+                    f"the {name} model gives every test row the same answer: it has learnt nothing yet; train it for "
+                    "more `epochs`, or with a higher `learning_rate` (from random weights: 2e-4)"
+                )
         teacher, linear = self.teacher, self.linear
         if teacher is not None and linear is not None and self.recipe.student.distill is not None:
             theirs, least = (model.test_score.value for model in (teacher, linear))

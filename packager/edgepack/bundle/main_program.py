@@ -38,6 +38,7 @@ _FORM = Template(
             "if\tbinascii.crc32(SOURCE)!=$crc:raise\tValueError(TEXT)",
             'exec(compile(SOURCE,"launcher.py","exec"))',
             "''')",
+            "except(KeyboardInterrupt):CODE=130",
             "except:sys.stderr.write((r'''error:~'''+sys.argv[0]+r'''~is~damaged:~__main__.py~is~not~as~it~was~built",
             "~~fix:~copy~the~bundle~again~from~where~it~was~built;~if~it~is~installed:~sh~FILE~install~--prefix~PREFIX",
             "''').replace('~',chr(32)))",

@@ -73,7 +73,10 @@ def command(
     try:
         built = runner.build(loaded, place, console, build_options, build_context)
     except KeyboardInterrupt:
-        console.line(f"what is done is kept in {place.root}: the same command goes on from there")
+        console.line(
+            f"finished stages are kept in {place.root}: the same command continues, a training from its last "
+            "checkpoint, which is written once a minute"
+        )
         raise
     if isinstance(built, Part):
         _show_part(built, console, as_json)
@@ -86,11 +89,11 @@ def command(
     report = document.make(built)
     delivered: list[Path] = []
     undelivered: EdgepackError | None = None
+    _show(built, report, console, as_json)
     try:
         delivered = delivery.deliver(built, report, dist, console)
-    except EdgepackError as error:  # results are printed first, and a failed gate takes precedence
+    except EdgepackError as error:  # a failed gate takes precedence
         undelivered = error
-    _show(built, report, console, as_json)
     _raise_unless_passed(built, undelivered, console)
     if not as_json:
         console.closing(_next_steps(built, delivered))
@@ -162,9 +165,14 @@ def _not_passed(built: Build) -> EdgepackError | None:
         missed = [item for item in built.deliveries if item.verdict == verdict]
         if missed:
             gated = [(item, item.gate.receipt) for item in missed if isinstance(item.gate, GateArtifact)]
+            many = len(gated) > 1
             return kind(
                 f"gate {verdict}: no bundle was delivered for {', '.join(item.bundle.target for item in missed)}",
-                why="\n".join(line for item, receipt in gated for line in explain(receipt, built.ledger_of(item))),
+                why="\n".join(
+                    f"{item.bundle.target}: {line}" if many else line
+                    for item, receipt in gated
+                    for line in explain(receipt, built.ledger_of(item))
+                ),
                 fix=f"the candidate is kept at {missed[0].bundle.path}; change the recipe or the gate and build again",
             )
     return None

@@ -40,6 +40,17 @@ class FindingLog:
         if more > 0:
             self._counts[kind] += more
 
+    def left_out(self) -> tuple[Finding, ...]:
+        """One warning of each kind, where rows with errors are left out."""
+
+        def warned(one: Finding) -> Finding:
+            if one.severity == "warning":
+                return one
+            return replace(one, severity="warning", reason=f"{one.reason}; left out")
+
+        most = MAX_LISTED["warning"]
+        return tuple(_together([*map(warned, kept[:most])], self._counts[kind]) for kind, kept in self._kept.items())
+
     def findings(self) -> tuple[Finding, ...]:
         """All findings by kind, in the order of the first of each kind."""
         result: list[Finding] = []

@@ -59,8 +59,8 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress
     Bundles are signed here, not in their stage: a hardware key is not needed again for a bundle that is signed already.
     A bundle that did not pass its gate is not delivered; an earlier one of the same name is removed. A line says so,
     and where another bundle is replaced. Reports are written whatever the verdict. `NAME.sha256` lists all digests for
-    `sha256sum -c`. Golden rows that the bundle does not carry are written beside it, readable by their owner only, and
-    are not listed.
+    `sha256sum -c`, those of earlier bundles of the same version for other targets too. Golden rows that the bundle does
+    not carry are written beside it, readable by their owner only, and are not listed.
 
     Args:
         report: the document of `report.document.make`.
@@ -92,7 +92,9 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress
             for path in sorted(staged.iterdir()):
                 _put(path, dist / path.name)
             everything = [dist / name for name in [*fresh, *names]]
-            (staged / sums.name).write_text(_sums(everything, dist), encoding="utf-8")
+            earlier = {path for suffix in (BUNDLE_SUFFIX, README_SUFFIX) for path in dist.glob(f"{stem}-*{suffix}")}
+            listed = [*everything, *sorted(earlier.difference(everything))]
+            (staged / sums.name).write_text(_sums(listed, dist), encoding="utf-8")
             _put(staged / sums.name, sums)
     except OSError as error:
         raise StageFailedError(

@@ -340,7 +340,7 @@ def _require_encoding(sample: bytes, name: str, encoding: str) -> None:
         if max(sample.decode("utf-8", "ignore")) >= "\u0800":
             raise UsageError(f"{name} is UTF-8, and not {encoding.upper()}", fix="omit --encoding")
         return
-    fix = f"give --encoding {found}" if encoding != UTF8 else f"add --encoding {found} to predict, or save it as UTF-8"
+    fix = f"give --encoding {found}" if encoding != UTF8 else f"add --encoding {found}, or save it as UTF-8"
     raise UsageError(f"{name} is not {encoding.upper()}", why=f"it seems to be {found.upper()}", fix=fix)
 
 
@@ -438,9 +438,9 @@ def require_rows(path: Path, column: str, pair_column: Optional[str], encoding: 
             raise no_text(path)
 
 
-def read_texts(path: Path, column: str = "text", pair_column: Optional[str] = None) -> List[Item]:
+def read_texts(path: Path, column: str = "text", pair_column: Optional[str] = None, encoding: str = UTF8) -> List[Item]:
     """All items of a file. Raises as `opened` and `items`; UsageError if it is empty."""
-    with opened(path, column, pair_column) as source, os_errors(f"{path} cannot be read"):
+    with opened(path, column, pair_column, encoding) as source, os_errors(f"{path} cannot be read"):
         found = list(items(source))
     if not found:
         raise no_text(path)

@@ -15,7 +15,7 @@ from edgepack_runtime.batch.outputs import Form, answer_keys
 from edgepack_runtime.batch.resume import Output
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME
 from edgepack_runtime.bundle.model_config import TOKENS
-from edgepack_runtime.errors import UsageError
+from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack_runtime.install.locate import locate
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.progress import Log, Progress
@@ -66,7 +66,7 @@ def answer(
         try:
             run.skip(log)
             run.answer()
-        except (KeyboardInterrupt, SystemExit):
+        except (KeyboardInterrupt, SystemExit, EnvironmentUnfitError, StageFailedError):
             if output.rows:
                 log(f"{options.output} is not finished: the same command with --resume continues it")
             raise

@@ -45,7 +45,9 @@ def check(options: argparse.Namespace) -> List[str]:
         )
     if named is not None and options.input.suffix.lower() == ".txt":
         raise UsageError(
-            f"{options.input} has no column for {named}", why="each line of a .txt is a text", fix=f"omit {named}"
+            f"{options.input} has no column for {named}",
+            why="each line of a .txt is a text",
+            fix=f"omit {named}; if the file is a table, rename it: .csv (also for tabs, with quotation marks) or .tsv",
         )
     if options.input or options.output:
         from edgepack_runtime.batch import inputs
@@ -171,6 +173,11 @@ def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> 
             from edgepack_runtime.batch import inputs
 
             raise inputs.no_text(inputs.STDIN)
+    if predictor.cut_texts:
+        log(
+            f"note: {counted(predictor.cut_texts, 'text')} had more than the {predictor.config.max_length} tokens that "
+            "the model reads, and the rest was cut off; --long windows reads all"
+        )
 
 
 def _lines(options: argparse.Namespace, asked: Tuple[str, Optional[str]]) -> Iterable[Item]:
@@ -213,7 +220,9 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
         from edgepack_runtime.batch import inputs
 
         pairs = _takes_pairs(context, folders)
-        given = inputs.read_texts(source, pair_column=PAIR_COLUMN if pairs else None)
+        given = inputs.read_texts(
+            source, options.column or COLUMN, PAIR_COLUMN if pairs else None, encoding=options.encoding
+        )
     if context.bundle is not None:
         return delegate(options, context, arguments)
     if options.texts is None:

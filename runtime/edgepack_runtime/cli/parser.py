@@ -152,8 +152,10 @@ def add_bench(verbs: Verbs) -> None:
         help="model folder, or the model.onnx in it" + ("" if verbs.named else " (the bundle's own model)"),
     )
     parser.add_argument(
-        "--texts", type=Path, metavar="FILE", help=".txt (one text per line), or .tsv .csv .jsonl (`text`)"
+        "--texts", type=Path, metavar="FILE", help=".txt (one text per line), or .tsv .csv .jsonl (with --column)"
     )
+    parser.add_argument("--column", metavar="NAME", help="column or key of --texts that holds the texts (text)")
+    _add_encoding(parser, "--texts")
     parser.add_argument("--threads", type=threads, metavar="N", help="threads a model may use (as tuned, else 1)")
     parser.add_argument("--runs", type=at_least_one, default=20, metavar="N", help="rounds over all texts (20)")
     parser.add_argument(
@@ -199,13 +201,7 @@ def add_predict(verbs: Verbs) -> None:
         help=".jsonl or .txt (as on stdout), .tsv or .csv; always UTF-8. A table begins with a byte order mark, which "
         "Excel needs, if the input does, if --encoding names another encoding, or if it is a .csv of single lines",
     )
-    parser.add_argument(
-        "--encoding",
-        type=lambda name: ENCODING_NAMES.get(name.lower(), name.lower()),
-        choices=ENCODINGS,
-        default=UTF8,
-        help="encoding of --input or standard input (utf-8); gbk, gb2312 and cp936 are names of gb18030 too",
-    )
+    _add_encoding(parser, "--input or standard input")
     parser.add_argument("--column", metavar="NAME", help="column or key that holds the texts (text)")
     parser.add_argument("--pair-column", metavar="NAME", help="column or key of the second texts of pairs (text_pair)")
     parser.add_argument("--scores", action="store_true", help="add the scores of all labels (not for spans)")
@@ -222,6 +218,16 @@ def add_predict(verbs: Verbs) -> None:
     parser.add_argument("--strict", action="store_true", help="stop at the first invalid row (--output)")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run (--output)")
     parser.add_argument("--quiet", action="store_true", help="no progress (--output)")
+
+
+def _add_encoding(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--encoding",
+        type=lambda name: ENCODING_NAMES.get(name.lower(), name.lower()),
+        choices=ENCODINGS,
+        default=UTF8,
+        help=f"encoding of {what} (utf-8); gbk, gb2312 and cp936 are names of gb18030 too",
+    )
 
 
 def add_serve(verbs: Verbs) -> None:
@@ -418,6 +424,10 @@ def _add_verify(verbs: Verbs) -> None:
         nargs=None if verbs.named else "?",
         help="a .edgepack file or an unpacked release" + ("" if verbs.named else f" (this {own})"),
     )
+    if not verbs.context.release:
+        parser.add_argument(
+            "--prefix", type=Path, metavar="DIR", help="compare the signature with the keys that are pinned there, too"
+        )
     verbs.add_json(parser)
 
 

@@ -63,7 +63,7 @@ def run_verify(options: argparse.Namespace, context: Context, arguments: List[st
 
     path = bundle_or_release(options, context)
     own = running_prefix(context)  # not the prefix around `path`: keys beside a bundle prove nothing
-    pins = trust.read_pins(own.root if own else None)
+    pins = trust.read_pins(own.root if own else options.prefix)
     if path.is_dir():
         raw = verify.read_manifest_bytes(path)
         proof = trust.require(pins, path.name, raw, verify.read_signature(path))

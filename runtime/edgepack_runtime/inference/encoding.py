@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 from edgepack_runtime.bundle.model_config import PAIR, TOKENS, ModelConfig
@@ -62,6 +63,8 @@ class Encoding:
                 fix=f"leave long pairs to be cut ({TRUNCATE}), or split them as your texts suggest",
             )
         self._tokenizer, self._config, self._wide = tokenizer, config, wide
+        self.cut_texts = 0  # single texts that had more than `max_length` tokens, so far
+        self._lock = threading.Lock()
 
     def encode(self, items: Sequence[Item]) -> List[Encoded]:
         """`items` in rows of at most `max_length` tokens; those that the linear model answers alone without rows.
@@ -69,7 +72,7 @@ class Encoding:
         Raises:
             UsageError: a pair was given to a single-text model, or one text to a text-pair model.
         """
-        most = _ALL if self.in_windows else self._config.max_length
+        most = _ALL if self.in_windows else self._config.max_length + 1  # one more shows that there are more
         if self._wide is None:
             return self._encode(items, most)
         texts = singles(items)
@@ -99,6 +102,11 @@ class Encoding:
     def _in_rows(self, text: str, ids: List[int], offsets: Sequence[Tuple[int, int]]) -> Encoded:
         length, n = self._config.max_length - _SPECIAL, len(ids) - _SPECIAL
         if n <= length:
+            return Encoded(text, (EncodedRow(ids, len(ids)),), _WHOLE, offsets)
+        if not self.in_windows:
+            with self._lock:
+                self.cut_texts += 1
+            ids, offsets = [*ids[: length + 1], ids[-1]], [*offsets[: length + 1], *offsets[-1:]]
             return Encoded(text, (EncodedRow(ids, len(ids)),), _WHOLE, offsets)
         parts = windows(n, length)
         rows = [[ids[0], *ids[part.start + 1 : part.start + 1 + length], ids[-1]] for part in parts]

@@ -97,6 +97,11 @@ class Predictor:
         return self.config.labels
 
     @property
+    def cut_texts(self) -> int:
+        """How many single texts were cut so far, because the model reads `max_length` tokens. Pairs are not counted."""
+        return self._encoding.cut_texts
+
+    @property
     def providers(self) -> Tuple[str, ...]:
         """Active execution providers; empty without an encoder."""
         return () if self._engine is None else self._engine.providers

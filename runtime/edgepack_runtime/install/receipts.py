@@ -66,9 +66,14 @@ class Journal:
 
     @contextlib.contextmanager
     def recorded(self, failed: str) -> Iterator[None]:
-        """Store the receipt after the block; an error in the block sets the verdict `failed`."""
+        """Store the receipt after the block; its verdict is `failed` after an error, `interrupted` after a signal."""
         try:
             yield
+        except (KeyboardInterrupt, SystemExit) as end:
+            code = end.code if isinstance(end, SystemExit) else 130  # as a shell reports SIGINT
+            self.receipt.update(verdict="interrupted", exit_code=code)
+            self.try_to_store()
+            raise
         except EdgepackError as error:
             self.receipt.update(verdict=failed, exit_code=int(error.exit_code), error=str(error))
             self.try_to_store()

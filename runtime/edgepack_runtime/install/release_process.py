@@ -135,14 +135,7 @@ def run_json(
         EnvironmentUnfitError: it reported that this device lacks a library or memory, or it could not be started.
     """
     try:
-        done = subprocess.run(
-            list(line),
-            stdout=subprocess.PIPE,
-            input=b"",  # not DEVNULL: the smallest systems have no /dev/null
-            timeout=timeout_s,
-            preexec_fn=die_with_parent(),
-            check=False,
-        )
+        code, stdout = _output(line, timeout_s)
     except subprocess.TimeoutExpired as error:
         raise StageFailedError(
             f"the {verb} did not end within {timeout_s:g} s", fix="check the load of this device"
@@ -153,15 +146,15 @@ def run_json(
             why=str(error),
             fix="stop other programs, or check the limits of this user (`ulimit -a`)",
         ) from error
-    if done.returncode < 0:
-        raise killed_error(verb, done.returncode)
-    output = done.stdout.decode("utf-8", "replace")
-    if done.returncode not in tuple(accepted):
-        unfit = done.returncode == ExitCode.ENVIRONMENT_UNFIT
+    if code < 0:
+        raise killed_error(verb, code)
+    output = stdout.decode("utf-8", "replace")
+    if code not in tuple(accepted):
+        unfit = code == ExitCode.ENVIRONMENT_UNFIT
         kind = EnvironmentUnfitError if unfit else StageFailedError
         cause = reported(output)
         if cause is None:
-            raise kind(f"the {verb} failed with exit code {done.returncode}", why="see its messages above")
+            raise kind(f"the {verb} failed with exit code {code}", why="see its messages above")
         raise kind(f"the {verb} failed: {cause.what}", why=cause.why, fix=cause.fix)
     try:
         document = json.loads(output)
@@ -171,7 +164,40 @@ def run_json(
         raise StageFailedError(
             f"the {verb} did not print its result", why=f"its output is not JSON: {error}"
         ) from error
-    return ExitCode(done.returncode), document
+    return ExitCode(code), document
+
+
+def _output(line: Sequence[str], timeout_s: Optional[float]) -> Tuple[int, bytes]:
+    """Run `line` and return its exit code and stdout. It is killed when this ends with an error.
+
+    An interrupted install removes the files of the release: a process of it that lived on would report damage. So
+    signals wait until the process is known, and Ctrl-C on a terminal reaches this process alone.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    ask = die_with_parent()
+
+    def start() -> None:
+        ask()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    try:
+        child = subprocess.Popen(
+            list(line),
+            stdin=subprocess.PIPE,  # not DEVNULL: the smallest systems have no /dev/null
+            stdout=subprocess.PIPE,
+            preexec_fn=start,
+            start_new_session=True,
+        )
+        with child:
+            try:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                stdout, _ = child.communicate(b"", timeout_s)
+                return child.returncode, stdout
+            except BaseException:
+                child.kill()
+                raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def run_selftest(line: Sequence[str], verb: str = "self-test") -> Dict[str, Any]:

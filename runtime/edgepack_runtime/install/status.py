@@ -11,7 +11,7 @@ from edgepack_runtime.device import tuning
 from edgepack_runtime.errors import EdgepackError, printed
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix, State, is_locked, read_state
-from edgepack_runtime.install.receipts import CHANGES, last_receipt
+from edgepack_runtime.install.receipts import CHANGES, last_receipt, read_receipts
 from edgepack_runtime.install.release_process import servers
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.texts import counted
@@ -58,7 +58,7 @@ def status(prefix: Prefix) -> Dict[str, Any]:
         "signature": proof,
         "last_install": _summary(last_receipt(prefix, "install")),
         "last_change": _summary(last_receipt(prefix, *CHANGES)),
-        "last_gate": _summary(last_receipt(prefix, "gate")),
+        "last_gate": _last_gate(prefix, current),
         "notes": notes,
     }
 
@@ -168,6 +168,16 @@ def _summary(receipt: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
         "error": receipt.get("error"),
         "device_clock": _clock(receipt),
     }
+
+
+def _last_gate(prefix: Prefix, current: Optional[str]) -> Optional[Dict[str, Any]]:
+    """The newest gate of the active release, its own or that of its install; None without one."""
+    for receipt in read_receipts(prefix, "gate", "install"):
+        gate = receipt if receipt.get("verb") == "gate" else receipt.get("gate")
+        found = _summary(gate) if isinstance(gate, dict) else None
+        if found is not None and found["release_id"] == current:
+            return found
+    return None
 
 
 def _clock(receipt: Mapping[str, Any]) -> Optional[str]:

@@ -226,11 +226,14 @@ def check_release(pins: Pins, release: Path) -> Proof:
 
     Raises:
         EdgepackError: its manifest or signature cannot be read.
+        EnvironmentUnfitError: signatures cannot be checked here.
     """
     _, raw = verify.read_manifest(release)
     signature = verify.read_signature(release)
     try:
         return require(pins, release.name, raw, signature)
+    except EnvironmentUnfitError:
+        raise
     except EdgepackError as error:
         fingerprint = None
         if signature is not None:

@@ -136,7 +136,7 @@ def _check_token(token: str) -> None:
         raise UsageError(
             "the token cannot be used",
             why=f"a token is at least {LEAST_TOKEN} printable ASCII characters, without blanks",
-            fix="make one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
+            fix="make one: head -c 24 /dev/urandom | base64",
         )
 
 

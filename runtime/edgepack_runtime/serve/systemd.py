@@ -103,7 +103,7 @@ def write(prefix: Prefix, name: str) -> Path:
         prefix,
         name,
         interpreter=Path(release_process.carried_interpreter(prefix.current) or release_process.interpreter()),
-        user=pwd.getpwuid(os.getuid()).pw_name,
+        user=_user(),
         gpu=provider == CUDA,
     )
     with os_errors(f"the unit {path} cannot be written"):
@@ -111,6 +111,14 @@ def write(prefix: Prefix, name: str) -> Path:
             fsync_folder(made.parent)
         write_atomic(path, text.encode("utf-8"))
     return path
+
+
+def _user() -> str:
+    """The name of this user, or its number if the system has no name for it."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def unit(prefix: Prefix, name: str, *, interpreter: Path, user: str, gpu: bool = False) -> str:

@@ -61,4 +61,8 @@ def test_after_ctrl_c_the_same_command_goes_on(built: Any, tmp_path: Path, monke
     done = CliRunner().invoke(main, ["build", "r.yaml"])
     assert done.exit_code == 130
     said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    assert said == ["what is done is kept in .edgepack: the same command goes on from there", "interrupted"]
+    assert said == [
+        "finished stages are kept in .edgepack: the same command continues, a training from its last checkpoint, which "
+        "is written once a minute",
+        "interrupted",
+    ]

@@ -63,7 +63,7 @@ def test_verdicts_come_first_and_every_figure_is_there(report: dict[str, Any]) -
     for figure in (
         "fail", "? inconclusive", "89.5 %", "[87.2, 91.5]", ">= 88.0 %", "2.02 ms", "[1.95, 2.20]", "187.2 MiB",
         "7.1e-02", "about 3200 rows would decide", "正面: 2", "24.7 MiB", "golden 140 KiB", "28,948,048", "AMD EPYC",
-        "this row repeats line 3", "INT8 ships", "glibc 2.28", "ELF 18", "onnxruntime-gpu 1.23.0",
+        "this row repeats line 3", "encoder (int8) : ", "glibc 2.28", "ELF 18", "onnxruntime-gpu 1.23.0",
         "machine code for sm_87, no PTX", "a.so looks for libraries",
     ):  # fmt: skip
         assert figure in words, figure
@@ -130,7 +130,9 @@ def test_warnings_stand_beside_the_verdict(built: Any) -> None:
     built = wide_of(built)
     built = replace(built, student=replace(built.student, answers_alike=True))
     report = make(built)
-    assert report["warnings"][0] == "the student model gives every test row the same answer: it has learnt nothing yet"
+    first = report["warnings"][0]
+    assert first.startswith("the student model gives every test row the same answer: it has learnt nothing yet; ")
+    assert "`learning_rate`" in first
     assert report["warnings"] == list(built.warnings)
     for warning in report["warnings"]:
         assert warning in cards_of(report) and warning in cards_of(report, "zh")
@@ -205,7 +207,7 @@ def test_a_float16_file_is_named(built: Any) -> None:
     report = make(replace(built, export=replace(built.export, small_model=small, shipped="float16", int8=None)))
     assert report["export"]["onnx_bytes"].keys() == {"float32", "float16"}
     words = Page(render(report)).words
-    assert "float16 ships" in words
+    assert "encoder (float16) : " in words
     assert "Quantization: float16; " in words
 
 
@@ -264,7 +266,7 @@ def test_text_of_devices_and_stages_is_quoted_on_the_chinese_page(built: Any) ->
     report = make(built)
     words = words_of(report, "zh")
     for quoted in (
-        "英文原文", "交付 int8 ： INT8 has 0.27 x the bytes", "this row repeats line 3",
+        "英文原文", "编码器（int8） ： INT8 has 0.27 x the bytes", "this row repeats line 3",
         "about 3200 rows would decide", "CPU 型号 AMD EPYC 7B13", "模拟环境 否",
     ):  # fmt: skip
         assert quoted in words, quoted

@@ -111,6 +111,7 @@ class Prediction(collections.namedtuple("Prediction", "label score scores")):
 
 class Predictor:
     engine = "fake 1"
+    cut_texts = 0
 
     def __init__(self, model_folder, *, threads=None, long_texts="truncate"):
         self.config = model_config.load(model_folder)

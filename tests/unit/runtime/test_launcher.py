@@ -120,6 +120,23 @@ def test_every_size_that_one_byte_can_turn_its_size_into_is_refused() -> None:
             compile(cut, "__main__.py", "exec")
 
 
+def test_ctrl_c_while_it_starts_is_no_damage(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_bytes(main_source())
+    begin = (
+        "import runpy, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'binascii': raise KeyboardInterrupt\n"
+        "sys.modules.pop('binascii', None)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "runpy.run_path('main.py', run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", begin], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def source_of(bundle: Path) -> tuple[int, bytes]:
     """Where `__main__.py` lies in the bundle, and its bytes: they are stored as they are."""
     with Archive(bundle) as archive:

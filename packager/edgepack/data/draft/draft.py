@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -108,7 +108,7 @@ def _convert(
             for line, row in sources[name].rows(progress) if name in sources else ():
                 written.add(name, line, row)
         notes = _notes(held, int(np.count_nonzero(codes == LEFT_OUT)), written.respaced)
-        findings = [_left_out(finding) for source in sources.values() for finding in source.facts.log.findings()]
+        findings = [finding for source in sources.values() for finding in source.facts.log.left_out()]
         findings += check_splits(written.facts)
         text = recipe_text(Draft(sources["train"].file, recipe, files, columns, written.facts, notes))
     write_atomic(recipe, text.encode())
@@ -131,13 +131,6 @@ def _notes(held: list[HeldOut], left_out: int, respaced: int) -> list[str]:
     if respaced:
         notes.append(f"Tabs and line ends in {respaced} texts became spaces, which are the same to the model.")
     return notes
-
-
-def _left_out(finding: Finding) -> Finding:
-    """The finding as a warning, because a row with an error is not written."""
-    if finding.severity == "warning":
-        return finding
-    return replace(finding, severity="warning", reason=f"{finding.reason}; left out")
 
 
 def _refuse_overwriting(targets: Iterable[Path], given: Mapping[SplitName, Path], force: bool) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, Final
 
 import edgepack_runtime
 from edgepack import __version__
@@ -55,12 +55,13 @@ from edgepack_runtime.bundle.model_config import (
     LINEAR_NAME,
     MODEL_NAME,
     ONLY,
+    PAIR,
     VOCAB_NAME,
     WideConfig,
     load,
 )
 
-VERSION = 14
+VERSION = 15
 MAIN_NAME = "__main__.py"
 _README = Path(__file__).parent / "device_readme.txt"
 
@@ -342,6 +343,7 @@ def _gates(recipe: Recipe, expected: golden.Golden) -> dict[str, Any]:
 
 
 def _readme(recipe: Recipe, profile: Profile, needs: Needs, file: str, example: str) -> bytes:
+    cuts = recipe.task != PAIR and recipe.wide != ONLY
     text = Template(_README.read_text(encoding="utf-8")).substitute(
         name=recipe.name,
         version=recipe.version,
@@ -350,14 +352,28 @@ def _readme(recipe: Recipe, profile: Profile, needs: Needs, file: str, example: 
         needs_zh=_needs_in_chinese(profile, needs),
         file=file,
         example=example,
-        serve="HTTP, and a page to try it: http://127.0.0.1:8000/"
-        if recipe.serve
-        else "not in this file: it was built without `serve: true`",
-        serve_zh="HTTP 服务和试用页面：http://127.0.0.1:8000/"
-        if recipe.serve
-        else "本文件没有此功能：构建时没有 `serve: true`",
+        serve=_SERVE if recipe.serve else "not in this file: it was built without `serve: true`",
+        serve_zh=_SERVE_ZH if recipe.serve else "本文件没有此功能：构建时没有 `serve: true`",
+        reads=_READS.format(recipe.student.max_length) if cuts else "",
+        reads_zh=_READS_ZH.format(recipe.student.max_length) if cuts else "",
     )
     return text.encode()
+
+
+_SERVE: Final = """HTTP, and a page to try it: http://127.0.0.1:8000/
+      curl -H 'Content-Type: application/json' -d '{"text": "TEXT"}' http://127.0.0.1:8000/predict
+      for other machines: serve --host 0.0.0.0 --token-file FILE   (see serve --help)
+      at every start of the device: sh FILE install --systemd, which says what to type"""
+_SERVE_ZH: Final = """HTTP 服务和试用页面：http://127.0.0.1:8000/
+      curl -H 'Content-Type: application/json' -d '{"text": "文本"}' http://127.0.0.1:8000/predict
+      供其他机器访问：serve --host 0.0.0.0 --token-file 文件（见 serve --help）
+      开机自动启动：sh FILE install --systemd，它会显示要输入的命令"""
+_READS: Final = """The model reads the first {} tokens of a text; a Chinese character is one. When
+a text is longer, `predict` prints a note; `--long windows` reads all of it.
+"""
+_READS_ZH: Final = """模型只读取文本的前 {} 个词元，一个汉字算一个。文本更长时 `predict` 会提示，
+`--long windows` 则读取全文。
+"""
 
 
 def _needs(profile: Profile, needs: Needs) -> str:

@@ -118,10 +118,10 @@ def test_rows_that_a_given_test_file_holds_are_left_out(tmp_path: Path) -> None:
 
 def test_rows_that_cannot_be_used_are_left_out_with_a_warning(tmp_path: Path) -> None:
     file = table(tmp_path / "a.tsv")
-    file.write_text(file.read_text(encoding="utf-8") + "\t正面\n一\t二\t三\n", encoding="utf-8")
+    file.write_text(file.read_text(encoding="utf-8") + "\t正面\n一\t二\t三\n" + 7 * "\t负面\n", encoding="utf-8")
     done = drafted(file, tmp_path / "recipe.yaml")
     assert [f"{finding.line}: {finding.severity}: {finding.reason}" for finding in done.findings] == [
-        "122: warning: the text is empty; left out",
+        "122: warning: the text is empty; left out; 7 more like it: lines 124, 125, 126, 127, ...",
         "123: warning: this row has 3 fields, and the header has 2; left out",
     ]
     made(tmp_path / "recipe.yaml")

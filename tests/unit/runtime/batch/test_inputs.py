@@ -247,7 +247,7 @@ def test_other_encodings_are_named_and_read_when_asked_for(tmp_path: Path, encod
     path = file(tmp_path, "a.csv", codecs.BOM_UTF16_BE + raw if written == "utf-16-be" else raw)
     with pytest.raises(UsageError, match=r"a\.csv is not UTF-8") as error:
         inputs.read_texts(path)
-    assert error.value.fix == f"add --encoding {encoding} to predict, or save it as UTF-8"
+    assert error.value.fix == f"add --encoding {encoding}, or save it as UTF-8"
     with inputs.opened(path, encoding=encoding) as source:
         found = [row.item for row in source.rows()]
     assert found == ["很好，房间很大", "太差"] * 30_000

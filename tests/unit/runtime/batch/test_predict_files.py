@@ -18,7 +18,7 @@ from tiny_model import write_lines, write_model_folder
 from edgepack_runtime.batch import resume
 from edgepack_runtime.cli import main, model_commands
 from edgepack_runtime.cli.parser import Context
-from edgepack_runtime.errors import ExitCode, StageFailedError
+from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, StageFailedError
 from edgepack_runtime.inference.predictor import Predictor
 
 OUTSIDE = Context("edgert", bundle=None, release=None)
@@ -197,7 +197,11 @@ def test_arguments_can_be_answered_into_a_file(here: Path) -> None:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(KeyboardInterrupt(), 130), (StageFailedError("the model could not be run"), ExitCode.STAGE_FAILED)],
+    [
+        (KeyboardInterrupt(), 130),
+        (StageFailedError("the model could not be run"), ExitCode.STAGE_FAILED),
+        (EnvironmentUnfitError("out.jsonl cannot be written"), ExitCode.ENVIRONMENT_UNFIT),
+    ],
 )
 def test_a_run_that_an_interrupt_or_an_error_ended_is_resumed(
     here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
@@ -215,7 +219,7 @@ def test_a_run_that_an_interrupt_or_an_error_ended_is_resumed(
     with monkeypatch.context() as patch:
         patch.setattr(Predictor, "stream_tagged", stopping)
         assert predict() == code
-    assert ("the same command with --resume continues it" in capsys.readouterr().err) == (code == 130)
+    assert "the same command with --resume continues it" in capsys.readouterr().err
     assert predict() == ExitCode.USAGE
     assert "continue that run with --resume" in capsys.readouterr().err
     assert predict("--resume", "--threads", "3") == 0

@@ -484,6 +484,25 @@ def test_bench_works_for_every_task(tmp_path: Path, capsys: Capture, task: str, 
     assert (found["texts"], [model["n"] for model in found["models"]]) == (3, [6, 6])  # type: ignore[attr-defined]
 
 
+def test_bench_takes_a_column_of_a_table_in_another_encoding(tmp_path: Path, capsys: Capture) -> None:
+    folder = write_model_folder(tmp_path / "m")
+    (tmp_path / "t.csv").write_text("评论,行\n好,1\n差,2\n", encoding="gb18030")
+    line = ["bench", folder, "--runs", "1", "--json", "--texts", tmp_path / "t.csv"]
+    assert edgert(*line) == ExitCode.USAGE
+    assert edgert(*line, "--encoding", "gbk", "--column", "评论") == 0
+    assert lines_of(capsys)[-1]["texts"] == 2
+
+
+def test_a_text_longer_than_the_model_reads_is_noted(tmp_path: Path, capsys: Capture) -> None:
+    folder = write_model_folder(tmp_path / "m")
+    assert edgert("predict", "--model", folder, "好" * 15, "好" * 14) == 0
+    note = "note: 1 text had more than the 16 tokens that the model reads, and the rest was cut off; --long windows"
+    assert note in capsys.readouterr().err
+    assert edgert("predict", "--model", folder, "好" * 15, "--long", "windows") == 0
+    assert edgert("predict", "--model", folder, "好", "--output", tmp_path / "o.csv") == 0
+    assert "note" not in capsys.readouterr().err
+
+
 def test_bench_at_a_rate(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgepack_runtime.gate.open_loop._LEAST_S", 0.0)
     folder = write_model_folder(tmp_path / "m", task=PAIRS)

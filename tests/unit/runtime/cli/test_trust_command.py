@@ -73,6 +73,21 @@ def test_the_last_key_is_not_removed(
         trust_command.remove(prefix, None, other)
 
 
+def test_verify_takes_the_keys_that_a_prefix_pins(
+    keys: tuple[Path, Path], bundle: Path, prefix: Prefix, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = signed(bundle, keys[0], tmp_path / "signed.edgepack")
+    assert edgert("trust", "add", pub(keys[0]), "--prefix", prefix.root) == 0
+    capsys.readouterr()
+    assert edgert("verify", file) == 0
+    assert "no key is pinned here" in capsys.readouterr().out
+    assert edgert("verify", file, "--prefix", prefix.root) == 0
+    assert f"signed by release, {public(keys[0]).fingerprint}" in capsys.readouterr().out
+    assert edgert("trust", "add", pub(keys[1]), "--prefix", prefix.root) == 0
+    assert edgert("trust", "remove", public(keys[0]).fingerprint, "--prefix", prefix.root) == 0
+    assert edgert("verify", file, "--prefix", prefix.root) == ExitCode.BUNDLE_INVALID
+
+
 def test_a_file_of_signers_is_added(keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path) -> None:
     file = tmp_path / "signers"
     lines = [f"# ours\nann {public(keys[0]).line} x", f'bob namespaces="edgepack,file" {public(keys[1]).line}']

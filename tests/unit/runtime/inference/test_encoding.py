@@ -33,6 +33,18 @@ def test_a_text_that_fits_is_answered_the_same(models: dict[str, Predictor], tex
         assert models[f"{kind}, windows"].predict(text) == models[kind].predict(text)
 
 
+@pytest.mark.parametrize("kind", ["one", "tokens"])
+def test_texts_that_were_cut_are_counted(models: dict[str, Predictor], kind: str) -> None:
+    model, before = models[kind], models[kind].cut_texts
+    found = [model.predict("好" * length) for length in (14, 15, 40)]  # of 16 tokens, two are [CLS] and [SEP]
+    assert model.cut_texts - before == 2
+    assert found[0] == found[1] == found[2] or kind == "tokens"
+    assert list(model.stream(["好" * 20] * 3)) == [found[1]] * 3
+    assert model.cut_texts - before == 5
+    assert (model.tokens("好" * 40), len(model.logits(["好" * 40]))) == (16, 1) and model.cut_texts - before == 5
+    assert models[f"{kind}, windows"].predict("好" * 40) and models[f"{kind}, windows"].cut_texts == 0
+
+
 def test_one_label_is_the_mean_of_the_windows_weighted_by_the_tokens_that_are_theirs(
     models: dict[str, Predictor],
 ) -> None:

@@ -51,6 +51,16 @@ def test_a_run_logs_and_keeps_its_steps_its_notes_and_its_failure(tmp_path: Path
     assert (last["verdict"], last["exit_code"], last["error"]) == ("not rolled back", 5, "it broke\n  why: so")
 
 
+@pytest.mark.parametrize(("end", "code"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)])
+def test_an_interrupted_run_keeps_its_receipt(tmp_path: Path, end: BaseException, code: int) -> None:
+    run = receipts.Journal(Prefix(tmp_path), "hotel", str, receipts.new_receipt("install", "installed"))
+    with pytest.raises(type(end)), run.recorded("not installed"), run.step("gate"):
+        raise end
+    last = last_receipt(run.prefix, "install")
+    assert (last["verdict"], last["exit_code"], last["error"]) == ("interrupted", code, None)
+    assert [step["ok"] for step in last["steps"]] == [False]
+
+
 def test_receipts_of_several_writers_have_numbers_of_their_own(tmp_path: Path) -> None:
     prefix = Prefix(tmp_path)
     with ThreadPoolExecutor(8) as writers:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,60 @@ def test_a_child_does_not_outlive_its_killed_parent(tmp_path: Path) -> None:
     status = Path("/proc", pid.strip(), "stat")
     while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":  # a zombie waits for init only
         assert time.monotonic() < deadline, "it lives on"
+
+
+def test_ctrl_c_ends_a_child_before_it_can_speak(tmp_path: Path) -> None:
+    child = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: print('a child hears it', file=sys.stderr, flush=True))\n"
+        "print(os.getpid(), file=open('pid', 'w'), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    line = [sys.executable, "-c", child]
+    parent = f"from edgepack_runtime.install import release_process as it; it.run_json({line!r}, 'x', accepted=[])"
+    path = {"PYTHONPATH": ":".join(entry for entry in sys.path if entry)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", parent],
+        cwd=tmp_path,
+        env=path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 30
+    while not (pid := (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else ""):
+        assert time.monotonic() < deadline
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, errors = process.communicate(timeout=30)
+    assert "KeyboardInterrupt" in errors and "a child hears it" not in errors
+    assert not Path("/proc", pid.strip()).exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_child_is_started_ends_it_too(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Started(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            started.append(self)
+            signal.pthread_kill(threading.get_ident(), number)  # before the caller knows it
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, end)
+    monkeypatch.setattr(subprocess, "Popen", Started)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            release_process.run_json(python("import time; time.sleep(60)"), "gate", accepted=[])
+    finally:
+        signal.signal(number, before)
+    assert [child.returncode for child in started] == [-signal.SIGKILL]
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    monkeypatch.undo()
+    blocked = "import json, signal; print(json.dumps({'blocked': len(signal.pthread_sigmask(signal.SIG_BLOCK, []))}))"
+    assert release_process.run_json(python(blocked), "gate", accepted=[ExitCode.OK])[1] == {"blocked": 0}
 
 
 def test_the_interpreter_outlives_its_virtual_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

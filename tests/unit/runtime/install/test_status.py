@@ -117,9 +117,22 @@ def test_status_notes_files_that_are_missing_or_of_another_size(installed: Prefi
     ],
 )
 def test_the_time_of_a_receipt(installed: Prefix, receipt: dict[str, Any], clock: str | None) -> None:
-    receipts.write_receipt(installed, "gate", {"verb": "gate", "verdict": "pass", "bundle": {}, **receipt}, print)
+    bundle = {"release_id": installed.current_id()}
+    receipts.write_receipt(installed, "gate", {"verb": "gate", "verdict": "pass", "bundle": bundle, **receipt}, print)
     found = status.status(installed)["last_gate"]
     assert found["device_clock"] == clock
+
+
+def test_the_gate_is_that_of_the_active_release(installed: Prefix) -> None:
+    ours = {"release_id": installed.current_id()}
+    theirs = {"release_id": "1.0.0-0123456789ab"}
+    gate = {"verb": "gate", "verdict": "pass", "bundle": ours}
+    receipts.write_receipt(installed, "install", {"verb": "install", "bundle": ours, "gate": gate}, print)
+    receipts.write_receipt(installed, "gate", {**gate, "verdict": "fail", "bundle": theirs}, print)
+    found = status.status(installed)["last_gate"]
+    assert (found["verb"], found["verdict"], found["release_id"]) == ("gate", "pass", installed.current_id())
+    receipts.write_receipt(installed, "gate", {**gate, "verdict": "inconclusive"}, print)
+    assert status.status(installed)["last_gate"]["verdict"] == "inconclusive"
 
 
 def test_status_shows_why_an_install_failed(installed: Prefix) -> None:

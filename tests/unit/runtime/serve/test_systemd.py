@@ -90,5 +90,7 @@ def test_install_writes_it_where_the_bundle_can_serve(
         os.chown(unit.parent, 12345, 12345)  # who owns the folder may replace the unit, and systemd would obey it
         assert systemd.commands(unit)[0] == f"sudo install -m 644 {unit} /etc/systemd/system/"
         os.chown(unit.parent, 0, 0)
+    names: dict[int, str] = {}
+    monkeypatch.setattr("pwd.getpwuid", names.__getitem__)  # a user without a name
     assert main.run([*line, "--json"], OUTSIDE) == ExitCode.OK  # installed already: written again
     assert json.loads(capsys.readouterr().out)["systemd_unit"] == str(unit)
