@@ -5,6 +5,8 @@
 # A Python that finds no zip in the file takes it for a program: line 2 is what it then complains about.
 set +eu
 unset CDPATH GZIP TAR_OPTIONS PYTHONEXECUTABLE __PYVENV_LAUNCHER__
+# An empty or relative entry means the working directory, which may be on a stick: no program of it is run.
+case $PATH in [!/]* | *: | *:[!/]*) PATH=/usr/bin:/bin ;; esac
 file=$0
 # Messages do not name the file: its name may hold control characters.
 # What, why, fix, exit code.
@@ -21,7 +23,7 @@ if [ -n "$(command -v tail)" ]; then
 	{ end=$(tail -c @END_BYTES@ "$file"); } 2>&-
 	case $end in @END@*) ;; *) fail "this file is damaged" "its end was changed" "copy it again" 8 ;; esac
 fi
-machine=$(uname -m 2>&-) || fail "this system lacks uname" "this file asks it for the machine" "install it (busybox has it)" 4
+machine=$(uname -m 2>&-) || fail "this system lacks uname" "it names the machine" "install busybox" 4
 case $machine in
 @CASES@
 *) offset= ;;
@@ -40,8 +42,8 @@ missing= why= dir= said= n= line_end='
 for tool in tail head gzip tar mktemp rm ls id; do
 	[ -n "$(command -v $tool)" ] || missing="$missing $tool"
 done
-[ -z "$missing" ] || fail "this system lacks$missing" "this file unpacks itself with it" \
-	"install it (busybox has all), or type: python3 FILE VERB" 4
+[ -z "$missing" ] || fail "this system lacks$missing" "this file needs it" \
+	"install busybox, or type: python3 FILE VERB" 4
 packed() { tail -c +$offset "$file" | head -c $size; }
 # One folder, and why.
 refused() {

@@ -211,6 +211,18 @@ def test_options_of_the_tools_in_the_environment_change_nothing(device: Device, 
 
 
 @pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("path", [":{}", "{}:", "{0}::{0}", ".:{}", "{}:here/bin"])
+def test_no_program_of_the_working_directory_is_run(device: Device, shell: str, path: str) -> None:
+    for folder in (device.bundle.parent, device.bundle.parent / "here" / "bin"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for tool in (*TOOLS, "python3"):
+            (folder / tool).write_text(f"#!/bin/sh\n: >{device.tmp}/planted\nexit 1\n")
+            (folder / tool).chmod(0o755)
+    device.run(device.bundle.name, "verify", shell=shell, PATH=path.format(device.bin))
+    assert not (device.tmp / "planted").exists()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 def test_variables_that_move_the_standard_library_are_not_handed_on(device: Device, shell: str) -> None:
     device.program("uname", "echo riscv64")
     device.program("python3", 'echo "$PYTHONEXECUTABLE$__PYVENV_LAUNCHER__"')

@@ -61,7 +61,7 @@ from edgepack_runtime.bundle.model_config import (
     load,
 )
 
-VERSION = 15
+VERSION = 16
 MAIN_NAME = "__main__.py"
 _README = Path(__file__).parent / "device_readme.txt"
 
@@ -370,9 +370,11 @@ _SERVE_ZH: Final = """HTTP 服务和试用页面：http://127.0.0.1:8000/
       开机自动启动：sh FILE install --systemd，它会显示要输入的命令"""
 _READS: Final = """The model reads the first {} tokens of a text; a Chinese character is one. When
 a text is longer, `predict` prints a note; `--long windows` reads all of it.
+
 """
 _READS_ZH: Final = """模型只读取文本的前 {} 个词元，一个汉字算一个。文本更长时 `predict` 会提示，
 `--long windows` 则读取全文。
+
 """
 
 

@@ -57,6 +57,13 @@ class WeightsUnpickler(pickle._Unpickler):
         items = self.pop_mark()
         self.append(_put({}, items))
 
+    def load_build(self) -> None:
+        """Give arrays their state. Dicts of torch need none, and a named function would keep it for the next file."""
+        state = self.stack.pop()
+        restore = getattr(self.stack[-1], "__setstate__", None)
+        if restore is not None:
+            restore(state)
+
     def refuse(self) -> None:
         raise pickle.UnpicklingError("it holds a set, which no weights need")
 
@@ -67,6 +74,7 @@ class WeightsUnpickler(pickle._Unpickler):
         (pickle.SETITEM, load_setitem),
         (pickle.SETITEMS, load_setitems),
         (pickle.DICT, load_dict),
+        (pickle.BUILD, load_build),
         (pickle.EMPTY_SET, refuse),
         (pickle.ADDITEMS, refuse),
         (pickle.FROZENSET, refuse),

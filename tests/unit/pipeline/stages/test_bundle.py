@@ -230,7 +230,9 @@ def test_the_readme_reports_whether_the_file_has_the_server(tmp_path: Path, buil
 def test_the_readme_says_how_much_of_a_text_is_read_and_how_to_ask_over_http(tmp_path: Path, build: Build) -> None:
     with zipfile.ZipFile(build(tmp_path / "made", serve=True).path) as opened:
         text = opened.read("README.txt").decode()
-    assert re.search(r"The model reads the first \d+ tokens", text) and re.search(r"模型只读取文本的前 \d+ 个词元", text)
+    assert re.search(r"The model reads the first \d+ tokens", text) and re.search(
+        r"模型只读取文本的前 \d+ 个词元", text
+    )
     for words in ("curl -H", "--token-file FILE", "install --systemd", "trust add KEY.pub"):
         assert text.count(words.removesuffix(" FILE")) >= 2, words
 

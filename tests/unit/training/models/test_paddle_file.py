@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from edgepack.errors import StageFailedError
-from edgepack.training.models import paddle_file, torch_file
+from edgepack.training.models import paddle_file, torch_file, unpickling
 
 ARRAYS = {"ernie.weight": np.arange(6, dtype="float32").reshape(2, 3), "ernie.step": np.array(3)}
 WEIGHTS = Path(__file__).parents[5] / "shared/weights"
@@ -102,6 +102,18 @@ def test_code_in_weights_does_not_run(tmp_path: Path, protocol: int) -> None:
 # The older format of torch.save, and in it a storage key that nests tuples.
 OLD = b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}, {}))
 ENDLESS = OLD + b"\x80\x02])" + b"2\x86" * 60 + b"a."
+
+
+# Names `OrderedDict`, and has a state for it that makes [["a", 1]] the default of its argument.
+PLANTED = b"\x80\x02ccollections\nOrderedDict\nN}X\x0c\0\0\0__defaults__]]X\1\0\0\0aaK\x01aa\x85s\x86b."
+
+
+@pytest.mark.parametrize("read", [paddle_file.read, torch_file.read])
+def test_a_file_changes_nothing_for_the_next_one(tmp_path: Path, read: Any) -> None:
+    (tmp_path / "weights").write_bytes(PLANTED)
+    with pytest.raises(StageFailedError):
+        read(tmp_path / "weights")
+    assert unpickling.ordered() == {}
 
 
 @pytest.mark.parametrize("raw", [nested(60), b"\x80\x04\x8f()" + b"2\x86" * 60 + b"\x90.", ENDLESS, b"\x80\x02N.", b""])
