@@ -156,9 +156,10 @@ class Source:
     def _of_fields(self, fields: Sequence[str], where: str) -> Item:
         if len(fields) != len(self.header):
             self._fields = [*fields, *[""] * len(self.header)][: len(self.header)]
-            raise UsageError(
-                f"{where} has {len(fields)} fields; the header has {len(self.header)}", fix="repair that line"
-            )
+            fix = "repair that line"
+            if self._suffix == ".tsv" and any(field.startswith('"') for field in fields):
+                fix += "; a table with quotation marks, as spreadsheet programs write it, is read when it is named .csv"
+            raise UsageError(f"{where} has {len(fields)} fields; the header has {len(self.header)}", fix=fix)
         self._fields = fields
         for column, place in zip(self._columns, self._places):
             if not fields[place].strip():
@@ -180,6 +181,20 @@ class Source:
             if not isinstance(value, str):
                 raise UsageError(f"`{column}` in {where} is not a text")
         return item_from_fields(fields, where)
+
+    def place(self, column: str) -> int:
+        """The position of a further column of a table.
+
+        Raises:
+            UsageError: it is not there, or more than once.
+        """
+        if self.header.count(column) != 1:
+            raise UsageError(
+                f"{self._name} has {'no' if column not in self.header else 'more than one'} column `{column}`",
+                why=f"the first line of a table names its columns; here it names {', '.join(self.header) or 'none'}",
+                fix="name one of them",
+            )
+        return self.header.index(column)
 
     def _read_header(self) -> List[str]:
         header: List[str] = []
@@ -332,7 +347,8 @@ def _require_encoding(sample: bytes, name: str, encoding: str) -> None:
         raise UsageError(f"{name} is a workbook or an archive, and no table of text", fix=_SAVE_AS_CSV)
     found = _encoding_of(sample)
     if encoding == UTF16 and found != UTF16:
-        raise UsageError(f"{name} is not UTF-16", why="it has no byte order mark", fix="omit --encoding")
+        fix = "omit --encoding" if found in (None, UTF8) else f"give --encoding {found}"
+        raise UsageError(f"{name} is not UTF-16", why="it has no byte order mark", fix=fix)
     if found in (None, encoding):
         return
     if found == UTF8:
@@ -441,7 +457,11 @@ def require_rows(path: Path, column: str, pair_column: Optional[str], encoding: 
 def read_texts(path: Path, column: str = "text", pair_column: Optional[str] = None, encoding: str = UTF8) -> List[Item]:
     """All items of a file. Raises as `opened` and `items`; UsageError if it is empty."""
     with opened(path, column, pair_column, encoding) as source, os_errors(f"{path} cannot be read"):
-        found = list(items(source))
+        try:
+            found = list(items(source))
+        except UsageError as error:
+            error.fix = error.fix.replace(f"{_GO_ON}, or ", "")  # which takes no --output
+            raise
     if not found:
         raise no_text(path)
     return found

@@ -17,9 +17,12 @@ from edgepack_runtime.bundle.manifest import MANIFEST_NAME
 from edgepack_runtime.bundle.model_config import TOKENS
 from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack_runtime.install.locate import locate
+from edgepack_runtime.stats.intervals import proportion
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.progress import Log, Progress
 from edgepack_runtime.util.texts import UTF8, Item, counted
+
+CONFIDENCE = 0.95  # of the interval of --label-column
 
 
 def answer(
@@ -88,6 +91,9 @@ class _Run:
     def __init__(self, options: argparse.Namespace, predictor: Any, form: Form, source: Source, output: Output) -> None:
         self._options, self._predictor, self._form, self._output = options, predictor, form, output
         self._source = source
+        # The column of right labels, rows that have one, and those among them with a right answer.
+        self._labels: Optional[int] = None if options.label_column is None else source.place(options.label_column)
+        self._judged = self._right = 0
         self._rows = self._read(source)
         self._first: Optional[UsageError] = None  # of the first invalid row
 
@@ -134,6 +140,8 @@ class _Run:
         self._output.finish()
         if not self._options.quiet:
             log(f"{counted(rows - bad, 'prediction')} in {self._options.output}")
+        if self._labels is not None:
+            log(self._accuracy())
         for note in self._source.notes():
             log(note)
         text = f"{bad} of {rows} rows {'has' if bad == 1 else 'have'} no answer"
@@ -145,6 +153,16 @@ class _Run:
             )
         if bad:
             log(f"{text}: {self._output.errors_path} has the reasons")
+
+    def _accuracy(self) -> str:
+        """The share of right answers of this run, in a sentence."""
+        if not self._judged:
+            return f"accuracy: column `{self._options.label_column}` holds no label of an answered row"
+        value, low, high = (100 * share for share in proportion(self._right, self._judged, CONFIDENCE))
+        part = " that this run answered" if self._output.before else ""
+        rows = counted(self._judged, "row")
+        interval = f"{low:.1f} to {high:.1f}, {100 * CONFIDENCE:g} % confidence"
+        return f"accuracy: {self._right} of {rows}{part} right, {value:.1f} % ({interval})"
 
     def _read(self, source: Source) -> Iterator[InputRow]:
         with os_errors(f"{self._options.input or STDIN} cannot be read"):
@@ -160,6 +178,9 @@ class _Run:
                 error = refused
         if error is None:
             self._output.add(line, _content(row))
+            if self._labels is not None and (label := row.fields[self._labels].strip()):
+                self._judged += 1
+                self._right += label == prediction.label
             return
         if self._options.strict:
             fix = "mend it and go on with --strict --resume, or leave it without an answer: --resume alone"

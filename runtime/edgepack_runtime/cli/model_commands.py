@@ -47,11 +47,15 @@ def check(options: argparse.Namespace) -> List[str]:
         raise UsageError(
             f"{options.input} has no column for {named}",
             why="each line of a .txt is a text",
-            fix=f"omit {named}; if the file is a table, rename it: .csv (also for tabs, with quotation marks) or .tsv",
+            fix=f"omit {named}; if the file is a table, rename it to .csv (between tabs, too)",
         )
     if options.input or options.output:
         from edgepack_runtime.batch import inputs
 
+        if options.label_column is not None and not (
+            options.output and options.input and options.input.suffix.lower() in inputs.TABLES
+        ):
+            raise _no_table_of_labels()
         if options.input:
             inputs.check_file(options.input)
         if options.output:
@@ -62,7 +66,16 @@ def check(options: argparse.Namespace) -> List[str]:
                     why="the ending of its name decides the format, and results are written as text only",
                     fix=f"name it with one of {' '.join(inputs.SUFFIXES)}",
                 )
+    elif options.label_column is not None:
+        raise _no_table_of_labels()
     return texts.from_arguments(options.texts)
+
+
+def _no_table_of_labels() -> UsageError:
+    return UsageError(
+        "--label-column compares the answers with a column of a table",
+        fix="give a .csv or .tsv with --input, and --output",
+    )
 
 
 def _check_output(output: Path, source: Optional[Path]) -> None:
@@ -152,6 +165,10 @@ def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> 
         EnvironmentUnfitError: a file cannot be read or written.
         StageFailedError: the model cannot be run.
     """
+    if options.label_column is not None and (
+        predictor.config.multi_label or predictor.config.task == model_config.TOKENS
+    ):
+        raise UsageError("--label-column is for models that give one label", fix="omit it")
     asked = columns(options, pairs=predictor.config.takes_pairs)
     for text in filter(os.path.isfile, options.texts):  # here, because a bundle checks its options twice
         log(f"note: {text} is a file, and its name is taken for a text; --input {text} answers its rows")

@@ -204,6 +204,11 @@ def add_predict(verbs: Verbs) -> None:
     _add_encoding(parser, "--input or standard input")
     parser.add_argument("--column", metavar="NAME", help="column or key that holds the texts (text)")
     parser.add_argument("--pair-column", metavar="NAME", help="column or key of the second texts of pairs (text_pair)")
+    parser.add_argument(
+        "--label-column",
+        metavar="NAME",
+        help="column with the right labels: also prints how many answers are right (--input of a table, --output)",
+    )
     parser.add_argument("--scores", action="store_true", help="add the scores of all labels (not for spans)")
     parser.add_argument(
         "--long",
@@ -308,6 +313,7 @@ def build_parser(context: Context) -> argparse.ArgumentParser:
         epilog=EXIT_CODES + f"\n`{context.prog} VERB --help` explains a verb.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.installed = context.release is not None
     parser.add_argument("--version", action=_Version, nargs=0, const=context, help="print name, version and target")
     verbs = Verbs(parser, context)
     _add_doctor(verbs)
@@ -355,6 +361,7 @@ class _TopParser(Parser):
     """The parser before the verbs. It suggests a verb for a mistyped one."""
 
     verbs: Tuple[str, ...] = ()
+    installed = False  # the command of an installed release
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         if not args:
@@ -380,7 +387,7 @@ class _TopParser(Parser):
         known = [name for name in verbs.choices[verb]._option_string_actions if name.startswith("--")]
         option = unknown.partition("=")[0]
         if option == "--prefix":
-            return f"for an installed release, type PREFIX/bin/NAME {verb}"
+            return "omit it: this is the command of one install" if self.installed else f"type PREFIX/bin/NAME {verb}"
         near = _near(option, known)
         if near:
             return f"did you mean {near}?"

@@ -54,7 +54,11 @@ def require(raw: bytes, file_name: str, limits: Limits, bundle: str) -> None:
         UsageError: the SHA-256 differs from `limits`, or the bundle carries its rows.
     """
     if limits.rows_sha256 is None:
-        raise UsageError("--rows is for bundles without their rows", why=f"{bundle} carries them")
+        raise UsageError(
+            "--rows is for bundles without their rows",
+            why=f"{bundle} carries them",
+            fix="omit it; rows of your own: predict --input TABLE --label-column NAME --output FILE",
+        )
     found = hashlib.sha256(raw).hexdigest()
     if found != limits.rows_sha256:
         raise UsageError(

@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import errno
 import os
+import shlex
 from pathlib import Path
 from typing import Any, Dict, Optional
 
@@ -74,7 +75,8 @@ def uninstall(root: Path, name: Optional[str], *, purge: bool, log: Log) -> Dict
         if remaining.floor != before.floor and not purge:  # an uninstall that is killed may not lose it
             with os_errors(f"the prefix {prefix.root} cannot be written"):
                 write_state(prefix, dataclasses.replace(before, floor=remaining.floor))
-        with os_errors(f"the install in {prefix.root} cannot be removed; uninstall again to continue"):
+        again = f"sh FILE uninstall --prefix {shlex.quote(str(prefix.root))}, as root if it holds files of root"
+        with os_errors(f"the install in {prefix.root} cannot be removed; to continue: {again}"):
             with run.step("switch off"):
                 if prefix.current.is_symlink():
                     prefix.current.unlink()

@@ -57,6 +57,10 @@ class Metrics:
         """Report the texts that the linear model answered alone, and the others."""
         self.registry.register(_Answers(wide))
 
+    def count_cut_texts(self, count: Callable[[], int]) -> None:
+        """Report how many texts were longer than the model reads."""
+        self.registry.register(_CutTexts(count))
+
     def begin(self) -> None:
         """Count a request that starts."""
         self._in_flight.inc()
@@ -91,6 +95,17 @@ class Metrics:
 
     def _histogram(self, name: str, words: str, labels: tuple = ()) -> Histogram:  # type: ignore[type-arg]
         return Histogram(f"{name}_seconds", words, labels, buckets=_SECONDS, registry=self.registry)
+
+
+class _CutTexts(Collector):
+    """`edgepack_cut_texts_total`."""
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        self._count = count
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        words = "Texts with more tokens than the model reads, whose rest was cut off."
+        yield CounterMetricFamily("edgepack_cut_texts", words, value=self._count())
 
 
 class _Answers(Collector):

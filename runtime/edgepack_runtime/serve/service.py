@@ -63,6 +63,8 @@ class Service:
         metrics.describe(facts, lambda: self.batcher.queued)
         if predictor.wide is not None:
             metrics.count_answers(predictor.wide)
+        if not predictor.config.takes_pairs:
+            metrics.count_cut_texts(lambda: predictor.cut_texts)
 
     def unready(self) -> str:
         """Reason why the server is not ready; empty if it is ready."""

@@ -61,7 +61,7 @@ from edgepack_runtime.bundle.model_config import (
     load,
 )
 
-VERSION = 16
+VERSION = 17
 MAIN_NAME = "__main__.py"
 _README = Path(__file__).parent / "device_readme.txt"
 

@@ -98,6 +98,23 @@ def test_errors_name_the_line(tmp_path: Path, name: str, content: str | bytes, n
     assert named in caught.value.what
 
 
+def test_a_quoted_table_named_tsv_and_a_text_that_bench_cannot_take_get_their_own_fix(tmp_path: Path) -> None:
+    with inputs.opened(file(tmp_path, "a.tsv", 'text\tn\n"很好\n真的"\t1\n')) as source:
+        [first, *_] = source.rows()
+    assert first.error is not None and first.error.fix.endswith("is read when it is named .csv")
+    with pytest.raises(UsageError) as caught:
+        inputs.read_texts(file(tmp_path, "a.csv", "text,n\n很好,1\n,2\n"))
+    assert caught.value.fix == "write a text there, or remove the row"
+    with pytest.raises(UsageError) as caught, inputs.opened(gb18030_file(tmp_path), encoding="utf-16"):
+        pass
+    assert caught.value.fix == "give --encoding gb18030"
+
+
+def gb18030_file(folder: Path) -> Path:
+    (folder / "gb.csv").write_text("text\n房间很大，服务也很好\n", encoding="gb18030")
+    return folder / "gb.csv"
+
+
 # --- pairs ----------------------------------------------------------------------------------------------------
 
 PAIRS = [("如何还款", "怎么还款"), ("  a ", "b\u2028")]
@@ -267,7 +284,7 @@ def test_what_is_no_text_in_its_encoding_is_a_bad_row(tmp_path: Path) -> None:
         ("很好\n".encode(), "gb18030", "a.txt is UTF-8, and not GB18030", "omit --encoding"),
         ("\ufeffgood\n".encode(), "gb18030", "a.txt is UTF-8, and not GB18030", "omit --encoding"),
         ("很好\n".encode("utf-16"), "gb18030", "a.txt is not GB18030", "give --encoding utf-16"),
-        ("很好\n".encode("gbk"), "utf-16", "a.txt is not UTF-16", "omit --encoding"),
+        ("很好\n".encode("gbk"), "utf-16", "a.txt is not UTF-16", "give --encoding gb18030"),
         (b"PK\3\4", "gb18030", "a.txt is a workbook or an archive", inputs._SAVE_AS_CSV),
     ],
 )

@@ -62,6 +62,35 @@ def test_answers_stand_in_the_order_of_the_rows(here: Path, capsys: Capture, thr
     assert capsys.readouterr() == ("", "500 predictions in out.jsonl\n")
 
 
+def test_answers_are_counted_that_a_column_of_labels_confirms(here: Path, capsys: Capture) -> None:
+    rows = [("好", "good"), ("差", "bad"), ("差", "good"), ("好", ""), ("好", " good "), ("", "good")]
+    (here / "in.csv").write_text(
+        "text,truth\n" + "".join(f"{text},{label}\n" for text, label in rows), encoding="utf-8"
+    )
+    assert predict("--label-column", "truth", given="in.csv", output="out.csv") == 0
+    assert "accuracy: 3 of 4 rows right, 75.0 % (19.4 to 99.4, 95 % confidence)" in capsys.readouterr().err
+    (here / "in.csv").write_text("text,truth\n好,\n", encoding="utf-8")
+    assert predict("--label-column", "truth", given="in.csv", output="out.csv") == 0
+    assert "accuracy: column `truth` holds no label of an answered row" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "output", "words"),
+    [
+        (["--label-column", "none"], "out.csv", "in.csv has no column `none`"),
+        (["--label-column", "text"], None, "compares the answers with a column of a table"),
+    ],
+)
+def test_a_column_of_labels_that_cannot_be_used_is_refused(
+    here: Path, capsys: Capture, options: list[str], output: str | None, words: str
+) -> None:
+    (here / "in.csv").write_text("text\n好\n", encoding="utf-8")
+    line = ["predict", "--model", "model", "--input", "in.csv", *options, *(["--output", output] if output else [])]
+    assert main.run(line, OUTSIDE) == ExitCode.USAGE
+    assert words in capsys.readouterr().err
+    assert main.run(["predict", "--model", "model", "--label-column", "a", "好"], OUTSIDE) == ExitCode.USAGE
+
+
 def test_a_bad_row_keeps_its_line_and_stands_in_the_file_of_errors(here: Path, capsys: Capture) -> None:
     (here / "in.txt").write_bytes("好\n\n".encode() + b"\xfe\n" + "差\n".encode() + b"\xff\n" + "好\n".encode())
     assert predict() == 0

@@ -292,6 +292,13 @@ async def test_metrics_count_what_happened(app: Middleware) -> None:
     assert any(line.startswith("edgepack_model_info{") for line in lines)
 
 
+async def test_metrics_count_texts_that_were_cut(app: Middleware) -> None:
+    async with started(app):
+        for length in (14, 15, 40):
+            assert (await post(app, "/predict", {"text": "好" * length})).status == 200
+        assert "edgepack_cut_texts_total 2.0" in (await ask(app, "GET", "/metrics")).body.decode().splitlines()
+
+
 async def test_metrics_count_texts_by_the_model_that_answered(make_app: MakeApp, tmp_path: Path) -> None:
     document = linear.document(["好"], [[-4.0, 4.0]], [1.0], [0.0, 0.0])
     wide = WideConfig("cascade", 1.0, 1.0, 2.0)
