@@ -98,8 +98,11 @@ def fleet(found: Fleet, *, live: bool) -> Iterator[Table | Text]:
     """The result of `receipts_summary.summarize`: a row per device, remarks, and the number of each release."""
     made = table(live, "device", "active", "gate", "score", "drift", "p95 ms", "limit")
     for device in found.devices:
-        made.add_row(safe(device.name), safe(device.serving or NOTHING), *_gated(device))
+        gated = f"({device.gate.bundle.release_id})" if device.gate is not None and device.serving is None else NOTHING
+        made.add_row(safe(device.name), safe(device.serving or gated), *_gated(device))
     yield made
+    if any(device.gate is not None and device.serving is None for device in found.devices):
+        yield Text("active in brackets: gated, and not installed by these receipts", style="dim")
     yield Text("score: on the bundle's rows; drift: points above what the file scored on them when built", style="dim")
     for device in found.devices:
         notes = [device.last] if device.last not in (None, "install: installed", "install: already installed") else []

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from edgepack.artifacts import ROWS_SUFFIX
 from edgepack.bundle import signing
@@ -24,7 +24,8 @@ from edgepack.util.folders import require_own
 from edgepack.util.hashing import files_below, sha256_file
 from edgepack.util.text import UNGATED
 from edgepack_runtime.bundle.archive import Archive
-from edgepack_runtime.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, MAX_README_BYTES, README_NAME
+from edgepack_runtime.bundle.manifest import MAX_README_BYTES, README_NAME
+from edgepack_runtime.bundle.verify import read_signed_manifest
 from edgepack_runtime.util.fs import EXECUTABLE_MODE, set_mode
 
 README_SUFFIX = ".README.txt"  # beside each bundle: its README, for who has the file and no terminal yet
@@ -157,7 +158,10 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progres
             (dist / name).unlink()
             progress.line(f"removed {dist / name}: an earlier build made it, and its successor did not pass its gate")
         return []
-    if _is_another(dist / name, item.bundle.manifest_sha256):
+    earlier = _earlier(dist / name)
+    if sign is None and earlier is not None and earlier.signed:
+        progress.line(f"{dist / name} was signed, and is replaced: sign it again, or set `sign.key` in the recipe")
+    if earlier is not None and earlier.manifest_sha256 != item.bundle.manifest_sha256:
         progress.line(
             f"{dist / name} is replaced: an earlier build made another bundle of the same version; to keep both, give "
             "another `version` or --dist"
@@ -175,14 +179,21 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progres
     return [name, readme]
 
 
-def _is_another(there: Path, manifest_sha256: str) -> bool:
-    """Whether `there` is a bundle with another manifest."""
+class _Earlier(NamedTuple):
+    """What an earlier build left under the name of a bundle."""
+
+    manifest_sha256: str
+    signed: bool
+
+
+def _earlier(there: Path) -> _Earlier | None:
+    """The bundle at `there`; None if there is none that can be read."""
     try:
         with Archive(there) as archive:
-            raw = archive.read(MANIFEST_NAME, MAX_MANIFEST_BYTES)
+            raw, signature = read_signed_manifest(archive)
     except (EdgepackError, OSError):  # nothing to keep
-        return False
-    return hashlib.sha256(raw).hexdigest() != manifest_sha256
+        return None
+    return _Earlier(hashlib.sha256(raw).hexdigest(), signature is not None)
 
 
 def _rows(item: Delivery, dist: Path, staged: Path) -> str | None:

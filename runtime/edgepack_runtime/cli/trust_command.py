@@ -75,7 +75,7 @@ def list_keys(prefix: Optional[Prefix]) -> Dict[str, Any]:
     return {
         "pinned": bool(pins),
         "files": [str(path) for path in pins.files],
-        "keys": [pin.as_json() for pin in pins.pins],
+        "keys": pins.as_json(),
         "revoked": [str(path) for path, _ in pins.revoked],
     }
 
@@ -85,7 +85,7 @@ def render(found: Dict[str, Any]) -> str:
     lines = [f"{found['verdict']}: {line(key)}" for key in found.get("changed", [])]
     if not found["pinned"]:
         lines.append("no key is pinned: bundles of any origin are installed")
-    lines += [f"trusted: {line(key)}, in {key['source']}" for key in found["keys"]]
+    lines += [f"{'revoked' if key['revoked'] else 'trusted'}: {line(key)}, in {key['source']}" for key in found["keys"]]
     if found["pinned"] and not found["keys"]:
         lines.append("trusted: no key, so nothing can be installed")
     lines += [f"revoked: the keys in {path}" for path in found["revoked"]]

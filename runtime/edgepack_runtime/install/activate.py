@@ -164,6 +164,7 @@ def _place(run: Install, stage: Path) -> None:
     final = run.prefix.releases / run.release
     if final.is_dir() and not final.is_symlink():
         repaired = _repair(final, stage, run.manifest)
+        _replace_signature(final, stage)  # another signature is no damage
         if repaired and run.release == run.receipt["previous"]:
             run.receipt["verdict"] = "repaired"
             run.note("damaged files of the installed release were replaced")
@@ -216,17 +217,15 @@ def _repair(final: Path, stage: Path, manifest: Manifest) -> bool:
         remove_tree(manifest_file)
         fresh.replace(manifest_file)
         fsync_folder(final)
-    return _replace_signature(final, stage) or bool(damage) or not same
+    return bool(damage) or not same
 
 
-def _replace_signature(final: Path, stage: Path) -> bool:
+def _replace_signature(final: Path, stage: Path) -> None:
     """Replace the release's signature if the bundle has another one."""
     signature = verify.read_signature(stage)
-    if signature is None or signature == verify.read_signature(final):
-        return False
-    (stage / SIGNATURE_NAME).replace(final / SIGNATURE_NAME)
-    fsync_folder(final)
-    return True
+    if signature is not None and signature != verify.read_signature(final):
+        (stage / SIGNATURE_NAME).replace(final / SIGNATURE_NAME)
+        fsync_folder(final)
 
 
 def clear_pending(run: Journal, before: State) -> None:

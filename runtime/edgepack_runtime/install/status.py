@@ -78,7 +78,8 @@ def render(found: Mapping[str, Any]) -> str:
     if found["tuning"]:
         lines.append(f"  tuned    {tuning.describe(found['tuning'])}")
     lines += [
-        f"  trusts   {key['fingerprint']} ({key['principals']}, {key['source']})" for key in found["trusted"] or ()
+        f"  {'revoked' if key['revoked'] else 'trusts ':<8} {key['fingerprint']} ({key['principals']}, {key['source']})"
+        for key in found["trusted"] or ()
     ]
     if found["signature"]:
         lines.append(f"  signed   {_signed(found['signature'])}")
@@ -137,7 +138,7 @@ def _trust(
             notes.append(f"{error.what}: {error.why}")
     if proof is not None and proof.refused:
         notes.append(f"{current} is not signed by a key that this device trusts: {proof.note}")
-    return proof.as_json() if proof else None, [pin.as_json() for pin in pins.pins]
+    return proof.as_json() if proof else None, pins.as_json()
 
 
 def _signed(proof: Mapping[str, Any]) -> str:

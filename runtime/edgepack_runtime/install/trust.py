@@ -76,6 +76,11 @@ class Pins:
     def __bool__(self) -> bool:
         return bool(self.files)
 
+    def as_json(self) -> List[Dict[str, Any]]:
+        """The pinned keys, with whether a list of revoked keys names them. ssh-keygen alone reads a KRL."""
+        revoked = {line for _, raw in self.revoked for line in raw.splitlines()}
+        return [{**pin.as_json(), "revoked": pin.signer.key.line.encode("ascii") in revoked} for pin in self.pins]
+
     def describe(self) -> str:
         """The trusted keys in one line."""
         keys = ", ".join(f"{pin.signer.key.fingerprint} ({pin.signer.principals})" for pin in self.pins) or "no key"

@@ -244,6 +244,8 @@ def test_of_a_device_that_was_only_gated_the_newest_gate_is_told(tmp_path: Path)
     assert (device.gate.bundle.release_id, device.gate.accuracy.value) == (NEW, 0.8)
     assert device.slower == pytest.approx(1.1)
     assert found.releases == {}  # what serves there, nobody said
+    shown = CliRunner().invoke(main, ["receipts", str(tmp_path)]).output
+    assert f"({NEW})" in shown and "gated, and not installed by these receipts" in shown
 
 
 def test_missing_repeated_and_exchanged_receipts_are_named(tmp_path: Path) -> None:

@@ -68,6 +68,17 @@ def test_everything_is_there_and_its_sums_agree(passed: Any, tmp_path: Path) -> 
     assert not [path for path in dist.iterdir() if path not in paths]
 
 
+def test_sums_keep_the_bundles_of_other_targets(passed: Any, tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    deliver(passed, dist)
+    for name in ("hotel-sentiment-1.2.0-linux.edgepack", "hotel-sentiment-1.2.0-linux.README.txt"):
+        (dist / name).write_bytes(b"of an earlier build")
+    (dist / "hotel-sentiment-1.2.1-linux.edgepack").write_bytes(b"of another version")
+    deliver(passed, dist)
+    listed = sums_checked(dist)
+    assert "1.2.0-linux.edgepack: OK" in listed and "1.2.0-linux.README.txt: OK" in listed and "1.2.1" not in listed
+
+
 def test_a_bundle_without_gates_or_whose_gate_cannot_run_here_is_delivered(passed: Any, tmp_path: Path) -> None:
     (item,) = passed.deliveries
     not_run = replace(passed, deliveries=(replace(item, gate=NotRunHere("it is for aarch64", "type this")),))
@@ -186,6 +197,9 @@ def test_a_bundle_is_signed_when_it_is_delivered(passed: Any, tmp_path: Path, mo
     deliver(passed, dist)
     assert bundle.read_bytes() == first
     text = (dist / "hotel-sentiment-1.2.0.report.json").read_text(encoding="utf-8")
+    heard = Heard()
+    deliver(replace(passed, recipe=passed.recipe.model_copy(update={"sign": None})), dist, heard)
+    assert heard.lines[0].partition(": ")[0] == f"{bundle} was signed, and is replaced"
     assert '"key": "release"' in text
     assert str(tmp_path) not in text
     sums_checked(dist)

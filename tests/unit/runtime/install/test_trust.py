@@ -152,6 +152,7 @@ def test_a_revoked_key_is_refused(
     error = refused(prefix, RAW, signature)
     assert error.what == "s.edgepack is signed by a key that is revoked"
     assert error.why == f"{file} lists {public(keys[0]).fingerprint}, or is a damaged list"
+    assert [key["revoked"] for key in read_pins(prefix).as_json()] == [form != "KRL", False]
     assert require(read_pins(prefix), "s.edgepack", RAW, sign(keys[1], RAW)).proven
     if form == "KRL":
         file.write_bytes(file.read_bytes()[:-1])
