@@ -117,12 +117,14 @@ def test_every_line_of_set_is_one_value(runner: Runner) -> None:
 
 def test_uses_with_other_recipes_or_targets_share_neither_results_nor_comments(runner: Runner) -> None:
     used = [{}, {"recipe": "b.yaml"}, {"targets": "linux"}, {"recipe": "recipe.yaml\nlinux"}, {"RUNNER_ARCH": "ARM64"}]
-    made = [runner.names(**inputs) for inputs in used]
-    assert len({names["key"] for names in made}) == len({names["dist"] for names in made}) == len(used)
+    made = [runner.names(**inputs) for inputs in [*used, {"set": "version=1.2.0"}]]
+    assert len({names["key"] for names in made}) == len({names["dist"] for names in made}) == len(used) + 1
+    assert len({names["stages"] for names in made}) == len(used) and made[0]["stages"] == made[-1]["stages"]
     steps = ACTION["runs"]["steps"]
     assert steps[0]["name"] == "names"
     named = [step["with"].get("name") or step["with"].get("key") for step in steps if "@" in step.get("uses", "")]
-    assert sum("${{ steps.names.outputs.key }}" in str(name) for name in named) == 2
+    assert sum("${{ steps.names.outputs.stages }}" in str(name) for name in named) == 1  # of the cache
+    assert sum("${{ steps.names.outputs.key }}" in str(name) for name in named) == 1  # of the artifacts
     assert {step["env"].get("KEY") for step in steps if "env" in step} == {None, "${{ steps.names.outputs.key }}"}
 
 
