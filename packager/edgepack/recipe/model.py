@@ -203,7 +203,7 @@ class Sign(Section):
 
     key: str = Field(
         min_length=1,
-        description="SSH key: a private key, or the .pub file of a key in an agent or a piece of hardware holds.",
+        description="SSH key: a private key, or the .pub file of one that an agent or a piece of hardware holds.",
     )
 
 
