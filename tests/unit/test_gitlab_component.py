@@ -70,7 +70,8 @@ class Runner:
     def __init__(self, folder: Path, address: str) -> None:
         self.project, self.address = folder / "project", address
         self.source, programs = folder / "source", folder / "bin"
-        for made in (self.project, self.source / "requirements", programs):
+        self.temporary = folder / "tmp"
+        for made in (self.project, self.source / "requirements", programs, self.temporary):
             made.mkdir(parents=True)
         for name in ("bootstrap.txt", "build.txt"):
             (self.source / "requirements" / name).write_text("")
@@ -114,6 +115,7 @@ class Runner:
         }
         environment = {
             "PATH": f"{self.programs}:{os.environ['PATH']}", "REAL_PATH": os.environ["PATH"], "HOME": str(self.folder),
+            "TMPDIR": str(self.temporary),
             "CI_PROJECT_DIR": str(self.project), "CI_API_V4_URL": f"{self.address}/api/v4", "CI_PROJECT_ID": "5",
             "CI_MERGE_REQUEST_IID": "7", "EDGEPACK_TOKEN": token, **variables,
             "CI_COMMIT_SHA": "0123456789abcdef", "CI_JOB_URL": "https://gitlab.example/jobs/5",

@@ -301,13 +301,12 @@ def _parse_signature(raw: bytes) -> None:
 
 def _compare(folder: Path, entry: FileEntry, *, hashed: bool) -> Iterator[Damage]:
     digest = hashlib.sha256()
-    size = 0
     try:
-        if not hashed:
-            size = (folder / entry.path).stat().st_size
-        else:
+        size = (folder / entry.path).stat().st_size
+        if hashed and size == entry.size:  # a file of another size, which may be huge, is not read
+            size = 0
             with (folder / entry.path).open("rb") as file:
-                for data in iter(lambda: file.read(CHUNK_BYTES), b""):
+                while size <= entry.size and (data := file.read(CHUNK_BYTES)):
                     digest.update(data)
                     size += len(data)
     except OSError as error:

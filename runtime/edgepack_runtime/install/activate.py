@@ -24,6 +24,7 @@ from edgepack_runtime.util.fs import (
     EXECUTABLE_MODE,
     FILE_MODE,
     fsync_folder,
+    holds,
     make_folder,
     os_errors,
     remove_tree,
@@ -126,7 +127,7 @@ def read_back(prefix: Prefix, name: str, release: str, raw: bytes) -> Dict[str, 
     state = read_state(prefix)
     found = prefix.current / MANIFEST_NAME
     with os_errors(f"{found} cannot be read back"):
-        same = found.read_bytes() == raw
+        same = holds(found, raw)
     if prefix.current_id() != release or state is None or state.current != release or not same:
         raise StageFailedError(f"`current` and state.json do not name {release} after the switch", fix="check the disk")
     line = [str(prefix.bin / name), "selftest", "--json"]
@@ -155,7 +156,7 @@ def write_launcher(prefix: Prefix, name: str, release: str, *, interpreter: Opti
     for path, data, mode in wanted:
         for made in make_folder(path.parent):
             fsync_folder(made.parent)
-        if not path.is_file() or path.read_bytes() != data or path.stat().st_mode & 0o777 != mode:
+        if not holds(path, data) or path.stat().st_mode & 0o777 != mode:
             write_atomic(path, data, mode=mode)
 
 
@@ -212,7 +213,7 @@ def _repair(final: Path, stage: Path, manifest: Manifest) -> bool:
             fsync_folder(target.parent)
     manifest_file = final / MANIFEST_NAME
     fresh = stage / MANIFEST_NAME
-    same = manifest_file.is_file() and manifest_file.read_bytes() == fresh.read_bytes()
+    same = holds(manifest_file, fresh.read_bytes())
     if not same:
         remove_tree(manifest_file)
         fresh.replace(manifest_file)

@@ -33,7 +33,7 @@ from edgepack_runtime.install.prefix import Prefix, State, check_owner, lock, wr
 from edgepack_runtime.install.receipts import Journal
 from edgepack_runtime.stats import checks as gate_checks
 from edgepack_runtime.util import gate_lock
-from edgepack_runtime.util.fs import fsync_folder, make_folder, os_errors
+from edgepack_runtime.util.fs import fsync_folder, holds, make_folder, os_errors
 from edgepack_runtime.util.progress import Log
 
 
@@ -218,7 +218,7 @@ def _is_intact(run: Install) -> bool:
     folder = run.prefix.releases / run.release
     with os_errors(f"the release {folder} cannot be read"):
         manifest_file = folder / MANIFEST_NAME
-        if not manifest_file.is_file() or manifest_file.read_bytes() != run.raw:
+        if not holds(manifest_file, run.raw):
             return False
         damage = verify.find_damage(folder, run.manifest)
     if not damage and run.signature not in (None, verify.read_signature(folder)):

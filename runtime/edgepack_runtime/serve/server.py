@@ -252,7 +252,8 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
 
     The headers of a request, and the rest of a refused body, have `timeout_s` seconds from the first byte. A request
     has the same time for its body, the same for its answer, and a little to receive it. A connection more than `most`
-    closes the one that has waited for its client for longest. uvicorn itself answers 503 instead, to any request.
+    closes the one that has waited for its client for longest, else the oldest. uvicorn itself answers 503 instead, to
+    any request.
     """
     whole_s = 2 * timeout_s + _TO_TAKE_S
     opened: Dict[Patient, None] = {}  # in the order of their last request, the oldest first
@@ -265,7 +266,9 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
             self._wait(timeout_s)
             opened[self] = None
             if len(self.connections) > most:
-                oldest = next(one for one in opened if one.waits_for_client)
+                # Of clients that pipeline without an end none waits: then the oldest goes, and not this one.
+                waiting = (one for one in opened if one is not self and one.waits_for_client)
+                oldest = next(waiting, next(iter(opened)))
                 del opened[oldest]
                 oldest.transport.abort()
 

@@ -121,6 +121,11 @@ def read_regular(path: Path, most_bytes: int = MOST_READ_BYTES) -> bytes:
     return content
 
 
+def holds(path: Path, content: bytes) -> bool:
+    """Whether `path` is a file with exactly this content. One of another size, which may be huge, is not read."""
+    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
+
+
 def walk(folder: Path) -> Iterator[Tuple[str, str]]:
     """Every entry below `folder` as (POSIX path, kind). Links are not followed."""
     pending = [""]  # folders inside of each other may be more than Python calls functions

@@ -19,6 +19,7 @@ from edgepack_runtime.bundle.extract import extract
 from edgepack_runtime.bundle.manifest import MAX_SIGNATURE_BYTES, SIGNATURE_NAME, release_id
 from edgepack_runtime.bundle.verify import find_damage, read_manifest, verify_file, verify_folder, verify_staged
 from edgepack_runtime.errors import BundleInvalidError, UsageError
+from edgepack_runtime.util import fs
 
 
 @pytest.fixture
@@ -202,6 +203,14 @@ def test_a_staged_release_is_compared_with_the_verified_bundle(release: Path, si
     (release / "__main__.py").unlink()
     with pytest.raises(BundleInvalidError, match=r"__main__\.py: is missing"):
         verify_staged(release, manifest, raw, signature)
+
+
+def test_a_huge_file_is_damage_without_being_read(release: Path) -> None:
+    file = release / "model" / "model.onnx"
+    os.truncate(file, 2**40)  # sparse; to read it would take hours
+    with pytest.raises(BundleInvalidError, match=f"has {2**40} bytes instead of"):
+        verify_folder(release)
+    assert not fs.holds(file, b"x")
 
 
 def test_a_file_of_another_size_is_damage(release: Path) -> None:

@@ -8,8 +8,12 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
 from edgepack_runtime.serve import logs, server
@@ -90,3 +94,20 @@ def test_a_port_in_use_is_named() -> None:
         with pytest.raises(EnvironmentUnfitError) as caught, server.listening(server.Where(port=port)):
             pass
     assert (f"127.0.0.1 port {port}" in caught.value.what, caught.value.fix) == (True, "choose another: --port N")
+
+
+async def test_a_new_client_is_not_closed_where_all_others_are_answered() -> None:
+    config = uvicorn.Config(mock.Mock(), lifespan="off", log_config=None)
+    made = server.patient(600.0, 2)
+    state = ServerState()
+    clients = [made(config=config, server_state=state, app_state={}) for _ in range(3)]
+    for number, client in enumerate(clients):
+        transport = mock.Mock()
+        transport.get_write_buffer_size.return_value = 0
+        transport.is_closing.return_value = False
+        client.connection_made(transport)
+        if number < 2:  # answers one request after another, which the client sent at once
+            client.cycle = SimpleNamespace(response_complete=False, more_body=False)
+    assert [client.transport.abort.called for client in clients] == [True, False, False]
+    for client in clients:
+        client._wait(None)
