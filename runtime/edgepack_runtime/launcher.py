@@ -60,7 +60,7 @@ def _repair(own: str) -> str:
     import shlex
 
     if os.path.isfile(own):  # noqa: PTH113 - as above
-        return "copy the bundle again from where it was built"
+        return "copy the bundle again from where you got it"
     releases, _ = os.path.split(own)
     prefix, name = os.path.split(releases)
     return "install it again from its file: sh FILE install --prefix " + (

@@ -21,7 +21,7 @@ case $file in -*) file=./$file ;; esac
 # The last bytes are text. Of a file cut short they are not, and Python would take it for a program. (bash warns of zeros.)
 if [ -n "$(command -v tail)" ]; then
 	{ end=$(tail -c @END_BYTES@ "$file"); } 2>&-
-	case $end in @END@*) ;; *) fail "this file is damaged" "its end was changed" "copy it again" 8 ;; esac
+	case $end in @END@*) ;; *) fail "this file is damaged" "its end is missing" "copy it again" 8 ;; esac
 fi
 machine=$(uname -m 2>&-) || fail "this system lacks uname" "it names the machine" "install busybox" 4
 case $machine in

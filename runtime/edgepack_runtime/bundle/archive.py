@@ -162,7 +162,7 @@ class Archive:
         return BundleInvalidError(
             f"{self.path.name} is damaged: {region}",
             why=why,
-            fix="copy the bundle again from where it was built; if that does not help, run `verify` there",
+            fix="copy the bundle again from where you got it; if that does not help, run `verify` there",
         )
 
     def chunks(self, member: Member) -> Iterator[bytes]:

@@ -216,4 +216,4 @@ def _lines(raw: bytes, name: str, keys: Set[str], *, optional: str = "") -> Iter
 
 
 def _invalid(where: str, why: str) -> BundleInvalidError:
-    return BundleInvalidError(f"{where} is not valid", why=why, fix="copy the bundle again from where it was built")
+    return BundleInvalidError(f"{where} is not valid", why=why, fix="copy the bundle again from where you got it")

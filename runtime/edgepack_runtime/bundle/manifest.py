@@ -316,5 +316,5 @@ def _integer(value: Any, where: str, limit: int) -> int:
 
 def _invalid(why: str) -> BundleInvalidError:
     return BundleInvalidError(
-        f"{MANIFEST_NAME} is not valid", why=why, fix="copy the bundle again from where it was built"
+        f"{MANIFEST_NAME} is not valid", why=why, fix="copy the bundle again from where you got it"
     )

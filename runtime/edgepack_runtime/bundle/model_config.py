@@ -250,6 +250,4 @@ def _texts(value: Any, where: str, minimum: int) -> Tuple[str, ...]:
 
 
 def _invalid(why: str) -> BundleInvalidError:
-    return BundleInvalidError(
-        f"{CONFIG_NAME} is not valid", why=why, fix="copy the bundle again from where it was built"
-    )
+    return BundleInvalidError(f"{CONFIG_NAME} is not valid", why=why, fix="copy the bundle again from where you got it")

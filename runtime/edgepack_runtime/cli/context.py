@@ -70,9 +70,17 @@ def bundle_or_release(options: argparse.Namespace, context: Context) -> Path:
 
 def find_prefix(options: argparse.Namespace, context: Context) -> Optional[Prefix]:
     """The prefix of a verb about an install: --prefix, the running release's, or a bundle's default."""
-    if options.prefix:
+    if getattr(options, "prefix", None):
         return Prefix(options.prefix.absolute())
     return Prefix(default_prefix(context.name)) if context.bundle else running_prefix(context)
+
+
+def verifying_prefix(options: argparse.Namespace, context: Context) -> Optional[Prefix]:
+    """The prefix of which the pinned keys count for `verify`: as `find_prefix`, but none where there is no default."""
+    try:
+        return find_prefix(options, context)
+    except UsageError:
+        return None
 
 
 def require_prefix(options: argparse.Namespace, context: Context) -> Prefix:

@@ -433,7 +433,10 @@ def _add_verify(verbs: Verbs) -> None:
     )
     if not verbs.context.release:
         parser.add_argument(
-            "--prefix", type=Path, metavar="DIR", help="compare the signature with the keys that are pinned there, too"
+            "--prefix",
+            type=Path,
+            metavar="DIR",
+            help="folder that holds the install: one of the keys pinned there must have signed it",
         )
     verbs.add_json(parser)
 

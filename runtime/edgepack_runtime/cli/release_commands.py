@@ -27,6 +27,7 @@ from edgepack_runtime.cli.context import (
     require_installed,
     require_prefix,
     running_prefix,
+    verifying_prefix,
 )
 from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.device import tuning
@@ -62,8 +63,9 @@ def run_verify(options: argparse.Namespace, context: Context, arguments: List[st
     from edgepack_runtime.install import trust
 
     path = bundle_or_release(options, context)
-    own = running_prefix(context)  # not the prefix around `path`: keys beside a bundle prove nothing
-    pins = trust.read_pins(own.root if own else options.prefix)
+    # Not the prefix around `path`: keys beside a bundle prove nothing.
+    prefix = verifying_prefix(options, context)
+    pins = trust.read_pins(prefix.root if prefix else None)
     if path.is_dir():
         raw = verify.read_manifest_bytes(path)
         proof = trust.require(pins, path.name, raw, verify.read_signature(path))
@@ -134,6 +136,7 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
         unit = systemd.write(Prefix(Path(root).absolute()), command.name)
         receipt = {**receipt, "systemd_unit": str(unit)}
         hints += [f"systemd unit: {unit}; to start it now and at boot:", *map("  {}".format, systemd.commands(unit))]
+        hints += ["it answers this machine only; how others may ask: see `For other machines` in the unit"]
     hints += _other_servers(Prefix(Path(root).absolute()), release)
     print_result(options, receipt, printed([lines[receipt["verdict"]], *hints]))
     return ExitCode.OK

@@ -31,7 +31,7 @@ def open_session(
     path = folder / MODEL_NAME
     if not path.is_file():
         raise BundleInvalidError(
-            f"there is no {MODEL_NAME} in {folder}", fix="copy the bundle again from where it was built"
+            f"there is no {MODEL_NAME} in {folder}", fix="copy the bundle again from where you got it"
         )
     api = ort_api.api()
     available = api.available_providers()

@@ -291,5 +291,5 @@ def _invalid(path: Path, why: str) -> BundleInvalidError:
     return BundleInvalidError(
         f"{path.name} is not a vocabulary this model can use",
         why=why,
-        fix="copy the bundle again from where it was built",
+        fix="copy the bundle again from where you got it",
     )

@@ -144,7 +144,9 @@ def require(pins: Pins, name: str, raw: bytes, signature: Optional[bytes]) -> Pr
         _check_not_revoked(pins, name, raw, signature, found)
     if not pins:
         made_by = "not signed" if found is None else f"signed by {found.key.fingerprint} by its own account"
-        pins_one = "`trust add KEY.pub --prefix DIR` pins one for the install in DIR"
+        pins_one = (
+            "`trust add KEY.pub` pins one; with --prefix DIR for the install in DIR, and `verify --prefix DIR` asks it"
+        )
         note = f"origin not verified: {made_by}, and no key is pinned here ({pins_one})"
         return Proof(found is not None, False, found.key.fingerprint if found else None, note=note)
     if found is None or signature is None:
@@ -193,7 +195,7 @@ def parse_signature(name: str, signature: bytes) -> Signature:
         raise BundleInvalidError(
             f"{name} is damaged: {SIGNATURE_NAME} is not an SSH signature",
             why=str(error),
-            fix="copy the bundle again from where it was built",
+            fix="copy the bundle again from where you got it",
         ) from error
 
 
@@ -346,7 +348,7 @@ def _refused(name: str, done: subprocess.CompletedProcess[bytes]) -> EdgepackErr
     return BundleInvalidError(
         f"the signature of {name} is wrong",
         why=f"ssh-keygen: {output[:200]}",
-        fix="copy the bundle again from where it was built; if that does not help, it was changed after signing",
+        fix="copy the bundle again from where you got it; if that does not help, it was changed after signing",
     )
 
 

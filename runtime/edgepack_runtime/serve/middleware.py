@@ -105,11 +105,12 @@ class Middleware:
             return
         scheme, _, token = headers.get("authorization", "").partition(" ")
         # Constant-time comparison, against timing attacks.
-        if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode("latin-1"), self._token):
+        given = scheme.lower() == "bearer"
+        if not given or not hmac.compare_digest(token.strip().encode("latin-1"), self._token):
             raise HttpError(
                 401,
                 "unauthorized",
-                "this server needs a token",
+                "this token is wrong" if given else "this server needs a token",
                 fix="send it as `Authorization: Bearer TOKEN`",
                 headers={"WWW-Authenticate": 'Bearer realm="edgepack"'},
             )

@@ -61,6 +61,7 @@ _KEEP_ALIVE_S = 30
 _CONNECTIONS = 1024
 _OTHER_FILES = 64  # of the interpreter, the model and its libraries
 _TO_TAKE_S = 5.0  # for a client to receive a response
+_SILENT_S = 1.0  # from then on, a connection without a request gives way to a new one
 _AFTER_DRAIN_S = 1.0  # for the last responses to be sent
 _AFTER_GIVING_UP_S = 0.1  # for refused requests to be answered
 _INTERRUPTED = 128 + signal.SIGINT  # as in shells
@@ -252,40 +253,45 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
 
     The headers of a request, and the rest of a refused body, have `timeout_s` seconds from the first byte. A request
     has the same time for its body, the same for its answer, and a little to receive it. A connection more than `most`
-    closes the one that has waited for its client for longest, else the oldest. uvicorn itself answers 503 instead, to
-    any request.
+    closes the one that has waited for its client for longest, else the one that has been busy for longest. uvicorn
+    itself answers 503 instead, to any request.
     """
     whole_s = 2 * timeout_s + _TO_TAKE_S
-    opened: Dict[Patient, None] = {}  # in the order of their last request, the oldest first
+    opened: Dict[Patient, None] = {}  # in the order in which they began to wait or to be busy, the longest first
 
     class Patient(H11Protocol):
         _due: Optional[asyncio.TimerHandle] = None
+        _busy = False  # with a request
+        _silent: Optional[asyncio.TimerHandle] = None  # None: nothing came or went for `_SILENT_S`
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self._wait(timeout_s)
+            self._stirred()
             opened[self] = None
             if len(self.connections) > most:
-                # Of clients that pipeline without an end none waits: then the oldest goes, and not this one.
-                waiting = (one for one in opened if one is not self and one.waits_for_client)
+                # Of clients that pipeline without an end none waits.
+                waiting = (one for one in opened if one.waits_for_client)
                 oldest = next(waiting, next(iter(opened)))
                 del opened[oldest]
                 oldest.transport.abort()
 
         @property
         def waits_for_client(self) -> bool:
-            """Whether it has no request, a part of one, or an answer that the client does not read."""
+            """Whether it has had no request, a part of one, or an answer that the client does not read, for a while."""
             cycle = self.cycle
             answering = cycle is not None and not cycle.response_complete and not cycle.more_body
-            return not answering or self.transport.get_write_buffer_size() > 0
+            return self._silent is None and (not answering or self.transport.get_write_buffer_size() > 0)
 
         def connection_lost(self, exc: Optional[Exception]) -> None:
             self._wait(None)
+            self._fell_silent()
             opened.pop(self, None)
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
             before = self.cycle
+            self._stirred()
             super().data_received(data)
             if self.cycle is not before:
                 self._request_changed()
@@ -293,15 +299,31 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
                 self._wait(timeout_s)
 
         def on_response_complete(self) -> None:
+            self._stirred()
             super().on_response_complete()  # which may start with the next request
             self._request_changed()
 
         def _request_changed(self) -> None:
-            answering = self.cycle is not None and not self.cycle.response_complete
-            self._wait(whole_s if answering else None)
-            opened.pop(self, None)
-            if not self.transport.is_closing():
+            was_busy, self._busy = self._busy, self.cycle is not None and not self.cycle.response_complete
+            self._wait(whole_s if self._busy else None)
+            if self.transport.is_closing():
+                opened.pop(self, None)
+            elif not (was_busy and self._busy):  # with pipelined requests, it is as busy as before
+                opened.pop(self, None)
                 opened[self] = None
+
+        def _stirred(self) -> None:
+            """Note that something came or went.
+
+            By a timer, not by a time: bytes that came while the loop was slow are read before timers run.
+            """
+            self._fell_silent()
+            self._silent = self.loop.call_later(_SILENT_S, self._fell_silent)
+
+        def _fell_silent(self) -> None:
+            if self._silent is not None:
+                self._silent.cancel()
+                self._silent = None
 
         def _wait(self, seconds: Optional[float]) -> None:
             if self._due is not None:

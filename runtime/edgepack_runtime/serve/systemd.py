@@ -38,12 +38,15 @@ RestartSec=2
 TimeoutStopSec=30
 TimeoutStartSec=120
 
-# To listen on another address, a token is needed: a drop-in with
+# For other machines: first a token,
+#   sudo sh -c 'umask 077; head -c 24 /dev/urandom | base64 > /etc/{name}.token'
+# then, with `sudo systemctl edit {name}`, a drop-in with these lines, and with the network that may ask:
 #   [Service]
 #   LoadCredential=token:/etc/{name}.token
 #   ExecStart=
 #   ExecStart={command} serve --host 0.0.0.0 --token-file ${{CREDENTIALS_DIRECTORY}}/token
-#   IPAddressAllow=10.0.0.0/8
+#   IPAddressAllow=192.168.1.0/24
+# and `sudo systemctl restart {name}`. They ask with the header `Authorization: Bearer TOKEN`.
 IPAddressDeny=any
 IPAddressAllow=localhost
 

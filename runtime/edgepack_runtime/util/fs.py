@@ -115,8 +115,9 @@ def read_regular(path: Path, most_bytes: int = MOST_READ_BYTES) -> bytes:
         OSError: it cannot be read, is not a regular file, or is larger.
     """
     with open_regular(path) as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
+        known = os.fstat(file.fileno()).st_size  # a sparse file may be huge: it is not read
+        content = file.read(most_bytes + 1) if known <= most_bytes else b""
+    if max(known, len(content)) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes // 2**20} MiB", str(path))
     return content
 

@@ -362,12 +362,20 @@ def _readme(recipe: Recipe, profile: Profile, needs: Needs, file: str, example: 
 
 _SERVE: Final = """HTTP, and a page to try it: http://127.0.0.1:8000/
       curl -H 'Content-Type: application/json' -d '{"text": "TEXT"}' http://127.0.0.1:8000/predict
-      for other machines: serve --host 0.0.0.0 --token-file FILE   (see serve --help)
-      at every start of the device: sh FILE install --systemd, which says what to type"""
+      for other machines, which send a token (16 or more characters):
+          (umask 077; head -c 24 /dev/urandom | base64 > token)
+          serve --host 0.0.0.0 --token-file token
+          curl -H 'Authorization: Bearer TOKEN' ...   as above, from the other machine
+      at every start of the device: sh FILE install --systemd prints what to type, and the
+      unit's comment how other machines may ask"""
 _SERVE_ZH: Final = """HTTP 服务和试用页面：http://127.0.0.1:8000/
       curl -H 'Content-Type: application/json' -d '{"text": "文本"}' http://127.0.0.1:8000/predict
-      供其他机器访问：serve --host 0.0.0.0 --token-file 文件（见 serve --help）
-      开机自动启动：sh FILE install --systemd，它会显示要输入的命令"""
+      供其他机器访问，需要令牌（至少 16 个字符）：
+          (umask 077; head -c 24 /dev/urandom | base64 > token)
+          serve --host 0.0.0.0 --token-file token
+          curl -H 'Authorization: Bearer 令牌' ...   其余同上，在其他机器上运行
+      开机自动启动：sh FILE install --systemd，它会显示要输入的命令；
+      供其他机器访问的方法写在该单元文件的注释里"""
 _READS: Final = """The model reads the first {} tokens of a text; a Chinese character is one. When
 a text is longer, `predict` prints a note; `--long windows` reads all of it.
 

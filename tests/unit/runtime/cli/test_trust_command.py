@@ -88,6 +88,30 @@ def test_verify_takes_the_keys_that_a_prefix_pins(
     assert edgert("verify", file, "--prefix", prefix.root) == ExitCode.BUNDLE_INVALID
 
 
+def test_verify_of_a_bundle_takes_the_keys_of_its_default_prefix(
+    keys: tuple[Path, Path],
+    bundle: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def run(*words: str) -> int:
+        return main.run(words, Context("sentiment", bundle=file, release=None))
+
+    file = signed(bundle, keys[0], tmp_path / "signed.edgepack")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert run("trust", "add", str(pub(keys[0]))) == 0
+    capsys.readouterr()
+    assert run("verify") == 0
+    assert f"signed by release, {public(keys[0]).fingerprint}" in capsys.readouterr().out
+    signed(bundle, keys[1], file)
+    assert run("verify") == ExitCode.BUNDLE_INVALID
+    monkeypatch.delenv("HOME")  # there is no default prefix
+    assert run("verify") == 0
+    assert "no key is pinned here" in capsys.readouterr().out
+
+
 def test_a_file_of_signers_is_added(keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path) -> None:
     file = tmp_path / "signers"
     lines = [f"# ours\nann {public(keys[0]).line} x", f'bob namespaces="edgepack,file" {public(keys[1]).line}']

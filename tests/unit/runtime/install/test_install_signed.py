@@ -301,7 +301,7 @@ def test_a_key_that_is_revoked_during_the_self_test_counts(
 def test_install_without_pins_notes_that_the_origin_is_not_verified(small_bundle: Path, prefix: Prefix) -> None:
     lines: list[str] = []
     receipt = install(small_bundle, prefix.root, log=lines.append)
-    how = "`trust add KEY.pub --prefix DIR` pins one for the install in DIR"
+    how = "`trust add KEY.pub` pins one; with --prefix DIR for the install in DIR, and `verify --prefix DIR` asks it"
     note = f"origin not verified: not signed, and no key is pinned here ({how})"
     assert receipt["notes"] == [note]
     assert f"  note  {note}" in lines

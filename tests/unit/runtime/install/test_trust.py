@@ -38,7 +38,7 @@ def refused(root: Path, raw: bytes, signature: bytes | None) -> EdgepackError:
 def test_without_pins_an_unsigned_bundle_is_accepted_with_a_note(tmp_path: Path) -> None:
     pins = read_pins(tmp_path)
     assert not pins
-    how = "`trust add KEY.pub --prefix DIR` pins one for the install in DIR"
+    how = "`trust add KEY.pub` pins one; with --prefix DIR for the install in DIR, and `verify --prefix DIR` asks it"
     note = f"origin not verified: not signed, and no key is pinned here ({how})"
     assert require(pins, "s.edgepack", RAW, None) == Proof(False, False, note=note)
 

@@ -224,6 +224,8 @@ async def test_a_token_is_wanted_by_everything_but_health_and_page(make_app: Mak
                 answer = await ask(app, "GET", path, **wrong)
                 assert answer.status == 401, path
                 assert answer.headers["www-authenticate"].startswith("Bearer")
+                given = wrong.get("authorization", "").startswith("Bearer")
+                assert ("this token is wrong" if given else "this server needs a token").encode() in answer.body
         assert (await post(app, "/predict", {"text": "好"}, authorization=f"bearer {TOKEN}")).status == 200
 
 

@@ -6,9 +6,10 @@ import io
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 import pytest
@@ -18,6 +19,9 @@ from uvicorn.server import ServerState
 from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
 from edgepack_runtime.serve import logs, server
 from edgepack_runtime.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 
 @pytest.fixture(autouse=True)
@@ -96,18 +100,82 @@ def test_a_port_in_use_is_named() -> None:
     assert (f"127.0.0.1 port {port}" in caught.value.what, caught.value.fix) == (True, "choose another: --port N")
 
 
-async def test_a_new_client_is_not_closed_where_all_others_are_answered() -> None:
-    config = uvicorn.Config(mock.Mock(), lifespan="off", log_config=None)
-    made = server.patient(600.0, 2)
-    state = ServerState()
-    clients = [made(config=config, server_state=state, app_state={}) for _ in range(3)]
-    for number, client in enumerate(clients):
+class _Timers:
+    """A loop whose timers run when `pass_by` says so."""
+
+    def __init__(self) -> None:
+        self._timers: list[tuple[float, Callable[[], None], mock.Mock]] = []
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> mock.Mock:
+        self._timers.append((seconds, call, mock.Mock()))
+        return self._timers[-1][2]
+
+    def pass_by(self, seconds: float) -> None:
+        due = [timer for timer in self._timers if timer[0] <= seconds and not timer[2].cancel.called]
+        for _, call, _ in due:
+            call()
+
+
+class _Clients:
+    """Connections of a server that has at most `most` of them."""
+
+    def __init__(self, most: int) -> None:
+        self.timers = _Timers()
+        self._made = server.patient(600.0, most)
+        self._config = uvicorn.Config(mock.Mock(), lifespan="off", log_config=None)
+        self._state = ServerState()
+
+    def connect(self) -> Any:
+        client = self._made(
+            config=self._config, server_state=self._state, app_state={}, _loop=cast("AbstractEventLoop", self.timers)
+        )
         transport = mock.Mock()
         transport.get_write_buffer_size.return_value = 0
         transport.is_closing.return_value = False
         client.connection_made(transport)
-        if number < 2:  # answers one request after another, which the client sent at once
-            client.cycle = SimpleNamespace(response_complete=False, more_body=False)
-    assert [client.transport.abort.called for client in clients] == [True, False, False]
-    for client in clients:
-        client._wait(None)
+        return client
+
+    def connect_and_ask(self) -> Any:
+        client = self.connect()
+        client.cycle = SimpleNamespace(response_complete=False, more_body=False)
+        client._request_changed()
+        return client
+
+
+def _closed(*clients: Any) -> list[bool]:
+    return [client.transport.abort.called for client in clients]
+
+
+def test_a_new_client_is_not_closed_where_all_others_are_answered() -> None:
+    clients = _Clients(2)
+    first, second = clients.connect_and_ask(), clients.connect_and_ask()
+    third = clients.connect()
+    assert _closed(first, second, third) == [True, False, False]
+
+
+def test_a_client_is_not_closed_before_its_request_could_be_read() -> None:
+    clients = _Clients(2)
+    first, second = clients.connect_and_ask(), clients.connect_and_ask()
+    third, fourth = clients.connect(), clients.connect()
+    assert _closed(first, second, third, fourth) == [True, True, False, False]
+
+
+def test_who_pipelines_is_no_newer_after_each_answer() -> None:
+    clients = _Clients(2)
+    pipelining, asking = clients.connect_and_ask(), clients.connect_and_ask()
+    pipelining.cycle = SimpleNamespace(response_complete=False, more_body=False)  # the next request, which was there
+    pipelining._request_changed()
+    clients.connect()
+    assert _closed(pipelining, asking) == [True, False]
+
+
+@pytest.mark.parametrize("unread", [0, 1])
+def test_who_is_silent_gives_way_before_who_is_answered(unread: int) -> None:
+    clients = _Clients(2)
+    asking, silent = clients.connect_and_ask(), clients.connect()
+    if unread:  # an answer that it does not read
+        silent.cycle = SimpleNamespace(response_complete=False, more_body=False)
+        silent.transport.get_write_buffer_size.return_value = unread
+    clients.timers.pass_by(1.0)
+    clients.connect()
+    assert _closed(asking, silent) == [False, True]

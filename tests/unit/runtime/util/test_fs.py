@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -189,9 +190,16 @@ def test_what_is_read_as_a_whole_is_a_regular_file_of_limited_size(tmp_path: Pat
     (tmp_path / "endless").symlink_to("/dev/zero")
     (tmp_path / "file").write_bytes(b"12345")
     assert fs.read_regular(tmp_path / "file", 5) == b"12345"
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(2**30)
     for name in ("pipe", "endless", "file"):
         with pytest.raises(OSError, match=r"regular|more than"):
             fs.read_regular(tmp_path / name, 4)
+    tracemalloc.start()
+    with pytest.raises(OSError, match="more than"):
+        fs.read_regular(tmp_path / "sparse")
+    assert tracemalloc.get_traced_memory()[1] < 2**20  # nothing of it was read
+    tracemalloc.stop()
 
 
 def test_an_error_of_access_names_no_option_that_the_command_may_not_have() -> None:
