@@ -32,6 +32,7 @@ COMMANDS: Final = (
     "sign",
     "verify",
     "inspect",
+    "image",
     "diff",
     "report",
     "receipts",

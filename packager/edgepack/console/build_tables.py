@@ -31,6 +31,7 @@ from edgepack_runtime.util.fs import open_regular
 
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow, SelectArtifact
+    from edgepack.oci.image import Written
     from edgepack.training.doctor import Report
 
 
@@ -130,6 +131,19 @@ def _host_needs(target: Mapping[str, Any]) -> str:
         return " (Python and a C library are carried)"
     python = ", Python 3.8 or newer" if target["interpreter"] == HOST else " (Python is carried)"
     return f", glibc {target['libc_min']} or newer{python}"
+
+
+def image(written: Written, *, live: bool) -> Table:
+    """The layers of an image, for each platform."""
+    layers = table(live, "platform", "layer", "packed MiB", "unpacked MiB", "digest")
+    for one in written.images:
+        for name, layer in one.layers.items():
+            sizes = mib_column(layer.blob.size), mib_column(layer.unpacked_bytes)
+            layers.add_row(one.platform, name, *sizes, layer.blob.digest[:19])
+        packed = sum(layer.blob.size for layer in one.layers.values())
+        unpacked = sum(layer.unpacked_bytes for layer in one.layers.values())
+        layers.add_row(one.platform, "in all", mib_column(packed), mib_column(unpacked), one.manifest.digest[:19])
+    return layers
 
 
 def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:

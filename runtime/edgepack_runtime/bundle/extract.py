@@ -43,7 +43,7 @@ def extract(
     if signature is not None:
         files.append(folder / contract.SIGNATURE_NAME)
         _write_new(files[1], iter([signature]))
-    for entry, chunks in _contents(archive, manifest, platform.machine(), left_out):
+    for entry, chunks in contents(archive, manifest, platform.machine(), left_out):
         target = folder / entry.path
         if target.parent not in folders:
             folders.update(make_folder(target.parent))
@@ -53,10 +53,17 @@ def extract(
         _make_durable(files, folders)
 
 
-def _contents(
-    archive: Archive, manifest: contract.Manifest, machine: str, left_out: Optional[str]
+def contents(
+    archive: Archive, manifest: contract.Manifest, machine: str, left_out: Optional[str] = None
 ) -> Iterator[Tuple[contract.FileEntry, Iterator[bytes]]]:
-    """The files of the release on `machine`, with their content."""
+    """The files of the release on `machine` with their content, each to be read to its end before the next.
+
+    Args:
+        left_out: as for `extract`.
+
+    Raises:
+        BundleInvalidError: a member is missing, damaged, or longer than listed.
+    """
     inside = tuple(interpreter.folder(one.machine) for one in manifest.interpreters)
     for entry in manifest.files_for(machine):
         if entry.path.startswith(inside):

@@ -67,9 +67,14 @@ def servers(prefix: Prefix) -> Dict[int, str]:
 
 
 def carried_interpreter(release: Path) -> Optional[str]:
-    """Absolute path of the interpreter in `release`; None if it runs on the device's."""
+    """Absolute path of the interpreter in `release`; None if it runs on the device's.
+
+    A container has no shell for the script `python3`, and starts `cpython` beside it: then so do we.
+    """
     path = release / platform.machine() / PYTHON_FOLDER / "bin" / "python3"
-    return str(path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    return sys.executable if Path(sys.executable) == path.with_name("cpython") else str(path)
 
 
 def interpreter() -> str:

@@ -1,0 +1,1 @@
+"""Container images from finished bundles, in the format of the Open Container Initiative."""

@@ -1,0 +1,354 @@
+"""A container image of finished bundles: nothing but the release, its interpreter and its C library, from scratch.
+
+    /app/                      the release for one machine, exactly the files of its manifest
+    /lib64/ld-linux-x86-64.so.2, /lib/x86_64-linux-gnu    links to its C library: the kernel starts CPython by itself
+    /etc/passwd, /etc/group, /tmp
+
+Two layers: interpreter, ONNX Runtime and runtime, which releases of one version of edgepack share; and the model with
+its golden rows. There is no shell. The folder is the same for every release, so that the first layer is, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from edgepack.bundle.inspect import part_of
+from edgepack.bundle.sbom import SBOM_NAME
+from edgepack.errors import StageFailedError, UsageError
+from edgepack.oci import layout
+from edgepack.oci.layout import Descriptor, Entry, Layer, Layout
+from edgepack.progress import Progress
+from edgepack_runtime.bundle import extract, interpreter, sshsig, verify
+from edgepack_runtime.bundle import manifest as contract
+from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.golden import MODEL_FOLDER
+from edgepack_runtime.bundle.manifest import BUNDLED, MANIFEST_NAME, PYTHON_FOLDER, SIGNATURE_NAME, Manifest
+from edgepack_runtime.util.fs import FILE_MODE, random_name, set_mode
+
+APP: Final = "app"
+USER: Final = 65532  # `nonroot` of other images from scratch
+PORT: Final = 8000
+_SBOM_TYPE: Final = "application/vnd.cyclonedx+json"
+_LICENSES: Final = "licenses/"
+_CREATED: Final = "1970-01-01T00:00:00Z"
+_SECOND_NS: Final = 1_000_000_000
+_ENGINE, _MODEL = "interpreter and engine", "model"
+_PASSWD: Final = f"root:x:0:0:root:/:/sbin/nologin\nnonroot:x:{USER}:{USER}:nonroot:/tmp:/sbin/nologin\n".encode()
+_GROUP: Final = f"root:x:0:\nnonroot:x:{USER}:\n".encode()
+
+
+class Platform(NamedTuple):
+    """A machine as OCI names it, and where its kernel and its loader look for the C library."""
+
+    architecture: str
+    loader: str
+    libraries: str
+
+
+PLATFORMS: Final[Mapping[str, Platform]] = {
+    "aarch64": Platform("arm64", "lib/ld-linux-aarch64.so.1", "lib/aarch64-linux-gnu"),
+    "x86_64": Platform("amd64", "lib64/ld-linux-x86-64.so.2", "lib/x86_64-linux-gnu"),
+}
+
+
+@dataclass(frozen=True)
+class Image:
+    """The image for one platform: its manifest and its layers by what they hold. Sizes are in bytes."""
+
+    platform: str  # "linux/amd64"; "any" of a model alone
+    manifest: Descriptor
+    layers: Mapping[str, Layer]
+
+
+@dataclass(frozen=True)
+class Written:
+    """The file with all images, and the reference of the whole in it."""
+
+    file: Path
+    name: str
+    reference: str
+    digest: str
+    images: tuple[Image, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Digests and sizes in bytes, as plain JSON values."""
+        return {
+            "file": str(self.file),
+            "name": self.name,
+            "reference": self.reference,
+            "digest": self.digest,
+            "images": [
+                {
+                    "platform": image.platform,
+                    "digest": image.manifest.digest,
+                    "layers": [
+                        {
+                            "name": name,
+                            "digest": layer.blob.digest,
+                            "diff_id": layer.diff_id,
+                            "packed_bytes": layer.blob.size,
+                            "unpacked_bytes": layer.unpacked_bytes,
+                        }
+                        for name, layer in image.layers.items()
+                    ],
+                }
+                for image in self.images
+            ],
+        }
+
+
+def write(bundles: Sequence[Path], out: Path | None, *, model_only: bool, progress: Progress) -> Written:
+    """Write one image of `bundles`, which are of one version of one recipe, for each machine that they are for.
+
+    Args:
+        out: the file; NAME-VERSION.oci.tar beside the first bundle by default.
+        model_only: only the files of the model, for a volume; of one bundle.
+
+    Raises:
+        UsageError: a bundle does not fit into an image, or the bundles do not belong together.
+        BundleInvalidError: a bundle is damaged.
+        StageFailedError: the file cannot be written.
+    """
+    with contextlib.ExitStack() as stack:
+        opened = [_Bundle.open(path, stack) for path in bundles]
+        first = opened[0].manifest
+        _require_one_release(opened, model_only=model_only)
+        suffix = ".model.oci.tar" if model_only else ".oci.tar"
+        target = out or bundles[0].with_name(f"{first.name}-{first.version}{suffix}")
+        try:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgepack-image-", dir=target.parent))
+            collected = Layout(Path(folder))
+            images = [_model_image(collected, opened[0])] if model_only else _images(collected, opened, progress)
+            named = _named(collected, images)
+            collected.name(named, first.version)
+            if not model_only:
+                _attach_sboms(collected, images, opened)
+            _replace(target, collected)
+        except (OSError, ValueError) as error:
+            raise StageFailedError(
+                f"the image {target.name} cannot be written", why=str(error), fix="check the folder and its disk"
+            ) from error
+    return Written(target, first.name, first.version, named.digest, tuple(images))
+
+
+class _Bundle(NamedTuple):
+    path: Path
+    archive: Archive
+    manifest: Manifest
+    raw: bytes
+    signature: bytes | None
+
+    @classmethod
+    def open(cls, path: Path, stack: contextlib.ExitStack) -> _Bundle:
+        """Open a bundle of which every byte is right."""
+        archive = stack.enter_context(Archive(path))
+        raw, signature = verify.read_signed_manifest(archive)
+        manifest, _ = verify.verify_archive(archive, raw)
+        return cls(path, archive, manifest, raw, signature)
+
+    def labels(self) -> dict[str, str]:
+        """What the image says of itself, as labels and annotations."""
+        labels = {
+            "org.opencontainers.image.title": self.manifest.name,
+            "org.opencontainers.image.version": self.manifest.version,
+            "edgepack.task": self.manifest.task,
+            "edgepack.target": self.manifest.target.profile,
+            "edgepack.precision": str(self.manifest.model["precision"]),
+            "edgepack.release": contract.release_id(self.manifest, self.raw),
+        }
+        if self.signature is not None:
+            labels["edgepack.signed-by"] = sshsig.parse_signature(self.signature).key.fingerprint
+        return labels
+
+
+def _require_one_release(bundles: Sequence[_Bundle], *, model_only: bool) -> None:
+    first = bundles[0].manifest
+    if model_only and len(bundles) > 1:
+        raise UsageError("--model-only takes one bundle", why="a model is the same for every machine")
+    taken: dict[str, str] = {}
+    for bundle in bundles:
+        manifest = bundle.manifest
+        if (manifest.name, manifest.version, manifest.recipe_sha256) != (
+            first.name, first.version, first.recipe_sha256,
+        ):  # fmt: skip
+            raise UsageError(
+                f"{bundle.path.name} and {bundles[0].path.name} are not of one build",
+                why=f"they are {manifest.name} {manifest.version} and {first.name} {first.version}, or of two recipes",
+                fix="give bundles of one recipe that differ in the target alone",
+            )
+        if not model_only:
+            _require_fit(bundle)
+        for machine in manifest.target.machines:
+            if machine in taken and not model_only:
+                raise UsageError(f"{bundle.path.name} and {taken[machine]} are both for {machine}", fix="give one")
+            taken[machine] = bundle.path.name
+
+
+def _require_fit(bundle: _Bundle) -> None:
+    target = bundle.manifest.target
+    if target.interpreter != BUNDLED:
+        raise UsageError(
+            f"{bundle.path.name} cannot become an image",
+            why=f"an image from scratch has no Python and no C library, and target {target.profile} carries none",
+            fix="build it for `linux`, `linux-x86_64` or `linux-aarch64`",
+        )
+    if not any(entry.path.startswith("site/uvicorn/") for entry in bundle.manifest.files):
+        raise UsageError(
+            f"{bundle.path.name} was built without `serve: true`",
+            why="an image serves, and this bundle carries no server",
+            fix="add `serve: true` to its recipe and build it again",
+        )
+
+
+def _images(collected: Layout, bundles: Iterable[_Bundle], progress: Progress) -> list[Image]:
+    jobs = [(bundle, machine) for bundle in bundles for machine in bundle.manifest.target.machines]
+    images = []
+    with progress.task("layers", 2 * len(jobs)) as task:
+        for bundle, machine in jobs:
+            layers = {}
+            for name, entries in ((_ENGINE, _engine(bundle, machine)), (_MODEL, _model(bundle, machine))):
+                layers[name] = collected.add_layer(entries)
+                task.advance(note=f"{machine}, {name}")
+            platform = PLATFORMS[machine].architecture
+            config = _config(bundle, platform, layers, run=_run(machine))
+            images.append(_image(collected, bundle, f"linux/{platform}", config, layers))
+    return images
+
+
+def _engine(bundle: _Bundle, machine: str) -> Iterator[Entry]:
+    """What releases of one version of edgepack share: the system, the interpreter, the engine and the runtime."""
+    python = f"/{APP}/{machine}/{PYTHON_FOLDER}"
+    platform = PLATFORMS[machine]
+    for path, text in (("etc/group", _GROUP), ("etc/passwd", _PASSWD)):
+        yield Entry(path, size=len(text), content=[text])
+    yield Entry(platform.loader, 0o777, link=f"{python}/bin/ld.so")
+    yield Entry(platform.libraries, 0o777, link=f"{python}/lib")
+    yield Entry("tmp", 0o1777, is_folder=True)
+    for entry, chunks in extract.contents(bundle.archive, bundle.manifest, machine):
+        if not _is_of_model(entry.path):
+            yield Entry(f"{APP}/{entry.path}", interpreter.mode(entry.path), entry.size, chunks)
+
+
+def _model(bundle: _Bundle, machine: str) -> Iterator[Entry]:
+    """The model, its golden rows, and the manifest with its signature."""
+    for name, text in ((MANIFEST_NAME, bundle.raw), (SIGNATURE_NAME, bundle.signature)):
+        if text is not None:
+            yield Entry(f"{APP}/{name}", size=len(text), content=[text])
+    inside = interpreter.folder(machine)
+    for entry, chunks in extract.contents(bundle.archive, bundle.manifest, machine, left_out=inside):
+        if _is_of_model(entry.path):
+            yield Entry(f"{APP}/{entry.path}", interpreter.mode(entry.path), entry.size, chunks)
+
+
+def _is_of_model(path: str) -> bool:
+    return part_of(path) in ("model", "golden", "other") and not path.startswith(_LICENSES)
+
+
+def _run(machine: str) -> dict[str, Any]:
+    """How a container starts. It is asked for its health as systemd asks: by a request."""
+    python = [f"/{APP}/{machine}/{PYTHON_FOLDER}/bin/cpython", "-I", "-S", "-B"]
+    ask = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{PORT}/readyz', timeout=3)"
+    return {
+        "User": f"{USER}:{USER}",
+        "Env": [f"PATH=/{APP}/{machine}/{PYTHON_FOLDER}/bin"],
+        "WorkingDir": "/tmp",
+        "Entrypoint": [*python, f"/{APP}/__main__.py"],
+        "Cmd": ["serve", "--host", "0.0.0.0"],  # noqa: S104 - it starts only with a token
+        "ExposedPorts": {f"{PORT}/tcp": {}},
+        "StopSignal": "SIGTERM",
+        "Healthcheck": {
+            "Test": ["CMD", *python, "-c", ask],
+            "Interval": 30 * _SECOND_NS,
+            "Timeout": 5 * _SECOND_NS,
+            "StartPeriod": 60 * _SECOND_NS,
+            "Retries": 3,
+        },
+    }
+
+
+def _config(
+    bundle: _Bundle, architecture: str, layers: Mapping[str, Layer], *, run: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The configuration of an image. Its time is always the same: another would change the digests."""
+    return {
+        "created": _CREATED,
+        "architecture": architecture,
+        "os": "linux",
+        "config": {**run, "Labels": bundle.labels()},
+        "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers.values()]},
+        "history": [{"created": _CREATED, "created_by": f"edgepack: {name}"} for name in layers],
+    }
+
+
+def _image(
+    collected: Layout, bundle: _Bundle, platform: str, config: Mapping[str, Any], layers: Mapping[str, Layer]
+) -> Image:
+    document = {
+        "schemaVersion": 2,
+        "mediaType": layout.MANIFEST,
+        "config": collected.add_json(layout.CONFIG, config).as_json(),
+        "layers": [layer.blob.as_json() for layer in layers.values()],
+        "annotations": bundle.labels(),
+    }
+    return Image(platform, collected.add_json(layout.MANIFEST, document), layers)
+
+
+def _model_image(collected: Layout, bundle: _Bundle) -> Image:
+    """The files of the model at the root: a volume, which no machine runs. Its platform is only for tools that ask."""
+    machine = bundle.manifest.target.machines[-1]
+    files = (
+        Entry(entry.path[len(MODEL_FOLDER) + 1 :], size=entry.size, content=chunks)
+        for entry, chunks in extract.contents(
+            bundle.archive, bundle.manifest, machine, left_out=interpreter.folder(machine)
+        )
+        if entry.path.startswith(f"{MODEL_FOLDER}/")
+    )
+    layers = {_MODEL: collected.add_layer(files)}
+    config = _config(bundle, PLATFORMS[machine].architecture, layers, run={})
+    return _image(collected, bundle, "any", config, layers)
+
+
+def _named(collected: Layout, images: Sequence[Image]) -> Descriptor:
+    """The manifest of the only image, or an index of all."""
+    if len(images) == 1:
+        return images[0].manifest
+    manifests = []
+    for image in images:
+        system, architecture = image.platform.split("/")
+        platform = {"platform": {"os": system, "architecture": architecture}}
+        manifests.append({**image.manifest.as_json(), **platform})
+    return collected.add_json(layout.INDEX, {"schemaVersion": 2, "mediaType": layout.INDEX, "manifests": manifests})
+
+
+def _attach_sboms(collected: Layout, images: Sequence[Image], bundles: Sequence[_Bundle]) -> None:
+    """Refer to each image from an artifact with its bill of materials, as `oras` and registries with referrers do."""
+    of_machines = [bundle for bundle in bundles for _ in bundle.manifest.target.machines]
+    for image, bundle in zip(images, of_machines, strict=True):
+        sbom = bundle.archive.read(SBOM_NAME, contract.MAX_MANIFEST_BYTES)
+        blob = collected.add(_SBOM_TYPE, sbom)
+        document = {
+            "schemaVersion": 2,
+            "mediaType": layout.MANIFEST,
+            "artifactType": _SBOM_TYPE,
+            "config": collected.add(layout.EMPTY, b"{}").as_json(),
+            "layers": [{**blob.as_json(), "annotations": {"org.opencontainers.image.title": SBOM_NAME}}],
+            "subject": image.manifest.as_json(),
+        }
+        manifest = collected.add_json(layout.MANIFEST, document)
+        collected.name(manifest, f"{bundle.manifest.version}-{image.platform.split('/')[1]}.sbom")
+
+
+def _replace(out: Path, collected: Layout) -> None:
+    temporary = random_name(out)
+    try:
+        with temporary.open("xb") as file:
+            set_mode(file.fileno(), FILE_MODE)
+            collected.write(file)
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)

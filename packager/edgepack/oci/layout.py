@@ -1,0 +1,184 @@
+"""The OCI image layout as a tar (image-spec 1.1): blobs by digest, layers, manifests, and the index that names them.
+
+The same content in the same order gives the same bytes: all is of user 0, at the beginning of 1970.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final, Protocol
+
+from edgepack_runtime.util.fs import FILE_MODE
+from edgepack_runtime.util.hashing import CHUNK_BYTES
+
+INDEX: Final = "application/vnd.oci.image.index.v1+json"
+MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+CONFIG: Final = "application/vnd.oci.image.config.v1+json"
+LAYER: Final = "application/vnd.oci.image.layer.v1.tar+gzip"
+EMPTY: Final = "application/vnd.oci.empty.v1+json"
+REF_NAME: Final = "org.opencontainers.image.ref.name"
+_FOLDER_MODE: Final = 0o755
+_LEVEL: Final = 9
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file, folder or link of a tar. `content` is read once, and has exactly `size` bytes."""
+
+    path: str
+    mode: int = FILE_MODE
+    size: int = 0
+    content: Iterable[bytes] = ()
+    link: str | None = None
+    is_folder: bool = False
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A blob: its media type, digest and size in bytes, and what an index adds to them."""
+
+    media_type: str
+    digest: str
+    size: int
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"mediaType": self.media_type, "digest": self.digest, "size": self.size, **self.extra}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer: its blob, and the digest and size in bytes of the tar in it."""
+
+    blob: Descriptor
+    diff_id: str
+    unpacked_bytes: int
+
+
+class Layout:
+    """A layout whose blobs are collected in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._named: list[Descriptor] = []
+
+    def add(self, media_type: str, content: bytes) -> Descriptor:
+        """Add a blob."""
+        digest = hashlib.sha256(content).hexdigest()
+        (self._folder / digest).write_bytes(content)
+        return Descriptor(media_type, f"sha256:{digest}", len(content))
+
+    def add_json(self, media_type: str, document: Mapping[str, Any]) -> Descriptor:
+        """Add a document as JSON in one form: sorted keys, no blanks."""
+        return self.add(media_type, json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
+
+    def add_layer(self, entries: Iterable[Entry]) -> Layer:
+        """Add a layer of `entries`, as a tar in gzip. Folders above an entry come before it."""
+        partial = self._folder / "layer.partial"
+        with partial.open("wb") as file:
+            packed = _Hashed(file)
+            with gzip.GzipFile("", "wb", _LEVEL, packed, mtime=0) as stream:
+                unpacked = _Hashed(stream)
+                write_tar(unpacked, with_folders(entries))
+        partial.replace(self._folder / packed.sha256.hexdigest())
+        blob = Descriptor(LAYER, f"sha256:{packed.sha256.hexdigest()}", packed.size)
+        return Layer(blob, f"sha256:{unpacked.sha256.hexdigest()}", unpacked.size)
+
+    def name(self, descriptor: Descriptor, reference: str) -> None:
+        """Make `descriptor` one that the index of the layout names, as `reference`."""
+        extra = {**descriptor.extra, "annotations": {REF_NAME: reference}}
+        self._named.append(Descriptor(descriptor.media_type, descriptor.digest, descriptor.size, extra))
+
+    def write(self, out: IO[bytes]) -> None:
+        """Write the layout as a tar."""
+        index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [one.as_json() for one in self._named]}
+        entries = [
+            _of_bytes("index.json", json.dumps(index, sort_keys=True).encode()),
+            _of_bytes("oci-layout", b'{"imageLayoutVersion":"1.0.0"}'),
+        ]
+        entries += [
+            Entry(f"blobs/sha256/{blob.name}", size=blob.stat().st_size, content=_chunks(blob))
+            for blob in sorted(self._folder.iterdir())
+        ]
+        write_tar(out, with_folders(entries))
+
+
+class Writable(Protocol):
+    """A stream for writing."""
+
+    def write(self, data: bytes, /) -> int: ...
+
+
+class _Hashed(io.RawIOBase):
+    """A stream for writing that counts and hashes what goes through it."""
+
+    def __init__(self, below: Writable) -> None:
+        super().__init__()
+        self._below = below
+        self.sha256 = hashlib.sha256()
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.sha256.update(data)
+        self.size += len(data)
+        return self._below.write(data)
+
+
+def with_folders(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """`entries` in their order, each after the folders above it."""
+    seen: set[str] = set()
+    for entry in entries:
+        above = [str(parent) for parent in reversed(PurePosixPath(entry.path).parents) if str(parent) != "."]
+        for path in above:
+            if path not in seen:
+                yield Entry(path, _FOLDER_MODE, is_folder=True)
+        seen.update([*above, entry.path])
+        yield entry
+
+
+def write_tar(out: Writable, entries: Iterable[Entry]) -> None:
+    """Write a POSIX ustar of `entries` in their order.
+
+    Raises:
+        ValueError: a path is too long for ustar, or a content has another size than its entry.
+    """
+    total = 0
+    for entry in entries:
+        info = tarfile.TarInfo(entry.path)
+        info.mode, info.size = entry.mode, entry.size
+        if entry.link is not None:
+            info.type, info.linkname = tarfile.SYMTYPE, entry.link
+        elif entry.is_folder:
+            info.type = tarfile.DIRTYPE
+        header = info.tobuf(tarfile.USTAR_FORMAT)
+        out.write(header)
+        size = 0
+        for data in entry.content:
+            out.write(data)
+            size += len(data)
+        if size != entry.size:
+            raise ValueError(f"{entry.path} has {size} bytes instead of {entry.size}")
+        padding = bytes(-size % tarfile.BLOCKSIZE)
+        out.write(padding)
+        total += len(header) + size + len(padding)
+    out.write(bytes(2 * tarfile.BLOCKSIZE + -(total + 2 * tarfile.BLOCKSIZE) % tarfile.RECORDSIZE))
+
+
+def _of_bytes(path: str, content: bytes) -> Entry:
+    return Entry(path, size=len(content), content=[content])
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as stream:
+        while data := stream.read(CHUNK_BYTES):
+            yield data
