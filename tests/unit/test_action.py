@@ -203,3 +203,15 @@ def test_the_cache_is_saved_after_a_missed_gate() -> None:
         steps.index(restore) < steps.index(STEPS["install edgepack"]) < steps.index(STEPS["build"]) < steps.index(save)
     )
     assert "~/.cache/edgepack" in save["with"]["path"].splitlines()
+
+
+def test_the_reference_lists_every_input_and_output_with_its_default() -> None:
+    page = (ROOT / "docs" / "reference" / "ci.md").read_text(encoding="utf-8")
+    action, component = page.split("## Component")
+    inputs = YAML(typ="safe", pure=True).load((ROOT / "templates" / "edgepack.yml").read_text().split("\n---")[0])
+    for part, names in ((action, [*ACTION["inputs"], *ACTION["outputs"]]), (component, inputs["spec"]["inputs"])):
+        assert [line.split("`")[1] for line in part.splitlines() if line.startswith("| `")] == list(names)
+    for name, value in {**ACTION["inputs"], **inputs["spec"]["inputs"]}.items():
+        default = value.get("default")
+        if isinstance(default, str) and default and name != "token":
+            assert f"| `{name}` | `{default}` |" in page

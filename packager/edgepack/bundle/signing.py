@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.bundle.archive import write_signed
-from edgepack.errors import EnvironmentUnfitError, StageFailedError, UsageError
+from edgepack.errors import BundleInvalidError, EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack.util.process import find_program
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle import sshsig, verify
@@ -93,7 +93,14 @@ def verify_signed(bundle: Path, signers: Path | None) -> tuple[Manifest, Proof]:
     with Archive(bundle) as archive:
         raw, signature = verify.read_signed_manifest(archive)
         if signers is not None:
-            proof = trust.require(_pins(signers), bundle.name, raw, signature)
+            pins = _pins(signers)
+            if signature is None:
+                raise BundleInvalidError(
+                    f"{bundle.name} is not signed",
+                    why=f"a key in {signers} has to have signed it",
+                    fix="sign it with `edgepack sign`, or omit --signers",
+                )
+            proof = trust.require(pins, bundle.name, raw, signature)
         elif signature is None:
             proof = Proof(False, False)
         else:

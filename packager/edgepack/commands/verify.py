@@ -29,7 +29,7 @@ def command(bundle: Path, signers: Path | None) -> None:
     manifest, proof = signing.verify_signed(bundle, signers)
     options.say(
         f"{bundle}: {manifest.name} {manifest.version} for {manifest.target.profile}, "
-        f"{len(manifest.files)} files, intact"
+        f"{len(manifest.files) + 1} files, intact"
     )
     options.say(_signed(proof))
 

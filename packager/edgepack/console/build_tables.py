@@ -426,17 +426,11 @@ def read(paths: Sequence[Path]) -> Comparison:
     """Compare the reports in `paths`: files, bundles beside their reports, or folders, ordered by version.
 
     Raises:
-        UsageError: a file is missing or is not a report, or there are fewer than two.
+        UsageError: a file is missing or is not a report.
         BundleInvalidError: a bundle is damaged.
     """
     files = [file for path in paths for file in _files(path)]
     reports = [_report(file) for file in files]
-    if len(reports) < 2:
-        raise UsageError(
-            "there is nothing to compare",
-            why=f"a comparison needs two reports, and {len(reports)} is given",
-            fix=f"give two or more NAME-VERSION{SUFFIX}, or folders that hold them",
-        )
     names = _names(reports, files)
     rows = [_row(name, report, one) for name, report in zip(names, reports, strict=True) for one in report.targets]
     pairs = zip(names, names[1:], reports, reports[1:], strict=False)

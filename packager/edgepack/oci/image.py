@@ -27,7 +27,14 @@ from edgepack_runtime.bundle import extract, interpreter, sshsig, verify
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.golden import MODEL_FOLDER
-from edgepack_runtime.bundle.manifest import BUNDLED, MANIFEST_NAME, PYTHON_FOLDER, SIGNATURE_NAME, Manifest
+from edgepack_runtime.bundle.manifest import (
+    BUNDLE_BYTES,
+    BUNDLED,
+    MANIFEST_NAME,
+    PYTHON_FOLDER,
+    SIGNATURE_NAME,
+    Manifest,
+)
 from edgepack_runtime.util.fs import FILE_MODE, random_name, set_mode
 
 APP: Final = "app"
@@ -215,7 +222,7 @@ def _images(collected: Layout, bundles: Iterable[_Bundle], progress: Progress) -
                 layers[name] = collected.add_layer(entries)
                 task.advance(note=f"{machine}, {name}")
             platform = PLATFORMS[machine].architecture
-            config = _config(bundle, platform, layers, run=_run(machine))
+            config = _config(bundle, platform, layers, run=_run(bundle, machine))
             images.append(_image(collected, bundle, f"linux/{platform}", config, layers))
     return images
 
@@ -249,13 +256,13 @@ def _is_of_model(path: str) -> bool:
     return part_of(path) in ("model", "golden", "other") and not path.startswith(_LICENSES)
 
 
-def _run(machine: str) -> dict[str, Any]:
+def _run(bundle: _Bundle, machine: str) -> dict[str, Any]:
     """How a container starts. It is asked for its health as systemd asks: by a request."""
     python = [f"/{APP}/{machine}/{PYTHON_FOLDER}/bin/cpython", "-I", "-S", "-B"]
     ask = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{PORT}/readyz', timeout=3)"
     return {
         "User": f"{USER}:{USER}",
-        "Env": [f"PATH=/{APP}/{machine}/{PYTHON_FOLDER}/bin"],
+        "Env": [f"PATH=/{APP}/{machine}/{PYTHON_FOLDER}/bin", f"{BUNDLE_BYTES}={bundle.archive.size}"],
         "WorkingDir": "/tmp",
         "Entrypoint": [*python, f"/{APP}/__main__.py"],
         "Cmd": ["serve", "--host", "0.0.0.0"],  # noqa: S104 - it starts only with a token

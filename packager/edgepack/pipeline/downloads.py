@@ -18,6 +18,7 @@ class Downloads:
 
     models: tuple[HubModel, ...]
     packages: tuple[str, ...]
+    offline: bool = False  # nothing may be fetched
 
     def __bool__(self) -> bool:
         return bool(self.models or self.packages)
@@ -28,6 +29,8 @@ class Downloads:
             parts.append(f"{counted(len(self.packages), 'package')} for the bundles")
         if not parts:
             return "downloads: none, everything is on this machine"
+        if self.offline:
+            return f"missing: {', '.join(parts)}; with --offline a build ends with exit code 4 where it needs them"
         return f"downloads: {', '.join(parts)}"
 
 
@@ -44,7 +47,9 @@ def missing(recipe: Recipe, context: BuildContext) -> Downloads:
             lacking = wheels.missing(profile.on(machine), context, serve=recipe.serve)
             packages |= dict.fromkeys(f"{package.name} {package.version} {machine}" for package in lacking)
         packages |= dict.fromkeys(package.file_name for package in interpreters.missing(recipe, profile, context))
-    return Downloads(tuple(model for model in hub.models(recipe) if not model.is_cached), tuple(packages))
+    return Downloads(
+        tuple(model for model in hub.models(recipe) if not model.is_cached), tuple(packages), context.offline
+    )
 
 
 def _size(model: HubModel) -> str:

@@ -154,7 +154,10 @@ def _fix(document: Document, path: KeyPath, error: ErrorDetails, wanted: str) ->
     if wanted == "text" and raw and value is not None:
         return f'put it in quotes: `"{raw}"`'
     if wanted == "a list":
-        return f"write `{path[-1]}: [{raw or '...'}]`"
+        values = f"[{raw or '...'}]"
+        return (
+            f"write `--set '{dotted(path)}={values}'`" if path in document.settings else f"write `{path[-1]}: {values}`"
+        )
     if section is not None and wanted not in ("text", "at least one item"):
         otherwise = ", or write `null`" if _nullable(path) else "" if _is_required(path) else ", or remove it"
         return f"write {listed(_fields(section))} below it, indented{otherwise}"

@@ -56,6 +56,7 @@ def render_build(report: Mapping[str, Any]) -> str:
             "bundle": {**named, "target": target["target"], "file_name": target["bundle"]["file_name"]},
             "verdict": target["verdict"] if target["receipt"] else NOT_MEASURED,
             "receipt": target["receipt"],
+            "explained": target["explained"],
             "error": _not_run(target["not_run_here"] or {}),
         }
         for target in report["targets"]
@@ -104,9 +105,10 @@ def _versions(result: Mapping[str, Any]) -> tuple[str, ...]:
         first = whole = [*heading, "", *_failed(result["error"], code)]
         cut = [*heading, "", *_failed(result["error"], _short)]
     else:
-        first = [*heading, "", *_measured(receipt, code)]
+        causes = {str(one["gate"]): str(one["why"]) for one in result.get("explained", ())}
+        first = [*heading, "", *_measured(receipt, causes, code)]
         whole = [*first, *_folded(receipt)]
-        cut = [*heading, "", *_measured(receipt, _short)]
+        cut = [*heading, "", *_measured(receipt, causes, _short)]
     return tuple("".join(f"{line}\n" for line in lines) for lines in (whole, first, cut, heading, []))
 
 
@@ -170,10 +172,10 @@ def _failed(error: Mapping[str, Any], quote: Callable[[object], str]) -> Iterato
             yield f"- {name}: {quote(error[name])}"
 
 
-def _measured(receipt: Mapping[str, Any], quote: Callable[[object], str]) -> Iterator[str]:
+def _measured(receipt: Mapping[str, Any], causes: Mapping[str, str], quote: Callable[[object], str]) -> Iterator[str]:
     """The table, details of checks that did not pass (failures first), and the main conditions.
 
-    `quote` formats texts.
+    `causes` are those of a build by gate, which a device does not know. `quote` formats texts.
     """
     checks = receipt["checks"]
     if checks:
@@ -188,7 +190,10 @@ def _measured(receipt: Mapping[str, Any], quote: Callable[[object], str]) -> Ite
             limit(check),
             str(check["n"] or NOTHING),
         ])  # fmt: skip
-    details = [(one["gate"], one["verdict"], one["detail"]) for one in unmet(receipt)]
+    details = [
+        (one["gate"], one["verdict"], "; ".join(filter(None, (causes.get(str(one["gate"])), one["detail"]))))
+        for one in unmet(receipt)
+    ]
     for one in _unmeasured(receipt):
         verdict = f"{_mark(NOT_MEASURED)} {NOT_MEASURED}{', waived' * one['waived']}"
         details.append((one["gate"], verdict, one["why"]))

@@ -248,9 +248,10 @@ def test_nothing_in_reports_is_a_command_to_ci(text: str, write: Write) -> None:
         assert commands(result.output) == []
 
 
-def test_one_report_is_nothing_to_compare(write: Write, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing to compare"):
-        build_tables.read([write("1.0.0")])
+def test_one_report_is_a_table_of_one_build(write: Write, tmp_path: Path) -> None:
+    found = build_tables.read([write("1.0.0")])
+    assert (len({row.build for row in found.builds}), found.changes) == (1, ())
+    assert list(build_tables.tables(found, live=False, width=100))
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="holds no report"):
         build_tables.read([tmp_path / "empty"])

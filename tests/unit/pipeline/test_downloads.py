@@ -103,6 +103,9 @@ def test_cached_models_and_packages_are_not_downloaded(write: Write, tmp_path: P
 
 def test_no_downloads_are_reported_too() -> None:
     assert str(downloads.Downloads((), ())) == "downloads: none, everything is on this machine"
+    assert str(downloads.Downloads((), ("a 1",), offline=True)).startswith(
+        "missing: 1 package for the bundles; with --offline"
+    )
 
 
 def test_check_plan_and_doctor_report_them(write: Write, home: Path) -> None:
