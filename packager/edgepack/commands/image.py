@@ -11,7 +11,7 @@ import click
 from edgepack.commands import options
 
 if TYPE_CHECKING:
-    from edgepack.oci.image import Written
+    from edgepack.oci.image import WrittenImage
 
 
 @click.command()
@@ -50,7 +50,7 @@ def command(
     console.closing(_next_steps(written, model_only=model_only))
 
 
-def _next_steps(written: Written, *, model_only: bool) -> list[str]:
+def _next_steps(written: WrittenImage, *, model_only: bool) -> list[str]:
     file = shlex.quote(str(written.file))
     copy = f"  skopeo copy --all oci-archive:{file}:{written.reference} docker://REGISTRY/{written.name}:{written.reference}"
     lines = [f"wrote {written.file}", f"{written.digest}", "", "to a registry:", copy]

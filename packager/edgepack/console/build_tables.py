@@ -31,7 +31,7 @@ from edgepack_runtime.util.fs import open_regular
 
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow, SelectArtifact
-    from edgepack.oci.image import Written
+    from edgepack.oci.image import WrittenImage
     from edgepack.training.doctor import Report
 
 
@@ -133,7 +133,7 @@ def _host_needs(target: Mapping[str, Any]) -> str:
     return f", glibc {target['libc_min']} or newer{python}"
 
 
-def image(written: Written, *, live: bool) -> Table:
+def image(written: WrittenImage, *, live: bool) -> Table:
     """The layers of an image, for each platform."""
     layers = table(live, "platform", "layer", "packed MiB", "unpacked MiB", "digest")
     for one in written.images:

@@ -21,7 +21,7 @@ from edgepack.bundle.inspect import part_of
 from edgepack.bundle.sbom import SBOM_NAME
 from edgepack.errors import StageFailedError, UsageError
 from edgepack.oci import layout
-from edgepack.oci.layout import Descriptor, Entry, Layer, Layout
+from edgepack.oci.layout import Descriptor, Entry, ImageLayout, Layer
 from edgepack.progress import Progress
 from edgepack_runtime.bundle import extract, interpreter, sshsig, verify
 from edgepack_runtime.bundle import manifest as contract
@@ -73,7 +73,7 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenImage:
     """The file with all images, and the reference of the whole in it."""
 
     file: Path
@@ -109,7 +109,7 @@ class Written:
         }
 
 
-def write(bundles: Sequence[Path], out: Path | None, *, model_only: bool, progress: Progress) -> Written:
+def write(bundles: Sequence[Path], out: Path | None, *, model_only: bool, progress: Progress) -> WrittenImage:
     """Write one image of `bundles`, which are of one version of one recipe, for each machine that they are for.
 
     Args:
@@ -129,7 +129,7 @@ def write(bundles: Sequence[Path], out: Path | None, *, model_only: bool, progre
         target = out or bundles[0].with_name(f"{first.name}-{first.version}{suffix}")
         try:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgepack-image-", dir=target.parent))
-            collected = Layout(Path(folder))
+            collected = ImageLayout(Path(folder))
             images = [_model_image(collected, opened[0])] if model_only else _images(collected, opened, progress)
             named = _named(collected, images)
             collected.name(named, first.version)
@@ -140,7 +140,7 @@ def write(bundles: Sequence[Path], out: Path | None, *, model_only: bool, progre
             raise StageFailedError(
                 f"the image {target.name} cannot be written", why=str(error), fix="check the folder and its disk"
             ) from error
-    return Written(target, first.name, first.version, named.digest, tuple(images))
+    return WrittenImage(target, first.name, first.version, named.digest, tuple(images))
 
 
 class _Bundle(NamedTuple):
@@ -212,7 +212,7 @@ def _require_fit(bundle: _Bundle) -> None:
         )
 
 
-def _images(collected: Layout, bundles: Iterable[_Bundle], progress: Progress) -> list[Image]:
+def _images(collected: ImageLayout, bundles: Iterable[_Bundle], progress: Progress) -> list[Image]:
     jobs = [(bundle, machine) for bundle in bundles for machine in bundle.manifest.target.machines]
     images = []
     with progress.task("layers", 2 * len(jobs)) as task:
@@ -293,7 +293,7 @@ def _config(
 
 
 def _image(
-    collected: Layout, bundle: _Bundle, platform: str, config: Mapping[str, Any], layers: Mapping[str, Layer]
+    collected: ImageLayout, bundle: _Bundle, platform: str, config: Mapping[str, Any], layers: Mapping[str, Layer]
 ) -> Image:
     document = {
         "schemaVersion": 2,
@@ -305,7 +305,7 @@ def _image(
     return Image(platform, collected.add_json(layout.MANIFEST, document), layers)
 
 
-def _model_image(collected: Layout, bundle: _Bundle) -> Image:
+def _model_image(collected: ImageLayout, bundle: _Bundle) -> Image:
     """The files of the model at the root: a volume, which no machine runs. Its platform is only for tools that ask."""
     machine = bundle.manifest.target.machines[-1]
     files = (
@@ -320,7 +320,7 @@ def _model_image(collected: Layout, bundle: _Bundle) -> Image:
     return _image(collected, bundle, "any", config, layers)
 
 
-def _named(collected: Layout, images: Sequence[Image]) -> Descriptor:
+def _named(collected: ImageLayout, images: Sequence[Image]) -> Descriptor:
     """The manifest of the only image, or an index of all."""
     if len(images) == 1:
         return images[0].manifest
@@ -332,7 +332,7 @@ def _named(collected: Layout, images: Sequence[Image]) -> Descriptor:
     return collected.add_json(layout.INDEX, {"schemaVersion": 2, "mediaType": layout.INDEX, "manifests": manifests})
 
 
-def _attach_sboms(collected: Layout, images: Sequence[Image], bundles: Sequence[_Bundle]) -> None:
+def _attach_sboms(collected: ImageLayout, images: Sequence[Image], bundles: Sequence[_Bundle]) -> None:
     """Refer to each image from an artifact with its bill of materials, as `oras` and registries with referrers do."""
     of_machines = [bundle for bundle in bundles for _ in bundle.manifest.target.machines]
     for image, bundle in zip(images, of_machines, strict=True):
@@ -350,7 +350,7 @@ def _attach_sboms(collected: Layout, images: Sequence[Image], bundles: Sequence[
         collected.name(manifest, f"{bundle.manifest.version}-{image.platform.split('/')[1]}.sbom")
 
 
-def _replace(out: Path, collected: Layout) -> None:
+def _replace(out: Path, collected: ImageLayout) -> None:
     temporary = random_name(out)
     try:
         with temporary.open("xb") as file:

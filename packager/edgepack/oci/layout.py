@@ -62,7 +62,7 @@ class Layer:
     unpacked_bytes: int
 
 
-class Layout:
+class ImageLayout:
     """A layout whose blobs are collected in `folder`."""
 
     def __init__(self, folder: Path) -> None:
@@ -160,7 +160,7 @@ def write_tar(out: Writable, entries: Iterable[Entry]) -> None:
             info.type, info.linkname = tarfile.SYMTYPE, entry.link
         elif entry.is_folder:
             info.type = tarfile.DIRTYPE
-        header = info.tobuf(tarfile.USTAR_FORMAT)
+        header = info.tobuf(tarfile.USTAR_FORMAT, "utf-8")
         out.write(header)
         size = 0
         for data in entry.content:

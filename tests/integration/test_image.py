@@ -1,0 +1,138 @@
+"""The container image of a real bundle: read by the tools of registries, and run in a root that has nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import tarfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgepack_runtime.errors import ExitCode
+
+from .conftest import Project
+
+pytestmark = pytest.mark.integration
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def layout(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The image layout, unpacked from the file that `edgepack image` writes."""
+    fetched = project.edgepack("fetch", "--target", "linux-x86_64")
+    if fetched.returncode == ExitCode.ENVIRONMENT_UNFIT:
+        pytest.skip(f"the packages of the interpreter cannot be had here: {fetched.stderr[-400:]}")
+    dist = tmp_path_factory.mktemp("image")
+    settings = ("--set", "targets=[linux-x86_64]", "--set", "serve=true")
+    done = project.edgepack("build", "tiny.yaml", *settings, "--dist", str(dist))
+    assert done.returncode == 0, done.stderr[-4000:]
+    done = project.edgepack("image", str(dist / "tiny-0.1.0-linux-x86_64.edgepack"))
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(dist / "tiny-0.1.0.oci.tar") as tar:
+        tar.extractall(dist / "layout")
+    return dist / "layout"
+
+
+@pytest.fixture(scope="module")
+def root(layout: Path) -> Iterator[Path]:
+    """The root of the image, with /proc."""
+    if os.geteuid() != 0 or platform.machine() != "x86_64":
+        pytest.skip("only root on x86-64 can enter this root")
+
+    def blob(descriptor: dict[str, str]) -> Path:
+        return layout / "blobs" / descriptor["digest"].replace(":", "/")
+
+    index = json.loads((layout / "index.json").read_text())
+    manifest = json.loads(blob(index["manifests"][0]).read_text())
+    folder = layout.parent / "root"
+    for one in manifest["layers"]:
+        with tarfile.open(blob(one), "r:gz") as tar:
+            tar.extractall(folder)
+    (folder / "config.json").write_bytes(blob(manifest["config"]).read_bytes())
+    yield folder
+
+
+def command(root: Path, *words: str) -> list[str]:
+    """The line that runs `words` as a container: as the image's user, on a read-only root, with tmpfs on /tmp."""
+    config = json.loads((root / "config.json").read_text())["config"]
+    enter = (
+        'mount --bind "$0" "$0" && mkdir -p "$0/proc" && mount --bind /proc "$0/proc" && mount -t tmpfs tmpfs "$0/tmp" '
+        '&& chmod 1777 "$0/tmp" && mount -o remount,bind,ro "$0" && exec env -i "$@"'
+    )
+    environment = [*config["Env"], "HOME=/tmp", f"EDGEPACK_TOKEN={TOKEN}"]
+    user = [shutil.which("chroot") or "chroot", f"--userspec={config['User']}", str(root)]
+    line = [*environment, *user, *config["Entrypoint"], *(words or config["Cmd"])]
+    return ["unshare", "--mount", "sh", "-c", enter, str(root), *line]
+
+
+def run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(root, *words), capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_verbs_run_in_the_image(root: Path) -> None:
+    done = run(root, "predict", "房间很大")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(json.loads(done.stdout)) == {"label", "score"}
+    for words in (["selftest"], ["verify"], ["doctor"]):
+        done = run(root, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_gate_is_measured_in_the_image(root: Path) -> None:
+    done = run(root, "gate", "--json")
+    receipt = json.loads(done.stdout)
+    assert done.returncode == {"pass": 0, "fail": 6, "inconclusive": 7}[receipt["verdict"]]
+    assert [check["gate"] for check in receipt["checks"] if check["value"] is None] == []
+    assert {"size.bundle_mib", "cold_start.ms", "memory.peak_rss_mib"} <= {check["gate"] for check in receipt["checks"]}
+
+
+def test_a_container_serves_until_sigterm(root: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    line = command(root, "serve", "--host", "0.0.0.0", "--port", str(port))
+    server = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/predict", b'{"text": "x"}', headers)
+        for _ in range(100):
+            try:
+                with urllib.request.urlopen(request, timeout=10) as answer:
+                    assert "label" in json.load(answer)
+                break
+            except OSError:
+                time.sleep(0.1)
+        else:
+            pytest.fail("it does not answer")
+    finally:
+        server.send_signal(signal.SIGTERM)
+        output, _ = server.communicate(timeout=30)
+    assert '"event": "drained"' in output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["skopeo", "inspect", "oci:LAYOUT:0.1.0"],
+        ["skopeo", "copy", "--all", "oci:LAYOUT:0.1.0", "dir:OUT"],
+        ["skopeo", "copy", "oci:LAYOUT:0.1.0-amd64.sbom", "dir:OUT"],
+        ["umoci", "stat", "--image", "LAYOUT:0.1.0"],
+        ["umoci", "unpack", "--image", "LAYOUT:0.1.0", "OUT"],
+    ],
+    ids=" ".join,
+)
+def test_tools_of_registries_read_it(layout: Path, words: list[str], tmp_path: Path) -> None:
+    if shutil.which(words[0]) is None:
+        pytest.skip(f"{words[0]} is not installed")
+    line = [word.replace("LAYOUT", str(layout)).replace("OUT", str(tmp_path / "out")) for word in words]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
