@@ -186,6 +186,7 @@ def main() -> None:
     edgepack sign dist/NAME.edgepack --key K   sign a finished bundle with an SSH key
     edgepack verify dist/NAME.edgepack         check every byte of a bundle, and who signed it
     edgepack inspect dist/NAME.edgepack        contents, and the size of each part
+    edgepack image dist/NAME.edgepack          a container image of it, written without a daemon
     edgepack diff OLD.edgepack NEW.edgepack    differences between two bundles
     edgepack clean                             remove results that no build can reuse
     """
