@@ -52,13 +52,17 @@ def command(
 
 def _next_steps(written: WrittenImage, *, model_only: bool) -> list[str]:
     file = shlex.quote(str(written.file))
-    copy = f"  skopeo copy --all oci-archive:{file}:{written.reference} docker://REGISTRY/{written.name}:{written.reference}"
-    lines = [f"wrote {written.file}", f"{written.digest}", "", "to a registry:", copy]
+    lines = [
+        f"wrote {written.file}",
+        f"      {written.digest}",
+        "",
+        "to a registry:",
+        f"  skopeo copy --all oci-archive:{file} docker://REGISTRY/{written.reference}",
+    ]
     if not model_only:
-        tag = f"localhost/{written.name}:{written.reference}"
         lines += [
             "here:",
             f"  podman load --input {file}",
-            f"  podman run --rm --read-only --tmpfs /tmp -p 8000:8000 -e EDGEPACK_TOKEN {tag}",
+            f"  podman run --rm --read-only --tmpfs /tmp -p 8000:8000 -e EDGEPACK_TOKEN localhost/{written.reference}",
         ]
     return lines

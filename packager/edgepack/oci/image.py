@@ -77,8 +77,7 @@ class WrittenImage:
     """The file with all images, and the reference of the whole in it."""
 
     file: Path
-    name: str
-    reference: str
+    reference: str  # NAME:VERSION
     digest: str
     images: tuple[Image, ...]
 
@@ -86,7 +85,6 @@ class WrittenImage:
         """Digests and sizes in bytes, as plain JSON values."""
         return {
             "file": str(self.file),
-            "name": self.name,
             "reference": self.reference,
             "digest": self.digest,
             "images": [
@@ -131,16 +129,13 @@ def write(bundles: Sequence[Path], out: Path | None, *, model_only: bool, progre
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgepack-image-", dir=target.parent))
             collected = ImageLayout(Path(folder))
             images = [_model_image(collected, opened[0])] if model_only else _images(collected, opened, progress)
-            named = _named(collected, images)
-            collected.name(named, first.version)
-            if not model_only:
-                _attach_sboms(collected, images, opened)
-            _replace(target, collected)
+            whole = images[0].manifest if model_only else _index(collected, images, opened)
+            _replace(target, collected, whole, f"{first.name}:{first.version}")
         except (OSError, ValueError) as error:
             raise StageFailedError(
                 f"the image {target.name} cannot be written", why=str(error), fix="check the folder and its disk"
             ) from error
-    return WrittenImage(target, first.name, first.version, named.digest, tuple(images))
+    return WrittenImage(target, f"{first.name}:{first.version}", whole.digest, tuple(images))
 
 
 class _Bundle(NamedTuple):
@@ -320,42 +315,47 @@ def _model_image(collected: ImageLayout, bundle: _Bundle) -> Image:
     return _image(collected, bundle, "any", config, layers)
 
 
-def _named(collected: ImageLayout, images: Sequence[Image]) -> Descriptor:
-    """The manifest of the only image, or an index of all."""
-    if len(images) == 1:
-        return images[0].manifest
+def _index(collected: ImageLayout, images: Sequence[Image], bundles: Sequence[_Bundle]) -> Descriptor:
+    """The index of all images, each followed by an artifact with its bill of materials.
+
+    The artifact names its image twice: as its `subject`, for registries that list what refers to an image, and as
+    Docker's tools do. No machine is of its platform, so that nobody runs it.
+    """
+    of_machines = [bundle for bundle in bundles for _ in bundle.manifest.target.machines]
     manifests = []
-    for image in images:
+    for image, bundle in zip(images, of_machines, strict=True):
         system, architecture = image.platform.split("/")
-        platform = {"platform": {"os": system, "architecture": architecture}}
-        manifests.append({**image.manifest.as_json(), **platform})
+        manifests.append({**image.manifest.as_json(), "platform": {"os": system, "architecture": architecture}})
+        manifests.append({
+            **_sbom(collected, image, bundle).as_json(),
+            "platform": {"os": "unknown", "architecture": "unknown"},
+            "annotations": {
+                "vnd.docker.reference.type": "attestation-manifest",
+                "vnd.docker.reference.digest": image.manifest.digest,
+            },
+        })  # fmt: skip
     return collected.add_json(layout.INDEX, {"schemaVersion": 2, "mediaType": layout.INDEX, "manifests": manifests})
 
 
-def _attach_sboms(collected: ImageLayout, images: Sequence[Image], bundles: Sequence[_Bundle]) -> None:
-    """Refer to each image from an artifact with its bill of materials, as `oras` and registries with referrers do."""
-    of_machines = [bundle for bundle in bundles for _ in bundle.manifest.target.machines]
-    for image, bundle in zip(images, of_machines, strict=True):
-        sbom = bundle.archive.read(SBOM_NAME, contract.MAX_MANIFEST_BYTES)
-        blob = collected.add(_SBOM_TYPE, sbom)
-        document = {
-            "schemaVersion": 2,
-            "mediaType": layout.MANIFEST,
-            "artifactType": _SBOM_TYPE,
-            "config": collected.add(layout.EMPTY, b"{}").as_json(),
-            "layers": [{**blob.as_json(), "annotations": {"org.opencontainers.image.title": SBOM_NAME}}],
-            "subject": image.manifest.as_json(),
-        }
-        manifest = collected.add_json(layout.MANIFEST, document)
-        collected.name(manifest, f"{bundle.manifest.version}-{image.platform.split('/')[1]}.sbom")
+def _sbom(collected: ImageLayout, image: Image, bundle: _Bundle) -> Descriptor:
+    sbom = collected.add(_SBOM_TYPE, bundle.archive.read(SBOM_NAME, contract.MAX_MANIFEST_BYTES))
+    document = {
+        "schemaVersion": 2,
+        "mediaType": layout.MANIFEST,
+        "artifactType": _SBOM_TYPE,
+        "config": collected.add(layout.EMPTY, b"{}").as_json(),
+        "layers": [{**sbom.as_json(), "annotations": {"org.opencontainers.image.title": SBOM_NAME}}],
+        "subject": image.manifest.as_json(),
+    }
+    return collected.add_json(layout.MANIFEST, document)
 
 
-def _replace(out: Path, collected: ImageLayout) -> None:
+def _replace(out: Path, collected: ImageLayout, whole: Descriptor, reference: str) -> None:
     temporary = random_name(out)
     try:
         with temporary.open("xb") as file:
             set_mode(file.fileno(), FILE_MODE)
-            collected.write(file)
+            collected.write(file, whole, reference)
         temporary.replace(out)
     finally:
         temporary.unlink(missing_ok=True)

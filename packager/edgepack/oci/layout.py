@@ -11,7 +11,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, Protocol
 
@@ -23,7 +23,8 @@ MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 LAYER: Final = "application/vnd.oci.image.layer.v1.tar+gzip"
 EMPTY: Final = "application/vnd.oci.empty.v1+json"
-REF_NAME: Final = "org.opencontainers.image.ref.name"
+REF_NAME: Final = "org.opencontainers.image.ref.name"  # skopeo and podman
+CONTAINERD_NAME: Final = "io.containerd.image.name"  # Docker and containerd, with a host in front
 _FOLDER_MODE: Final = 0o755
 _LEVEL: Final = 9
 
@@ -42,15 +43,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A blob: its media type, digest and size in bytes, and what an index adds to them."""
+    """A blob: its media type, digest and size in bytes."""
 
     media_type: str
     digest: str
     size: int
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        return {"mediaType": self.media_type, "digest": self.digest, "size": self.size, **self.extra}
+        return {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,6 @@ class ImageLayout:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._named: list[Descriptor] = []
 
     def add(self, media_type: str, content: bytes) -> Descriptor:
         """Add a blob."""
@@ -91,14 +90,10 @@ class ImageLayout:
         blob = Descriptor(LAYER, f"sha256:{packed.sha256.hexdigest()}", packed.size)
         return Layer(blob, f"sha256:{unpacked.sha256.hexdigest()}", unpacked.size)
 
-    def name(self, descriptor: Descriptor, reference: str) -> None:
-        """Make `descriptor` one that the index of the layout names, as `reference`."""
-        extra = {**descriptor.extra, "annotations": {REF_NAME: reference}}
-        self._named.append(Descriptor(descriptor.media_type, descriptor.digest, descriptor.size, extra))
-
-    def write(self, out: IO[bytes]) -> None:
-        """Write the layout as a tar."""
-        index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [one.as_json() for one in self._named]}
+    def write(self, out: IO[bytes], named: Descriptor, reference: str) -> None:
+        """Write the layout as a tar. Its index names one manifest or index alone: `podman load` takes no choice."""
+        entry = {**named.as_json(), "annotations": {REF_NAME: reference, CONTAINERD_NAME: f"localhost/{reference}"}}
+        index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]}
         entries = [
             _of_bytes("index.json", json.dumps(index, sort_keys=True).encode()),
             _of_bytes("oci-layout", b'{"imageLayoutVersion":"1.0.0"}'),
