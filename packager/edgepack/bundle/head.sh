@@ -6,7 +6,7 @@
 set +eu
 unset CDPATH GZIP TAR_OPTIONS PYTHONEXECUTABLE __PYVENV_LAUNCHER__
 # An empty or relative entry means the working directory, which may be on a stick: no program of it is run.
-case $PATH in [!/]* | *: | *:[!/]*) PATH=/usr/bin:/bin ;; esac
+case $PATH in '' | [!/]* | *: | *:[!/]*) PATH=/usr/bin:/bin ;; esac
 file=$0
 # Messages do not name the file: its name may hold control characters.
 # What, why, fix, exit code.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgepack.commands import options
+from edgepack.util.text import safe
 
 if TYPE_CHECKING:
     from edgepack.data.split_stats import SplitName
@@ -44,7 +45,7 @@ def command(context: click.Context, data: Path, dev: Path | None, test: Path | N
     files |= {"test": test} if test is not None else {}
     drafted = draft(files, output, console, force=force)
     for line in drafted.lines:
-        console.line(line)
+        console.line(safe(line))  # it holds names of files and columns
     console.findings(list(drafted.findings))
     made = [f"wrote {file}" for file in drafted.files]
     wrong = dict.fromkeys(str(finding.file) for finding in drafted.findings if finding.severity == "error")

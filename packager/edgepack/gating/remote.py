@@ -38,6 +38,7 @@ _INSPECT_MINUTES: Final = 5.0  # for the device to respond
 _CLEAN_UP_MINUTES: Final = 0.5
 _FACT_CHARACTERS: Final = 200
 _LONGEST_PATH: Final = 4096
+_MOST_OF_A_TEXT: Final = 2000  # characters of what a device reports
 _FACTS: Final = ("system", "machine", "libc", "cpu_model", "board")
 # Checks of doctor that fail on another kind of device; the others concern its present state.
 _OF_ANOTHER_KIND: Final = ("system", "libc", "python", "gpu", "tensorrt")
@@ -326,7 +327,7 @@ def _require_fit(bundle: VerifiedBundle, doctor: str, connection: Connection) ->
     if wrong:
         shown = other or wrong
         what, why, fix = (
-            "; ".join(dict.fromkeys(str(check[key]) for check in shown if check.get(key)))
+            "; ".join(dict.fromkeys(str(check[key]) for check in shown if check.get(key)))[:_MOST_OF_A_TEXT]
             for key in ("what", "why", "fix")
         )
         if other:

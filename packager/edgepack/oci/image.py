@@ -160,7 +160,7 @@ class _Bundle(NamedTuple):
             "org.opencontainers.image.version": self.manifest.version,
             "edgepack.task": self.manifest.task,
             "edgepack.target": self.manifest.target.profile,
-            "edgepack.precision": str(self.manifest.model["precision"]),
+            "edgepack.precision": str(self.manifest.model.get("precision", "")),
             "edgepack.release": contract.release_id(self.manifest, self.raw),
         }
         if self.signature is not None:

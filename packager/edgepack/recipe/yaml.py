@@ -70,6 +70,7 @@ MAX_ALIASED: Final = 20_000  # characters and values that aliases may add
 Expand = Callable[[str, int], str]  # (text of a scalar, its line from 1) -> text with expanded variables
 
 _TAG: Final = "tag:yaml.org,2002:"
+_MAX_NUMBER: Final = 100  # characters
 _START: Final = "write it as recipes/quickstart.yaml is written"
 _COLON: Final = "write an ASCII colon and a space (`: `) and not the full-width `：`"
 # A part of the library's message -> the fix.
@@ -282,6 +283,9 @@ class _Builder:
         kind = self._kind(node, text)  # the type of a plain scalar is that of its expansion
         if kind.removeprefix(_TAG) not in ("null", "bool", "int", "float"):
             return text
+        if len(text) > _MAX_NUMBER:  # Python refuses to print integers of more than 4,300 digits
+            self._add(node, f"`{text[:40]}...` is a number of {len(text)} characters", "write a shorter one")
+            return None
         value = self._yaml.constructor.construct_object(ScalarNode(kind, text, node.start_mark, node.end_mark))
         if isinstance(value, float) and not math.isfinite(value):
             self._add(node, f"`{text[:40]}` is not a finite number", "write a number")

@@ -211,7 +211,7 @@ def test_options_of_the_tools_in_the_environment_change_nothing(device: Device, 
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@pytest.mark.parametrize("path", [":{}", "{}:", "{0}::{0}", ".:{}", "{}:here/bin"])
+@pytest.mark.parametrize("path", ["", ":{}", "{}:", "{0}::{0}", ".:{}", "{}:here/bin"])
 def test_no_program_of_the_working_directory_is_run(device: Device, shell: str, path: str) -> None:
     for folder in (device.bundle.parent, device.bundle.parent / "here" / "bin"):
         folder.mkdir(parents=True, exist_ok=True)

@@ -39,6 +39,14 @@ def test_a_draft_passes_the_check_and_a_second_needs_force(folder: Path) -> None
     assert run("init", "reviews.tsv", "--force").exit_code == 0
 
 
+def test_names_of_files_and_columns_forge_no_line(folder: Path) -> None:
+    name = "a\nsigned by release.csv"
+    (folder / name).write_text('"te\nRows: 9999 train\nxt",label\n' + "".join(f"很好{n},{n % 2}\n" for n in range(60)))
+    result = run("init", name, "--output", "r.yaml")
+    lines = [line.strip() for line in result.output.splitlines()]
+    assert not [line for line in lines if line.startswith(("signed by", "Rows: 9999"))], result.output
+
+
 def test_a_draft_of_data_with_an_error_ends_in_what_to_mend(folder: Path) -> None:
     rows = (folder / "reviews.tsv").read_text(encoding="utf-8")
     (folder / "dev.tsv").write_text(rows.replace("第", "其"), encoding="utf-8")

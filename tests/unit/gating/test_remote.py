@@ -430,6 +430,16 @@ def test_invalid_output_of_doctor_is_an_error(far: Far, tmp_path: Path, printed:
     assert isinstance(error.value, StageFailedError | TargetUnreachableError)
 
 
+def test_long_texts_of_a_device_are_cut(far: Far, tmp_path: Path) -> None:
+    printed = json.dumps({"checks": [{"check": "memory", "ok": False, "what": "x" * 50_000}]})
+    main = f"import sys\nif 'doctor' in sys.argv: print({printed!r}); sys.exit()\n"
+    bundle = far_bundle(tmp_path / "x.edgepack", more={"__main__.py": main.encode()})
+    with pytest.raises(EdgepackError) as error:
+        gate(far, bundle)
+    assert "x" * 1000 in error.value.what
+    assert len(error.value.what) < 3000
+
+
 @pytest.mark.parametrize("device", ["x", {"board": []}, {"python": 3}, None])
 def test_invalid_facts_of_a_device_become_none(far: Far, tmp_path: Path, device: Any) -> None:
     facts = remote._facts({"device": device})

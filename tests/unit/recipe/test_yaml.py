@@ -88,6 +88,11 @@ def test_only_finite_numbers_are_numbers(value: str) -> None:
     assert finding(f"a: {value}\n".encode()) == f"1: `{value}` is not a finite number"
 
 
+@pytest.mark.parametrize("value", ["0b" + "1" * 20_000, "0x" + "f" * 5_000, "9" * 5_000])
+def test_a_number_of_thousands_of_digits_is_a_finding(value: str) -> None:
+    assert f"is a number of {len(value)} characters" in finding(f"a: {value}\n".encode())
+
+
 @pytest.mark.parametrize("raw", [b"a: " + b"[" * 2000, b"- " * 2000, b"a: " + b"[" * 40 + b"]" * 40, b"a: &a [*a]"])
 def test_nesting_beyond_any_recipe_is_a_finding(raw: bytes) -> None:
     assert finding(raw) == "None: it is nested too deeply, or an anchor contains itself"
