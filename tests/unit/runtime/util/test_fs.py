@@ -205,3 +205,18 @@ def test_what_is_read_as_a_whole_is_a_regular_file_of_limited_size(tmp_path: Pat
 def test_an_error_of_access_names_no_option_that_the_command_may_not_have() -> None:
     error = fs.unfit("out.csv cannot be written", PermissionError(errno.EACCES, "Permission denied", "out.csv"))
     assert error.fix == "run as a user with access to it, or choose another one"
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+def test_nothing_is_written_through_a_link_at_the_random_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dangling: bool
+) -> None:
+    monkeypatch.setattr(os, "urandom", bytes)
+    victim = tmp_path / "victim"
+    if not dangling:
+        victim.write_bytes(b"old")
+    fs.random_name(tmp_path / "out").symlink_to(victim)
+    with pytest.raises(OSError, match="File exists"):
+        fs.write_atomic(tmp_path / "out", b"new")
+    assert victim.exists() != dangling
+    assert dangling or victim.read_bytes() == b"old"
