@@ -325,8 +325,9 @@ def test_what_is_no_http_does_no_harm(model: Path) -> None:
             with socket.create_connection((host, port), 30) as connection:
                 connection.sendall(garbage)
                 connection.shutdown(socket.SHUT_WR)
-                while connection.recv(65536):
-                    pass
+                with contextlib.suppress(ConnectionResetError):  # it need not read all of it before it closes
+                    while connection.recv(65536):
+                        pass
         assert ask(server.url + "/healthz")[0] == 200
 
 

@@ -21,7 +21,7 @@ from edgepack.bundle.inspect import part_of
 from edgepack.bundle.sbom import SBOM_NAME
 from edgepack.errors import StageFailedError, UsageError
 from edgepack.oci import layout
-from edgepack.oci.layout import Descriptor, Entry, ImageLayout, Layer
+from edgepack.oci.layout import Descriptor, ImageLayer, ImageLayout, TarEntry
 from edgepack.progress import Progress
 from edgepack_runtime.bundle import extract, interpreter, sshsig, verify
 from edgepack_runtime.bundle import manifest as contract
@@ -69,7 +69,7 @@ class Image:
 
     platform: str  # "linux/amd64"; "any" of a model alone
     manifest: Descriptor
-    layers: Mapping[str, Layer]
+    layers: Mapping[str, ImageLayer]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def write(bundles: Sequence[Path], out: Path | None, *, model_only: bool, progre
         StageFailedError: the file cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        opened = [_Bundle.open(path, stack) for path in bundles]
+        opened = [_OpenBundle.open(path, stack) for path in bundles]
         first = opened[0].manifest
         _require_one_release(opened, model_only=model_only)
         suffix = ".model.oci.tar" if model_only else ".oci.tar"
@@ -138,7 +138,7 @@ def write(bundles: Sequence[Path], out: Path | None, *, model_only: bool, progre
     return WrittenImage(target, f"{first.name}:{first.version}", whole.digest, tuple(images))
 
 
-class _Bundle(NamedTuple):
+class _OpenBundle(NamedTuple):
     path: Path
     archive: Archive
     manifest: Manifest
@@ -146,7 +146,7 @@ class _Bundle(NamedTuple):
     signature: bytes | None
 
     @classmethod
-    def open(cls, path: Path, stack: contextlib.ExitStack) -> _Bundle:
+    def open(cls, path: Path, stack: contextlib.ExitStack) -> _OpenBundle:
         """Open a bundle of which every byte is right."""
         archive = stack.enter_context(Archive(path))
         raw, signature = verify.read_signed_manifest(archive)
@@ -168,7 +168,7 @@ class _Bundle(NamedTuple):
         return labels
 
 
-def _require_one_release(bundles: Sequence[_Bundle], *, model_only: bool) -> None:
+def _require_one_release(bundles: Sequence[_OpenBundle], *, model_only: bool) -> None:
     first = bundles[0].manifest
     if model_only and len(bundles) > 1:
         raise UsageError("--model-only takes one bundle", why="a model is the same for every machine")
@@ -191,7 +191,7 @@ def _require_one_release(bundles: Sequence[_Bundle], *, model_only: bool) -> Non
             taken[machine] = bundle.path.name
 
 
-def _require_fit(bundle: _Bundle) -> None:
+def _require_fit(bundle: _OpenBundle) -> None:
     target = bundle.manifest.target
     if target.interpreter != BUNDLED:
         raise UsageError(
@@ -207,7 +207,7 @@ def _require_fit(bundle: _Bundle) -> None:
         )
 
 
-def _images(collected: ImageLayout, bundles: Iterable[_Bundle], progress: Progress) -> list[Image]:
+def _images(collected: ImageLayout, bundles: Iterable[_OpenBundle], progress: Progress) -> list[Image]:
     jobs = [(bundle, machine) for bundle in bundles for machine in bundle.manifest.target.machines]
     images = []
     with progress.task("layers", 2 * len(jobs)) as task:
@@ -222,36 +222,36 @@ def _images(collected: ImageLayout, bundles: Iterable[_Bundle], progress: Progre
     return images
 
 
-def _engine(bundle: _Bundle, machine: str) -> Iterator[Entry]:
+def _engine(bundle: _OpenBundle, machine: str) -> Iterator[TarEntry]:
     """What releases of one version of edgepack share: the system, the interpreter, the engine and the runtime."""
     python = f"/{APP}/{machine}/{PYTHON_FOLDER}"
     platform = PLATFORMS[machine]
     for path, text in (("etc/group", _GROUP), ("etc/passwd", _PASSWD)):
-        yield Entry(path, size=len(text), content=[text])
-    yield Entry(platform.loader, 0o777, link=f"{python}/bin/ld.so")
-    yield Entry(platform.libraries, 0o777, link=f"{python}/lib")
-    yield Entry("tmp", 0o1777, is_folder=True)
+        yield TarEntry(path, size=len(text), content=[text])
+    yield TarEntry(platform.loader, 0o777, link=f"{python}/bin/ld.so")
+    yield TarEntry(platform.libraries, 0o777, link=f"{python}/lib")
+    yield TarEntry("tmp", 0o1777, is_folder=True)
     for entry, chunks in extract.contents(bundle.archive, bundle.manifest, machine):
         if not _is_of_model(entry.path):
-            yield Entry(f"{APP}/{entry.path}", interpreter.mode(entry.path), entry.size, chunks)
+            yield TarEntry(f"{APP}/{entry.path}", interpreter.mode(entry.path), entry.size, chunks)
 
 
-def _model(bundle: _Bundle, machine: str) -> Iterator[Entry]:
+def _model(bundle: _OpenBundle, machine: str) -> Iterator[TarEntry]:
     """The model, its golden rows, and the manifest with its signature."""
     for name, text in ((MANIFEST_NAME, bundle.raw), (SIGNATURE_NAME, bundle.signature)):
         if text is not None:
-            yield Entry(f"{APP}/{name}", size=len(text), content=[text])
+            yield TarEntry(f"{APP}/{name}", size=len(text), content=[text])
     inside = interpreter.folder(machine)
     for entry, chunks in extract.contents(bundle.archive, bundle.manifest, machine, left_out=inside):
         if _is_of_model(entry.path):
-            yield Entry(f"{APP}/{entry.path}", interpreter.mode(entry.path), entry.size, chunks)
+            yield TarEntry(f"{APP}/{entry.path}", interpreter.mode(entry.path), entry.size, chunks)
 
 
 def _is_of_model(path: str) -> bool:
     return part_of(path) in ("model", "golden", "other") and not path.startswith(_LICENSES)
 
 
-def _run(bundle: _Bundle, machine: str) -> dict[str, Any]:
+def _run(bundle: _OpenBundle, machine: str) -> dict[str, Any]:
     """How a container starts. It is asked for its health as systemd asks: by a request."""
     python = [f"/{APP}/{machine}/{PYTHON_FOLDER}/bin/cpython", "-I", "-S", "-B"]
     ask = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{PORT}/readyz', timeout=3)"
@@ -274,7 +274,7 @@ def _run(bundle: _Bundle, machine: str) -> dict[str, Any]:
 
 
 def _config(
-    bundle: _Bundle, architecture: str, layers: Mapping[str, Layer], *, run: Mapping[str, Any]
+    bundle: _OpenBundle, architecture: str, layers: Mapping[str, ImageLayer], *, run: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The configuration of an image. Its time is always the same: another would change the digests."""
     return {
@@ -288,7 +288,11 @@ def _config(
 
 
 def _image(
-    collected: ImageLayout, bundle: _Bundle, platform: str, config: Mapping[str, Any], layers: Mapping[str, Layer]
+    collected: ImageLayout,
+    bundle: _OpenBundle,
+    platform: str,
+    config: Mapping[str, Any],
+    layers: Mapping[str, ImageLayer],
 ) -> Image:
     document = {
         "schemaVersion": 2,
@@ -300,11 +304,11 @@ def _image(
     return Image(platform, collected.add_json(layout.MANIFEST, document), layers)
 
 
-def _model_image(collected: ImageLayout, bundle: _Bundle) -> Image:
+def _model_image(collected: ImageLayout, bundle: _OpenBundle) -> Image:
     """The files of the model at the root: a volume, which no machine runs. Its platform is only for tools that ask."""
     machine = bundle.manifest.target.machines[-1]
     files = (
-        Entry(entry.path[len(MODEL_FOLDER) + 1 :], size=entry.size, content=chunks)
+        TarEntry(entry.path[len(MODEL_FOLDER) + 1 :], size=entry.size, content=chunks)
         for entry, chunks in extract.contents(
             bundle.archive, bundle.manifest, machine, left_out=interpreter.folder(machine)
         )
@@ -315,7 +319,7 @@ def _model_image(collected: ImageLayout, bundle: _Bundle) -> Image:
     return _image(collected, bundle, "any", config, layers)
 
 
-def _index(collected: ImageLayout, images: Sequence[Image], bundles: Sequence[_Bundle]) -> Descriptor:
+def _index(collected: ImageLayout, images: Sequence[Image], bundles: Sequence[_OpenBundle]) -> Descriptor:
     """The index of all images, each followed by an artifact with its bill of materials.
 
     The artifact names its image twice: as its `subject`, for registries that list what refers to an image, and as
@@ -337,7 +341,7 @@ def _index(collected: ImageLayout, images: Sequence[Image], bundles: Sequence[_B
     return collected.add_json(layout.INDEX, {"schemaVersion": 2, "mediaType": layout.INDEX, "manifests": manifests})
 
 
-def _sbom(collected: ImageLayout, image: Image, bundle: _Bundle) -> Descriptor:
+def _sbom(collected: ImageLayout, image: Image, bundle: _OpenBundle) -> Descriptor:
     sbom = collected.add(_SBOM_TYPE, bundle.archive.read(SBOM_NAME, contract.MAX_MANIFEST_BYTES))
     document = {
         "schemaVersion": 2,

@@ -30,7 +30,7 @@ _LEVEL: Final = 9
 
 
 @dataclass(frozen=True)
-class Entry:
+class TarEntry:
     """A file, folder or link of a tar. `content` is read once, and has exactly `size` bytes."""
 
     path: str
@@ -54,7 +54,7 @@ class Descriptor:
 
 
 @dataclass(frozen=True)
-class Layer:
+class ImageLayer:
     """A layer: its blob, and the digest and size in bytes of the tar in it."""
 
     blob: Descriptor
@@ -78,7 +78,7 @@ class ImageLayout:
         """Add a document as JSON in one form: sorted keys, no blanks."""
         return self.add(media_type, json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
 
-    def add_layer(self, entries: Iterable[Entry]) -> Layer:
+    def add_layer(self, entries: Iterable[TarEntry]) -> ImageLayer:
         """Add a layer of `entries`, as a tar in gzip. Folders above an entry come before it."""
         partial = self._folder / "layer.partial"
         with partial.open("wb") as file:
@@ -88,7 +88,7 @@ class ImageLayout:
                 write_tar(unpacked, with_folders(entries))
         partial.replace(self._folder / packed.sha256.hexdigest())
         blob = Descriptor(LAYER, f"sha256:{packed.sha256.hexdigest()}", packed.size)
-        return Layer(blob, f"sha256:{unpacked.sha256.hexdigest()}", unpacked.size)
+        return ImageLayer(blob, f"sha256:{unpacked.sha256.hexdigest()}", unpacked.size)
 
     def write(self, out: IO[bytes], named: Descriptor, reference: str) -> None:
         """Write the layout as a tar. Its index names one manifest or index alone: `podman load` takes no choice."""
@@ -99,7 +99,7 @@ class ImageLayout:
             _of_bytes("oci-layout", b'{"imageLayoutVersion":"1.0.0"}'),
         ]
         entries += [
-            Entry(f"blobs/sha256/{blob.name}", size=blob.stat().st_size, content=_chunks(blob))
+            TarEntry(f"blobs/sha256/{blob.name}", size=blob.stat().st_size, content=_chunks(blob))
             for blob in sorted(self._folder.iterdir())
         ]
         write_tar(out, with_folders(entries))
@@ -129,19 +129,19 @@ class _Hashed(io.RawIOBase):
         return self._below.write(data)
 
 
-def with_folders(entries: Iterable[Entry]) -> Iterator[Entry]:
+def with_folders(entries: Iterable[TarEntry]) -> Iterator[TarEntry]:
     """`entries` in their order, each after the folders above it."""
     seen: set[str] = set()
     for entry in entries:
         above = [str(parent) for parent in reversed(PurePosixPath(entry.path).parents) if str(parent) != "."]
         for path in above:
             if path not in seen:
-                yield Entry(path, _FOLDER_MODE, is_folder=True)
+                yield TarEntry(path, _FOLDER_MODE, is_folder=True)
         seen.update([*above, entry.path])
         yield entry
 
 
-def write_tar(out: Writable, entries: Iterable[Entry]) -> None:
+def write_tar(out: Writable, entries: Iterable[TarEntry]) -> None:
     """Write a POSIX ustar of `entries` in their order.
 
     Raises:
@@ -169,8 +169,8 @@ def write_tar(out: Writable, entries: Iterable[Entry]) -> None:
     out.write(bytes(2 * tarfile.BLOCKSIZE + -(total + 2 * tarfile.BLOCKSIZE) % tarfile.RECORDSIZE))
 
 
-def _of_bytes(path: str, content: bytes) -> Entry:
-    return Entry(path, size=len(content), content=[content])
+def _of_bytes(path: str, content: bytes) -> TarEntry:
+    return TarEntry(path, size=len(content), content=[content])
 
 
 def _chunks(file: Path) -> Iterator[bytes]:
