@@ -160,6 +160,9 @@ def test_ctrl_c_ends_a_child_before_it_can_speak(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # a shell ignores it for jobs in its background
     )
     deadline = time.monotonic() + 30
     while not (pid := (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else ""):
