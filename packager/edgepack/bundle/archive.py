@@ -9,7 +9,6 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -18,7 +17,7 @@ from edgepack.progress import SILENT, Progress
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle import archive as form
 from edgepack_runtime.bundle import manifest as contract
-from edgepack_runtime.util.fs import EXECUTABLE_MODE, fsync_folder, random_name, set_mode, write_atomic
+from edgepack_runtime.util.fs import EXECUTABLE_MODE, replacing, write_atomic
 from edgepack_runtime.util.hashing import CHUNK_BYTES, hash_prefix
 
 BUNDLE_SUFFIX: Final = ".edgepack"
@@ -120,23 +119,14 @@ def write_signed(archive: form.Archive, signature: bytes, out: Path) -> None:
 def _replace(out: Path, head: bytes, write: Callable[[BinaryIO], list[form.Member]]) -> None:
     """Replace `out` by `head`, the output of `write`, and the directory of the returned members."""
     assert len(head) == form.HEAD_BYTES
-    temporary = random_name(out)
     try:
-        private = partial(os.open, mode=0o600)  # until the mode is set, whatever the umask
-        with open(temporary, "x+b", opener=private) as file:
-            set_mode(file.fileno(), EXECUTABLE_MODE)
+        with replacing(out, EXECUTABLE_MODE) as file:
             file.write(head)
             _finish(write(file), file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(out)
-        fsync_folder(out.parent)
     except OSError as error:
         raise StageFailedError(
             f"the bundle {out.name} cannot be written", why=str(error), fix="check the folder and its disk"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _finish(written: list[form.Member], file: BinaryIO) -> None:
@@ -159,7 +149,7 @@ def _write_member(file: BinaryIO, path: str, source: Path | bytes, packed: bytes
     start = file.tell()
     crc = size = 0
     compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    for data in _chunks(source):
+    for data in chunks_of(source):
         crc, size = zlib.crc32(data, crc), size + len(data)
         if max(size, file.tell()) > form.MAX_BUNDLE_BYTES:
             raise _too_large(path)
@@ -173,7 +163,7 @@ def _write_member(file: BinaryIO, path: str, source: Path | bytes, packed: bytes
         method = form.STORED
         file.seek(start)
         file.truncate()
-        for data in _chunks(source):
+        for data in chunks_of(source):
             file.write(data)
     member = form.Member(path, method, crc, file.tell() - start, size, offset)
     file.seek(offset)
@@ -196,7 +186,7 @@ def _by_lzma(source: Path | bytes, cache: Path, advance: Callable[[], None]) -> 
             return packed
     compressor = lzma.LZMACompressor(lzma.FORMAT_RAW, filters=form.lzma_filters())
     parts = []
-    for data in _chunks(source):
+    for data in chunks_of(source):
         parts.append(compressor.compress(data))
         advance()
     packed = b"".join([*parts, compressor.flush()])
@@ -214,7 +204,8 @@ def _copy_member(file: BinaryIO, archive: form.Archive, source: form.Member) -> 
     return member
 
 
-def _chunks(source: Path | bytes) -> Iterator[bytes]:
+def chunks_of(source: Path | bytes) -> Iterator[bytes]:
+    """The content of a file, or the bytes themselves, in chunks."""
     if isinstance(source, bytes):
         yield source
         return
@@ -224,7 +215,7 @@ def _chunks(source: Path | bytes) -> Iterator[bytes]:
 
 
 def _mib(source: Path | bytes) -> int:
-    """The number of `_chunks`."""
+    """The number of `chunks_of`."""
     return 1 if isinstance(source, bytes) else -(-source.stat().st_size // CHUNK_BYTES)
 
 

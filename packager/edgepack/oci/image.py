@@ -33,9 +33,10 @@ from edgepack_runtime.bundle.manifest import (
     MANIFEST_NAME,
     PYTHON_FOLDER,
     SIGNATURE_NAME,
+    FileEntry,
     Manifest,
 )
-from edgepack_runtime.util.fs import FILE_MODE, random_name, set_mode
+from edgepack_runtime.util.fs import replacing
 
 APP: Final = "app"
 USER: Final = 65532  # `nonroot` of other images from scratch
@@ -124,18 +125,20 @@ def write(bundles: Sequence[Path], out: Path | None, *, model_only: bool, progre
         first = opened[0].manifest
         _require_one_release(opened, model_only=model_only)
         suffix = ".model.oci.tar" if model_only else ".oci.tar"
+        reference = f"{first.name}:{first.version}"
         target = out or bundles[0].with_name(f"{first.name}-{first.version}{suffix}")
         try:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgepack-image-", dir=target.parent))
             collected = ImageLayout(Path(folder))
             images = [_model_image(collected, opened[0])] if model_only else _images(collected, opened, progress)
             whole = images[0].manifest if model_only else _index(collected, images, opened)
-            _replace(target, collected, whole, f"{first.name}:{first.version}")
+            with replacing(target) as file:
+                collected.write(file, whole, reference)
         except (OSError, ValueError) as error:
             raise StageFailedError(
                 f"the image {target.name} cannot be written", why=str(error), fix="check the folder and its disk"
             ) from error
-    return WrittenImage(target, f"{first.name}:{first.version}", whole.digest, tuple(images))
+    return WrittenImage(target, reference, whole.digest, tuple(images))
 
 
 class _OpenBundle(NamedTuple):
@@ -152,6 +155,10 @@ class _OpenBundle(NamedTuple):
         raw, signature = verify.read_signed_manifest(archive)
         manifest, _ = verify.verify_archive(archive, raw)
         return cls(path, archive, manifest, raw, signature)
+
+    def common_files(self) -> Iterator[tuple[FileEntry, Iterator[bytes]]]:
+        """The files that every machine gets, with their content."""
+        return extract.contents(self.archive, self.manifest, "")
 
     def labels(self) -> dict[str, str]:
         """What the image says of itself, as labels and annotations."""
@@ -208,17 +215,17 @@ def _require_fit(bundle: _OpenBundle) -> None:
 
 
 def _images(collected: ImageLayout, bundles: Iterable[_OpenBundle], progress: Progress) -> list[Image]:
-    jobs = [(bundle, machine) for bundle in bundles for machine in bundle.manifest.target.machines]
     images = []
-    with progress.task("layers", 2 * len(jobs)) as task:
-        for bundle, machine in jobs:
-            layers = {}
-            for name, entries in ((_ENGINE, _engine(bundle, machine)), (_MODEL, _model(bundle, machine))):
-                layers[name] = collected.add_layer(entries)
-                task.advance(note=f"{machine}, {name}")
-            platform = PLATFORMS[machine].architecture
-            config = _config(bundle, platform, layers, run=_run(bundle, machine))
-            images.append(_image(collected, bundle, f"linux/{platform}", config, layers))
+    with progress.task("layers", sum(1 + len(bundle.manifest.target.machines) for bundle in bundles)) as task:
+        for bundle in bundles:
+            model = collected.add_layer(_model(bundle))  # the same for each machine
+            task.advance(note=_MODEL)
+            for machine in bundle.manifest.target.machines:
+                layers = {_ENGINE: collected.add_layer(_engine(bundle, machine)), _MODEL: model}
+                task.advance(note=f"{machine}, {_ENGINE}")
+                platform = PLATFORMS[machine].architecture
+                config = _config(bundle, platform, layers, run=_run(bundle, machine))
+                images.append(_image(collected, bundle, f"linux/{platform}", config, layers))
     return images
 
 
@@ -236,13 +243,12 @@ def _engine(bundle: _OpenBundle, machine: str) -> Iterator[TarEntry]:
             yield TarEntry(f"{APP}/{entry.path}", interpreter.mode(entry.path), entry.size, chunks)
 
 
-def _model(bundle: _OpenBundle, machine: str) -> Iterator[TarEntry]:
+def _model(bundle: _OpenBundle) -> Iterator[TarEntry]:
     """The model, its golden rows, and the manifest with its signature."""
     for name, text in ((MANIFEST_NAME, bundle.raw), (SIGNATURE_NAME, bundle.signature)):
         if text is not None:
             yield TarEntry(f"{APP}/{name}", size=len(text), content=[text])
-    inside = interpreter.folder(machine)
-    for entry, chunks in extract.contents(bundle.archive, bundle.manifest, machine, left_out=inside):
+    for entry, chunks in bundle.common_files():
         if _is_of_model(entry.path):
             yield TarEntry(f"{APP}/{entry.path}", interpreter.mode(entry.path), entry.size, chunks)
 
@@ -306,16 +312,14 @@ def _image(
 
 def _model_image(collected: ImageLayout, bundle: _OpenBundle) -> Image:
     """The files of the model at the root: a volume, which no machine runs. Its platform is only for tools that ask."""
-    machine = bundle.manifest.target.machines[-1]
     files = (
         TarEntry(entry.path[len(MODEL_FOLDER) + 1 :], size=entry.size, content=chunks)
-        for entry, chunks in extract.contents(
-            bundle.archive, bundle.manifest, machine, left_out=interpreter.folder(machine)
-        )
+        for entry, chunks in bundle.common_files()
         if entry.path.startswith(f"{MODEL_FOLDER}/")
     )
     layers = {_MODEL: collected.add_layer(files)}
-    config = _config(bundle, PLATFORMS[machine].architecture, layers, run={})
+    architecture = PLATFORMS[bundle.manifest.target.machines[-1]].architecture
+    config = _config(bundle, architecture, layers, run={})
     return _image(collected, bundle, "any", config, layers)
 
 
@@ -352,14 +356,3 @@ def _sbom(collected: ImageLayout, image: Image, bundle: _OpenBundle) -> Descript
         "subject": image.manifest.as_json(),
     }
     return collected.add_json(layout.MANIFEST, document)
-
-
-def _replace(out: Path, collected: ImageLayout, whole: Descriptor, reference: str) -> None:
-    temporary = random_name(out)
-    try:
-        with temporary.open("xb") as file:
-            set_mode(file.fileno(), FILE_MODE)
-            collected.write(file, whole, reference)
-        temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, Protocol
 
+from edgepack.bundle.archive import chunks_of
 from edgepack_runtime.util.fs import FILE_MODE
-from edgepack_runtime.util.hashing import CHUNK_BYTES
 
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
@@ -63,7 +63,7 @@ class ImageLayer:
 
 
 class ImageLayout:
-    """A layout whose blobs are collected in `folder`."""
+    """A layout, with its blobs collected in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -99,7 +99,7 @@ class ImageLayout:
             _of_bytes("oci-layout", b'{"imageLayoutVersion":"1.0.0"}'),
         ]
         entries += [
-            TarEntry(f"blobs/sha256/{blob.name}", size=blob.stat().st_size, content=_chunks(blob))
+            TarEntry(f"blobs/sha256/{blob.name}", size=blob.stat().st_size, content=chunks_of(blob))
             for blob in sorted(self._folder.iterdir())
         ]
         write_tar(out, with_folders(entries))
@@ -171,9 +171,3 @@ def write_tar(out: Writable, entries: Iterable[TarEntry]) -> None:
 
 def _of_bytes(path: str, content: bytes) -> TarEntry:
     return TarEntry(path, size=len(content), content=[content])
-
-
-def _chunks(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as stream:
-        while data := stream.read(CHUNK_BYTES):
-            yield data

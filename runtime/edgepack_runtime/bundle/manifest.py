@@ -27,9 +27,8 @@ MAX_FILES = 20_000
 MAX_FILE_BYTES = 8 * 1024**3
 MAX_RELEASE_BYTES = 16 * 1024**3  # unpacked; a bundle has at most 4 GiB, compressed to about a third
 MAX_PATH_CHARACTERS = 240
-BUNDLE_BYTES = (
-    "EDGEPACK_BUNDLE_BYTES"  # variable of a container image: the size of the bundle file that it was made from
-)
+# A variable of a container image: the size of the bundle file that it was made from.
+BUNDLE_BYTES = "EDGEPACK_BUNDLE_BYTES"
 MACHINES = ("aarch64", "x86_64")  # as `platform.machine()` has them; a folder of a release has this name
 PYTHON_FOLDER = "python"  # of a machine: `x86_64/python/` is its interpreter
 # Whose interpreter runs a release: the device's; a carried one with its C library; a carried one on the device's.

@@ -180,24 +180,35 @@ def random_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int = FILE_MODE) -> None:
-    """Replace `path`; after a kill or a power cut it is either the old or the new file.
+@contextlib.contextmanager
+def replacing(path: Path, mode: int = FILE_MODE) -> Iterator[BinaryIO]:
+    """Replace `path` by the file that the block writes; after a kill or a power cut it is the old or the new file.
 
     No link is followed: one at `path` is replaced, and nobody can plant one at a random name.
+
+    Raises:
+        OSError: it cannot be written. After any error `path` is as before.
     """
     temporary = random_name(path)
     try:
-        with os.fdopen(os.open(temporary, NEW_FILE, 0o600), "wb") as out:
+        # Private until the mode is set, whatever the umask.
+        with open(temporary, "x+b", opener=lambda name, flags: os.open(name, flags, 0o600)) as out:
             set_mode(out.fileno(), mode)
-            out.write(data)
+            yield out
             out.flush()
             os.fsync(out.fileno())
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         with contextlib.suppress(OSError):  # keep the first error
             temporary.unlink()
         raise
     fsync_folder(path.parent)
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int = FILE_MODE) -> None:
+    """`replacing` with `data`."""
+    with replacing(path, mode) as out:
+        out.write(data)
 
 
 def switch_link(link: Path, target: str) -> None:

@@ -101,7 +101,7 @@ def test_a_port_in_use_is_named() -> None:
 
 
 class _Timers:
-    """A loop whose timers run when `pass_by` says so."""
+    """A loop that runs its timers in `pass_by`."""
 
     def __init__(self) -> None:
         self._timers: list[tuple[float, Callable[[], None], mock.Mock]] = []
