@@ -4,20 +4,24 @@ A result is written to a temporary folder, sealed (a list of its files with size
 place. Every load checks it against its seal.
 
     .edgepack/<stage>/<digest>/                      a sealed result
-    .edgepack/<stage>/<digest>.partial/out/          an unfinished result; the next build starts it again
+    .edgepack/<stage>/<digest>.partial/out-*/        an unfinished result; the next build starts it again
     .edgepack/<stage>/<digest>.partial/checkpoint/   the checkpoint of a training; survives kills and failures
-    .edgepack/<stage>/<digest>.lock                  locked while the result is made; a second build waits and reuses it
+    .edgepack/<stage>/<digest>.lock.1                held while the result is made; a second build waits and reuses it
+    .edgepack/build.1, .edgepack/clean.1             held by each build, and by the removal of results
+
+Builds on several machines may share it on a network file system.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
+import socket
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +31,8 @@ from typing import Any, Generic, Literal, TypeVar
 from edgepack import artifacts
 from edgepack.artifacts import Artifact
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
+from edgepack.pipeline import lease
+from edgepack.pipeline.lease import Holder, Lease
 from edgepack.pipeline.options import STAGES
 from edgepack.util.folders import require_own
 from edgepack.util.hashing import files_below, sha256_file
@@ -36,6 +42,7 @@ SEAL_FILE = "seal.json"
 _OUT, _CHECKPOINT = "out", "checkpoint"
 _OURS = re.compile(r"[0-9a-f]{64}(\.partial)?\Z")
 _REMOVED = re.compile(r"\.[0-9a-f]{64}(\.partial)?\.removed\Z")  # renamed by a `discard` that was killed
+_POLL_SECONDS = 0.2
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 A = TypeVar("A", bound=Artifact)
 A_co = TypeVar("A_co", bound=Artifact, covariant=True)
@@ -114,16 +121,26 @@ class Workspace:
         require_own(self.root)
         with suppress(OSError), (self.root / ".gitignore").open("x") as file:
             file.write("*\n")  # results are not for a repository: who clones it would trust them as its own
-        with self._open_lock(self.root / "lock") as descriptor:
-            try:
-                fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+        builds, removal = self.root / "build", self.root / "clean"
+        try:
+            # Each creates a file, then looks for those of the other: of two that start at once, one sees the other.
+            held = lease.take(removal) if alone else lease.share(builds)
+        except OSError as error:
+            raise _unwritable(self.root, error) from error
+        others = [held] if isinstance(held, Holder) else lease.holders(builds if alone else removal)
+        try:
+            if others:
                 raise EnvironmentUnfitError(
                     f"the workspace {self.root} is in use",
-                    why="a build is running in it" if alone else "its results are being removed",
+                    why=f"{'a build is running in it' if alone else 'its results are being removed'}: {others[0]}",
                     fix="wait until it ends, then try again",
-                ) from error
+                )
+            if alone:
+                lease.remove(builds)  # of killed builds
             yield
+        finally:
+            if isinstance(held, Lease):
+                held.release()
 
     def checkpoint(self, key: Key) -> Path:
         """The folder for checkpoints of the stage that makes the result of `key`, which need not exist."""
@@ -131,7 +148,7 @@ class Workspace:
 
     @contextmanager
     def locked(self, key: Key, report: Callable[[str], None]) -> Iterator[None]:
-        """Lock the result of `key` against other builds. The kernel unlocks it when the process ends.
+        """Lock the result of `key` against other builds, until the end of the block or of the process.
 
         Args:
             report: called once with a message if another build holds the lock.
@@ -140,25 +157,24 @@ class Workspace:
             EnvironmentUnfitError: the workspace cannot be written.
             StageFailedError: the disk is full.
         """
-        with self._open_lock(self._lock(key)) as descriptor:
-            try:
-                _lock_exclusively(descriptor, report)
-            except OSError as error:
-                raise _unwritable(self.root, error) from error
-            yield
-
-    @contextmanager
-    def _open_lock(self, lock: Path) -> Iterator[int]:
-        """The descriptor of a lock file, which is created if it does not exist."""
+        held = self._take(key)
+        if isinstance(held, Holder):
+            report(f"waiting for another build ({held}) that makes the same result")
+        while isinstance(held, Holder):
+            time.sleep(_POLL_SECONDS)
+            held = self._take(key)
         try:
-            lock.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            yield
+        finally:
+            held.release()
+
+    def _take(self, key: Key) -> Lease | Holder:
+        name = self._lock(key)
+        try:
+            name.parent.mkdir(parents=True, exist_ok=True)
+            return lease.take(name)
         except OSError as error:
             raise _unwritable(self.root, error) from error
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
 
     def build(self, key: Key, run: Callable[[Path], A]) -> StageResult[A]:
         """Run a stage in a new folder and move its result into place. Call it inside `locked`.
@@ -168,9 +184,11 @@ class Workspace:
             EnvironmentUnfitError: the workspace cannot be written.
         """
         folder, partial = self.folder(key), self._partial(key)
-        out = partial / _OUT
+        # A machine that was cut off for a while may still write: never into the folder of its successor.
+        out = partial / f"{_OUT}-{socket.gethostname()}-{os.getpid()}"
         try:
-            _remove(out)  # left by a build that was killed
+            for left in partial.glob(f"{_OUT}-*"):  # by a build that was killed
+                _remove(left)
             out.mkdir(parents=True)
             artifact = self._run(key, run, out)
             artifacts.save(artifact)
@@ -184,7 +202,7 @@ class Workspace:
         except OSError as error:
             raise _unwritable(self.root, error) from error
         finally:
-            self._tidy(partial)
+            self._tidy(partial, out)
         return StageResult(artifacts.moved(artifact, folder), _digest(seal), _contents(seal))
 
     def _run(self, key: Key, run: Callable[[Path], A], out: Path) -> A:
@@ -209,9 +227,9 @@ class Workspace:
     def _partial(self, key: Key) -> Path:
         return self.folder(key).with_name(f"{key.digest}.partial")
 
-    def _tidy(self, partial: Path) -> None:
+    def _tidy(self, partial: Path, out: Path) -> None:
         """Remove an unfinished result; keep its checkpoint."""
-        shutil.rmtree(partial / _OUT, ignore_errors=True)  # the next build removes the rest
+        shutil.rmtree(out, ignore_errors=True)  # the next build removes the rest
         for folder in (partial / _CHECKPOINT, partial):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
@@ -228,7 +246,7 @@ class Workspace:
                 yield Leftover(path, "unfinished", _size(path))
                 continue
             digest, _, ending = path.name.partition(".")
-            if not _OURS.match(path.name) or not path.is_dir() or self._is_being_made(Key(path.parent.name, digest)):
+            if not _OURS.match(path.name) or not path.is_dir() or lease.holders(path.with_name(f"{digest}.lock")):
                 continue
             if ending == "partial":
                 checkpoint = (path / _CHECKPOINT).is_dir()
@@ -254,22 +272,9 @@ class Workspace:
                 leftover.path.rename(removed)
             _remove(removed)
             digest = leftover.path.name.strip(".").partition(".")[0]
-            leftover.path.with_name(f"{digest}.lock").unlink(missing_ok=True)  # `in_use` excludes its users
+            lease.remove(leftover.path.with_name(f"{digest}.lock"))  # `in_use` excludes its users
         except OSError as error:
             raise _unwritable(self.root, error) from error
-
-    def _is_being_made(self, key: Key) -> bool:
-        try:
-            descriptor = os.open(self._lock(key), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
 
     def _lock(self, key: Key) -> Path:
         return self.folder(key).with_name(f"{key.digest}.lock")
@@ -281,18 +286,6 @@ class Workspace:
 
 def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in files_below(folder))
-
-
-def _lock_exclusively(descriptor: int, report: Callable[[str], None]) -> None:
-    """Lock an open lock file and write the process number into it, for messages of waiting builds."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
-        report(f"waiting for another build (process {holder}) that makes the same result")
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
 
 
 def _seal(folder: Path) -> dict[str, list[Any]]:

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -126,7 +127,9 @@ def test_a_second_build_waits_and_takes_the_result(tmp_path: Path) -> None:
         order.append("first")
     other.join()
     assert order == ["first", "second"]
-    assert said == [f"waiting for another build (process {os.getpid()}) that makes the same result"]
+    assert said == [
+        f"waiting for another build (process {os.getpid()} on {socket.gethostname()}) that makes the same result"
+    ]
 
 
 def test_the_lock_of_a_killed_build_is_free(tmp_path: Path) -> None:
@@ -142,7 +145,7 @@ def test_the_lock_of_a_killed_build_is_free(tmp_path: Path) -> None:
 
 def test_a_build_after_a_killed_one_starts_over_and_keeps_its_checkpoint(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    half = workspace.folder(key()).with_name(f"{key().digest}.partial") / "out" / "half"
+    half = workspace.folder(key()).with_name(f"{key().digest}.partial") / "out-elsewhere-7" / "half"
     half.parent.mkdir(parents=True)
     half.write_text("half", encoding="utf-8")
     checkpoint = workspace.checkpoint(key())
@@ -188,7 +191,7 @@ def test_leftovers_are_what_no_build_can_take_up(tmp_path: Path) -> None:
     workspace.unseal(failed)
     checkpoint = workspace.checkpoint(key("training"))
     checkpoint.mkdir(parents=True)
-    unfinished = workspace.checkpoint(key("killed")).with_name("out")
+    unfinished = workspace.checkpoint(key("killed")).with_name("out-elsewhere-7")
     unfinished.mkdir(parents=True)
 
     def left(*, everything: bool = False, kept: set[Path] | None = None) -> dict[Path, str]:
@@ -236,7 +239,7 @@ def test_builds_share_a_workspace_and_clean_does_not(tmp_path: Path) -> None:
     with one.in_use(), two.in_use():
         with pytest.raises(EnvironmentUnfitError, match="is in use") as caught, two.in_use(alone=True):
             pass
-        assert caught.value.why == "a build is running in it"
+        assert caught.value.why == f"a build is running in it: process {os.getpid()} on {socket.gethostname()}"
     with one.in_use(alone=True), pytest.raises(EnvironmentUnfitError, match="is in use"), two.in_use():
         pass
     with pytest.raises(BlockingIOError), one.in_use():  # of somebody else: not ours to explain

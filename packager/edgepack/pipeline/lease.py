@@ -1,0 +1,176 @@
+"""Leases: locks of processes on any machines that share a folder.
+
+A lease is a file with a number, `NAME.1`. The next holder creates the next number, which only one process can: every
+file system creates a file once (`O_EXCL`), NFS too, while flock may hold on one machine only. The holder touches its
+file; one that was not touched for `EXPIRES_SECONDS` is that of a machine that is gone. On the machine of the holder the
+process decides instead: after a killed build the next one does not wait.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from edgepack_runtime.util.fs import NEW_FILE
+
+EXPIRES_SECONDS: Final = 60.0
+_TOUCH_SECONDS: Final = 10.0
+_RELEASED: Final = "released"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a lease.
+
+    Attributes:
+        kernel: boot identifier and namespace, in which `pid` has a meaning.
+        started: ticks from boot to its start, since the system gives numbers of processes again.
+    """
+
+    host: str
+    kernel: str
+    pid: int
+    started: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+    @staticmethod
+    def this_process() -> Holder:
+        """The holder that this process would be."""
+        pid = os.getpid()
+        return Holder(socket.gethostname(), _kernel(), pid, _started(pid))
+
+
+UNKNOWN: Final = Holder("an unknown machine", "", 0, 0)  # it has not written its file yet
+
+
+class Lease:
+    """A lease that this process holds, alone or with others. `release` it."""
+
+    def __init__(self, file: Path, *, shared: bool) -> None:
+        self._file, self._shared = file, shared
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._touch, name=f"lease of {file.name}", daemon=True)
+        self._thread.start()
+
+    def _touch(self) -> None:
+        while not self._ended.wait(_TOUCH_SECONDS):
+            with suppress(OSError):  # a network that is away for a moment; if it stays away, the lease expires
+                os.utime(self._file)  # with the clock of the file server
+
+    def release(self) -> None:
+        """Give the lease back. If that cannot be written, it ends with the process."""
+        self._ended.set()
+        self._thread.join()
+        with suppress(OSError):
+            if self._shared:
+                self._file.unlink()
+            else:  # its number must not be free again
+                self._file.write_text(_RELEASED, encoding="ascii")
+
+
+def take(name: Path) -> Lease | Holder:
+    """Hold `name` alone, or return a process that holds it. The folder must exist.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    numbers = _numbers(name)
+    current = holders(name)
+    if current:
+        return current[0]
+    file = _numbered(name, max(numbers, default=0) + 1)
+    return Lease(file, shared=False) if _create(file) else _holder(file) or UNKNOWN
+
+
+def share(name: Path) -> Lease:
+    """Hold `name` beside others. The folder must exist.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    number = max(_numbers(name), default=0) + 1
+    while not _create(_numbered(name, number)):
+        number += 1
+    return Lease(_numbered(name, number), shared=True)
+
+
+def holders(name: Path) -> list[Holder]:
+    """The processes that hold `name`."""
+    found = (_holder(_numbered(name, number)) for number in _numbers(name))
+    return [one for one in found if one is not None]
+
+
+def remove(name: Path) -> None:
+    """Remove the files of a lease that nobody holds or will take."""
+    for number in _numbers(name):
+        _numbered(name, number).unlink(missing_ok=True)
+
+
+def _create(file: Path) -> bool:
+    """Write this process into a new file; False if the file exists."""
+    try:
+        descriptor = os.open(file, NEW_FILE, 0o644)
+    except FileExistsError:
+        return False
+    with open(descriptor, "w", encoding="ascii") as stream:  # noqa: PTH123 - of an open file
+        json.dump(asdict(Holder.this_process()), stream)
+    return True
+
+
+def _numbered(name: Path, number: int) -> Path:
+    return name.with_name(f"{name.name}.{number}")
+
+
+def _numbers(name: Path) -> list[int]:
+    endings = [file.name.removeprefix(f"{name.name}.") for file in name.parent.glob(f"{name.name}.*")]
+    return [int(ending) for ending in endings if ending.isdecimal()]
+
+
+def _holder(file: Path) -> Holder | None:
+    """The holder that `file` names, if it still runs."""
+    try:
+        text = file.read_text(encoding="ascii")
+        touched = file.stat().st_mtime
+    except FileNotFoundError:
+        return None
+    if text == _RELEASED:
+        return None
+    try:
+        found = Holder(**json.loads(text))
+    except (ValueError, TypeError):  # being written
+        found = UNKNOWN
+    if found.kernel == _kernel():
+        return found if _started(found.pid) == found.started else None
+    return found if _now(file.parent) - touched < EXPIRES_SECONDS else None
+
+
+def _now(folder: Path) -> float:
+    """The time by the clock that dates the files of `folder`, in seconds since 1970."""
+    with tempfile.TemporaryFile(dir=folder) as new:
+        new.write(b"-")
+        new.flush()
+        return os.fstat(new.fileno()).st_mtime
+
+
+def _kernel() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+
+
+def _started(pid: int) -> int:
+    """Ticks from boot to the start of a process; -1 if it has ended (/proc/PID/stat, man 5 proc_pid_stat)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return -1
+    state, *fields = stat.rpartition(")")[2].split()
+    return -1 if state in "ZX" else int(fields[18])  # a zombie has ended, and its parent has not asked yet
