@@ -26,6 +26,7 @@ COMMANDS: Final = (
     "doctor",
     "plan",
     "build",
+    "sweep",
     "targets",
     "fetch",
     "gate",
@@ -180,6 +181,7 @@ def main() -> None:
     edgepack doctor                            what training can use on this machine
     edgepack plan recipes/quickstart.yaml      every resolved value, and what would run
     edgepack build recipes/quickstart.yaml     train, distil, quantize, export, bundle, gate
+    edgepack sweep recipes/several-students.yaml  build the candidates of a search side by side
     edgepack targets list                      devices that bundles can be built for
     edgepack fetch recipes/quickstart.yaml     fetch models and packages, to build offline
     edgepack gate dist/NAME.edgepack           gate a finished bundle on this machine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,10 @@ from edgepack.pipeline.options import STAGES
 
 if TYPE_CHECKING:
     from edgepack.console.console import Console
+    from edgepack.pipeline.options import BuildOptions
+    from edgepack.recipe.model import Recipe
     from edgepack.results import Build, Failure, Part
+    from edgepack.targets.context import BuildContext
 
 
 @click.command()
@@ -23,16 +26,16 @@ if TYPE_CHECKING:
 @options.recipe_argument
 @options.settings_option
 @options.workspace_option
-@click.option(
-    "--dist",
-    type=click.Path(file_okay=False, path_type=Path),
-    show_default="dist beside the recipe",
-    help="Folder for bundles that passed, and for reports.",
-)
+@options.dist_option
 @options.options
 @options.part_options
-@click.option("--keep-going", is_flag=True, help="Continue with other candidates or targets if one fails.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
+@click.option(
+    "--candidate",
+    metavar="NAME|INDEX",
+    help="Build one candidate of `search`, to its export; INDEX counts from 0. A later build reuses its results.",
+)
+@options.keep_going_option
+@options.report_json_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -44,6 +47,7 @@ def command(
     until: str | None,
     start: str | None,
     force: bool,
+    candidate: str | None,
     keep_going: bool,
     as_json: bool,
 ) -> None:
@@ -55,26 +59,51 @@ def command(
     again.
     """
     loaded, build_context = options.load(recipe, settings, drawn)
+    build_options = options.build_options(until, start, force, keep_going=keep_going)
+    if candidate is not None:
+        loaded = options.candidate_of(loaded, candidate).recipe
+        build_options = replace(build_options, until=options.until_export(until))
+    run(
+        options.console(context),
+        loaded,
+        build_context,
+        options.workspace_of(recipe, workspace),
+        recipe.parent / "dist" if dist is None else dist,
+        build_options,
+        as_json,
+    )
+
+
+def run(
+    console: Console,
+    recipe: Recipe,
+    build_context: BuildContext,
+    workspace: Path,
+    dist: Path,
+    build_options: BuildOptions,
+    as_json: bool,
+) -> None:
+    """Build `recipe`, print its report, and deliver its bundles to `dist`.
+
+    Raises:
+        EdgepackError: a stage or a delivery failed; a gate failed or was inconclusive; a candidate was left out.
+    """
     from edgepack.pipeline import delivery, runner
     from edgepack.pipeline.workspace import Workspace
     from edgepack.report import document
     from edgepack.results import Part
 
-    console = options.console(context)
-    place = Workspace(options.workspace_of(recipe, workspace))
-    dist = recipe.parent / "dist" if dist is None else dist
-    build_options = options.build_options(until, start, force, keep_going=keep_going)
-    if until in (None, STAGES[-1]):
+    if build_options.until in (None, STAGES[-1]):
         delivery.require_writable(dist)
-        if loaded.sign is not None:
+        if recipe.sign is not None:
             from edgepack.bundle import signing
 
-            console.line(f"bundles will be signed by {signing.require(Path(loaded.sign.key))}")
+            console.line(f"bundles will be signed by {signing.require(Path(recipe.sign.key))}")
     try:
-        built = runner.build(loaded, place, console, build_options, build_context)
+        built = runner.build(recipe, Workspace(workspace), console, build_options, build_context)
     except KeyboardInterrupt:
         console.line(
-            f"finished stages are kept in {place.root}: the same command continues, a training from its last "
+            f"finished stages are kept in {workspace}: the same command continues, a training from its last "
             "checkpoint, which is written once a minute"
         )
         raise

@@ -20,7 +20,7 @@ from edgepack_runtime.util.fs import write_atomic
 
 if TYPE_CHECKING:
     from edgepack.console.console import Console
-    from edgepack.recipe.model import Recipe
+    from edgepack.recipe.model import Candidate, Recipe
     from edgepack.targets.context import BuildContext
     from edgepack.targets.profiles import Profile
 
@@ -65,6 +65,16 @@ settings_option = click.option(
     multiple=True,
     help="Override a value of the recipe: `--set teacher.epochs=5`. Repeatable.",
 )
+dist_option = click.option(
+    "--dist",
+    type=click.Path(file_okay=False, path_type=Path),
+    show_default="dist beside the recipe",
+    help="Folder for bundles that passed, and for reports.",
+)
+keep_going_option = click.option(
+    "--keep-going", is_flag=True, help="Continue with other candidates or targets if one fails."
+)
+report_json_option = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
 
 
 def workspace_of(recipe: Path, chosen: Path | None) -> Path:
@@ -243,6 +253,46 @@ def build_options(until: str | None, start: str | None, force: bool, *, keep_goi
     if until is not None and start is not None and STAGES.index(start) > STAGES.index(until):
         raise click.UsageError(f"--from {start} comes after --until {until}: no stage would run")
     return BuildOptions(until, STAGES[0] if force else start, keep_going)
+
+
+def arguments(settings: Sequence[str], workspace: Path, drawn: Drawn) -> list[str]:
+    """The command line of these options, for another process: absolute paths."""
+    found = ["--workspace", str(workspace.absolute())]
+    for setting in settings:
+        found += ["--set", setting]
+    for name, path in (("--profiles", drawn.profiles), ("--wheel-cache", drawn.wheel_cache)):
+        found += [] if path is None else [name, str(path.absolute())]
+    for wheel in drawn.wheels:
+        found += ["--wheel", str(wheel.absolute())]
+    return [*found, *(["--offline"] if drawn.offline else [])]
+
+
+def candidate_of(recipe: Recipe, chosen: str) -> Candidate:
+    """The candidate of a search by name, or by index from 0.
+
+    Raises:
+        UsageError: there is none.
+    """
+    candidates = recipe.candidates
+    if not candidates:
+        raise UsageError("--candidate: this recipe has no `search`", fix="build it without --candidate")
+    index = int(chosen) if chosen.isascii() and chosen.isdecimal() else -1
+    for number, candidate in enumerate(candidates):
+        if candidate.name == chosen or number == index:
+            return candidate
+    names = "\n".join(f"{number}: {candidate.name}" for number, candidate in enumerate(candidates))
+    raise UsageError(f"--candidate: there is no candidate {chosen[:100]}", fix=f"name one of these:\n{names}")
+
+
+def until_export(until: str | None) -> str:
+    """The last stage of the build of one candidate: `until`, or export.
+
+    Raises:
+        click.UsageError: `until` comes after export, and needs all candidates.
+    """
+    if until is not None and STAGES.index(until) > STAGES.index("export"):
+        raise click.UsageError(f"--until {until} needs every candidate; use it without --candidate")
+    return until or "export"
 
 
 def require_apart(written: Sequence[Path], read: Sequence[Path]) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:  # its import takes a second, and every command imports this module
+    from edgepack.results import Failure
 
 STAGES: Final = (
     *("data", "linear", "teacher", "student", "narrow", "prune", "quantize", "export", "select", "wide"),
@@ -20,11 +23,13 @@ class BuildOptions:
         until: the last stage to run.
         start: the first stage to run again, cached or not.
         keep_going: other candidates and targets continue after one fails.
+        left_out: candidates that failed elsewhere; they are not tried here.
     """
 
     until: str | None = None
     start: str | None = None
     keep_going: bool = False
+    left_out: tuple[Failure, ...] = ()
 
     def ends_before(self, stage: str) -> bool:
         """Whether `stage` comes after the last stage to run."""

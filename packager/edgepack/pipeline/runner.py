@@ -65,7 +65,7 @@ class _Run:
         self._made: list[Made] = []
         self._new: set[Key] = set()
         self._not_run: dict[str, NotRunHere] = {}
-        self._left_out: list[Failure] = []  # candidates
+        self._left_out = list(options.left_out)  # candidates
         self._failures: list[Failure] = []  # targets
         self._begun: set[str] = set()  # candidates that have a new result
         self._search_seconds = 0.0
@@ -73,8 +73,11 @@ class _Run:
     def run(self) -> Build | Part:
         """Run every call that the options include and that has its inputs."""
         calls, results = self._calls, self._results
+        failed = {failure.name for failure in self._options.left_out}
         for number, call in enumerate(calls, start=1):
             if self._options.ends_before(call.stage) or not results.has_all(call.needs):
+                continue
+            if failed and failed.issuperset(calls.candidates_of(call) or ("",)):
                 continue
             if call.alternatives and not any(alternative in results for alternative in call.alternatives):
                 continue

@@ -65,7 +65,7 @@ class Stages:
 
     def _stand_in(self, stage: str) -> Callable[..., Artifact]:
         def run(*inputs: Any, **options: Any) -> Artifact:
-            out = next(value for value in inputs if isinstance(value, Path) and value.name == "out")
+            out = next(value for value in inputs if isinstance(value, Path) and value.name.startswith("out-"))
             models = [(one.folder / "name").read_text() for one in inputs if isinstance(one, ModelArtifact)]
             call, model, artifact = getattr(self, f"_{stage}")(inputs, *models)
             self.called.append(call)

@@ -1,0 +1,107 @@
+"""`edgepack sweep`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgepack.commands import build, options
+from edgepack.errors import UsageError
+from edgepack.pipeline.options import BuildOptions
+
+if TYPE_CHECKING:
+    from edgepack.sweep.tasks import Engine
+
+
+@click.command()
+@options.speaking
+@options.recipe_argument
+@options.settings_option
+@options.workspace_option
+@options.dist_option
+@options.options
+@click.option("--on", type=click.Choice(["local", "ray", "slurm"]), default="local", show_default=True, help="Engine.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Candidates at the same time, at most.  [default: local: one for each GPU, else 1; ray, slurm: no limit]",
+)
+@click.option(
+    "--cpus",
+    type=click.IntRange(min=1),
+    help="Cores of each candidate.  [default: local: an equal part; ray: 1; slurm: that of the cluster]",
+)
+@click.option(
+    "--gpus",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="GPUs of each candidate, for ray and slurm.",
+)
+@options.keep_going_option
+@options.report_json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    recipe: Path,
+    settings: tuple[str, ...],
+    workspace: Path | None,
+    dist: Path | None,
+    drawn: options.Drawn,
+    on: str,
+    workers: int | None,
+    cpus: int | None,
+    gpus: int,
+    keep_going: bool,
+    as_json: bool,
+) -> None:
+    """Build the candidates of RECIPE's `search` side by side, then choose one and build its bundles.
+
+    The result is that of `edgepack build`, which goes on where a sweep was interrupted. The candidates run in processes
+    of this machine, on a Ray cluster (the one of RAY_ADDRESS, or of this machine), or as a job array of Slurm
+    (SBATCH_PARTITION and sbatch's other variables hold). All machines share the workspace and have edgepack installed.
+    Their logs are in the workspace's folder sweep/. Candidates are compared, and bundles made, on this machine.
+    """
+    loaded, build_context = options.load(recipe, settings, drawn)
+    if not loaded.candidates:
+        raise UsageError("this recipe has no `search`", fix=f"run `edgepack build {recipe}`")
+    from edgepack.pipeline.stage_calls import StageCalls
+    from edgepack.pipeline.workspace import Workspace
+    from edgepack.sweep.tasks import Share, sweep
+
+    console = options.console(context)
+    place = options.workspace_of(recipe, workspace)
+    arguments = ["build", str(recipe.absolute()), *options.arguments(settings, place, drawn)]
+    calls = StageCalls(loaded, build_context)
+    with Workspace(place).in_use():
+        failures = sweep(calls, arguments, place, _engine(on), Share(workers, cpus, gpus), console)
+    if failures and (not keep_going or len(failures) == len(loaded.candidates)):
+        for failure in failures[:-1]:
+            console.error(failure.error)
+        raise failures[-1].error
+    options_of_build = BuildOptions(keep_going=keep_going, left_out=tuple(failures))
+    build.run(
+        console,
+        loaded,
+        build_context,
+        place,
+        recipe.parent / "dist" if dist is None else dist,
+        options_of_build,
+        as_json,
+    )
+
+
+def _engine(name: str) -> Engine:
+    if name == "ray":
+        from edgepack.sweep.ray_cluster import RayEngine
+
+        return RayEngine()
+    if name == "slurm":
+        from edgepack.sweep.slurm import SlurmEngine
+
+        return SlurmEngine()
+    from edgepack.sweep.local import LocalEngine
+
+    return LocalEngine()

@@ -1,0 +1,72 @@
+"""Tasks on a Ray cluster. Each of its machines has edgepack installed and mounts the workspace at the same path."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from edgepack.errors import EnvironmentUnfitError
+from edgepack.progress import Progress
+from edgepack.sweep import local
+from edgepack.sweep.tasks import Ended, Share, Task, environment
+
+ADDRESS_VARIABLE: Final = "RAY_ADDRESS"
+_ATTEMPTS: Final = 3  # further ones, on other machines, if a machine is lost
+
+
+class RayEngine:
+    """Runs tasks where the cluster has room. Those of a machine that is lost run again on another one."""
+
+    def run(self, tasks: Sequence[Task], share: Share, progress: Progress) -> Iterator[Ended]:
+        """As `Engine.run`."""
+        ray = _connected()
+        resources = {"num_cpus": share.cpus or 1, "num_gpus": share.gpus}
+        remote = ray.remote(max_retries=_ATTEMPTS, **resources)(_run_here)
+        waiting = list(tasks)
+        running: dict[Any, Task] = {}
+        try:
+            while running or waiting:
+                while waiting and len(running) < (share.workers or len(tasks)):
+                    task = waiting.pop(0)
+                    running[remote.remote(task, share)] = task
+                (done,), _ = ray.wait(list(running))
+                task = running.pop(done)
+                try:
+                    yield Ended(task, *ray.get(done))
+                except ray.exceptions.RayError as error:
+                    yield Ended(task, str(error).strip().splitlines()[-1], "", 0.0)
+        finally:
+            for reference in running:
+                ray.cancel(reference, force=True)
+            ray.shutdown()
+
+
+def _run_here(task: Task, share: Share) -> tuple[str, str, float]:
+    """Run a task on this machine of the cluster; return what `Ended` holds besides the task."""
+    started = time.monotonic()
+    code = local.start(task, environment(share)).wait()
+    return local.why_failed(code), socket.gethostname(), time.monotonic() - started
+
+
+def _connected() -> Any:
+    """The package, connected to the cluster."""
+    try:
+        import ray
+    except ImportError as error:
+        raise EnvironmentUnfitError(
+            "Ray is not installed", why="--on ray needs it", fix="run `pip install 'edgepack[ray]'`"
+        ) from error
+    address = os.environ.get(ADDRESS_VARIABLE, "auto")
+    try:
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise EnvironmentUnfitError(
+            "no Ray cluster can be reached",
+            why=f"{address}: {error}",
+            fix=f"start one by `ray start --head`, or set {ADDRESS_VARIABLE}",
+        ) from error
+    return ray

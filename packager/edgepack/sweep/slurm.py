@@ -1,0 +1,92 @@
+"""Tasks as a job array of Slurm. Its own variables choose partition, account and time: SBATCH_PARTITION and others."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.progress import Progress
+from edgepack.sweep.tasks import MODULE, Ended, Share, Task, environment
+from edgepack.util.process import find_program
+
+_POLL_SECONDS: Final = 2.0  # far below MinJobAge, after which Slurm forgets a job (300 s)
+# Job states that do not change any more (squeue(1)); a job on a node that failed is queued again.
+_ENDED: Final = frozenset(
+    {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT", "REVOKED"}
+)
+_FIX: Final = "run it where Slurm's commands work: `sinfo` lists the nodes"
+
+
+class SlurmEngine:
+    """Runs tasks as one array of jobs, and polls their states."""
+
+    def run(self, tasks: Sequence[Task], share: Share, progress: Progress) -> Iterator[Ended]:
+        """As `Engine.run`. Jobs that are not finished are cancelled with the iterator."""
+        job = _submit(tasks, share)
+        progress.line(f"submitted job {job}, {len(tasks)} in its array")
+        started: dict[int, float] = {}
+        ended: set[int] = set()
+        try:
+            while len(ended) < len(tasks):
+                time.sleep(_POLL_SECONDS)
+                states = _states(job)
+                for index, task in enumerate(tasks):
+                    state, node = states.get(index, ("forgotten by Slurm", ""))
+                    if index in ended or state in ("PENDING", "CONFIGURING", "REQUEUED"):
+                        continue
+                    if index not in started:
+                        started[index] = time.monotonic()
+                        progress.line(f"{task.name}: started{node and f' on {node}'}")
+                    if state in _ENDED or index not in states:
+                        ended.add(index)
+                        why = "" if state == "COMPLETED" else f"its job {job}_{index} is {state}"
+                        yield Ended(task, why, node, time.monotonic() - started[index])
+        finally:
+            if len(ended) < len(tasks):
+                _slurm(["scancel", job])
+
+
+def _submit(tasks: Sequence[Task], share: Share) -> str:
+    """Submit the array; return its job number."""
+    most = "" if share.workers is None else f"%{share.workers}"
+    options = [f"--array=0-{len(tasks) - 1}{most}", "--job-name=edgepack", "--requeue", "--output=/dev/null"]
+    options += [] if share.cpus is None else [f"--cpus-per-task={share.cpus}"]
+    options += [f"--gpus-per-task={share.gpus}", "--ntasks=1"] if share.gpus else []
+    answer = _slurm(["sbatch", "--parsable", *options], script(tasks), environment(share))
+    return answer.strip().partition(";")[0]  # a cluster's name may follow
+
+
+def script(tasks: Sequence[Task]) -> str:
+    """The script of the jobs: each runs the command line of its index."""
+    lines = ["#!/bin/sh", 'case "$SLURM_ARRAY_TASK_ID" in']
+    for index, task in enumerate(tasks):
+        command = shlex.join([sys.executable, "-I", "-m", MODULE, *task.arguments])
+        lines.append(f"{index}) exec {command} >>{shlex.quote(str(task.log))} 2>&1 </dev/null ;;")
+    return "\n".join([*lines, "esac", ""])
+
+
+def _states(job: str) -> dict[int, tuple[str, str]]:
+    """State and node of each job of an array, by index."""
+    found = {}
+    for line in _slurm(["squeue", "--noheader", "--array", "--states=all", "--jobs", job, "--format=%K|%T|%N"]).split():
+        index, state, node = line.split("|")
+        found[int(index)] = (state, node)
+    return found
+
+
+def _slurm(command: Sequence[str], text: str = "", variables: dict[str, str] | None = None) -> str:
+    """The output of one of Slurm's commands."""
+    program = find_program(command[0])
+    if program is None:
+        raise EnvironmentUnfitError(f"{command[0]} is not installed", why="it comes with Slurm", fix=_FIX)
+    ran = subprocess.run(
+        [program, *command[1:]], input=text, env=variables, capture_output=True, text=True, check=False
+    )
+    if ran.returncode:
+        raise StageFailedError(f"{command[0]} failed", why=ran.stderr.strip(), fix=_FIX)
+    return ran.stdout

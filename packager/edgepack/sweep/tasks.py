@@ -1,0 +1,142 @@
+"""Tasks of a sweep: builds of single candidates in processes of their own, which share the workspace.
+
+An engine runs tasks; it knows neither recipes nor results. Each task is a command line of edgepack, and its output goes
+to a file of the workspace, wherever it runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from edgepack.errors import StageFailedError
+from edgepack.pipeline.stage_calls import StageCalls
+from edgepack.progress import Progress
+from edgepack.results import Failure
+from edgepack.util.text import counted, duration
+
+FOLDER: Final = "sweep"  # in the workspace
+MODULE: Final = "edgepack.cli"
+THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
+_LAST_LINES: Final = 5
+
+
+@dataclass(frozen=True)
+class Task:
+    """One command line: `arguments` of edgepack. Its output is appended to `log`."""
+
+    name: str
+    arguments: tuple[str, ...]
+    log: Path
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a task: why it did not succeed ("" if it did), the machine it ran on, and its time in seconds."""
+
+    task: Task
+    why: str
+    machine: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Share:
+    """What each task of a sweep gets.
+
+    Attributes:
+        workers: tasks that run at the same time; None for as many as the engine has room for.
+        cpus: cores of each task; None for the engine's default.
+        gpus: GPUs of each task.
+    """
+
+    workers: int | None = None
+    cpus: int | None = None
+    gpus: int = 0
+
+
+class Engine(Protocol):
+    """Runs tasks somewhere."""
+
+    def run(self, tasks: Sequence[Task], share: Share, progress: Progress) -> Iterator[Ended]:
+        """Run `tasks`, the first ones first; yield each when it has ended. Tasks that run end with the iterator.
+
+        Raises:
+            EnvironmentUnfitError: the engine is not installed, or its cluster cannot be reached.
+        """
+
+
+def sweep(
+    calls: StageCalls, command: Sequence[str], workspace: Path, engine: Engine, share: Share, progress: Progress
+) -> list[Failure]:
+    """Build every candidate of a search up to its export.
+
+    The stages that all candidates need run once, before them. Candidates that share a student follow those that train
+    another one, since they would wait for it.
+
+    Args:
+        command: arguments of edgepack that build the recipe.
+
+    Returns:
+        The candidates that failed.
+
+    Raises:
+        StageFailedError: a stage that all candidates need failed.
+        EnvironmentUnfitError: the engine cannot be used.
+    """
+    shared = (calls.teacher or calls.linear or calls.data).stage
+    first = _task(f"{shared} of all candidates", [*command, "--until", shared], workspace, shared)
+    for ended in _run(engine, [first], share, progress):
+        if error := _error(ended):
+            raise error
+    names = list(calls.chains)
+    tasks = {
+        name: _task(name, [*command, "--candidate", str(index)], workspace, str(index))
+        for index, name in enumerate(names)
+    }
+    students = [chain.student for chain in calls.chains.values()]
+    turn = {name: students[:index].count(students[index]) for index, name in enumerate(names)}
+    ordered = [tasks[name] for name in sorted(names, key=lambda name: turn[name])]
+    errors = {ended.task.name: _error(ended) for ended in _run(engine, ordered, share, progress)}
+    return [Failure(name, error) for name in names if (error := errors[name]) is not None]
+
+
+def _task(name: str, arguments: Sequence[str], workspace: Path, file: str) -> Task:
+    return Task(name, tuple(arguments), workspace.absolute() / FOLDER / f"{file}.log")
+
+
+def _run(engine: Engine, tasks: Sequence[Task], share: Share, progress: Progress) -> Iterator[Ended]:
+    for task in tasks:
+        task.log.parent.mkdir(parents=True, exist_ok=True)
+        task.log.unlink(missing_ok=True)  # of an earlier sweep
+    label = tasks[0].name if len(tasks) == 1 else counted(len(tasks), "candidate")
+    with progress.task(label, len(tasks)) as bar:
+        for ended in engine.run(tasks, share, progress):
+            state = "failed" if ended.why else "done"
+            where = f" on {ended.machine}" if ended.machine else ""
+            progress.line(f"{ended.task.name}: {state} in {duration(ended.seconds)}{where}")
+            bar.advance()
+            yield ended
+
+
+def _error(ended: Ended) -> StageFailedError | None:
+    """The error of a task, with the one that ends its log; None if it succeeded."""
+    if not ended.why:
+        return None
+    task = ended.task
+    lines = task.log.read_text(encoding="utf-8", errors="replace").splitlines() if task.log.is_file() else []
+    first = max((number for number, line in enumerate(lines) if line.startswith("error: ")), default=-_LAST_LINES)
+    return StageFailedError(
+        f"{task.name}: {ended.why}",
+        why="\n".join(["its log ends with:", *lines[first:]]),
+        fix=f"mend that and sweep again, which keeps what is finished; the whole log is {task.log}",
+    )
+
+
+def environment(share: Share) -> dict[str, str]:
+    """The environment of a task: that of this process, with the threads of its cores."""
+    threads = {} if share.cpus is None else {THREADS_VARIABLE: str(share.cpus)}
+    return {**os.environ, **threads}
