@@ -18,6 +18,7 @@ TITLES = (
     "with a network",
     "with a GPU",
     "with podman",
+    "with a cluster",
     "with older reports",
     "trains",
     "as root",

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from doc_commands import parse_build_side
 from ruamel.yaml import YAML
+from tests.integration.conftest import write_rows
+
+from edgepack.recipe.loader import load_recipe
+from edgepack_runtime.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
 VALIDATE = ROOT / ".venv-clients" / "bin" / "kubernetes-validate"
@@ -36,6 +45,27 @@ def test_a_wrong_manifest_is_refused(tmp_path: Path) -> None:
     assert done.returncode != 0
 
 
+def documents(name: str) -> list[dict[str, Any]]:
+    return list(YAML(typ="safe", pure=True).load_all(ROOT / "deploy" / "kubernetes" / name))
+
+
+def job(name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The Job of a manifest, the pod of its template, and its container."""
+    found = documents(name)[0]
+    pod = found["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    return found, pod, container
+
+
+def arguments(container: dict[str, Any], index: int) -> list[str]:
+    """The arguments of a container in the pod with this index, as Kubernetes fills them in."""
+    return [word.replace("$(JOB_COMPLETION_INDEX)", str(index)) for word in container["args"]]
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in container["env"]}
+
+
 def pods() -> list[tuple[str, dict[str, Any]]]:
     found = []
     for file in MANIFESTS:
@@ -57,6 +87,122 @@ def test_pods_keep_to_restricted_pod_security(name: str, pod: dict[str, Any]) ->
         assert (own["allowPrivilegeEscalation"], own["readOnlyRootFilesystem"]) == (False, True)
         assert own["capabilities"] == {"drop": ["ALL"]}
         assert {"requests", "limits"} <= set(container["resources"])
+
+
+@pytest.mark.parametrize("name", ["train.yaml", "sweep.yaml"])
+def test_jobs_run_a_build_and_write_on_volumes(name: str) -> None:
+    found, pod, container = job(name)
+    assert found["spec"]["completionMode"] == "Indexed"
+    assert pod["restartPolicy"] == "Never"
+    parse_build_side(arguments(container, 1))
+    writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    written = [
+        word.partition("=")[2] for word in arguments(container, 1) if word.startswith(("--workspace=", "--dist="))
+    ]
+    written += [environment(container)[variable] for variable in ("HOME", "EDGEPACK_CACHE", "PPNLP_HOME")]
+    assert len(written) == 5
+    assert [path for path in written if not any(Path(path).is_relative_to(place) for place in writable)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "codes"),
+    [
+        (
+            "train.yaml",
+            "FailIndex",
+            {"USAGE", "RECIPE_INVALID", "GATE_FAILED", "GATE_INCONCLUSIVE", "BUNDLE_INVALID"},
+        ),
+        ("sweep.yaml", "FailJob", {"USAGE", "RECIPE_INVALID"}),
+    ],
+)
+def test_jobs_try_again_only_what_may_get_better(name: str, action: str, codes: set[str]) -> None:
+    found, _, container = job(name)
+    assert found["spec"]["backoffLimitPerIndex"] > 0
+    disruption, rule = found["spec"]["podFailurePolicy"]["rules"]
+    assert disruption["action"] == "Ignore"
+    assert (rule["action"], rule["onExitCodes"]["operator"]) == (action, "In")
+    assert rule["onExitCodes"]["containerName"] == container["name"]
+    assert {ExitCode(code).name for code in rule["onExitCodes"]["values"]} == codes
+
+
+def write_recipe(folder: Path) -> Path:
+    """A tiny recipe with the how-to's fragment."""
+    page = (ROOT / "docs" / "how-to" / "clusters.md").read_text(encoding="utf-8")
+    fragment = page.partition("```yaml\n")[2].partition("```")[0]
+    data, student = re.split(r"^student: .*\n", fragment, flags=re.MULTILINE)
+    tiny = "student:\n  model: {scratch: {layers: 1, hidden: 16, heads: 2}}\n  distill: null\n  max_length: 16\n"
+    file = folder / "recipe.yaml"
+    file.write_text(f"edgepack: 1\nname: tiny\nversion: 0.1.0\n{data}{tiny}{student}", encoding="utf-8")
+    return file
+
+
+def test_pods_meet_at_the_name_of_the_first(tmp_path: Path) -> None:
+    found, pod, container = job("train.yaml")
+    service = documents("train.yaml")[1]
+    write_rows(tmp_path)
+    variables = environment(container) | {"DATA": str(tmp_path)}
+    nodes = load_recipe(write_recipe(tmp_path), ["local"], environment=variables).student.nodes
+    assert nodes is not None
+    assert nodes.count == found["spec"]["completions"] == found["spec"]["parallelism"]
+    assert nodes.master.partition(":")[0] == f"{found['metadata']['name']}-0.{pod['subdomain']}"
+    assert (service["kind"], service["metadata"]["name"]) == ("Service", pod["subdomain"])
+    assert (service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]) == ("None", True)
+    assert service["spec"]["selector"].items() <= found["spec"]["template"]["metadata"]["labels"].items()
+    assert found["spec"]["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
+
+
+def test_pods_that_train_together_share_no_workspace_and_candidates_share_one() -> None:
+    for name, count in (("train.yaml", 2), ("sweep.yaml", 1)):
+        _, _, container = job(name)
+        lines = [arguments(container, index) for index in (0, 1)]
+        assert len({word for line in lines for word in line if word.startswith("--workspace=")}) == count
+
+
+# Two pods: network namespaces that a cable joins, and a hosts file with the names that the Service would give.
+PODS = r"""
+mount --bind "$1" /etc/hosts; shift
+unshare --net sleep 1000 & one=$!
+unshare --net sleep 1000 & two=$!
+until [ "$(readlink /proc/$one/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.1; done
+until [ "$(readlink /proc/$two/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.1; done
+ip link add eth1 netns $one type veth peer name eth2 netns $two
+nsenter --net --target $one sh -c 'ip link set lo up; ip address add 10.99.0.1/24 dev eth1; ip link set eth1 up'
+nsenter --net --target $two sh -c 'ip link set lo up; ip address add 10.99.0.2/24 dev eth2; ip link set eth2 up'
+nsenter --net --target $one $1 & first=$!
+nsenter --net --target $two $2 & second=$!
+wait $first; wait $second
+"""
+
+
+@pytest.mark.sweep
+def test_two_pods_train_one_model(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "nsenter", "unshare"))):
+        pytest.skip("needs root, iproute2 and util-linux")
+    _, _, container = job("train.yaml")
+    for name in ("recipe", "workspace/data", "tmp"):
+        (tmp_path / name).mkdir(parents=True)
+    write_recipe(tmp_path / "recipe")
+    write_rows(tmp_path / "workspace" / "data")
+    hosts = "".join(f"10.99.0.{index + 1} reviews-train-{index}.reviews-train\n" for index in (0, 1))
+    (tmp_path / "hosts").write_text(f"127.0.0.1 localhost\n{hosts}", encoding="utf-8")
+
+    def here(text: str) -> str:
+        """A path on a volume, as a path on this machine."""
+        return re.sub(rf"^((?:--\w+=)?)({volumes})\b", rf"\1{tmp_path}\2", text)
+
+    volumes = "|".join(mount["mountPath"] for mount in container["volumeMounts"])
+    variables = {**os.environ, **{name: here(value) for name, value in environment(container).items()}}
+    edgepack = [sys.executable, "-I", "-m", "edgepack.cli"]
+    # What pods that reach no package index need to be filled with.
+    subprocess.run([*edgepack, "fetch", here("/recipe/recipe.yaml")], env=variables, capture_output=True, check=True)
+    builds = [" ".join([*edgepack, *map(here, arguments(container, i)), "--until=student"]) for i in (0, 1)]
+    apart = ["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]  # no process outlives the shell
+    line = ["unshare", *apart, "bash", "-euc", PODS, "pods", str(tmp_path / "hosts"), *builds]
+    done = subprocess.run(line, env=variables, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "meet at reviews-train-0.reviews-train:8379" in done.stderr
+    one, two = (tmp_path / "workspace").glob("[01]/.edgepack/student/*/model_state.pdparams")
+    assert one.read_bytes() == two.read_bytes()
 
 
 def test_the_compose_file_reads_as_one_service() -> None:

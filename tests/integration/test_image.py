@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tarfile
 import time
 import urllib.request
@@ -119,6 +120,28 @@ def test_a_container_serves_until_sigterm(root: Path) -> None:
         server.send_signal(signal.SIGTERM)
         output, _ = server.communicate(timeout=30)
     assert '"event": "drained"' in output
+
+
+def test_a_model_alone_is_a_model_folder(layout: Path, tmp_path: Path) -> None:
+    """`edgert` loads its layer, unpacked as a kubelet mounts it."""
+    file = tmp_path / "model.oci.tar"
+    line = [sys.executable, "-I", "-m", "edgepack.cli", "image", "--model-only", "--output", str(file)]
+    subprocess.run([*line, str(next(layout.parent.glob("*.edgepack")))], check=True, capture_output=True)
+    with tarfile.open(file) as tar:
+        tar.extractall(tmp_path / "model")
+    blobs = tmp_path / "model" / "blobs"
+
+    def blob(descriptor: dict[str, str]) -> Path:
+        return blobs / descriptor["digest"].replace(":", "/")
+
+    (named,) = json.loads((tmp_path / "model" / "index.json").read_text())["manifests"]
+    (layer,) = json.loads(blob(named).read_text())["layers"]
+    with tarfile.open(blob(layer), "r:gz") as tar:
+        tar.extractall(tmp_path / "volume")
+    line = [sys.executable, "-I", "-m", "edgepack_runtime", "predict", "--model", str(tmp_path / "volume"), "房间很大"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(json.loads(done.stdout)) == {"label", "score"}
 
 
 @pytest.mark.parametrize(

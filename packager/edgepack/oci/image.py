@@ -78,7 +78,7 @@ class WrittenImage:
     """The file with all images, and the reference of the whole in it."""
 
     file: Path
-    reference: str  # NAME:VERSION
+    reference: str  # NAME:VERSION, or NAME-model:VERSION
     digest: str
     images: tuple[Image, ...]
 
@@ -125,7 +125,8 @@ def write(bundles: Sequence[Path], out: Path | None, *, model_only: bool, progre
         first = opened[0].manifest
         _require_one_release(opened, model_only=model_only)
         suffix = ".model.oci.tar" if model_only else ".oci.tar"
-        reference = f"{first.name}:{first.version}"
+        # Under a name of its own: in a registry it would take the place of the image.
+        reference = f"{first.name}-model:{first.version}" if model_only else f"{first.name}:{first.version}"
         target = out or bundles[0].with_name(f"{first.name}-{first.version}{suffix}")
         try:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgepack-image-", dir=target.parent))

@@ -71,9 +71,9 @@ class Read:
         found: dict[str, Any] = json.loads(self.blob(descriptor))
         return found
 
-    def named(self) -> dict[str, Any]:
+    def named(self, reference: str = "sentiment:1.2.0") -> dict[str, Any]:
         (found,) = json.loads(self.files["index.json"])["manifests"]
-        assert found["annotations"]["org.opencontainers.image.ref.name"] == "sentiment:1.2.0"
+        assert found["annotations"]["org.opencontainers.image.ref.name"] == reference
         return dict(found)
 
     def first(self) -> dict[str, Any]:
@@ -179,9 +179,9 @@ def test_machines_share_an_index(bundle: Path, tmp_path: Path) -> None:
 
 def test_a_model_alone_is_a_volume(bundle: Path, tmp_path: Path) -> None:
     written = image.write([bundle], None, model_only=True, progress=SILENT)
-    assert written.file == tmp_path / "sentiment-1.2.0.model.oci.tar"
+    assert (written.file, written.reference) == (tmp_path / "sentiment-1.2.0.model.oci.tar", "sentiment-model:1.2.0")
     read = Read(written.file)
-    (files,) = read.layers(read.document(read.named()))
+    (files,) = read.layers(read.document(read.named("sentiment-model:1.2.0")))
     assert set(files) == {"model.onnx"}
 
 
