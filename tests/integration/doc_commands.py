@@ -19,6 +19,7 @@ TITLES = (
     "with a GPU",
     "with podman",
     "with a cluster",
+    "with a search",
     "with older reports",
     "trains",
     "as root",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from edgepack.progress import Progress
-from edgepack.sweep.tasks import MODULE, Ended, Share, Task, environment
+from edgepack.sweep.tasks import MODULE, Ended, Share, SweepTask, environment
 from edgepack.util import hardware, nvidia
 from edgepack_runtime.install import release_process
 
@@ -23,7 +23,7 @@ _END_SECONDS: Final = 20.0  # time for a task to end itself
 
 @dataclass
 class _Running:
-    task: Task
+    task: SweepTask
     process: subprocess.Popen[bytes]
     slot: int
     started: float
@@ -32,7 +32,7 @@ class _Running:
 class LocalEngine:
     """Runs tasks side by side: one for each GPU, else one at a time, unless `Share.workers` says otherwise."""
 
-    def run(self, tasks: Sequence[Task], share: Share, progress: Progress) -> Iterator[Ended]:
+    def run(self, tasks: Sequence[SweepTask], share: Share, progress: Progress) -> Iterator[Ended]:
         """As `Engine.run`. Tasks get equal parts of the cores, and a GPU each."""
         gpus = _gpus()
         workers = min(share.workers or max(1, len(gpus)), len(tasks))
@@ -65,7 +65,7 @@ class LocalEngine:
                     one.process.kill()
 
 
-def start(task: Task, variables: dict[str, str]) -> subprocess.Popen[bytes]:
+def start(task: SweepTask, variables: dict[str, str]) -> subprocess.Popen[bytes]:
     """Start a task with this Python. It ends when this process ends, and not by Ctrl-C itself."""
     with task.log.open("ab") as log:  # a task may start again
         return subprocess.Popen(

@@ -12,7 +12,7 @@ from typing import Any, Final
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import Progress
 from edgepack.sweep import local
-from edgepack.sweep.tasks import Ended, Share, Task, environment
+from edgepack.sweep.tasks import Ended, Share, SweepTask, environment
 
 ADDRESS_VARIABLE: Final = "RAY_ADDRESS"
 _ATTEMPTS: Final = 3  # further ones, on other machines, if a machine is lost
@@ -21,13 +21,13 @@ _ATTEMPTS: Final = 3  # further ones, on other machines, if a machine is lost
 class RayEngine:
     """Runs tasks where the cluster has room. Those of a machine that is lost run again on another one."""
 
-    def run(self, tasks: Sequence[Task], share: Share, progress: Progress) -> Iterator[Ended]:
+    def run(self, tasks: Sequence[SweepTask], share: Share, progress: Progress) -> Iterator[Ended]:
         """As `Engine.run`."""
         ray = _connected()
         resources = {"num_cpus": share.cpus or 1, "num_gpus": share.gpus}
         remote = ray.remote(max_retries=_ATTEMPTS, **resources)(_run_here)
         waiting = list(tasks)
-        running: dict[Any, Task] = {}
+        running: dict[Any, SweepTask] = {}
         try:
             while running or waiting:
                 while waiting and len(running) < (share.workers or len(tasks)):
@@ -45,7 +45,7 @@ class RayEngine:
             ray.shutdown()
 
 
-def _run_here(task: Task, share: Share) -> tuple[str, str, float]:
+def _run_here(task: SweepTask, share: Share) -> tuple[str, str, float]:
     """Run a task on this machine of the cluster; return what `Ended` holds besides the task."""
     started = time.monotonic()
     code = local.start(task, environment(share)).wait()

@@ -11,7 +11,7 @@ from typing import Final
 
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.progress import Progress
-from edgepack.sweep.tasks import MODULE, Ended, Share, Task, environment
+from edgepack.sweep.tasks import MODULE, Ended, Share, SweepTask, environment
 from edgepack.util.process import find_program
 
 _POLL_SECONDS: Final = 2.0  # far below MinJobAge, after which Slurm forgets a job (300 s)
@@ -25,7 +25,7 @@ _FIX: Final = "run it where Slurm's commands work: `sinfo` lists the nodes"
 class SlurmEngine:
     """Runs tasks as one array of jobs, and polls their states."""
 
-    def run(self, tasks: Sequence[Task], share: Share, progress: Progress) -> Iterator[Ended]:
+    def run(self, tasks: Sequence[SweepTask], share: Share, progress: Progress) -> Iterator[Ended]:
         """As `Engine.run`. Jobs that are not finished are cancelled with the iterator."""
         job = _submit(tasks, share)
         progress.line(f"submitted job {job}, {len(tasks)} in its array")
@@ -51,7 +51,7 @@ class SlurmEngine:
                 _slurm(["scancel", job])
 
 
-def _submit(tasks: Sequence[Task], share: Share) -> str:
+def _submit(tasks: Sequence[SweepTask], share: Share) -> str:
     """Submit the array; return its job number."""
     most = "" if share.workers is None else f"%{share.workers}"
     options = [f"--array=0-{len(tasks) - 1}{most}", "--job-name=edgepack", "--requeue", "--output=/dev/null"]
@@ -61,7 +61,7 @@ def _submit(tasks: Sequence[Task], share: Share) -> str:
     return answer.strip().partition(";")[0]  # a cluster's name may follow
 
 
-def script(tasks: Sequence[Task]) -> str:
+def script(tasks: Sequence[SweepTask]) -> str:
     """The script of the jobs: each runs the command line of its index."""
     lines = ["#!/bin/sh", 'case "$SLURM_ARRAY_TASK_ID" in']
     for index, task in enumerate(tasks):

@@ -25,7 +25,7 @@ _LAST_LINES: Final = 5
 
 
 @dataclass(frozen=True)
-class Task:
+class SweepTask:
     """One command line: `arguments` of edgepack. Its output is appended to `log`."""
 
     name: str
@@ -37,7 +37,7 @@ class Task:
 class Ended:
     """The end of a task: why it did not succeed ("" if it did), the machine it ran on, and its time in seconds."""
 
-    task: Task
+    task: SweepTask
     why: str
     machine: str
     seconds: float
@@ -61,7 +61,7 @@ class Share:
 class Engine(Protocol):
     """Runs tasks somewhere."""
 
-    def run(self, tasks: Sequence[Task], share: Share, progress: Progress) -> Iterator[Ended]:
+    def run(self, tasks: Sequence[SweepTask], share: Share, progress: Progress) -> Iterator[Ended]:
         """Run `tasks`, the first ones first; yield each when it has ended. Tasks that run end with the iterator.
 
         Raises:
@@ -104,11 +104,11 @@ def sweep(
     return [Failure(name, error) for name in names if (error := errors[name]) is not None]
 
 
-def _task(name: str, arguments: Sequence[str], workspace: Path, file: str) -> Task:
-    return Task(name, tuple(arguments), workspace.absolute() / FOLDER / f"{file}.log")
+def _task(name: str, arguments: Sequence[str], workspace: Path, file: str) -> SweepTask:
+    return SweepTask(name, tuple(arguments), workspace.absolute() / FOLDER / f"{file}.log")
 
 
-def _run(engine: Engine, tasks: Sequence[Task], share: Share, progress: Progress) -> Iterator[Ended]:
+def _run(engine: Engine, tasks: Sequence[SweepTask], share: Share, progress: Progress) -> Iterator[Ended]:
     for task in tasks:
         task.log.parent.mkdir(parents=True, exist_ok=True)
         task.log.unlink(missing_ok=True)  # of an earlier sweep

@@ -1,0 +1,227 @@
+"""Tasks of a sweep: their order, their ends, and the engines that start processes without training."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.pipeline.stage_calls import StageCalls
+from edgepack.progress import SILENT, Progress
+from edgepack.recipe import loader
+from edgepack.sweep import local, ray_cluster, slurm
+from edgepack.sweep.local import LocalEngine
+from edgepack.sweep.ray_cluster import RayEngine
+from edgepack.sweep.slurm import SlurmEngine
+from edgepack.sweep.tasks import Ended, Share, SweepTask, sweep
+from edgepack.targets.context import BuildContext
+from edgepack.targets.profiles import load_profiles
+
+RECIPE = """\
+edgepack: 1
+name: many
+version: 0.1.0
+data: {train: "builtin:reviews-zh"}
+teacher: {model: {scratch: {layers: 1, hidden: 8, heads: 1}}, max_length: 8}
+student: {max_length: 8, distill: null}
+search:
+  over:
+    student.model: [{scratch: {layers: 1, hidden: 8, heads: 1}}, {scratch: {layers: 1, hidden: 16, heads: 1}}]
+    quantize.method: [dynamic, none]
+"""
+
+
+class Recorder:
+    """An engine that runs nothing. `broken`: names of tasks that fail."""
+
+    def __init__(self, *broken: str) -> None:
+        self.broken = broken
+        self.ran: list[tuple[str, ...]] = []
+
+    def run(self, tasks: Sequence[SweepTask], share: Share, progress: Progress) -> Iterator[Ended]:
+        for task in tasks:
+            self.ran.append(task.arguments)
+            task.log.write_text("one\nerror: no room\n  why: it is full\n", encoding="utf-8")
+            yield Ended(task, "it ended with exit code 5" if task.name in self.broken else "", "node1", 61.0)
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> StageCalls:
+    file = tmp_path / "many.yaml"
+    file.write_text(RECIPE, encoding="utf-8")
+    profiles = load_profiles()
+    return StageCalls(loader.load_recipe(file, profiles), BuildContext(profiles=profiles))
+
+
+def test_common_stages_come_first_and_each_student_before_its_second_user(calls: StageCalls, tmp_path: Path) -> None:
+    engine = Recorder()
+    assert sweep(calls, ["build", "many.yaml"], tmp_path, engine, Share(), SILENT) == []
+    assert engine.ran[0] == ("build", "many.yaml", "--until", "teacher")
+    assert [ran[-1] for ran in engine.ran[1:]] == ["0", "2", "1", "3"]
+    assert {ran[-2] for ran in engine.ran[1:]} == {"--candidate"}
+
+
+def test_a_failed_candidate_has_the_end_of_its_log(calls: StageCalls, tmp_path: Path) -> None:
+    broken = list(calls.chains)[2]
+    (failure,) = sweep(calls, ["build"], tmp_path, Recorder(broken), Share(), SILENT)
+    assert failure.name == broken
+    assert failure.error.what == f"{broken}: it ended with exit code 5"
+    assert failure.error.why == "its log ends with:\nerror: no room\n  why: it is full"
+    assert str(tmp_path / "sweep" / "2.log") in failure.error.fix
+
+
+def test_without_the_common_stages_there_are_no_candidates(calls: StageCalls, tmp_path: Path) -> None:
+    engine = Recorder("teacher of all candidates")
+    with pytest.raises(StageFailedError, match="teacher of all candidates: it ended with exit code 5"):
+        sweep(calls, ["build"], tmp_path, engine, Share(), SILENT)
+    assert len(engine.ran) == 1
+
+
+def tasks(folder: Path, *lines: tuple[str, ...]) -> list[SweepTask]:
+    return [SweepTask(f"task {number}", line, folder / f"{number}.log") for number, line in enumerate(lines)]
+
+
+def test_processes_of_this_machine_end_with_their_output_and_code(tmp_path: Path) -> None:
+    asked = tasks(tmp_path, ("--version",), ("check", "absent.yaml"))
+    ended = {one.task.name: one.why for one in LocalEngine().run(asked, Share(workers=2), SILENT)}
+    assert ended == {"task 0": "", "task 1": "it ended with exit code 3"}
+    assert asked[0].log.read_text(encoding="utf-8").startswith("edgepack, version")
+    assert "absent.yaml" in asked[1].log.read_text(encoding="utf-8")
+
+
+def test_what_is_not_awaited_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(task: SweepTask, variables: dict[str, str]) -> subprocess.Popen[bytes]:
+        program = "pass" if task.name == "task 0" else "import time; time.sleep(600)"
+        processes.append(subprocess.Popen([sys.executable, "-I", "-c", program], env=variables))
+        return processes[-1]
+
+    monkeypatch.setattr(local, "start", start)
+    running = LocalEngine().run(tasks(tmp_path, (), ()), Share(workers=2), SILENT)
+    assert next(running).task.name == "task 0"
+    assert isinstance(running, Iterator)
+    running.close()  # type: ignore[attr-defined]
+    assert processes[1].poll() == -15
+
+
+@pytest.mark.parametrize(
+    ("share", "visible", "expected"),
+    [
+        (Share(workers=2), None, [("1", None), ("1", None)]),
+        (Share(workers=2, cpus=5), "", [("5", None), ("5", None)]),
+        (Share(), "GPU-a,3", [("1", "GPU-a"), ("1", "3")]),
+    ],
+)
+def test_cores_and_gpus_are_shared_out(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    share: Share,
+    visible: str | None,
+    expected: list[tuple[str, str | None]],
+) -> None:
+    given: list[dict[str, str]] = []
+
+    def start(task: SweepTask, variables: dict[str, str]) -> subprocess.Popen[bytes]:
+        given.append(variables)
+        return subprocess.Popen(["true"])
+
+    monkeypatch.setattr(local, "start", start)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    if visible is None:
+        monkeypatch.delenv(local.VISIBLE_VARIABLE, raising=False)
+    else:
+        monkeypatch.setenv(local.VISIBLE_VARIABLE, visible)
+    assert len(list(LocalEngine().run(tasks(tmp_path, (), ()), share, SILENT))) == 2
+    found = [(one["OMP_NUM_THREADS"], one.get(local.VISIBLE_VARIABLE) or None) for one in given]
+    assert found == expected
+
+
+def test_codes_and_signals_in_words() -> None:
+    assert [local.why_failed(code) for code in (0, 4, -9)] == [
+        "", "it ended with exit code 4", "it was ended by SIGKILL",
+    ]  # fmt: skip
+
+
+class Slurm:
+    """sbatch, squeue and scancel as programs that answer from files; `states` are those of each poll."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *states: str) -> None:
+        self.folder = folder
+        folder.mkdir()
+        (folder / "states").write_text("\n".join(states) + "\n", encoding="ascii")
+        programs = {
+            "sbatch": f'printf "%s\\n" "$@" > {folder}/options; cat > {folder}/script; echo "7;one"',
+            "squeue": f'cd {folder}; head -n 1 states | tr " " "\\n"; [ $(wc -l < states) = 1 ] || sed -i 1d states',
+            "scancel": f'echo "$@" > {folder}/cancelled',
+        }
+        for name, text in programs.items():
+            (folder / name).write_text(f"#!/bin/sh\n{text}\n", encoding="ascii")
+            (folder / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        monkeypatch.setattr(slurm, "_POLL_SECONDS", 0)
+
+
+def test_jobs_of_slurm_are_followed_to_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Slurm(
+        tmp_path / "slurm", monkeypatch,
+        "0|PENDING| 1|PENDING| 2|PENDING|",
+        "0|RUNNING|n1 1|RUNNING|n2 2|PENDING|",
+        "0|COMPLETED|n1 1|REQUEUED|n2 2|PENDING|",  # the node of job 1 was lost
+        "0|COMPLETED|n1 1|COMPLETED|n3 2|OUT_OF_MEMORY|n1",
+    )  # fmt: skip
+    asked = tasks(tmp_path, ("--version",), (), ())
+    ended = list(SlurmEngine().run(asked, Share(workers=2, cpus=4, gpus=1), SILENT))
+    assert [(one.task.name, one.why, one.machine) for one in ended] == [
+        ("task 0", "", "n1"), ("task 1", "", "n3"), ("task 2", "its job 7_2 is OUT_OF_MEMORY", "n1"),
+    ]  # fmt: skip
+    options = (cluster.folder / "options").read_text(encoding="ascii").split()
+    assert {"--array=0-2%2", "--cpus-per-task=4", "--gpus-per-task=1", "--requeue"} <= set(options)
+    assert not (cluster.folder / "cancelled").exists()
+    script = (cluster.folder / "script").read_text(encoding="ascii")
+    subprocess.run(["sh", "-c", script], env={**os.environ, "SLURM_ARRAY_TASK_ID": "0"}, check=True)
+    assert asked[0].log.read_text(encoding="utf-8").startswith("edgepack, version")
+
+
+def test_jobs_of_slurm_are_cancelled_with_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Slurm(tmp_path / "slurm", monkeypatch, "0|COMPLETED|n1 1|RUNNING|n1")
+    running = SlurmEngine().run(tasks(tmp_path, (), ()), Share(), SILENT)
+    assert next(running).why == ""
+    running.close()  # type: ignore[attr-defined]
+    assert (cluster.folder / "cancelled").read_text(encoding="ascii") == "7\n"
+
+
+def test_a_job_that_slurm_has_forgotten_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Slurm(tmp_path / "slurm", monkeypatch, "0|RUNNING|n1", "")
+    (ended,) = SlurmEngine().run(tasks(tmp_path, ()), Share(), SILENT)
+    assert ended.why == "its job 7_0 is forgotten by Slurm"
+
+
+def test_slurm_that_is_missing_or_refuses_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentUnfitError, match="sbatch is not installed"):
+        next(SlurmEngine().run(tasks(tmp_path, ()), Share(), SILENT))
+    (tmp_path / "sbatch").write_text("#!/bin/sh\necho 'invalid partition' >&2; exit 1\n", encoding="ascii")
+    (tmp_path / "sbatch").chmod(0o755)
+    with pytest.raises(StageFailedError, match="sbatch failed") as caught:
+        next(SlurmEngine().run(tasks(tmp_path, ()), Share(), SILENT))
+    assert caught.value.why == "invalid partition"
+
+
+def test_without_ray_there_is_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(EnvironmentUnfitError, match="Ray is not installed") as caught:
+        next(RayEngine().run(tasks(tmp_path, ()), Share(), SILENT))
+    assert "edgepack[ray]" in caught.value.fix
+
+
+def test_a_task_of_ray_returns_its_end(tmp_path: Path) -> None:
+    (task,) = tasks(tmp_path, ("--version",))
+    why, machine, seconds = ray_cluster._run_here(task, Share(cpus=1))
+    assert (why, machine) == ("", os.uname().nodename)
+    assert seconds > 0
