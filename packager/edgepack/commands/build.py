@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 @options.options
 @options.part_options
 @click.option("--keep-going", is_flag=True, help="Continue with other candidates or targets if one fails.")
+@click.option(
+    "--mlflow",
+    metavar="URI",
+    help="Log the finished build to this MLflow tracking server. MLflow's variables for user, password and token hold; "
+    "nothing is sent without this option.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
 @click.pass_context
 def command(
@@ -45,6 +51,7 @@ def command(
     start: str | None,
     force: bool,
     keep_going: bool,
+    mlflow: str | None,
     as_json: bool,
 ) -> None:
     """Build RECIPE: train, distil, quantize, export, bundle and gate. Bundles that pass go to --dist.
@@ -54,6 +61,8 @@ def command(
     verdict: install gates it on the device. To continue an interrupted build, even after kill -9, run the same command
     again.
     """
+    if mlflow is not None and until not in (None, STAGES[-1]):
+        raise click.UsageError("--mlflow logs a finished build; use it without --until")
     loaded, build_context = options.load(recipe, settings, drawn)
     from edgepack.pipeline import delivery, runner
     from edgepack.pipeline.workspace import Workspace
@@ -70,6 +79,11 @@ def command(
             from edgepack.bundle import signing
 
             console.line(f"bundles will be signed by {signing.require(Path(loaded.sign.key))}")
+    experiment = None
+    if mlflow is not None:
+        from edgepack.report.mlflow_run import MlflowExperiment
+
+        experiment = MlflowExperiment(mlflow, loaded.name)
     try:
         built = runner.build(loaded, place, console, build_options, build_context)
     except KeyboardInterrupt:
@@ -88,15 +102,18 @@ def command(
         return
     report = document.make(built)
     delivered: list[Path] = []
-    undelivered: EdgepackError | None = None
+    problem: EdgepackError | None = None
     _show(built, report, console, as_json)
     try:
         delivered = delivery.deliver(built, report, dist, console)
+        if experiment is not None:
+            console.line(f"logged to MLflow as run {experiment.log(built, report, dist, recipe)}")
     except EdgepackError as error:  # a failed gate takes precedence
-        undelivered = error
-    _raise_unless_passed(built, undelivered, console)
-    if not as_json:
+        problem = error
+    verdict = _not_passed(built)
+    if delivered and verdict is None and not as_json:
         console.closing(_next_steps(built, delivered))
+    _raise_if(verdict, problem, console)
     _raise_if_left_out(built, console)
 
 
@@ -144,18 +161,18 @@ def _show_part(made: Part, console: Console, as_json: bool) -> None:
     console.closing([f"ended after {last.stage}, as asked; its result lies in {last.artifact.folder}"])
 
 
-def _raise_unless_passed(built: Build, undelivered: EdgepackError | None, console: Console) -> None:
-    """Raise the error of the worst target: its figure, the distance from the limit, and the stage that lost it."""
-    verdict = _not_passed(built)
-    if undelivered is not None:
+def _raise_if(verdict: EdgepackError | None, problem: EdgepackError | None, console: Console) -> None:
+    """Raise the verdict, after printing why the build was not delivered or logged; without a verdict raise that."""
+    if problem is not None:
         if verdict is None:
-            raise undelivered
-        console.error(undelivered)
+            raise problem
+        console.error(problem)
     if verdict is not None:
         raise verdict
 
 
 def _not_passed(built: Build) -> EdgepackError | None:
+    """The error of the worst target: its figure, the distance from the limit, and the stage that lost it."""
     from edgepack.artifacts import GateArtifact
     from edgepack.report.loss_attribution import explain
 
