@@ -178,6 +178,8 @@ class Int8Choice:
 
 ROWS_SUFFIX = ".rows.jsonl"  # of the golden rows beside a bundle that does not carry them
 ARTIFACT_FILE = "artifact.json"
+METRICS_FILE: Final = "metrics.json"  # of a training: name -> [step, value] pairs
+EVENTS_PREFIX: Final = "events.out.tfevents."  # of a training's TensorBoard files
 Split = Literal["train", "dev", "test", "unlabelled"]
 LABELLED: Final[tuple[Split, ...]] = ("train", "dev", "test")
 SPLITS: Final[tuple[Split, ...]] = (*LABELLED, "unlabelled")

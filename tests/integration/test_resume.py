@@ -57,7 +57,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Arrays:
     return learn(folder, Checkpoint(folder / "checkpoint", seconds=1e9))
 
 
-@pytest.mark.parametrize("steps", [(1,), (6,), (7,), (8,), (17,), (3, 4, 1)], ids=str)
+@pytest.mark.parametrize("steps", [(1,), (6,), (7,), (8,), (17,), (18,), (3, 4, 1)], ids=str)
 def test_an_interrupted_training_ends_with_the_same_weights(
     tmp_path: Path, undisturbed: Arrays, steps: tuple[int, ...]
 ) -> None:

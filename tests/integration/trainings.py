@@ -126,6 +126,8 @@ def learn(
         examples=EncodedRows([*encoded, *more], targets, soft),
         settings=settings,
         score=on_rows if score is None else lambda: score(classifier),
+        metric=evaluation.metric_of(data),
+        out=folder,
         distill=distill,
         match=Match(classifier.network, teacher.network, distill) if matched and distill is not None else None,
         ranks=ranks or ALONE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     help="Build one candidate of `search`, to its export; INDEX counts from 0. A later build reuses its results.",
 )
 @options.keep_going_option
+@options.mlflow_option
 @options.report_json_option
 @click.pass_context
 def command(
@@ -49,6 +50,7 @@ def command(
     force: bool,
     candidate: str | None,
     keep_going: bool,
+    mlflow: str | None,
     as_json: bool,
 ) -> None:
     """Build RECIPE: train, distil, quantize, export, bundle and gate. Bundles that pass go to --dist.
@@ -58,6 +60,8 @@ def command(
     verdict: install gates it on the device. To continue an interrupted build, even after kill -9, run the same command
     again.
     """
+    if mlflow is not None and (candidate is not None or until not in (None, STAGES[-1])):
+        raise click.UsageError("--mlflow logs a finished build; use it without --until and --candidate")
     loaded, build_context = options.load(recipe, settings, drawn)
     build_options = options.build_options(until, start, force, keep_going=keep_going)
     if candidate is not None:
@@ -65,25 +69,36 @@ def command(
         build_options = replace(build_options, until=options.until_export(until))
     run(
         options.console(context),
+        recipe,
         loaded,
         build_context,
-        options.workspace_of(recipe, workspace),
-        recipe.parent / "dist" if dist is None else dist,
         build_options,
-        as_json,
+        workspace=options.workspace_of(recipe, workspace),
+        dist=dist,
+        mlflow=mlflow,
+        as_json=as_json,
     )
 
 
 def run(
     console: Console,
+    file: Path,
     recipe: Recipe,
     build_context: BuildContext,
-    workspace: Path,
-    dist: Path,
     build_options: BuildOptions,
+    *,
+    workspace: Path,
+    dist: Path | None,
+    mlflow: str | None,
     as_json: bool,
+    first: Callable[[], tuple[Failure, ...]] = tuple,
 ) -> None:
-    """Build `recipe`, print its report, and deliver its bundles to `dist`.
+    """Build the `recipe` of a file, print its report, deliver its bundles, and log it to MLflow if asked for.
+
+    Args:
+        dist: folder of the bundles; None for `dist` beside the recipe.
+        mlflow: address of a tracking server.
+        first: builds candidates elsewhere, after the checks here; returns those that failed.
 
     Raises:
         EdgepackError: a stage or a delivery failed; a gate failed or was inconclusive; a candidate was left out.
@@ -93,13 +108,20 @@ def run(
     from edgepack.report import document
     from edgepack.results import Part
 
+    dist = file.parent / "dist" if dist is None else dist
     if build_options.until in (None, STAGES[-1]):
         delivery.require_writable(dist)
         if recipe.sign is not None:
             from edgepack.bundle import signing
 
             console.line(f"bundles will be signed by {signing.require(Path(recipe.sign.key))}")
+    experiment = None
+    if mlflow is not None:
+        from edgepack.report.mlflow_run import MlflowExperiment
+
+        experiment = MlflowExperiment(mlflow, recipe.name)
     try:
+        build_options = replace(build_options, left_out=first())
         built = runner.build(recipe, Workspace(workspace), console, build_options, build_context)
     except KeyboardInterrupt:
         console.line(
@@ -117,15 +139,18 @@ def run(
         return
     report = document.make(built)
     delivered: list[Path] = []
-    undelivered: EdgepackError | None = None
+    problem: EdgepackError | None = None
     _show(built, report, console, as_json)
     try:
         delivered = delivery.deliver(built, report, dist, console)
+        if experiment is not None:
+            console.line(f"logged to MLflow as run {experiment.log(built, report, dist, file)}")
     except EdgepackError as error:  # a failed gate takes precedence
-        undelivered = error
-    _raise_unless_passed(built, undelivered, console)
-    if not as_json:
+        problem = error
+    verdict = _not_passed(built)
+    if delivered and verdict is None and not as_json:
         console.closing(_next_steps(built, delivered))
+    _raise_if(verdict, problem, console)
     _raise_if_left_out(built, console)
 
 
@@ -173,18 +198,18 @@ def _show_part(made: Part, console: Console, as_json: bool) -> None:
     console.closing([f"ended after {last.stage}, as asked; its result lies in {last.artifact.folder}"])
 
 
-def _raise_unless_passed(built: Build, undelivered: EdgepackError | None, console: Console) -> None:
-    """Raise the error of the worst target: its figure, the distance from the limit, and the stage that lost it."""
-    verdict = _not_passed(built)
-    if undelivered is not None:
+def _raise_if(verdict: EdgepackError | None, problem: EdgepackError | None, console: Console) -> None:
+    """Raise the verdict, after printing why the build was not delivered or logged; without a verdict raise that."""
+    if problem is not None:
         if verdict is None:
-            raise undelivered
-        console.error(undelivered)
+            raise problem
+        console.error(problem)
     if verdict is not None:
         raise verdict
 
 
 def _not_passed(built: Build) -> EdgepackError | None:
+    """The error of the worst target: its figure, the distance from the limit, and the stage that lost it."""
     from edgepack.artifacts import GateArtifact
     from edgepack.report.loss_attribution import explain
 

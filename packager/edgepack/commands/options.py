@@ -74,6 +74,12 @@ dist_option = click.option(
 keep_going_option = click.option(
     "--keep-going", is_flag=True, help="Continue with other candidates or targets if one fails."
 )
+mlflow_option = click.option(
+    "--mlflow",
+    metavar="URI",
+    help="Log the finished build to this MLflow tracking server. MLflow's variables for user, password and token hold; "
+    "nothing is sent without this option.",
+)
 report_json_option = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
 
 

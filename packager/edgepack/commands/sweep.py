@@ -12,6 +12,7 @@ from edgepack.errors import UsageError
 from edgepack.pipeline.options import BuildOptions
 
 if TYPE_CHECKING:
+    from edgepack.results import Failure
     from edgepack.sweep.tasks import Engine
 
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     help="GPUs of each candidate, for ray and slurm.",
 )
 @options.keep_going_option
+@options.mlflow_option
 @options.report_json_option
 @click.pass_context
 def command(
@@ -55,6 +57,7 @@ def command(
     cpus: int | None,
     gpus: int,
     keep_going: bool,
+    mlflow: str | None,
     as_json: bool,
 ) -> None:
     """Build the candidates of RECIPE's `search` side by side, then choose one and build its bundles.
@@ -75,21 +78,27 @@ def command(
     place = options.workspace_of(recipe, workspace)
     arguments = ["build", str(recipe.absolute()), *options.arguments(settings, place, drawn)]
     calls = StageCalls(loaded, build_context)
-    with Workspace(place).in_use():
-        failures = sweep(calls, arguments, place, _engine(on), Share(workers, cpus, gpus), console)
-    if failures and (not keep_going or len(failures) == len(loaded.candidates)):
-        for failure in failures[:-1]:
-            console.error(failure.error)
-        raise failures[-1].error
-    options_of_build = BuildOptions(keep_going=keep_going, left_out=tuple(failures))
+
+    def candidates() -> tuple[Failure, ...]:
+        with Workspace(place).in_use():
+            failures = sweep(calls, arguments, place, _engine(on), Share(workers, cpus, gpus), console)
+        if failures and (not keep_going or len(failures) == len(loaded.candidates)):
+            for failure in failures[:-1]:
+                console.error(failure.error)
+            raise failures[-1].error
+        return tuple(failures)
+
     build.run(
         console,
+        recipe,
         loaded,
         build_context,
-        place,
-        recipe.parent / "dist" if dist is None else dist,
-        options_of_build,
-        as_json,
+        BuildOptions(keep_going=keep_going),
+        workspace=place,
+        dist=dist,
+        mlflow=mlflow,
+        as_json=as_json,
+        first=candidates,
     )
 
 

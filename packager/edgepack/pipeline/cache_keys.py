@@ -13,7 +13,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.artifacts import ARTIFACT_FILE, LABELLED, SPLITS, DataArtifact, ModelArtifact, Split
+from edgepack.artifacts import (
+    ARTIFACT_FILE,
+    EVENTS_PREFIX,
+    LABELLED,
+    METRICS_FILE,
+    SPLITS,
+    DataArtifact,
+    ModelArtifact,
+    ScalesArtifact,
+    Split,
+)
 from edgepack.pipeline.workspace import Key, StageResult
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Data, is_builtin
@@ -115,10 +125,21 @@ def labelled(rows: StageResult[DataArtifact], splits: Sequence[Split] = LABELLED
 
 
 def model(trained: StageResult[ModelArtifact]) -> list[str]:
-    """Digests of a trained model: length, labels and files, without the artifact that holds training times."""
+    """Digests of a trained model: length, labels and files, without those that hold times and figures of a training."""
     model = trained.artifact
     about = json.dumps([model.max_length, model.labels], ensure_ascii=False)
-    return [about, *(digest for name, digest in sorted(trained.files.items()) if name != ARTIFACT_FILE)]
+    return [about, *(digest for name, digest in _untimed(trained.files) if name != ARTIFACT_FILE)]
+
+
+def scales(found: StageResult[ScalesArtifact]) -> list[str]:
+    """Digests of quantization ranges and of the weights that were trained with them."""
+    return [digest for _, digest in _untimed(found.files)]
+
+
+def _untimed(files: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Names and digests of a result's files, sorted, without the figures of its training: they hold times."""
+    named = [(name.rpartition("/")[2], name) for name in sorted(files)]
+    return [(name, files[name]) for last, name in named if last != METRICS_FILE and not last.startswith(EVENTS_PREFIX)]
 
 
 def unlabelled(rows: StageResult[DataArtifact]) -> list[str]:

@@ -417,7 +417,11 @@ def _export(
             "quantize": cache_keys.dump(section),
             "differing": {one.name: names for one, names in differing.items()},
         }
-        inputs = [*cache_keys.labelled(results[rows]), *cache_keys.model(results[student]), results[scales].digest]
+        inputs = [
+            *cache_keys.labelled(results[rows]),
+            *cache_keys.model(results[student]),
+            *cache_keys.scales(results[scales]),
+        ]
         key = cache_keys.make("export", export.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts())
         read, model, ranges = results[rows].artifact, results[student].artifact, results[scales].artifact
         return Work(

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.training.scalars import Series
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
@@ -40,6 +41,7 @@ class Position:
         random: state of the batch sampler at the start of the epoch (NumPy's bit generator).
         parts: parts in which a step is run.
         scale: state of the loss scale of mixed precision.
+        scalars: the series of figures so far.
     """
 
     step: int
@@ -51,6 +53,7 @@ class Position:
     seconds: float
     parts: int
     scale: dict[str, float]
+    scalars: Series
 
 
 @dataclass(frozen=True)

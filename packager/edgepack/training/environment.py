@@ -167,6 +167,7 @@ def start(progress: Progress = SILENT) -> None:
             import paddle
             import paddle2onnx  # noqa: F401
             import paddleslim.quant  # noqa: F401
+            import tensorboardX  # noqa: F401
             from paddlenlp.utils.log import logger
         except _BROKEN as error:
             why = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"

@@ -103,6 +103,8 @@ def finetune(
         examples=learnt,
         settings=job.training,
         score=lambda: evaluation.value(metric, dev, on_dev()),
+        metric=metric,
+        out=out,
         distill=job.distill,
         match=_match(job, classifier, teacher, out),
         ranks=ranks,

@@ -6,7 +6,9 @@ import io
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +25,7 @@ from edgepack.training.distributed import ALONE, GradientSum, Ranks
 from edgepack.training.losses import Match, Objective
 from edgepack.training.models.batches import Batch, EncodedRows, epoch_order, loader
 from edgepack.training.optimizer import Precision
+from edgepack.training.scalars import ScalarWriter
 from edgepack.training.schedule import rate_scale
 from edgepack.training.usage import Meter
 
@@ -153,6 +156,8 @@ class TrainingRun:
 
     Attributes:
         score: returns the figure that selects the best epoch (higher is better). It is called on the first rank only.
+        metric: name of that figure.
+        out: receives the figures of the training (`ScalarWriter`), from the first rank of each machine.
     """
 
     label: str
@@ -161,6 +166,8 @@ class TrainingRun:
     examples: EncodedRows
     settings: Training
     score: Callable[[], float]
+    metric: str
+    out: Path
     distill: Distill | None = None
     match: Match | None = None
     ranks: Ranks = ALONE
@@ -187,19 +194,21 @@ def train(run: TrainingRun, progress: Progress, checkpoint: Checkpoint) -> Train
     Raises:
         EnvironmentUnfitError: the device does not support the precision, or memory is too small for one row.
         StageFailedError: the loss is not a finite number.
-        OSError: a checkpoint cannot be written.
+        OSError: a checkpoint or a figure cannot be written.
     """
-    loop = _Loop(run, checkpoint, progress.line)
-    if loop.resume():
-        progress.line(f"{run.label}: continues at step {loop.step} of {loop.total}, where it was interrupted")
-    elif checkpoint.is_there():
-        progress.line(f"{run.label}: the checkpoint is damaged; starting again")
-    with progress.task(run.label, loop.total, loop.step) as task:
-        while loop.goes_on:
-            loop.finish_epoch(task)
-            score = loop.agree_on_score()
-            progress.line(f"{run.label}: epoch {loop.epoch}: dev {score:.3f}")
-            loop.end_epoch(score)
+    with closing(ScalarWriter(run.out if run.ranks.is_first_here else None)) as scalars:
+        loop = _Loop(run, checkpoint, scalars, progress.line)
+        if loop.resume():
+            progress.line(f"{run.label}: continues at step {loop.step} of {loop.total}, where it was interrupted")
+        elif checkpoint.is_there():
+            progress.line(f"{run.label}: the checkpoint is damaged; starting again")
+        with progress.task(run.label, loop.total, loop.step) as task:
+            while loop.goes_on:
+                loop.finish_epoch(task)
+                score = loop.agree_on_score()
+                progress.line(f"{run.label}: epoch {loop.epoch}: dev {score:.3f}")
+                loop.end_epoch(score)
+        scalars.finish()
     if loop.step < loop.total:
         progress.line(f"{run.label}: ended after {loop.epoch - 1} epochs, {run.settings.patience} without a gain")
     return loop.take_best()
@@ -208,9 +217,11 @@ def train(run: TrainingRun, progress: Progress, checkpoint: Checkpoint) -> Train
 class _Loop:
     """State of one training: network, optimizer, and position in the epochs."""
 
-    def __init__(self, run: TrainingRun, checkpoint: Checkpoint, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, run: TrainingRun, checkpoint: Checkpoint, scalars: ScalarWriter, report: Callable[[str], None]
+    ) -> None:
         settings = run.settings
-        self._run, self._settings, self._checkpoint = run, settings, checkpoint
+        self._run, self._settings, self._checkpoint, self._scalars = run, settings, checkpoint, scalars
         self._ranks = run.ranks
         # The projection of hidden states is trained too, and dropped at the end.
         self._modules = [run.network, *([run.match.projection] if run.match is not None else [])]
@@ -246,10 +257,10 @@ class _Loop:
 
     @property
     def goes_on(self) -> bool:
-        """Whether steps are left, and patience has not run out."""
+        """Whether the epoch has begun, or steps are left and patience has not run out."""
         patience = self._settings.patience
         stuck = patience is not None and self.epoch - 1 - self._best_epoch >= patience
-        return self.step < self.total and not (stuck and self._done == 0)
+        return self._done > 0 or (self.step < self.total and not stuck)  # the last step may be taken, and not scored
 
     def resume(self) -> bool:
         """Restore the checkpoint; False if there is none."""
@@ -266,6 +277,7 @@ class _Loop:
         restore_optimizer(self._optimizer, state.optimizer, paddle.to_tensor)
         self._schedule.step(self.step)
         self._started -= position.seconds
+        self._scalars.restore(position.scalars)
         return True
 
     def _farthest(self) -> State | None:
@@ -302,11 +314,20 @@ class _Loop:
         """Take one step with the `rows` of all ranks and the `batch` of this rank."""
         whole = StepSize(len(rows), sum(self._units[row] for row in rows))
         loss = self._step.take(batch, whole, self._dropout_seed())
+        rate = float(self._optimizer.get_lr())
         self._schedule.step()
         self._count(rows)
         self._done += 1
         self.step += 1
-        task.advance(1, _note(loss) if self.step % _LOSS_EVERY == 0 else "")
+        note = ""
+        if self.step % _LOSS_EVERY == 0:
+            value = _finite(loss)
+            speed = self._meter.rate()
+            self._scalars.add(
+                self.step, {"train/loss": value, "train/learning_rate": rate, "train/tokens_per_second": speed}
+            )
+            note = f"loss {value:.3f}"
+        task.advance(1, note)
         if self._ranks.is_first_here and self._checkpoint.is_due():
             self._checkpoint.write(self._state())
 
@@ -320,6 +341,7 @@ class _Loop:
 
     def end_epoch(self, score: float) -> None:
         """Keep the weights if `score` is the best so far, and start the next epoch."""
+        self._scalars.add(self.step, {f"dev/{self._run.metric}": score})
         if score > self._best_score:
             self._best_score, self._best_epoch, self._best = score, self.epoch, _weights([self._run.network])
         self.epoch += 1
@@ -358,6 +380,7 @@ class _Loop:
             seconds=time.monotonic() - self._started,
             parts=self._step.parts,
             scale=self._precision.state(),
+            scalars=self._scalars.series,
         )
         return State(position, _weights(self._modules), optimizer_arrays(self._optimizer), self._best)
 
@@ -376,7 +399,7 @@ def _restore(modules: list[Any], weights: Arrays) -> None:
         module.set_state_dict({n.removeprefix(prefix): array for n, array in weights.items() if n.startswith(prefix)})
 
 
-def _note(loss: Any) -> str:
+def _finite(loss: Any) -> float:
     value = float(loss)
     if not math.isfinite(value):
         raise StageFailedError(
@@ -384,4 +407,4 @@ def _note(loss: Any) -> str:
             why="the learning rate is too high",
             fix="lower learning_rate",
         )
-    return f"loss {value:.3f}"
+    return value

@@ -23,11 +23,13 @@ class Meter:
         self._device = device
         self._tokens = self._padded = 0
         self._seconds = 0.0
+        self._lap = (0, 0.0)  # tokens and time of the last call of `rate`
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Measure the steps of the block."""
         since = time.monotonic()
+        self._lap = (self._tokens, since)
         try:
             yield
         finally:
@@ -37,6 +39,11 @@ class Meter:
         """Count a batch of rows with these numbers of tokens."""
         self._tokens += sum(lengths)
         self._padded += len(lengths) * max(lengths)
+
+    def rate(self) -> float:
+        """Tokens per second since the last call in this block of `running`, or since the block began."""
+        (tokens, since), self._lap = self._lap, (self._tokens, time.monotonic())
+        return (self._tokens - tokens) / (self._lap[1] - since)
 
     def read(self, precision: str, parts: int) -> Usage:
         """Resources so far; of a resumed training, since it resumed."""

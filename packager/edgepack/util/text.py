@@ -82,14 +82,15 @@ def verdict(receipt: Mapping[str, Any]) -> str:
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Dotted name -> old and new value, for all values that differ; None for a missing value."""
-    one, two = dict(_flat(before, "")), dict(_flat(after, ""))
+    one, two = dict(flat(before)), dict(flat(after))
     names = sorted({*one, *two})
     return {name: (one.get(name), two.get(name)) for name in names if one.get(name) != two.get(name)}
 
 
-def _flat(value: Any, above: str) -> Iterator[tuple[str, Any]]:
+def flat(value: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested mappings with their dotted names, below the name `above`."""
     if not isinstance(value, Mapping):
         yield above, value
         return
     for key, below in value.items():
-        yield from _flat(below, f"{above}.{key}" if above else str(key))
+        yield from flat(below, f"{above}.{key}" if above else str(key))

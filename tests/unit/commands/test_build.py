@@ -12,8 +12,9 @@ from click.testing import CliRunner, Result
 
 from edgepack.cli import main
 from edgepack.commands import options
-from edgepack.errors import StageFailedError
+from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.pipeline import delivery, runner
+from edgepack.report import mlflow_run
 
 
 @pytest.fixture
@@ -66,3 +67,47 @@ def test_after_ctrl_c_the_same_command_goes_on(built: Any, tmp_path: Path, monke
         "is written once a minute",
         "interrupted",
     ]
+
+
+class Lost:
+    """A tracking server that is there before the build, and not after it."""
+
+    def __init__(self, uri: str, name: str) -> None:
+        pass
+
+    def log(self, *given: object) -> NoReturn:
+        raise EnvironmentUnfitError("the server cannot be used")
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("pass", 4), ("fail", 6), ("inconclusive", 7)])
+def test_a_tracking_server_that_is_lost_hides_neither_bundles_nor_verdict(
+    built: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, code: int
+) -> None:
+    monkeypatch.setattr(mlflow_run, "MlflowExperiment", Lost)
+    (item,) = built.deliveries
+    monkeypatch.setattr(delivery, "deliver", lambda *given: [tmp_path / item.bundle.file_name])
+    monkeypatch.chdir(tmp_path)
+    done = build(built, verdict, 0 if verdict == "pass" else code, monkeypatch, "--mlflow", "http://host")
+    assert done.exit_code == code, done.output
+    assert ("install it" in done.output) is (verdict == "pass")
+    assert ("error: gate " in done.stderr) is (verdict != "pass")
+    assert done.stderr.count("error: the server cannot be used") == 1
+    if verdict == "pass":
+        assert done.output.index("install it") < done.output.index("error: the server")
+
+
+def test_a_part_of_a_build_is_not_logged() -> None:
+    done = CliRunner().invoke(main, ["build", "r.yaml", "--until", "export", "--mlflow", "http://host"])
+    assert done.exit_code == 2 and "use it without --until" in done.stderr
+
+
+def test_a_server_that_does_not_answer_is_found_before_the_build(
+    built: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr(options, "load", lambda *given: (built.recipe, None))
+    monkeypatch.setattr(runner, "build", lambda *given: pytest.fail("it was built"))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["build", "r.yaml", "--mlflow", "http://user:secret@127.0.0.1:9"])
+    assert done.exit_code == 4 and "error: --mlflow: http://127.0.0.1:9 cannot be used\n  why: " in done.stderr
+    assert "secret" not in done.output

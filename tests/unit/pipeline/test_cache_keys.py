@@ -116,13 +116,25 @@ def test_the_time_that_a_training_took_changes_no_later_key(project: Path) -> No
     clock = itertools.count()
 
     def clocked(call: StageCall[Any], result: StageResult[Any]) -> StageResult[Any]:
-        """As trained again: the files of the model are the same, and what `artifact.json` has is not."""
-        if not issubclass(call.kind, ModelArtifact):
-            return result
+        """As trained again: the files of the model are the same, and `artifact.json` and the series are not."""
         now = str(next(clock))
-        return StageResult(result.artifact, now, {**result.files, "artifact.json": now})
+        timed = {"metrics.json": now, f"events.out.tfevents.{now}.host": now}
+        if issubclass(call.kind, ModelArtifact):
+            return StageResult(result.artifact, now, {**result.files, "artifact.json": now, **timed})
+        if call.stage == "quantize":
+            return StageResult(result.artifact, now, {**result.files, **{f"weights/{name}": now for name in timed}})
+        return result
 
-    assert changed(keys(project, note=clocked), keys(project, note=clocked)) == []
+    qat = "quantize.method=qat"
+    assert changed(keys(project, qat, note=clocked), keys(project, qat, note=clocked)) == []
+
+
+def test_trained_weights_beside_ranges_decide_the_export(project: Path) -> None:
+    def other(call: StageCall[Any], result: StageResult[Any]) -> StageResult[Any]:
+        files = {**result.files, "weights/model_state.pdparams": "other"}
+        return StageResult(result.artifact, result.digest, files) if call.stage == "quantize" else result
+
+    assert changed(keys(project), keys(project, note=other)) == ["export"]
 
 
 def test_texts_without_labels_reach_the_student_that_learns_from_them_and_no_teacher(project: Path) -> None:

@@ -11,7 +11,18 @@ from edgepack.errors import EnvironmentUnfitError
 from edgepack.training.checkpoint import FILE, SECONDS_VARIABLE, Checkpoint, Position, State, interval_seconds
 
 STATE = State(
-    Position(7, 2, 1, {"state": {"state": 2**100, "inc": 3}}, 0.75, 1, 12.5, 4, {"scale": 32768.0}),
+    Position(
+        7,
+        2,
+        1,
+        {"state": {"state": 2**100, "inc": 3}},
+        0.75,
+        1,
+        12.5,
+        4,
+        {"scale": 32768.0},
+        {"train/loss": [[5, 0.5]]},
+    ),
     {"encoder/layer.0.w": np.arange(6, dtype=np.float32).reshape(2, 3)},
     {"0/moment1_0": np.zeros(3, np.float32)},
     {"encoder/layer.0.w": np.ones((2, 3), np.float32)},

@@ -14,7 +14,7 @@ from edgepack.recipe.pretrained_models import of_folder
 from edgepack.recipe.training import Distill, Student
 from edgepack.training import environment
 
-VERSION = 4
+VERSION = 5
 
 
 def run(

@@ -12,7 +12,7 @@ from edgepack.recipe.model import Calibration, Observer, Quantize
 from edgepack.recipe.training import Student
 from edgepack.training import environment
 
-VERSION = 7
+VERSION = 8
 _WEIGHTS_FOLDER = "weights"  # of the model that `qat` trained
 
 

@@ -45,7 +45,7 @@ def relearn(
 
     Args:
         settings: settings of the student's training, for keys that `section.qat` lacks.
-        out: receives a PaddleNLP model with the trained float weights.
+        out: receives a PaddleNLP model with the trained float weights, and the figures of the training.
         checkpoint: folder of the checkpoint of an interrupted training.
 
     Raises:
@@ -64,7 +64,7 @@ def relearn(
     embeddings, reduced = section.embeddings == "int8", section.reduced_range
     prepare(classifier.network, ranges, section.qat.quanter, embeddings=embeddings, reduced=reduced)
     distill = Distill(hard_weight=section.qat.hard_weight)
-    result = train(_training_run(classifier, learnt, settings, distill, data), progress, Checkpoint(checkpoint))
+    result = train(_training_run(classifier, learnt, settings, distill, data, out), progress, Checkpoint(checkpoint))
     progress.line(f"quantize: {summary(result)}, dev {result.best_score:.3f} in {result.seconds:.0f} s")
     linears = ranges_of(classifier)
     _save(classifier, student, data, out)
@@ -72,7 +72,12 @@ def relearn(
 
 
 def _training_run(
-    classifier: Classifier, learnt: EncodedRows, settings: Training, distill: Distill, data: DataArtifact
+    classifier: Classifier,
+    learnt: EncodedRows,
+    settings: Training,
+    distill: Distill,
+    data: DataArtifact,
+    out: Path,
 ) -> TrainingRun:
     task, metric, dev = task_of(data), evaluation.metric_of(data), data.read("dev")
     held_out = classifier.encode(dev)
@@ -83,6 +88,8 @@ def _training_run(
         examples=learnt,
         settings=settings,
         score=lambda: evaluation.value(metric, dev, answers(task, classifier, dev, held_out, SILENT, "dev")),
+        metric=metric,
+        out=out,
         distill=distill,
     )
 
@@ -119,6 +126,5 @@ def _save(classifier: Classifier, student: ModelArtifact, data: DataArtifact, ou
     plain = reopen(student, data)
     trained = classifier.network.state_dict()
     plain.network.set_state_dict({name: trained[name] for name in plain.network.state_dict()})
-    out.mkdir()
     tokenizer_files.copy(student.folder, out)
     plain.save(out)
