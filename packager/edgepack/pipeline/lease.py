@@ -3,11 +3,13 @@
 A lease is a file with a number, `NAME.1`. The next holder creates the next number, which only one process can: every
 file system creates a file once (`O_EXCL`), NFS too, while flock may hold on one machine only. The holder touches its
 file; one that was not touched for `EXPIRES_SECONDS` is that of a machine that is gone. On the machine of the holder the
-process decides instead: after a killed build the next one does not wait.
+process decides instead: after a killed build the next one does not wait. A lease needs no space on the disk, or a full
+one could not be cleaned.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -22,7 +24,7 @@ from edgepack_runtime.util.fs import NEW_FILE
 
 EXPIRES_SECONDS: Final = 60.0
 _TOUCH_SECONDS: Final = 10.0
-_RELEASED: Final = "released"
+_RELEASED: Final = 0.0  # date of a file, in seconds since 1970
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Holder:
 
     Attributes:
         kernel: boot identifier and namespace, in which `pid` has a meaning.
-        started: ticks from boot to its start, since the system gives numbers of processes again.
+        started: ticks from boot to its start, since the system gives numbers of processes again; -1 if unknown.
     """
 
     host: str
@@ -49,7 +51,7 @@ class Holder:
         return Holder(socket.gethostname(), _kernel(), pid, _started(pid))
 
 
-UNKNOWN: Final = Holder("an unknown machine", "", 0, 0)  # it has not written its file yet
+UNKNOWN: Final = Holder("an unknown machine", "", 0, 0)  # it has not written its file, or the disk is full
 
 
 class Lease:
@@ -74,7 +76,7 @@ class Lease:
             if self._shared:
                 self._file.unlink()
             else:  # its number must not be free again
-                self._file.write_text(_RELEASED, encoding="ascii")
+                os.utime(self._file, (_RELEASED, _RELEASED))
 
 
 def take(name: Path) -> Lease | Holder:
@@ -97,6 +99,9 @@ def share(name: Path) -> Lease:
     Raises:
         OSError: a file cannot be written.
     """
+    for number in _numbers(name):
+        if _holder(_numbered(name, number)) is None:
+            _numbered(name, number).unlink(missing_ok=True)  # of a killed process
     number = max(_numbers(name), default=0) + 1
     while not _create(_numbered(name, number)):
         number += 1
@@ -121,8 +126,13 @@ def _create(file: Path) -> bool:
         descriptor = os.open(file, NEW_FILE, 0o644)
     except FileExistsError:
         return False
-    with open(descriptor, "w", encoding="ascii") as stream:  # noqa: PTH123 - of an open file
-        json.dump(asdict(Holder.this_process()), stream)
+    try:
+        os.write(descriptor, json.dumps(asdict(Holder.this_process())).encode("ascii"))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+    finally:
+        os.close(descriptor)
     return True
 
 
@@ -142,13 +152,13 @@ def _holder(file: Path) -> Holder | None:
         touched = file.stat().st_mtime
     except FileNotFoundError:
         return None
-    if text == _RELEASED:
+    if touched == _RELEASED:
         return None
     try:
         found = Holder(**json.loads(text))
     except (ValueError, TypeError):  # being written
         found = UNKNOWN
-    if found.kernel == _kernel():
+    if found.kernel == _kernel() and found.started >= 0:
         return found if _started(found.pid) == found.started else None
     return found if _now(file.parent) - touched < EXPIRES_SECONDS else None
 
@@ -156,8 +166,7 @@ def _holder(file: Path) -> Holder | None:
 def _now(folder: Path) -> float:
     """The time by the clock that dates the files of `folder`, in seconds since 1970."""
     with tempfile.TemporaryFile(dir=folder) as new:
-        new.write(b"-")
-        new.flush()
+        os.utime(new.fileno())
         return os.fstat(new.fileno()).st_mtime
 
 

@@ -8,6 +8,7 @@ place. Every load checks it against its seal.
     .edgepack/<stage>/<digest>.partial/checkpoint/   the checkpoint of a training; survives kills and failures
     .edgepack/<stage>/<digest>.lock.1                held while the result is made; a second build waits and reuses it
     .edgepack/build.1, .edgepack/clean.1             held by each build, and by the removal of results
+    .edgepack/sweep/                                 logs of sweeps
 
 Builds on several machines may share it on a network file system.
 """
@@ -39,10 +40,11 @@ from edgepack.util.hashing import files_below, sha256_file
 from edgepack_runtime.util.fs import fsync_folder
 
 SEAL_FILE = "seal.json"
+LOGS = "sweep"  # a folder of logs for each sweep
 _OUT, _CHECKPOINT = "out", "checkpoint"
 _OURS = re.compile(r"[0-9a-f]{64}(\.partial)?\Z")
 _REMOVED = re.compile(r"\.[0-9a-f]{64}(\.partial)?\.removed\Z")  # renamed by a `discard` that was killed
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.5
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 A = TypeVar("A", bound=Artifact)
 A_co = TypeVar("A_co", bound=Artifact, covariant=True)
@@ -73,7 +75,7 @@ class Leftover:
     """A folder of the workspace that may be removed."""
 
     path: Path
-    kind: Literal["result", "not sealed", "unfinished", "checkpoint"]
+    kind: Literal["result", "not sealed", "unfinished", "checkpoint", "logs"]
     size_bytes: int
 
 
@@ -135,8 +137,6 @@ class Workspace:
                     why=f"{'a build is running in it' if alone else 'its results are being removed'}: {others[0]}",
                     fix="wait until it ends, then try again",
                 )
-            if alone:
-                lease.remove(builds)  # of killed builds
             yield
         finally:
             if isinstance(held, Lease):
@@ -240,6 +240,9 @@ class Workspace:
         Results that another process is making are not among them.
         """
         # Only names that a build gives, and no links: other files in these folders are not ours.
+        logs = self.root / LOGS
+        if everything and logs.is_dir() and not logs.is_symlink():
+            yield Leftover(logs, "logs", _size(logs))
         folders = [folder for stage in STAGES if not (folder := self.root / stage).is_symlink()]
         for path in (path for folder in folders for path in sorted(folder.glob("*")) if not path.is_symlink()):
             if _REMOVED.match(path.name) and path.is_dir():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from edgepack.errors import EnvironmentUnfitError
@@ -26,13 +28,14 @@ class RayEngine:
         ray = _connected()
         resources = {"num_cpus": share.cpus or 1, "num_gpus": share.gpus}
         remote = ray.remote(max_retries=_ATTEMPTS, **resources)(_run_here)
+        variables = environment(replace(share, cpus=share.cpus or 1))
         waiting = list(tasks)
         running: dict[Any, SweepTask] = {}
         try:
             while running or waiting:
                 while waiting and len(running) < (share.workers or len(tasks)):
                     task = waiting.pop(0)
-                    running[remote.remote(task, share)] = task
+                    running[remote.remote(task, variables)] = task
                 (done,), _ = ray.wait(list(running))
                 task = running.pop(done)
                 try:
@@ -45,10 +48,15 @@ class RayEngine:
             ray.shutdown()
 
 
-def _run_here(task: SweepTask, share: Share) -> tuple[str, str, float]:
-    """Run a task on this machine of the cluster; return what `Ended` holds besides the task."""
+def _run_here(task: SweepTask, variables: dict[str, str]) -> tuple[str, str, float]:
+    """Run a task on this machine of the cluster; return what `Ended` holds besides the task.
+
+    Args:
+        variables: the environment of the sweep. The GPUs are those that Ray chose.
+    """
     started = time.monotonic()
-    code = local.start(task, environment(share)).wait()
+    gpus = {name: os.environ[name] for name in (local.VISIBLE_VARIABLE,) if name in os.environ}
+    code = local.start(task, {**variables, **gpus}).wait()
     return local.why_failed(code), socket.gethostname(), time.monotonic() - started
 
 
@@ -60,6 +68,7 @@ def _connected() -> Any:
         raise EnvironmentUnfitError(
             "Ray is not installed", why="--on ray needs it", fix="run `pip install 'edgepack[ray]'`"
         ) from error
+    handler = signal.getsignal(signal.SIGTERM)
     address = os.environ.get(ADDRESS_VARIABLE, "auto")
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
@@ -69,4 +78,5 @@ def _connected() -> Any:
             why=f"{address}: {error}",
             fix=f"start one by `ray start --head`, or set {ADDRESS_VARIABLE}",
         ) from error
+    signal.signal(signal.SIGTERM, handler)  # Ray's own prints a trace
     return ray

@@ -14,11 +14,13 @@ from edgepack.progress import Progress
 from edgepack.sweep.tasks import MODULE, Ended, Share, SweepTask, environment
 from edgepack.util.process import find_program
 
+_MOST_SECONDS: Final = 600.0  # without an answer of its controller
 _POLL_SECONDS: Final = 2.0  # far below MinJobAge, after which Slurm forgets a job (300 s)
 # Job states that do not change any more (squeue(1)); a job on a node that failed is queued again.
 _ENDED: Final = frozenset(
-    {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT", "REVOKED"}
+    {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"}
 )
+_NAME: Final = "edgepack"
 _FIX: Final = "run it where Slurm's commands work: `sinfo` lists the nodes"
 
 
@@ -31,10 +33,17 @@ class SlurmEngine:
         progress.line(f"submitted job {job}, {len(tasks)} in its array")
         started: dict[int, float] = {}
         ended: set[int] = set()
+        answered = time.monotonic()
         try:
             while len(ended) < len(tasks):
                 time.sleep(_POLL_SECONDS)
-                states = _states(job)
+                try:
+                    states = _states(job)
+                except StageFailedError:
+                    if time.monotonic() - answered > _MOST_SECONDS:
+                        raise
+                    continue  # its controller is being restarted
+                answered = time.monotonic()
                 for index, task in enumerate(tasks):
                     state, node = states.get(index, ("forgotten by Slurm", ""))
                     if index in ended or state in ("PENDING", "CONFIGURING", "REQUEUED"):
@@ -48,13 +57,16 @@ class SlurmEngine:
                         yield Ended(task, why, node, time.monotonic() - started[index])
         finally:
             if len(ended) < len(tasks):
-                _slurm(["scancel", job])
+                try:
+                    _slurm(["scancel", job])
+                except StageFailedError as error:
+                    progress.line(f"job {job} may still run: `scancel {job}` ends it ({error.why})")
 
 
 def _submit(tasks: Sequence[SweepTask], share: Share) -> str:
     """Submit the array; return its job number."""
     most = "" if share.workers is None else f"%{share.workers}"
-    options = [f"--array=0-{len(tasks) - 1}{most}", "--job-name=edgepack", "--requeue", "--output=/dev/null"]
+    options = [f"--array=0-{len(tasks) - 1}{most}", f"--job-name={_NAME}", "--requeue", "--output=/dev/null"]
     options += [] if share.cpus is None else [f"--cpus-per-task={share.cpus}"]
     options += [f"--gpus-per-task={share.gpus}", "--ntasks=1"] if share.gpus else []
     answer = _slurm(["sbatch", "--parsable", *options], script(tasks), environment(share))
@@ -73,9 +85,11 @@ def script(tasks: Sequence[SweepTask]) -> str:
 def _states(job: str) -> dict[int, tuple[str, str]]:
     """State and node of each job of an array, by index."""
     found = {}
-    for line in _slurm(["squeue", "--noheader", "--array", "--states=all", "--jobs", job, "--format=%K|%T|%N"]).split():
-        index, state, node = line.split("|")
-        found[int(index)] = (state, node)
+    command = ["squeue", "--noheader", "--array", "--states=all", f"--name={_NAME}", "--me", "--format=%F|%K|%T|%N"]
+    for line in _slurm(command).split():
+        number, index, state, node = line.split("|")
+        if number == job:
+            found[int(index)] = (state, node)
     return found
 
 

@@ -7,6 +7,8 @@ to a file of the workspace, wherever it runs.
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +16,15 @@ from typing import Final, Protocol
 
 from edgepack.errors import StageFailedError
 from edgepack.pipeline.stage_calls import StageCalls
+from edgepack.pipeline.workspace import LOGS
 from edgepack.progress import Progress
 from edgepack.results import Failure
 from edgepack.util.text import counted, duration
 
-FOLDER: Final = "sweep"  # in the workspace
 MODULE: Final = "edgepack.cli"
 THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
 _LAST_LINES: Final = 5
+_FINDING: Final = re.compile(r"\S.*: error: |    fix: ")  # in a recipe, printed before the error
 
 
 @dataclass(frozen=True)
@@ -87,15 +90,16 @@ def sweep(
         StageFailedError: a stage that all candidates need failed.
         EnvironmentUnfitError: the engine cannot be used.
     """
+    folder = workspace.absolute() / LOGS / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    folder.mkdir(parents=True)
     shared = (calls.teacher or calls.linear or calls.data).stage
-    first = _task(f"{shared} of all candidates", [*command, "--until", shared], workspace, shared)
+    first = _task(f"{shared} of all candidates", [*command, "--until", shared], folder, shared)
     for ended in _run(engine, [first], share, progress):
         if error := _error(ended):
             raise error
     names = list(calls.chains)
     tasks = {
-        name: _task(name, [*command, "--candidate", str(index)], workspace, str(index))
-        for index, name in enumerate(names)
+        name: _task(name, [*command, "--candidate", str(index)], folder, str(index)) for index, name in enumerate(names)
     }
     students = [chain.student for chain in calls.chains.values()]
     turn = {name: students[:index].count(students[index]) for index, name in enumerate(names)}
@@ -104,14 +108,11 @@ def sweep(
     return [Failure(name, error) for name in names if (error := errors[name]) is not None]
 
 
-def _task(name: str, arguments: Sequence[str], workspace: Path, file: str) -> SweepTask:
-    return SweepTask(name, tuple(arguments), workspace.absolute() / FOLDER / f"{file}.log")
+def _task(name: str, arguments: Sequence[str], folder: Path, file: str) -> SweepTask:
+    return SweepTask(name, tuple(arguments), folder / f"{file}.log")
 
 
 def _run(engine: Engine, tasks: Sequence[SweepTask], share: Share, progress: Progress) -> Iterator[Ended]:
-    for task in tasks:
-        task.log.parent.mkdir(parents=True, exist_ok=True)
-        task.log.unlink(missing_ok=True)  # of an earlier sweep
     label = tasks[0].name if len(tasks) == 1 else counted(len(tasks), "candidate")
     with progress.task(label, len(tasks)) as bar:
         for ended in engine.run(tasks, share, progress):
@@ -128,7 +129,10 @@ def _error(ended: Ended) -> StageFailedError | None:
         return None
     task = ended.task
     lines = task.log.read_text(encoding="utf-8", errors="replace").splitlines() if task.log.is_file() else []
-    first = max((number for number, line in enumerate(lines) if line.startswith("error: ")), default=-_LAST_LINES)
+    first = max((number for number, line in enumerate(lines) if line.startswith("error: ")), default=0)
+    while first and _FINDING.match(lines[first - 1]):
+        first -= 1
+    first = first or max(0, len(lines) - _LAST_LINES)
     return StageFailedError(
         f"{task.name}: {ended.why}",
         why="\n".join(["its log ends with:", *lines[first:]]),

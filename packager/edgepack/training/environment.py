@@ -33,6 +33,7 @@ _LIBRARY_FIX: Final = (
 )
 THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
 AMD_VARIABLE: Final = "MKL_DEBUG_CPU_TYPE"
+SAME_SUMS_VARIABLE: Final = "MKL_CBWR"
 STRIDES_VARIABLE: Final = "FLAGS_use_stride_kernel"
 # Errors of an import when versions do not match, or a system library is missing.
 _BROKEN: Final = (ImportError, AttributeError, TypeError, ValueError, RuntimeError, OSError)
@@ -127,6 +128,9 @@ def _wanted(root: Path) -> Iterator[tuple[str, str, str]]:
     )
     if hardware.is_amd(root):
         yield AMD_VARIABLE, "5", "by default Paddle's MKL runs at half speed on AMD"
+    else:  # on AMD it may choose the slowest kernels
+        why = "by default the last bits of Paddle's MKL depend on threads and addresses; this takes no measurable time"
+        yield SAME_SUMS_VARIABLE, "AUTO,STRICT", why
     if not has_gpu_build():
         yield (
             STRIDES_VARIABLE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -65,6 +66,8 @@ def test_shared_ones_exist_side_by_side_and_leave_nothing(tmp_path: Path) -> Non
         (Holder.this_process(), 2 * EXPIRES_SECONDS, True),  # it was stopped, and may go on
         (replace(Holder.this_process(), started=1), 0, False),  # its number was given again
         (replace(Holder.this_process(), pid=2**22 + 1), 0, False),
+        (replace(Holder.this_process(), started=-1), 0, True),  # its /proc does not show it
+        (replace(Holder.this_process(), started=-1), 2 * EXPIRES_SECONDS, False),
     ],
 )
 def test_the_process_decides_here_and_the_last_touch_elsewhere(
@@ -79,19 +82,31 @@ def test_the_process_decides_here_and_the_last_touch_elsewhere(
     assert isinstance(found, Lease) != holds
 
 
+def test_a_full_disk_gives_leases_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        first = held(tmp_path / "lock")
+    assert lease.take(tmp_path / "lock") == lease.UNKNOWN
+    first.release()
+    held(tmp_path / "lock").release()
+
+
 @pytest.mark.parametrize("text", ["", "{", '{"host": "x"}', "[1]", "7"])
 def test_a_file_that_is_being_written_holds_until_it_expires(tmp_path: Path, text: str) -> None:
     file = tmp_path / "lock.1"
     file.write_text(text, encoding="ascii")
     assert lease.holders(tmp_path / "lock") == [lease.UNKNOWN]
-    os.utime(file, (0, 0))
+    os.utime(file, (1, 1))
     assert lease.holders(tmp_path / "lock") == []
 
 
 def test_a_holder_that_was_overtaken_gives_nothing_back(tmp_path: Path) -> None:
     name = tmp_path / "lock"
     first = held(name)
-    left_by(ELSEWHERE, name, untouched_seconds=2 * EXPIRES_SECONDS)  # as if it had been cut off from here
+    left_by(ELSEWHERE, name, untouched_seconds=2 * EXPIRES_SECONDS)  # as if it were cut off from here
     second = held(name)
     first.release()
     assert lease.take(name) == Holder.this_process()
@@ -102,9 +117,9 @@ def test_a_holder_touches_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(lease, "_TOUCH_SECONDS", 0.001)
     first = held(tmp_path / "lock")
     file = tmp_path / "lock.1"
-    os.utime(file, (0, 0))
+    os.utime(file, (1, 1))
     waited = threading.Event()
-    while file.stat().st_mtime == 0:
+    while file.stat().st_mtime == 1:
         waited.wait(0.001)
     file.unlink()  # a file server that is away for a moment ends nothing
     waited.wait(0.01)
@@ -115,7 +130,7 @@ def test_other_files_are_no_leases(tmp_path: Path) -> None:
     for name in ("lock", "lock.", "lock.x", "lock.1.tmp", "lock.²"):
         (tmp_path / name).write_text("", encoding="ascii")
     held(tmp_path / "lock").release()
-    assert (tmp_path / "lock.1").read_text(encoding="ascii") == "released"
+    assert (tmp_path / "lock.1").stat().st_mtime == 0
 
 
 def _add(folder: Path, times: int) -> None:

@@ -39,14 +39,14 @@ search:
 class Recorder:
     """An engine that runs nothing. `broken`: names of tasks that fail."""
 
-    def __init__(self, *broken: str) -> None:
-        self.broken = broken
+    def __init__(self, *broken: str, log: str = "error: no room\n  why: it is full\n") -> None:
+        self.broken, self.log = broken, log
         self.ran: list[tuple[str, ...]] = []
 
     def run(self, tasks: Sequence[SweepTask], share: Share, progress: Progress) -> Iterator[Ended]:
         for task in tasks:
             self.ran.append(task.arguments)
-            task.log.write_text("one\nerror: no room\n  why: it is full\n", encoding="utf-8")
+            task.log.write_text(f"one\n{self.log}", encoding="utf-8")
             yield Ended(task, "it ended with exit code 5" if task.name in self.broken else "", "node1", 61.0)
 
 
@@ -72,7 +72,20 @@ def test_a_failed_candidate_has_the_end_of_its_log(calls: StageCalls, tmp_path: 
     assert failure.name == broken
     assert failure.error.what == f"{broken}: it ended with exit code 5"
     assert failure.error.why == "its log ends with:\nerror: no room\n  why: it is full"
-    assert str(tmp_path / "sweep" / "2.log") in failure.error.fix
+    (log,) = tmp_path.glob("sweep/*/2.log")
+    assert str(log) in failure.error.fix
+
+
+def test_findings_in_a_recipe_belong_to_the_error(calls: StageCalls, tmp_path: Path) -> None:
+    log = "many.yaml:3: error: DATA is not set\n    fix: set it\nerror: the recipe many.yaml has 1 error\n"
+    (failure,) = sweep(calls, ["build"], tmp_path, Recorder(next(iter(calls.chains)), log=log), Share(), SILENT)
+    assert failure.error.why == f"its log ends with:\n{log.strip()}"
+
+
+def test_the_end_of_a_log_without_an_error(calls: StageCalls, tmp_path: Path) -> None:
+    log = "".join(f"{number}\n" for number in range(9))
+    (failure,) = sweep(calls, ["build"], tmp_path, Recorder(next(iter(calls.chains)), log=log), Share(), SILENT)
+    assert failure.error.why.splitlines()[1:] == ["4", "5", "6", "7", "8"]
 
 
 def test_without_the_common_stages_there_are_no_candidates(calls: StageCalls, tmp_path: Path) -> None:
@@ -148,6 +161,18 @@ def test_codes_and_signals_in_words() -> None:
     ]  # fmt: skip
 
 
+class Lines:
+    """A progress reporter that keeps lines."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+
+    def line(self, text: str) -> None:
+        self._lines.append(text)
+
+    task = staticmethod(SILENT.task)
+
+
 class Slurm:
     """sbatch, squeue and scancel as programs that answer from files; `states` are those of each poll."""
 
@@ -157,7 +182,10 @@ class Slurm:
         (folder / "states").write_text("\n".join(states) + "\n", encoding="ascii")
         programs = {
             "sbatch": f'printf "%s\\n" "$@" > {folder}/options; cat > {folder}/script; echo "7;one"',
-            "squeue": f'cd {folder}; head -n 1 states | tr " " "\\n"; [ $(wc -l < states) = 1 ] || sed -i 1d states',
+            "squeue": (
+                f'cd {folder}; [ "$(head -n 1 states)" != "!" ] || code=1; head -n 1 states | tr " " "\\n"; '
+                "[ $(wc -l < states) = 1 ] || sed -i 1d states; exit $code"
+            ),
             "scancel": f'echo "$@" > {folder}/cancelled',
         }
         for name, text in programs.items():
@@ -170,10 +198,10 @@ class Slurm:
 def test_jobs_of_slurm_are_followed_to_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Slurm(
         tmp_path / "slurm", monkeypatch,
-        "0|PENDING| 1|PENDING| 2|PENDING|",
-        "0|RUNNING|n1 1|RUNNING|n2 2|PENDING|",
-        "0|COMPLETED|n1 1|REQUEUED|n2 2|PENDING|",  # the node of job 1 was lost
-        "0|COMPLETED|n1 1|COMPLETED|n3 2|OUT_OF_MEMORY|n1",
+        "7|0|PENDING| 7|1|PENDING| 7|2|PENDING|",
+        "7|0|RUNNING|n1 7|1|RUNNING|n2 7|2|PENDING|",
+        "7|0|COMPLETED|n1 7|1|REQUEUED|n2 7|2|PENDING|",  # the node of job 1 was lost
+        "7|0|COMPLETED|n1 7|1|COMPLETED|n3 7|2|OUT_OF_MEMORY|n1",
     )  # fmt: skip
     asked = tasks(tmp_path, ("--version",), (), ())
     ended = list(SlurmEngine().run(asked, Share(workers=2, cpus=4, gpus=1), SILENT))
@@ -189,7 +217,7 @@ def test_jobs_of_slurm_are_followed_to_their_end(tmp_path: Path, monkeypatch: py
 
 
 def test_jobs_of_slurm_are_cancelled_with_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Slurm(tmp_path / "slurm", monkeypatch, "0|COMPLETED|n1 1|RUNNING|n1")
+    cluster = Slurm(tmp_path / "slurm", monkeypatch, "7|0|COMPLETED|n1 7|1|RUNNING|n1")
     running = SlurmEngine().run(tasks(tmp_path, (), ()), Share(), SILENT)
     assert next(running).why == ""
     running.close()  # type: ignore[attr-defined]
@@ -197,9 +225,27 @@ def test_jobs_of_slurm_are_cancelled_with_the_sweep(tmp_path: Path, monkeypatch:
 
 
 def test_a_job_that_slurm_has_forgotten_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Slurm(tmp_path / "slurm", monkeypatch, "0|RUNNING|n1", "")
+    Slurm(tmp_path / "slurm", monkeypatch, "7|0|RUNNING|n1", "")
     (ended,) = SlurmEngine().run(tasks(tmp_path, ()), Share(), SILENT)
     assert ended.why == "its job 7_0 is forgotten by Slurm"
+
+
+def test_a_controller_that_restarts_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Slurm(tmp_path / "slurm", monkeypatch, "7|0|RUNNING|n1", "!", "!", "7|0|COMPLETED|n1")
+    (ended,) = SlurmEngine().run(tasks(tmp_path, ()), Share(), SILENT)
+    assert ended.why == ""
+    assert not (cluster.folder / "cancelled").exists()
+
+
+def test_a_controller_that_stays_away_leaves_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Slurm(tmp_path / "slurm", monkeypatch, "!")
+    (cluster.folder / "scancel").write_text("#!/bin/sh\necho 'no controller' >&2; exit 1\n", encoding="ascii")
+    monkeypatch.setattr(slurm, "_MOST_SECONDS", 0)
+    lines: list[str] = []
+    progress = Lines(lines)
+    with pytest.raises(StageFailedError, match="squeue failed"):
+        list(SlurmEngine().run(tasks(tmp_path, ()), Share(), progress))
+    assert lines[-1] == "job 7 may still run: `scancel 7` ends it (no controller)"
 
 
 def test_slurm_that_is_missing_or_refuses_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,6 +268,6 @@ def test_without_ray_there_is_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_task_of_ray_returns_its_end(tmp_path: Path) -> None:
     (task,) = tasks(tmp_path, ("--version",))
-    why, machine, seconds = ray_cluster._run_here(task, Share(cpus=1))
+    why, machine, seconds = ray_cluster._run_here(task, dict(os.environ))
     assert (why, machine) == ("", os.uname().nodename)
     assert seconds > 0

@@ -182,7 +182,13 @@ class Classifier:
 
     def save(self, folder: Path) -> None:
         """Write weights and config to the folder that holds the vocabulary, which makes it a PaddleNLP model."""
+        self.name_weights()
         self.network.save_pretrained(str(folder))
+
+    def name_weights(self) -> None:
+        """Give each weight the name of its place. Paddle's names count the layers of a process, and go into files."""
+        for name, weight in self.network.state_dict().items():
+            weight.name = name
 
 
 def create(

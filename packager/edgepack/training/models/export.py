@@ -28,6 +28,7 @@ INPUTS = ("input_ids", "token_type_ids")
 def static_graph(classifier: Classifier, folder: Path) -> None:
     """Write the graph and `model.pdiparams` for Paddle Inference. Inputs are int64 (B, T)."""
     classifier.network.eval()
+    classifier.name_weights()
     spec = [paddle.static.InputSpec([None, None], "int64", name=name) for name in INPUTS]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
