@@ -23,7 +23,7 @@ from edgepack.targets.profiles import load_profiles
 
 pytestmark = pytest.mark.integration
 STUDENT = "  model: {scratch: {layers: 2, hidden: 312, heads: 12}}\n"
-SHAPES = ("{scratch: {layers: 1, hidden: 312, heads: 12}}", "{scratch: {layers: 2, hidden: 312, heads: 12}}")
+SHAPES = ("{scratch: {layers: 1, hidden: 312, heads: 12}}", "{scratch: {layers: 2, hidden: 312, heads: 6}}")
 SEARCH = f"""\
 gates:
   accuracy: {{min: 0.1, confidence: 0.9}}
@@ -31,7 +31,7 @@ wide: cascade
 search:
   over:
     student.model: [{", ".join(SHAPES)}]
-    quantize.embeddings: [int8, float32]
+    quantize.embeddings: [int8, float]
   prefer: size
   tolerance_points: 100
 """
