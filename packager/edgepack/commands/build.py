@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgepack.commands import options
-from edgepack.errors import EdgepackError, GateFailedError, GateInconclusiveError
+from edgepack.errors import EdgepackError, GateFailedError, GateInconclusiveError, UsageError
 from edgepack.pipeline.options import STAGES
 
 if TYPE_CHECKING:
     from edgepack.console.console import Console
     from edgepack.pipeline.options import BuildOptions
-    from edgepack.recipe.model import Recipe
+    from edgepack.recipe.model import Candidate, Recipe
     from edgepack.results import Build, Failure, Part
     from edgepack.targets.context import BuildContext
 
@@ -65,8 +65,8 @@ def command(
     loaded, build_context = options.load(recipe, settings, drawn)
     build_options = options.build_options(until, start, force, keep_going=keep_going)
     if candidate is not None:
-        loaded = options.candidate_of(loaded, candidate).recipe
-        build_options = replace(build_options, until=options.until_export(until))
+        loaded = _candidate_of(loaded, candidate).recipe
+        build_options = replace(build_options, until=_until_export(until))
     run(
         options.console(context),
         recipe,
@@ -152,6 +152,34 @@ def run(
         console.closing(_next_steps(built, delivered))
     _raise_if(verdict, problem, console)
     _raise_if_left_out(built, console)
+
+
+def _candidate_of(recipe: Recipe, chosen: str) -> Candidate:
+    """The candidate of a search by name, or by index from 0.
+
+    Raises:
+        UsageError: there is none.
+    """
+    candidates = recipe.candidates
+    if not candidates:
+        raise UsageError("--candidate: this recipe has no `search`", fix="build it without --candidate")
+    index = int(chosen) if chosen.isascii() and chosen.isdecimal() else -1
+    for number, candidate in enumerate(candidates):
+        if candidate.name == chosen or number == index:
+            return candidate
+    names = "\n".join(f"{number}: {candidate.name}" for number, candidate in enumerate(candidates))
+    raise UsageError(f"--candidate: there is no candidate {chosen[:100]}", fix=f"name one of these:\n{names}")
+
+
+def _until_export(until: str | None) -> str:
+    """The last stage of the build of one candidate: `until`, or export.
+
+    Raises:
+        click.UsageError: `until` comes after export, and needs all candidates.
+    """
+    if until is not None and STAGES.index(until) > STAGES.index("export"):
+        raise click.UsageError(f"--until {until} needs every candidate; use it without --candidate")
+    return until or "export"
 
 
 def _show(built: Build, report: Mapping[str, Any], console: Console, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from edgepack_runtime.util.fs import write_atomic
 
 if TYPE_CHECKING:
     from edgepack.console.console import Console
-    from edgepack.recipe.model import Candidate, Recipe
+    from edgepack.recipe.model import Recipe
     from edgepack.targets.context import BuildContext
     from edgepack.targets.profiles import Profile
 
@@ -271,34 +271,6 @@ def arguments(settings: Sequence[str], workspace: Path, drawn: Drawn) -> list[st
     for wheel in drawn.wheels:
         found += ["--wheel", str(wheel.absolute())]
     return [*found, *(["--offline"] if drawn.offline else [])]
-
-
-def candidate_of(recipe: Recipe, chosen: str) -> Candidate:
-    """The candidate of a search by name, or by index from 0.
-
-    Raises:
-        UsageError: there is none.
-    """
-    candidates = recipe.candidates
-    if not candidates:
-        raise UsageError("--candidate: this recipe has no `search`", fix="build it without --candidate")
-    index = int(chosen) if chosen.isascii() and chosen.isdecimal() else -1
-    for number, candidate in enumerate(candidates):
-        if candidate.name == chosen or number == index:
-            return candidate
-    names = "\n".join(f"{number}: {candidate.name}" for number, candidate in enumerate(candidates))
-    raise UsageError(f"--candidate: there is no candidate {chosen[:100]}", fix=f"name one of these:\n{names}")
-
-
-def until_export(until: str | None) -> str:
-    """The last stage of the build of one candidate: `until`, or export.
-
-    Raises:
-        click.UsageError: `until` comes after export, and needs all candidates.
-    """
-    if until is not None and STAGES.index(until) > STAGES.index("export"):
-        raise click.UsageError(f"--until {until} needs every candidate; use it without --candidate")
-    return until or "export"
 
 
 def require_apart(written: Sequence[Path], read: Sequence[Path]) -> None:

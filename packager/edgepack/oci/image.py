@@ -125,7 +125,7 @@ def write(bundles: Sequence[Path], out: Path | None, *, model_only: bool, progre
         first = opened[0].manifest
         _require_one_release(opened, model_only=model_only)
         suffix = ".model.oci.tar" if model_only else ".oci.tar"
-        # Under a name of its own: in a registry it would take the place of the image.
+        # Under another name: in a registry it would take the place of the image.
         reference = f"{first.name}-model:{first.version}" if model_only else f"{first.name}:{first.version}"
         target = out or bundles[0].with_name(f"{first.name}-{first.version}{suffix}")
         try:

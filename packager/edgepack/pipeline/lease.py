@@ -15,6 +15,7 @@ import os
 import socket
 import tempfile
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -85,11 +86,12 @@ def take(name: Path) -> Lease | Holder:
     Raises:
         OSError: a file cannot be written.
     """
-    numbers = _numbers(name)
-    current = holders(name)
-    if current:
-        return current[0]
-    file = _numbered(name, max(numbers, default=0) + 1)
+    files = _files(name)
+    for other in files.values():
+        current = _holder(other)
+        if current is not None:
+            return current
+    file = _next(name, files)
     return Lease(file, shared=False) if _create(file) else _holder(file) or UNKNOWN
 
 
@@ -99,25 +101,24 @@ def share(name: Path) -> Lease:
     Raises:
         OSError: a file cannot be written.
     """
-    for number in _numbers(name):
-        if _holder(_numbered(name, number)) is None:
-            _numbered(name, number).unlink(missing_ok=True)  # of a killed process
-    number = max(_numbers(name), default=0) + 1
-    while not _create(_numbered(name, number)):
-        number += 1
-    return Lease(_numbered(name, number), shared=True)
+    before = _files(name)
+    while not _create(file := _next(name, _files(name))):
+        pass  # another process was faster
+    for other in before.values():  # now that the next number is taken, nobody creates one of these again
+        if _holder(other) is None:
+            other.unlink(missing_ok=True)  # of a killed process
+    return Lease(file, shared=True)
 
 
 def holders(name: Path) -> list[Holder]:
     """The processes that hold `name`."""
-    found = (_holder(_numbered(name, number)) for number in _numbers(name))
-    return [one for one in found if one is not None]
+    return [found for file in _files(name).values() if (found := _holder(file)) is not None]
 
 
 def remove(name: Path) -> None:
     """Remove the files of a lease that nobody holds or will take."""
-    for number in _numbers(name):
-        _numbered(name, number).unlink(missing_ok=True)
+    for file in _files(name).values():
+        file.unlink(missing_ok=True)
 
 
 def _create(file: Path) -> bool:
@@ -136,13 +137,15 @@ def _create(file: Path) -> bool:
     return True
 
 
-def _numbered(name: Path, number: int) -> Path:
-    return name.with_name(f"{name.name}.{number}")
+def _files(name: Path) -> dict[int, Path]:
+    """The files of a lease by number."""
+    files = {file.name.removeprefix(f"{name.name}."): file for file in name.parent.glob(f"{name.name}.*")}
+    return {int(number): file for number, file in files.items() if number.isdecimal()}
 
 
-def _numbers(name: Path) -> list[int]:
-    endings = [file.name.removeprefix(f"{name.name}.") for file in name.parent.glob(f"{name.name}.*")]
-    return [int(ending) for ending in endings if ending.isdecimal()]
+def _next(name: Path, files: Mapping[int, Path]) -> Path:
+    """The file with the number after those of `files`."""
+    return name.with_name(f"{name.name}.{max(files, default=0) + 1}")
 
 
 def _holder(file: Path) -> Holder | None:

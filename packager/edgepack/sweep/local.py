@@ -13,10 +13,10 @@ from typing import Final
 
 from edgepack.progress import Progress
 from edgepack.sweep.tasks import MODULE, Ended, Share, SweepTask, environment
+from edgepack.training.devices import VISIBLE_VARIABLE
 from edgepack.util import hardware, nvidia
 from edgepack_runtime.install import release_process
 
-VISIBLE_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 _POLL_SECONDS: Final = 0.1
 _END_SECONDS: Final = 20.0  # time for a task to end itself
 

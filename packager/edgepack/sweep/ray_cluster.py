@@ -15,6 +15,7 @@ from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import Progress
 from edgepack.sweep import local
 from edgepack.sweep.tasks import Ended, Share, SweepTask, environment
+from edgepack.training.devices import VISIBLE_VARIABLE
 
 ADDRESS_VARIABLE: Final = "RAY_ADDRESS"
 _ATTEMPTS: Final = 3  # further ones, on other machines, if a machine is lost
@@ -55,7 +56,7 @@ def _run_here(task: SweepTask, variables: dict[str, str]) -> tuple[str, str, flo
         variables: the environment of the sweep. The GPUs are those that Ray chose.
     """
     started = time.monotonic()
-    gpus = {name: os.environ[name] for name in (local.VISIBLE_VARIABLE,) if name in os.environ}
+    gpus = {name: os.environ[name] for name in (VISIBLE_VARIABLE,) if name in os.environ}
     code = local.start(task, {**variables, **gpus}).wait()
     return local.why_failed(code), socket.gethostname(), time.monotonic() - started
 

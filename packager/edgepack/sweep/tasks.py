@@ -1,4 +1,4 @@
-"""Tasks of a sweep: builds of single candidates in processes of their own, which share the workspace.
+"""Tasks of a sweep: builds of single candidates, each in another process, which share the workspace.
 
 An engine runs tasks; it knows neither recipes nor results. Each task is a command line of edgepack, and its output goes
 to a file of the workspace, wherever it runs.
@@ -19,10 +19,10 @@ from edgepack.pipeline.stage_calls import StageCalls
 from edgepack.pipeline.workspace import LOGS
 from edgepack.progress import Progress
 from edgepack.results import Failure
+from edgepack.training.environment import THREADS_VARIABLE
 from edgepack.util.text import counted, duration
 
 MODULE: Final = "edgepack.cli"
-THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
 _LAST_LINES: Final = 5
 _FINDING: Final = re.compile(r"\S.*: error: |    fix: ")  # in a recipe, printed before the error
 

@@ -22,7 +22,7 @@ _FLUSH_SECONDS: Final = 10.0  # least time between two flushes: each waits for t
 class ScalarWriter:
     """Writes the figures of one training into `folder`, which is created; None keeps them in memory only.
 
-    Events are written in the thread that trains. tensorboardX's `SummaryWriter` has a thread of its own, which ends
+    Events are written in the thread that trains. tensorboardX's `SummaryWriter` has a second thread, which ends
     when the disk is full; the training would then wait for it forever.
     """
 

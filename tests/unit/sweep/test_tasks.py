@@ -21,6 +21,7 @@ from edgepack.sweep.slurm import SlurmEngine
 from edgepack.sweep.tasks import Ended, Share, SweepTask, sweep
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import load_profiles
+from edgepack.training.devices import VISIBLE_VARIABLE
 
 RECIPE = """\
 edgepack: 1
@@ -147,11 +148,11 @@ def test_cores_and_gpus_are_shared_out(
     monkeypatch.setattr(local, "start", start)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     if visible is None:
-        monkeypatch.delenv(local.VISIBLE_VARIABLE, raising=False)
+        monkeypatch.delenv(VISIBLE_VARIABLE, raising=False)
     else:
-        monkeypatch.setenv(local.VISIBLE_VARIABLE, visible)
+        monkeypatch.setenv(VISIBLE_VARIABLE, visible)
     assert len(list(LocalEngine().run(tasks(tmp_path, (), ()), share, SILENT))) == 2
-    found = [(one["OMP_NUM_THREADS"], one.get(local.VISIBLE_VARIABLE) or None) for one in given]
+    found = [(one["OMP_NUM_THREADS"], one.get(VISIBLE_VARIABLE) or None) for one in given]
     assert found == expected
 
 
