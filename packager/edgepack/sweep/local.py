@@ -30,7 +30,7 @@ class _Running:
 
 
 class LocalEngine:
-    """Runs tasks side by side: one for each GPU, else one at a time, unless `Share.workers` says otherwise."""
+    """Runs tasks side by side: one for each GPU, else one at a time, or `Share.workers` of them."""
 
     def run(self, tasks: Sequence[SweepTask], share: Share, progress: Progress) -> Iterator[Ended]:
         """As `Engine.run`. Tasks get equal parts of the cores, and a GPU each."""
