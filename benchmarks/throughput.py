@@ -101,17 +101,19 @@ def whole_file(predictor: Predictor, folder: Path, source: Path, output: Path, t
 
 def floor_ms(predictor: Predictor, texts: list[str], rounds: int) -> dict[int, float]:
     """Milliseconds of the processor a text, by tokens of a batch: the model alone, medians."""
-    encoded = predictor._encoding.encode(texts)
+    encoded = predictor.text_task.encoding.encode(texts)
     sizes = [(len(item.rows[0].ids), (place, 0)) for place, item in enumerate(encoded)]
     alike = not predictor.config.hides_padding
     found: dict[int, list[float]] = {tokens: [] for tokens in BATCH_TOKENS}
     for _ in range(rounds):
         for tokens in BATCH_TOKENS:
             planned = streaming.batches(sizes, streaming.StreamSettings(batch_tokens=tokens, alike=alike))
-            ready = [predictor._encoding.batch([encoded[place].rows[0] for place, _ in batch]) for batch in planned]
+            ready = [
+                predictor.text_task.encoding.batch([encoded[place].rows[0] for place, _ in batch]) for batch in planned
+            ]
             begin = time.process_time()
             for batch in ready:
-                predictor._engine.run(batch)
+                predictor.text_task.encoder.run(batch)
             found[tokens].append((time.process_time() - begin) * 1e3 / len(texts))
     return {tokens: statistics.median(values) for tokens, values in found.items()}
 

@@ -1,15 +1,17 @@
 """The configuration of a model folder, `model.json`.
 
-A model folder holds `model.onnx`, `vocab.txt` and `model.json`, and `linear.json` if its configuration has `wide`. The
-build side writes `model.json` through `dump`.
+The folder of a text model holds `model.onnx`, `vocab.txt` and `model.json`, and `linear.json` if its configuration has
+`wide`. That of a model with an adapter holds `NAME.onnx` for each graph, `adapter.py`, `model.json` and the files that
+the adapter reads. The build side writes `model.json` through `dump`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import AbstractSet, Any, Dict, Mapping, Optional, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.util.fs import read_regular
@@ -20,8 +22,15 @@ CONFIG_NAME = "model.json"
 MODEL_NAME = "model.onnx"
 VOCAB_NAME = "vocab.txt"
 LINEAR_NAME = "linear.json"
+ADAPTER_NAME = "adapter.py"
 MANIFEST_NAME = "manifest.json"  # beside the model folder, in a release
-ONE_TEXT, PAIR, TOKENS = TASKS = ("text-classification", "text-pair-classification", "token-classification")
+ONE_TEXT, PAIR, TOKENS = TEXT_TASKS = ("text-classification", "text-pair-classification", "token-classification")
+CUSTOM = "custom"  # the task of models with an adapter
+TASKS = (*TEXT_TASKS, CUSTOM)
+# What an item of a model is: one text, two texts, any JSON value, or the bytes of a file. Adapters choose among three.
+TEXT, TEXTS, JSON, FILE = "text", "texts", "json", "file"
+ADAPTER_ITEMS = (TEXT, JSON, FILE)
+GRAPH_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}\Z")
 PRECISIONS = ("float32", "float16", "int8")
 TOKENIZERS = ("ernie-wordpiece",)
 ENSEMBLE, CASCADE, ONLY = WIDE_MODES = ("ensemble", "cascade", "only")
@@ -29,6 +38,7 @@ CPU, CUDA = PROVIDERS = ("CPUExecutionProvider", "CUDAExecutionProvider")  # ONN
 MAX_LABELS = 10_000
 MAX_TOKENS = 8192
 _MOST_WEIGHT = 1e9  # of `wide`
+_ADAPTER_KEYS = ("task", "precision", "engine", "adapter")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +86,14 @@ class WideConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class AdapterConfig:
+    """What the adapter reads, one of ADAPTER_ITEMS, and the names of the graphs that it calls."""
+
+    item: str
+    graphs: Tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """A parsed `model.json`. Logit i of the graph belongs to `labels[i]`; texts are cut to `max_length` tokens.
 
@@ -83,6 +101,8 @@ class ModelConfig:
     number of labels instead of exactly one. `hides_padding`: the graph masks padding; if not, a batch has texts of one
     length only. `run_alone`: batches have one text, since the graph computes quantization ranges for each run. `wide`
     (text classification only): a linear model answers too; None without one.
+
+    A model with an `adapter` has of the other fields only task, precision and engine.
     """
 
     task: str
@@ -95,6 +115,14 @@ class ModelConfig:
     hides_padding: bool = True
     run_alone: bool = False
     wide: Optional[WideConfig] = None
+    adapter: Optional[AdapterConfig] = None
+
+    @property
+    def item(self) -> str:
+        """What an item of the model is: one of TEXT, TEXTS, JSON and FILE."""
+        if self.adapter is not None:
+            return self.adapter.item
+        return TEXTS if self.takes_pairs else TEXT
 
     @property
     def takes_pairs(self) -> bool:
@@ -113,9 +141,8 @@ class ModelConfig:
 
 
 def weight_bytes(folder: Path) -> int:
-    """Size of the weights of a model folder: `model.onnx` and `linear.json`, as far as they are there."""
-    files = (folder / name for name in (MODEL_NAME, LINEAR_NAME))
-    return sum(file.stat().st_size for file in files if file.is_file())
+    """Size of the weights of a model folder: its graphs, and `linear.json` if it is there."""
+    return sum(file.stat().st_size for file in [*folder.glob("*.onnx"), *folder.glob(LINEAR_NAME)])
 
 
 def dump(config: ModelConfig) -> bytes:
@@ -125,8 +152,11 @@ def dump(config: ModelConfig) -> bytes:
         BundleInvalidError: `parse` refuses the result.
     """
     document = {"model_format": FORMAT, **dataclasses.asdict(config)}
-    if config.wide is None:
-        del document["wide"]
+    if config.adapter is not None:
+        document = {key: document[key] for key in ("model_format", *_ADAPTER_KEYS)}
+    else:
+        for key in ("adapter", *(("wide",) if config.wide is None else ())):
+            del document[key]
     raw = (json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True) + "\n").encode("utf-8")
     parse(raw)
     return raw
@@ -154,11 +184,29 @@ def parse(raw: bytes) -> ModelConfig:
         document = json.loads(raw.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise _invalid(f"it is not JSON: {error}") from error
-    if isinstance(document, dict):
-        document.setdefault("wide", None)
-    fields = _fields(document, ModelConfig, "the document", also=("model_format",))
-    _one_of(fields.pop("model_format"), (FORMAT,), "model_format")
-    _one_of(fields["task"], TASKS, "task")
+    if not isinstance(document, dict):
+        raise _invalid("it is not a JSON object")
+    _one_of(document.pop("model_format", None), (FORMAT,), "model_format")
+    _one_of(document.get("task"), TASKS, "task")
+    return _with_adapter(document) if document["task"] == CUSTOM else _of_texts(document)
+
+
+def _with_adapter(document: Dict[str, Any]) -> ModelConfig:
+    fields = _exactly(document, {*_ADAPTER_KEYS}, "the document")
+    _one_of(fields["precision"], PRECISIONS, "precision")
+    fields["engine"] = _engine(fields["engine"])
+    adapter = _fields(fields["adapter"], AdapterConfig, "adapter")
+    _one_of(adapter["item"], ADAPTER_ITEMS, "adapter.item")
+    adapter["graphs"] = _texts(adapter["graphs"], "adapter.graphs", minimum=1)
+    for name in adapter["graphs"]:
+        if not GRAPH_NAME.match(name):
+            raise _invalid(f"adapter.graphs holds {name!r}, which is not a name of a graph")
+    return ModelConfig(**{**fields, "adapter": AdapterConfig(**adapter)}, labels=(), max_length=0)
+
+
+def _of_texts(document: Dict[str, Any]) -> ModelConfig:
+    document.setdefault("wide", None)
+    fields = _exactly(document, {field.name for field in dataclasses.fields(ModelConfig)} - {"adapter"}, "the document")
     _one_of(fields["precision"], PRECISIONS, "precision")
     fields["labels"] = _texts(fields["labels"], "labels", minimum=2)
     if fields["task"] == TOKENS:
@@ -217,9 +265,13 @@ def _wide(value: Any) -> WideConfig:
     return WideConfig(**fields)
 
 
-def _fields(value: Any, cls: Any, where: str, also: Tuple[str, ...] = ()) -> Dict[str, Any]:
-    """The items of `value`, whose keys must be exactly the fields of the dataclass `cls` and `also`."""
-    wanted = {field.name for field in dataclasses.fields(cls)}.union(also)
+def _fields(value: Any, cls: Any, where: str) -> Dict[str, Any]:
+    """The items of `value`, whose keys must be exactly the fields of the dataclass `cls`."""
+    return _exactly(value, {field.name for field in dataclasses.fields(cls)}, where)
+
+
+def _exactly(value: Any, wanted: AbstractSet[str], where: str) -> Dict[str, Any]:
+    """The items of `value`, whose keys must be exactly those `wanted`."""
     if not isinstance(value, Mapping) or set(value) != wanted:
         found = sorted(value) if isinstance(value, Mapping) else type(value).__name__
         raise _invalid(f"{where} should be an object with the keys {sorted(wanted)}, not {found}")

@@ -20,7 +20,7 @@ class CpuEngine:
     def __init__(self, config: EngineConfig, folder: Path, tuning: Tuning) -> None:
         # The first session of a process sets the mode of the thread that opens it, too, and for good.
         with DenormalsAsZero():
-            self._session = model_file.open_session(config, folder, tuning)
+            self._session = model_file.open_classifier(config, folder, tuning)
 
     @property
     def providers(self) -> Tuple[str, ...]:

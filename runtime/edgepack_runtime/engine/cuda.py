@@ -50,7 +50,9 @@ class CudaEngine:
         self._plain: Optional[c_void_p] = None  # options of runs without a graph
         preload()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu")
-        self._session: Session = self._thread.submit(model_file.open_session, config, folder, tuning, OPTIONS).result()
+        self._session: Session = self._thread.submit(
+            model_file.open_classifier, config, folder, tuning, OPTIONS
+        ).result()
         self._graphs: Dict[int, Graph] = {}  # of one text, by its length
         self._plain = run_options(self._session, NOT_CAPTURED)
         self._copy = cuda_copy()

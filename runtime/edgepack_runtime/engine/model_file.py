@@ -15,23 +15,21 @@ _INPUTS = ("input_ids", "token_type_ids")
 _OUTPUTS = ("logits",)
 
 
-def open_session(
-    config: EngineConfig, folder: Path, tuning: Tuning, cuda: Optional[Mapping[str, str]] = None
-) -> Session:
-    """The session of `folder/model.onnx`.
+def open_session(config: EngineConfig, path: Path, tuning: Tuning, cuda: Optional[Mapping[str, str]] = None) -> Session:
+    """The session of a graph.
 
     Args:
+        path: an ONNX file.
         cuda: options of the CUDA provider; None to run on the CPU.
 
     Raises:
         EnvironmentUnfitError: there is no ONNX Runtime, or it lacks the provider that `config` names.
-        BundleInvalidError: there is no model, or it reads or gives something else than a text classifier.
+        BundleInvalidError: there is no such file.
         StageFailedError: the model cannot be loaded.
     """
-    path = folder / MODEL_NAME
     if not path.is_file():
         raise BundleInvalidError(
-            f"there is no {MODEL_NAME} in {folder}", fix="copy the bundle again from where you got it"
+            f"there is no {path.name} in {path.parent}", fix="copy the bundle again from where you got it"
         )
     api = ort_api.api()
     available = api.available_providers()
@@ -45,7 +43,7 @@ def open_session(
     try:
         # Spinning workers burn a core between requests: on a device that is heat and battery, shared cores and later
         # throttling, for what is often microseconds. Where it is more, `tune` finds out.
-        session = Session(
+        return Session(
             api, path, threads=tuning.threads, spinning=tuning.spinning, disabled_optimizers=disabled, cuda=cuda
         )
     except OrtError as error:
@@ -54,6 +52,17 @@ def open_session(
             why=str(error),
             fix="verify the bundle; if it is intact, build it for the onnxruntime of this target",
         ) from error
+
+
+def open_classifier(
+    config: EngineConfig, folder: Path, tuning: Tuning, cuda: Optional[Mapping[str, str]] = None
+) -> Session:
+    """The session of `folder/model.onnx`, a text classifier. Arguments and errors as of `open_session`.
+
+    Raises:
+        BundleInvalidError: the graph reads or gives something else than a text classifier.
+    """
+    session = open_session(config, folder / MODEL_NAME, tuning, cuda)
     if tuple(sorted(session.inputs)) not in (_INPUTS, _INPUTS[:1]) or session.outputs != _OUTPUTS:
         raise BundleInvalidError(
             f"{MODEL_NAME} is not a text classifier",

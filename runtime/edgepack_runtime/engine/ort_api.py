@@ -17,9 +17,11 @@ import struct
 import threading
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle.model_config import CUDA
+from edgepack_runtime.engine import tensors
+from edgepack_runtime.engine.tensors import Tensor
 from edgepack_runtime.errors import EnvironmentUnfitError
 
 API_VERSION = 18  # of ONNX Runtime 1.18 and newer: all functions below, and the options of cuda.py, are in it
@@ -45,12 +47,16 @@ _FUNCTIONS: Mapping[str, Tuple[int, Tuple[Any, ...]]] = {
     "SetInterOpNumThreads": (25, (c_void_p, c_int)),
     "SessionGetInputCount": (30, (c_void_p, POINTER(c_size_t))),
     "SessionGetOutputCount": (31, (c_void_p, POINTER(c_size_t))),
+    "SessionGetInputTypeInfo": (33, (c_void_p, c_size_t, _OUT)),
+    "SessionGetOutputTypeInfo": (34, (c_void_p, c_size_t, _OUT)),
     "SessionGetInputName": (36, (c_void_p, c_size_t, c_void_p, _OUT)),
     "SessionGetOutputName": (37, (c_void_p, c_size_t, c_void_p, _OUT)),
     "CreateRunOptions": (39, (_OUT,)),
     "CreateTensorAsOrtValue": (48, (c_void_p, _SHAPE, c_size_t, c_int, _OUT)),
     "CreateTensorWithDataAsOrtValue": (49, (c_void_p, c_void_p, c_size_t, _SHAPE, c_size_t, c_int, _OUT)),
     "GetTensorMutableData": (51, (c_void_p, _OUT)),
+    "CastTypeInfoToTensorInfo": (55, (c_void_p, _OUT)),
+    "GetTensorElementType": (60, (c_void_p, POINTER(c_int))),
     "GetDimensionsCount": (61, (c_void_p, POINTER(c_size_t))),
     "GetDimensions": (62, (c_void_p, _SHAPE, c_size_t)),
     "GetTensorTypeAndShape": (65, (c_void_p, _OUT)),
@@ -78,6 +84,7 @@ _RELEASES: Mapping[str, int] = {
     "ReleaseSession": 95,
     "ReleaseValue": 96,
     "ReleaseRunOptions": 97,
+    "ReleaseTypeInfo": 98,
     "ReleaseTensorTypeAndShapeInfo": 99,
     "ReleaseSessionOptions": 100,
     "ReleaseAllocator": 132,
@@ -86,6 +93,13 @@ _RELEASES: Mapping[str, int] = {
 }
 # They take long, so other threads run meanwhile. The others are over before a thread could be switched.
 _WITHOUT_GIL = ("CreateSession", "Run", "RunWithBinding")
+
+
+class TensorInfo(NamedTuple):
+    """Shape and element type of a tensor."""
+
+    shape: Tuple[int, ...]
+    dtype: str
 
 
 class OrtError(Exception):
@@ -160,29 +174,42 @@ class Api:
         """Call a function that releases `handle`."""
         self._releases[name](handle)
 
-    def tensor(self, data: Any, shape: Sequence[int]) -> c_void_p:
-        """A tensor over the memory of `data`, an array of c_int64 that must live as long as the tensor."""
+    def tensor(self, data: Any, shape: Sequence[int], kind: int = INT64) -> c_void_p:
+        """A tensor over the memory of `data`, a ctypes array that must live as long as the tensor."""
         dimensions = (c_int64 * len(shape))(*shape)
         size = ctypes.sizeof(data)
         return self.made(
-            "CreateTensorWithDataAsOrtValue", self.cpu_memory, byref(data), size, dimensions, len(shape), INT64
+            "CreateTensorWithDataAsOrtValue", self.cpu_memory, byref(data), size, dimensions, len(shape), kind
         )
 
     def address(self, value: c_void_p) -> int:
         """Where the values of a tensor lie, in the memory of its device."""
         return self.made("GetTensorMutableData", value).value or 0
 
-    def shape(self, value: c_void_p) -> Tuple[int, ...]:
-        """The shape of a tensor."""
+    def described(self, value: c_void_p) -> TensorInfo:
+        """Shape and element type of a tensor."""
         info = self.made("GetTensorTypeAndShape", value)
         try:
-            axes = c_size_t()
-            self.call("GetDimensionsCount", info, byref(axes))
-            dimensions = (c_int64 * axes.value)()
-            self.call("GetDimensions", info, dimensions, axes)
-            return tuple(dimensions)
+            return self._read_info(info)
         finally:
             self.release("ReleaseTensorTypeAndShapeInfo", info)
+
+    def declared(self, session: c_void_p, kind: str, number: int) -> Optional[TensorInfo]:
+        """What a session declares of one `Input` or `Output`; an axis of any size is -1. None: it is no tensor."""
+        info = self.made(f"SessionGet{kind}TypeInfo", session, number)
+        try:
+            tensor = self.made("CastTypeInfoToTensorInfo", info)  # a part of `info`
+            return self._read_info(tensor) if tensor.value else None
+        finally:
+            self.release("ReleaseTypeInfo", info)
+
+    def _read_info(self, info: c_void_p) -> TensorInfo:
+        axes, element = c_size_t(), c_int()
+        self.call("GetTensorElementType", info, byref(element))
+        self.call("GetDimensionsCount", info, byref(axes))
+        dimensions = (c_int64 * axes.value)()
+        self.call("GetDimensions", info, dimensions, axes)
+        return TensorInfo(tuple(dimensions), tensors.dtype_of(element.value))
 
     def available_providers(self) -> Tuple[str, ...]:
         """Names of the execution providers that the library was built with."""
@@ -356,6 +383,38 @@ class Session:
             buffers = kept[length] = _Buffers(self, rows, length)
         return buffers.run(self, given, options)
 
+    def declared(self, kind: str) -> Dict[str, Optional[TensorInfo]]:
+        """What the model declares of each `Input` or `Output`; None for one that is no tensor."""
+        names = self.inputs if kind == "Input" else self.outputs
+        return {name: self.api.declared(self.handle, kind, number) for number, name in enumerate(names)}
+
+    def run_tensors(self, given: Mapping[str, Tensor]) -> Dict[str, Tensor]:
+        """Every output for inputs of any shape and type, each of which must be given.
+
+        Raises:
+            OrtError: the run failed.
+        """
+        count = len(self.outputs)
+        found = (c_void_p * count)()
+        memory = [ctypes.create_string_buffer(given[name].data, len(given[name].data)) for name in self.inputs]
+        values: List[c_void_p] = []
+        try:
+            for name, data in zip(self.inputs, memory):
+                values.append(self.api.tensor(data, given[name].shape, tensors.number_of(given[name].dtype)))
+            inputs = (c_void_p * len(values))(*(value.value for value in values))
+            self.api.call(
+                "Run", self.handle, None, self.input_names, inputs, len(values), self.output_names, count, found
+            )
+            return {name: self._read(c_void_p(value)) for name, value in zip(self.outputs, found)}
+        finally:
+            for value in [*values, *(c_void_p(one) for one in found if one)]:
+                self.api.release("ReleaseValue", value)
+
+    def _read(self, value: c_void_p) -> Tensor:
+        info = self.api.described(value)
+        size = tensors.size_bytes(info.shape, info.dtype)
+        return Tensor(ctypes.string_at(self.api.address(value), size) if size else b"", info.shape, info.dtype)
+
 
 class _Buffers:
     """Memory of the inputs and the output for one shape, and tensors over it. Not for two threads at once.
@@ -387,7 +446,7 @@ class _Buffers:
         if self._logits is None:  # what the first run allocated is written over by the others
             value = c_void_p(self._output[0])
             self._values.append(value)
-            self._logits = floats(self._api.address(value), self._api.shape(value))
+            self._logits = floats(self._api.address(value), self._api.described(value).shape)
         return self._logits.tolist()
 
 

@@ -25,7 +25,7 @@ from edgepack_runtime.inference.predictor import Predictor, Split
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.checks import GateCheck, sampled
 from edgepack_runtime.util.progress import Log
-from edgepack_runtime.util.texts import Item
+from edgepack_runtime.util.texts import Item, length
 
 WINDOWS = 2
 MAX_DRIFT = 0.10
@@ -131,7 +131,7 @@ def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progres
     """Time `predictor` in two windows, on texts that `choose` selects from `texts`."""
     progress(f"latency: measured in {WINDOWS} windows, one after the other")
     drawn = shuffled(texts)
-    tokens = [predictor.tokens(text) if limits.latency.by_length else 0 for text in drawn]
+    tokens = [predictor.text_task.tokens(text) if limits.latency.by_length else 0 for text in drawn]
     for text in drawn[: bench.WARM_UP_TEXTS]:
         predictor.predict(text)
     probe_ms = statistics.median(predictor.timed_predict(text)[1].total_ms for text in drawn[: bench.WARM_UP_TEXTS])
@@ -168,7 +168,7 @@ def choose(
     """
     fit = int(_BUDGET_MS / max(probe_ms, 1e-3))
     count = max(_needed(limits.latency.percentiles), min(_MOST_TEXTS, fit))
-    lengths = [len(item) if isinstance(item, str) else sum(map(len, item)) for item in drawn]
+    lengths = [length(item) for item in drawn]
     # Texts that a linear model answers alone come first: both windows have the same share of them.
     order = list(zip(by_encoder, lengths))
     chosen = [(place, True) for place in _evenly(range(len(drawn)), order, count)]

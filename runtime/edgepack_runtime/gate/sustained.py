@@ -15,7 +15,7 @@ from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.checks import GateCheck, sampled
-from edgepack_runtime.util.texts import Item
+from edgepack_runtime.util.texts import Item, length
 
 GATE = "latency.sustained.max_slowdown_percent"
 _POLL_S = 2.0  # between readings of the throttling counters; a device with many cores has many files
@@ -52,7 +52,7 @@ class SustainedRun(NamedTuple):
 
 def measure(predictor: Predictor, texts: Sequence[Item], seconds: float) -> SustainedRun:
     """Predict the text of median length in `texts` for `seconds`, so that all thirds have the same work."""
-    item = sorted(texts, key=predictor.tokens)[len(texts) // 2]
+    item = sorted(texts, key=length)[len(texts) // 2]
     for _ in range(bench.WARM_UP_TEXTS):
         predictor.predict(item)
     times_ms: List[float] = []

@@ -1,7 +1,7 @@
-"""Predictions: conversion of logits to one label, several labels, or spans of the text.
+"""Predictions: conversion of logits to one label, several labels, or spans of the text; answers of adapters.
 
-Each kind of prediction has an `answer` in the form of a labelled row, which metrics compare: a label, a sorted tuple of
-labels, or a sorted tuple of `Span`.
+Each prediction from logits has an `answer` in the form of a labelled row, which metrics compare: a label, a sorted
+tuple of labels, or a sorted tuple of `Span`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,17 @@ class SpansPrediction(NamedTuple):
         return {"spans": [{**span._asdict(), "score": _rounded(span.score)} for span in self.spans]}
 
 
-AnyPrediction = Union[Prediction, LabelsPrediction, SpansPrediction]
+class JsonPrediction(NamedTuple):
+    """The answer of an adapter: any JSON value."""
+
+    answer: Any
+
+    def as_json(self, *, with_scores: bool) -> Any:
+        """The answer. There are no further scores."""
+        return self.answer
+
+
+AnyPrediction = Union[Prediction, LabelsPrediction, SpansPrediction, JsonPrediction]
 
 
 def one_label(labels: Sequence[str], logits: Sequence[float]) -> Prediction:

@@ -1,24 +1,20 @@
-"""`Predictor`: text in, answer out. The application and all measurements run a shipped model through it."""
+"""`Predictor`: item in, answer out. The application and all measurements run a shipped model through it."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import numbers
-import time
 from pathlib import Path
-from typing import Any, Dict, Generator, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, Generator, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union
 
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.device.tuning import MAX_THREADS, Tuning
-from edgepack_runtime.engine import Engine, open_engine
-from edgepack_runtime.engine.batch import shape_of
-from edgepack_runtime.errors import BundleInvalidError, UsageError
+from edgepack_runtime.errors import UsageError
 from edgepack_runtime.inference import windows
-from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding, singles
 from edgepack_runtime.inference.predictions import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
-from edgepack_runtime.inference.tokenizer import ErnieTokenizer
+from edgepack_runtime.inference.task import Split, StreamOptions, Task
+from edgepack_runtime.inference.text_task import TextTask
 from edgepack_runtime.inference.wide import Wide
 from edgepack_runtime.install import locate
 from edgepack_runtime.util.texts import Item
@@ -26,19 +22,6 @@ from edgepack_runtime.util.texts import Item
 __all__ = ["AnyPrediction", "LabelsPrediction", "Prediction", "Predictor", "SpansPrediction", "Split"]
 
 T = TypeVar("T")
-_ROWS = 32  # windows in one batch
-
-
-class Split(NamedTuple):
-    """Times of one prediction: text to ids and to the logits of a linear model, ids to logits, logits to the answer."""
-
-    tokenize_ms: float
-    run_ms: float
-    post_ms: float
-
-    @property
-    def total_ms(self) -> float:
-        return self.tokenize_ms + self.run_ms + self.post_ms
 
 
 class Predictor:
@@ -82,14 +65,16 @@ class Predictor:
         self.tuning = opened if threads is None else dataclasses.replace(opened, threads=threads)
         self.folder = found.model
         self.config = model_config.load(found.model)
-        self._tokenizer = ErnieTokenizer(found.model / model_config.VOCAB_NAME, self.config.tokenizer)
-        self._wide = Wide.load(found.model, self.config)
-        self._encoding = Encoding(self._tokenizer, self.config, self._wide, long_texts)
-        self._tokens = self.config.task == model_config.TOKENS
-        self._engine: Optional[Engine] = None  # where the linear model answers everything
-        if self.config.needs_encoder:
-            self._engine = open_engine(self.config.engine, found.model, self.tuning)
-            self._check_shape(self._engine, ("好", "好") if self.config.task == model_config.PAIR else "好")
+        self._text: Optional[TextTask] = None
+        if self.config.adapter is None:
+            self._text = TextTask(found.model, self.config, self.tuning, long_texts)
+            self._task: Task = self._text
+        else:
+            from edgepack_runtime.inference.adapter_task import AdapterTask
+
+            if long_texts != windows.TRUNCATE:
+                raise UsageError("this model has an adapter, which reads each item as a whole", fix="omit long_texts")
+            self._task = AdapterTask(found.model, self.config, self.tuning)
 
     @property
     def labels(self) -> Tuple[str, ...]:
@@ -99,22 +84,22 @@ class Predictor:
     @property
     def cut_texts(self) -> int:
         """How many single texts were cut so far, because the model reads `max_length` tokens. Pairs are not counted."""
-        return self._encoding.cut_texts
+        return 0 if self._text is None else self._text.cut_texts
 
     @property
     def providers(self) -> Tuple[str, ...]:
         """Active execution providers; empty without an encoder."""
-        return () if self._engine is None else self._engine.providers
+        return self._task.providers
 
     @property
     def engine(self) -> str:
         """Name and version of the engine, as `onnxruntime 1.31.1`; `linear` without an encoder."""
-        return "linear" if self._engine is None else f"onnxruntime {self._engine.version}"
+        return self._task.engine
 
     @property
     def wide(self) -> Optional[Wide]:
         """The linear model, with the number of texts that it answered so far; None without one."""
-        return self._wide
+        return None if self._text is None else self._text.wide
 
     def predict(self, text: Item, text_pair: Optional[str] = None) -> AnyPrediction:
         """The answer for one text, or one pair of texts, of any length.
@@ -188,28 +173,7 @@ class Predictor:
     ) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
         """`stream` for items with a value of the caller each; an item of None has no answer."""
         _at_least_one(workers=workers, batch_tokens=batch_tokens, block_items=block_items)
-        from edgepack_runtime.inference import (
-            streaming,
-        )  # slow to import
-
-        one_at_a_time = self.config.engine.one_at_a_time
-        settings = streaming.StreamSettings(
-            workers=workers or self.workers,
-            batch_tokens=batch_tokens or (streaming.GPU_BATCH_TOKENS if one_at_a_time else streaming.BATCH_TOKENS),
-            block_items=block_items or streaming.BLOCK_ITEMS,
-            alone=self.config.run_alone,
-            alike=not self.config.hides_padding,
-        )
-        return streaming.in_order(items, streaming.StreamModel(self._encoding, self._run_rows), settings)
-
-    @property
-    def workers(self) -> int:
-        """Default number of threads on which `stream` runs batches."""
-        if self.config.engine.one_at_a_time:  # the second tokenizes while the first runs
-            return 2
-        from edgepack_runtime.device.cores import usable_cores
-
-        return max(1, usable_cores() // self.tuning.threads)
+        return self._task.stream(items, StreamOptions(workers, batch_tokens, block_items))
 
     def logits(self, texts: Sequence[Item]) -> List[List[Any]]:
         """Logits of `texts`, each truncated to `max_length` tokens, as one batch. Raises as `predict`.
@@ -221,19 +185,26 @@ class Predictor:
             and [SEP] last.
         """
         _require_several(texts)
-        if self._wide is not None and self._engine is None:
-            return self._wide.logits(singles(texts))
-        return self._encoding.combined(texts, self._run_rows(self._encoding.cut(texts)))
+        return self.text_task.logits(texts)
 
-    def tokens(self, item: Item) -> int:
-        """Number of tokens that the model reads of a text or pair, with [CLS] and [SEP]. Raises as `predict`."""
-        return len(self._encoding.cut([item])[0].ids)
+    @property
+    def text_task(self) -> TextTask:
+        """What only models of texts have: logits and tokens.
+
+        Raises:
+            UsageError: the model has an adapter.
+        """
+        if self._text is None:
+            raise UsageError("this model has an adapter, and no logits of texts", fix="use `predict`")
+        return self._text
 
     def needs_encoder(self, item: Item) -> bool:
-        """Whether the encoder runs for a text or pair: a linear model may answer it alone."""
-        if self._wide is None:
-            return True
-        return not self._wide.answers_alone(self._wide.logits(singles((item,))))[0]
+        """Whether a graph runs for an item: a linear model may answer a text alone."""
+        return self._text is None or self._text.needs_encoder(item)
+
+    def score(self, answer: Any, expected: Any) -> float:
+        """How right the `answer` of a prediction is, from 0 to 1. For texts: 1 for the expected answer, else 0."""
+        return self._task.score(answer, expected)
 
     def timed_predict(self, text: Item, text_pair: Optional[str] = None) -> Tuple[AnyPrediction, Split]:
         """`predict` with the time of each part. Raises as `predict`."""
@@ -248,50 +219,7 @@ class Predictor:
         _require_several(items)
         if not items:
             return [], Split(0.0, 0.0, 0.0)
-        begin = time.perf_counter()
-        encoded = self._encoding.encode(items)
-        tokenized = time.perf_counter()
-        logits = self._logits_of(encoded)
-        ran = time.perf_counter()
-        predictions = [self._encoding.decide(*found) for found in zip(encoded, logits)]
-        done = time.perf_counter()
-        return predictions, Split((tokenized - begin) * 1e3, (ran - tokenized) * 1e3, (done - ran) * 1e3)
-
-    def _logits_of(self, encoded: Sequence[Encoded]) -> List[Sequence[List[Any]]]:
-        """Logits of the rows of each item."""
-        rows = [row for item in encoded for row in item.rows]
-        most = _ROWS if self._encoding.in_windows else max(1, len(rows))
-        starts = range(0, len(rows), most)
-        found = iter([logits for start in starts for logits in self._run_rows(rows[start : start + most])])
-        return [list(itertools.islice(found, len(item.rows))) for item in encoded]
-
-    def _run_rows(self, rows: Sequence[EncodedRow]) -> List[List[Any]]:
-        """Logits of each row. If the graph has no padding mask, rows of each length are run separately.
-
-        With `run_alone` each row is run by itself, so that its answer does not depend on the batch.
-        """
-        if not rows or self._engine is None:
-            return []
-        if len(rows) > 1 and (self.config.run_alone or not self.config.hides_padding):
-            found: List[List[Any]] = [[]] * len(rows)
-            for group in _groups(rows, alone=self.config.run_alone):
-                for number, logits in zip(group, self._engine.run(self._encoding.batch([rows[i] for i in group]))):
-                    found[number] = logits
-            return found
-        found = self._engine.run(self._encoding.batch(rows))
-        return [logits[: len(row.ids)] for row, logits in zip(rows, found)] if self._tokens else found
-
-    def _check_shape(self, engine: Engine, item: Item) -> None:
-        """Run the encoder once on an item of at least one token, to load everything."""
-        batch = self._encoding.batch(self._encoding.cut([item]))
-        found, n_labels = shape_of(engine.run(batch)), len(self.config.labels)
-        wanted = (1, batch.length, n_labels) if self._tokens else (1, n_labels)
-        if found != wanted:
-            raise BundleInvalidError(
-                f"{model_config.MODEL_NAME} and {model_config.CONFIG_NAME} do not belong together",
-                why=f"one text gives logits of shape {found}; {self.config.task} with {n_labels} labels has {wanted}",
-                fix="build the bundle again",
-            )
+        return self._task.answer(items)
 
 
 def _at_least_one(**given: Optional[int]) -> None:
@@ -303,7 +231,7 @@ def _at_least_one(**given: Optional[int]) -> None:
 
 def _require_several(items: Iterable[Item]) -> None:
     """Refuse one text instead of a list: its characters would be predicted one by one."""
-    if isinstance(items, str):
+    if isinstance(items, (str, bytes)):
         raise UsageError("one text was given instead of several", fix="put it into a list, or use `predict`")
 
 
@@ -317,13 +245,3 @@ def _required(item: Item) -> Item:
     if item is None:
         raise UsageError("None is not a text", fix="leave it out, or give it a text")
     return item
-
-
-def _groups(rows: Sequence[EncodedRow], *, alone: bool) -> List[List[int]]:
-    """Groups of rows that are run together: rows of the same length, or each row `alone`."""
-    if alone:
-        return [[number] for number in range(len(rows))]
-    groups: Dict[int, List[int]] = {}
-    for number, row in enumerate(rows):
-        groups.setdefault(len(row.ids), []).append(number)
-    return list(groups.values())

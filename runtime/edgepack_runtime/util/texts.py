@@ -5,8 +5,9 @@ An empty text is an error: it is usually a mistake, and a program that feeds a p
 
 from __future__ import annotations
 
+import json
 import os
-from typing import List, Optional, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from edgepack_runtime.errors import UsageError
 
@@ -49,6 +50,13 @@ def from_arguments(arguments: Sequence[str]) -> List[str]:
             raise UsageError(f"text {number} is not UTF-8", fix="use a UTF-8 terminal") from error
         texts.append(require_text(text, f"text {number}"))
     return texts
+
+
+def length(item: Any) -> int:
+    """Size of an item: characters of a text, of a pair or of a JSON value; bytes of a file."""
+    if isinstance(item, tuple):
+        return sum(map(len, item))
+    return len(item) if isinstance(item, (str, bytes)) else len(json.dumps(item))
 
 
 def evenly(items: Sequence[Item], most: int) -> List[Item]:

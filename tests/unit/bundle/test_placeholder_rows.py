@@ -33,7 +33,9 @@ def test_they_are_as_long_for_the_model_and_of_its_own_characters(model: Path) -
     made = placeholder_rows(rows, model)
     assert made == placeholder_rows(rows, model)  # as in any other build
     predictor = Predictor(model)
-    assert [predictor.tokens(row.item) for row in made] == [predictor.tokens(text) for text in TEXTS]
+    assert [predictor.text_task.tokens(row.item) for row in made] == [
+        predictor.text_task.tokens(text) for text in TEXTS
+    ]
     assert len(made[4].text) == 700  # cut by the model, not here
     vocabulary = (model / "vocab.txt").read_text(encoding="utf-8").split("\n")
     assert characters(made) <= set(vocabulary)

@@ -1,0 +1,163 @@
+"""The adapter of a model: a Python file with what comes before and after its graphs.
+
+`adapter.py` defines a class `Adapter`, without base class:
+
+    class Adapter:
+        item = "file"                              # "text": a str, "json": any JSON value, "file": the bytes of a file
+
+        def load(self, folder):                    # once; `folder` holds the files that the recipe names
+        def prepare(self, item):                   # item -> {input of the graph: array}
+        def answer(self, outputs):                 # {output of the graph: Tensor} -> JSON value
+        def score(self, answer, expected):         # -> 0 (wrong) to 1 (right)
+
+An adapter of several graphs, or one that needs the item for its answer, has `predict` instead of `prepare` and
+`answer`; `graphs["name"](inputs)` runs a graph:
+
+        def predict(self, item, graphs):           # -> JSON value
+
+It is called for one item at a time. It may import the standard library and the packages that the recipe names.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+import types
+from pathlib import Path
+from typing import Any, Callable, Dict, Mapping, Tuple
+
+from edgepack_runtime.bundle.model_config import ADAPTER_NAME, AdapterConfig
+from edgepack_runtime.engine.graphs import Graph
+from edgepack_runtime.errors import BundleInvalidError, EdgepackError, StageFailedError, UsageError
+
+CLASS = "Adapter"
+# Methods with their parameters, without `self`.
+METHODS: Mapping[str, Tuple[str, ...]] = {
+    "load": ("folder",),
+    "prepare": ("item",),
+    "answer": ("outputs",),
+    "predict": ("item", "graphs"),
+    "score": ("answer", "expected"),
+}
+
+
+class Adapter:
+    """A loaded adapter. Whatever it raises becomes an error that names the method and the line.
+
+    Args:
+        folder: a model folder.
+
+    Raises:
+        BundleInvalidError: there is no `adapter.py`, or it has no class `Adapter` with these methods.
+        StageFailedError: it raises while it is imported or loaded.
+    """
+
+    def __init__(self, folder: Path, config: AdapterConfig, graphs: Mapping[str, Graph]) -> None:
+        self._item, self._graphs = config.item, graphs
+        module = _module(folder / ADAPTER_NAME)
+        found = getattr(module, CLASS, None)
+        if not isinstance(found, type):
+            raise _invalid(f"it has no class {CLASS}")
+        self._adapter: Any = _called("", found)
+        has = {name for name in METHODS if callable(getattr(self._adapter, name, None))}
+        if "score" not in has or ("predict" not in has and not {"prepare", "answer"} <= has):
+            raise _invalid(f"{CLASS} has no `score`, or neither `predict` nor `prepare` and `answer`")
+        if "predict" not in has and len(graphs) != 1:
+            raise _invalid(f"there are {len(graphs)} graphs, which need the method `predict`")
+        self._straight = "predict" not in has
+        if "load" in has:
+            _called("load", self._adapter.load, folder)
+
+    def answer(self, item: Any) -> Any:
+        """The answer for one item, as JSON makes it: a tuple is a list, a key is a text.
+
+        Raises:
+            UsageError: the item is not what the adapter declares.
+            StageFailedError: the adapter raises, gives wrong inputs, or its answer is no JSON.
+        """
+        self._require_item(item)
+        if self._straight:
+            [graph] = self._graphs.values()
+            outputs = graph(_called("prepare", self._adapter.prepare, item))
+            return _as_json(_called("answer", self._adapter.answer, outputs))
+        return _as_json(_called("predict", self._adapter.predict, item, self._graphs))
+
+    def score(self, answer: Any, expected: Any) -> float:
+        """How right an answer is, 0 to 1.
+
+        Raises:
+            StageFailedError: the adapter raises, or its score is something else.
+        """
+        found = _called("score", self._adapter.score, answer, expected)
+        try:
+            number = float(found)
+        except (TypeError, ValueError):
+            number = -1.0
+        if not 0 <= number <= 1:
+            raise StageFailedError(
+                "the adapter's score is not a number from 0 to 1",
+                why=f"`score` returned {found!r:.200}",
+                fix="return 1 for a right answer, 0 for a wrong one",
+            )
+        return number
+
+    def _require_item(self, item: Any) -> None:
+        kind: Dict[str, Any] = {"text": str, "file": bytes}
+        wanted = kind.get(self._item, object)
+        if not isinstance(item, wanted):
+            raise UsageError(
+                f"an item of this model is {'a text' if wanted is str else 'the bytes of a file'}",
+                why=f"it was given a {type(item).__name__}",
+            )
+
+
+def _module(path: Path) -> types.ModuleType:
+    """The module of `path`. No bytecode is written: no manifest would list it."""
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise _invalid(f"it cannot be read: {error.strerror}") from error
+    module = types.ModuleType("edgepack_adapter")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses and pickle look there
+    # The manifest has its hash, and a signature covers that.
+    _called("", lambda: exec(compile(source, str(path), "exec"), module.__dict__))  # noqa: S102
+    return module
+
+
+def _called(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of `function`. Errors that it raises, apart from our own, name the line of the adapter."""
+    try:
+        return function(*arguments)
+    except EdgepackError:
+        raise
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if _is_adapter(frame.filename)]
+        where = f" ({ADAPTER_NAME}, line {lines[-1]})" if lines else ""
+        if isinstance(error, SyntaxError) and not lines:
+            where = f" ({ADAPTER_NAME}, line {error.lineno})"
+        raise StageFailedError(
+            f"the adapter's {method} failed" if method else "the adapter cannot be loaded",
+            why=f"{type(error).__name__}: {error}{where}",
+            fix=f"correct {ADAPTER_NAME}; the recipe's `packages` name what it imports beyond the standard library",
+        ) from error
+
+
+def _is_adapter(file: str) -> bool:
+    return Path(file).name == ADAPTER_NAME
+
+
+def _as_json(answer: Any) -> Any:
+    try:
+        return json.loads(json.dumps(answer, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StageFailedError(
+            "the adapter's answer is no JSON",
+            why=f"{error}: {answer!r:.200}",
+            fix="answer with Python's numbers, texts, lists and dicts; `tolist()` and `float()` convert those of NumPy",
+        ) from error
+
+
+def _invalid(why: str) -> BundleInvalidError:
+    return BundleInvalidError(f"{ADAPTER_NAME} is not an adapter", why=why, fix="correct it and build the bundle again")

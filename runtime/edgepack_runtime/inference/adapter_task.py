@@ -1,0 +1,64 @@
+"""The task of models with an adapter: items of any kind in, JSON out, through one graph or several."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any, Generator, Iterable, List, Optional, Sequence, Tuple, TypeVar
+
+from edgepack_runtime.bundle.model_config import ModelConfig
+from edgepack_runtime.device.tuning import Tuning
+from edgepack_runtime.engine.graphs import open_graphs, providers_of
+from edgepack_runtime.inference.adapter import Adapter
+from edgepack_runtime.inference.predictions import AnyPrediction, JsonPrediction
+from edgepack_runtime.inference.task import Split, StreamOptions
+
+T = TypeVar("T")
+
+
+class AdapterTask:
+    """See `edgepack_runtime.inference.task.Task`. Items are answered one after the other, whoever asks.
+
+    Raises:
+        BundleInvalidError, EnvironmentUnfitError, StageFailedError: as `open_graphs` and `Adapter`.
+    """
+
+    def __init__(self, folder: Path, config: ModelConfig, tuning: Tuning) -> None:
+        assert config.adapter is not None
+        self._graphs = open_graphs(config.engine, folder, config.adapter.graphs, tuning)
+        self._adapter = Adapter(folder, config.adapter, self._graphs)
+        self._lock = threading.Lock()
+        self.providers = providers_of(config.engine)
+
+    @property
+    def engine(self) -> str:
+        version = next(iter(self._graphs.values())).version
+        return f"onnxruntime {version}"
+
+    def answer(self, items: Sequence[Any]) -> Tuple[List[AnyPrediction], Split]:
+        with self._lock:
+            found = [self._answer(item) for item in items]
+        splits = [split for _, split in found]
+        return [prediction for prediction, _ in found], Split(*(sum(part) for part in zip(*splits)))
+
+    def stream(
+        self, items: Iterable[Tuple[T, Optional[Any]]], options: StreamOptions
+    ) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
+        for tag, item in items:
+            yield tag, None if item is None else self.answer([item])[0][0]
+
+    def score(self, answer: Any, expected: Any) -> float:
+        with self._lock:
+            return self._adapter.score(answer, expected)
+
+    def _answer(self, item: Any) -> Tuple[JsonPrediction, Split]:
+        graphs = self._graphs.values()
+        for graph in graphs:
+            graph.reset()
+        begin = time.perf_counter()
+        prediction = JsonPrediction(self._adapter.answer(item))
+        end = time.perf_counter()
+        first = min((graph.began for graph in graphs if graph.began is not None), default=end)
+        run_ms = sum(graph.run_ms for graph in graphs)
+        return prediction, Split((first - begin) * 1e3, run_ms, (end - first) * 1e3 - run_ms)

@@ -1,0 +1,67 @@
+"""The interface between `Predictor` and what a model does with its items.
+
+`TextTask` and `AdapterTask` implement it. Gates, files, HTTP and timing go through `Predictor` and know no other way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generator, Iterable, List, NamedTuple, Optional, Protocol, Sequence, Tuple, TypeVar
+
+from edgepack_runtime.inference.predictions import AnyPrediction
+
+T = TypeVar("T")
+
+
+class Split(NamedTuple):
+    """Times of one prediction: preparing the inputs, running the model, making the answer.
+
+    A linear model is part of the first; what an adapter does between two graphs is part of the last.
+    """
+
+    tokenize_ms: float
+    run_ms: float
+    post_ms: float
+
+    @property
+    def total_ms(self) -> float:
+        return self.tokenize_ms + self.run_ms + self.post_ms
+
+
+class StreamOptions(NamedTuple):
+    """Options of `Predictor.stream`; None: as the task finds best."""
+
+    workers: Optional[int] = None
+    batch_tokens: Optional[int] = None
+    block_items: Optional[int] = None
+
+
+class Task(Protocol):
+    """A loaded model that answers items. All methods may be called from several threads at once."""
+
+    @property
+    def providers(self) -> Tuple[str, ...]:
+        """Active execution providers; empty without a graph."""
+
+    @property
+    def engine(self) -> str:
+        """Name and version of the engine."""
+
+    def answer(self, items: Sequence[Any]) -> Tuple[List[AnyPrediction], Split]:
+        """Answers for `items`, at least one, in their order, with the time of each part.
+
+        Raises:
+            UsageError: an item is not what the model reads.
+            StageFailedError: the model cannot be run, or its output is no answer.
+        """
+
+    def stream(
+        self, items: Iterable[Tuple[T, Optional[Any]]], options: StreamOptions
+    ) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
+        """Answers for a stream of items, in their order, in bounded memory; an item of None has no answer.
+
+        Raises:
+            As `answer`, and any error of `items`, at the position of that item.
+        """
+
+    def score(self, answer: Any, expected: Any) -> float:
+        """How right the `answer` of a prediction is, from 0 (wrong) to 1 (right). Raises as `answer`."""
