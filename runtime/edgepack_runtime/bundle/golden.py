@@ -79,13 +79,13 @@ def read_golden(release: Path, config: ModelConfig) -> List[GoldenText]:
     keys, n_labels = _text_keys(config), len(config.labels)
     per = " for each token" if config.task == TOKENS else ""
     golden = []
-    for where, row in _lines(_read(release, GOLDEN_FILE), GOLDEN_FILE, {*keys, "logits"}):
+    for where, row in parse_lines(read_file(release, GOLDEN_FILE), GOLDEN_FILE, {*keys, "logits"}):
         logits = row.pop("logits")
         table = logits if config.task == TOKENS else [logits]
         if not _are_texts(row.values()) or not isinstance(table, list) or not table:
-            raise _invalid(where, f"it should hold {_and(keys)} and logits")
+            raise invalid(where, f"it should hold {_and(keys)} and logits")
         if not all(_are_numbers(numbers) and len(numbers) == n_labels for numbers in table):
-            raise _invalid(where, f"it should hold {_and(keys)} and {n_labels} logits{per}")
+            raise invalid(where, f"it should hold {_and(keys)} and {n_labels} logits{per}")
         golden.append(GoldenText(logits=tuple(tuple(map(float, numbers)) for numbers in table), **row))
     return golden
 
@@ -100,9 +100,9 @@ def read_items(release: Path, config: ModelConfig) -> List[Item]:
         return [row.item for row in read_rows(release, config)]
     keys = _text_keys(config)
     items: List[Item] = []
-    for where, row in _lines(_read(release, TEXTS_FILE), TEXTS_FILE, set(keys)):
+    for where, row in parse_lines(read_file(release, TEXTS_FILE), TEXTS_FILE, set(keys)):
         if not _are_texts(row.values()):
-            raise _invalid(where, f"it should hold {_and(keys)}")
+            raise invalid(where, f"it should hold {_and(keys)}")
         items.append((row["text"], row["text_pair"]) if "text_pair" in row else row["text"])
     return items
 
@@ -114,7 +114,7 @@ def read_rows(release: Path, config: ModelConfig) -> List[GoldenRow]:
         BundleInvalidError: the file is missing or empty, or a line does not fit a model of `config`, or has an unknown
             label.
     """
-    return parse_rows(_read(release, ROWS_FILE), ROWS_FILE, config)
+    return parse_rows(read_file(release, ROWS_FILE), ROWS_FILE, config)
 
 
 def parse_rows(raw: bytes, name: str, config: ModelConfig) -> List[GoldenRow]:
@@ -123,15 +123,15 @@ def parse_rows(raw: bytes, name: str, config: ModelConfig) -> List[GoldenRow]:
     known = frozenset(config.classes)
     rows = []
     answer_keys = (key, f"float_{key}", f"baseline_{key}")
-    for where, row in _lines(raw, name, {*keys, key, f"float_{key}"}, optional=answer_keys[2]):
+    for where, row in parse_lines(raw, name, {*keys, key, f"float_{key}"}, optional=answer_keys[2]):
         given = [row.pop(name) for name in answer_keys if name in row]
         if not _are_texts(row.values()):
-            raise _invalid(where, f"it should hold {_and(keys)}")
+            raise invalid(where, f"it should hold {_and(keys)}")
         answers = [_answer(value, key, known, len(row["text"])) for value in given]
         fit = [answer for answer in answers if answer is not None]
         if len(fit) < len(answers):
             names = ", ".join(answer_keys[: len(given)])
-            raise _invalid(where, f"{names} should be {_form(key, sorted(known))}")
+            raise invalid(where, f"{names} should be {_form(key, sorted(known))}")
         rows.append(GoldenRow(row["text"], fit[0], fit[1], row.get("text_pair"), fit[2] if len(fit) > 2 else None))
     return rows
 
@@ -190,14 +190,19 @@ def _and(keys: Tuple[str, ...]) -> str:
     return " and ".join(f"a {key}" for key in keys)
 
 
-def _read(release: Path, name: str) -> bytes:
+def read_file(release: Path, name: str) -> bytes:
+    """The bytes of a file of the release.
+
+    Raises:
+        BundleInvalidError: it cannot be read.
+    """
     try:
         return (release / name).read_bytes()
     except OSError as error:
-        raise _invalid(name, str(error)) from error
+        raise invalid(name, str(error)) from error
 
 
-def _lines(raw: bytes, name: str, keys: Set[str], *, optional: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
+def parse_lines(raw: bytes, name: str, keys: Set[str], *, optional: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
     """The place (for messages) and object of each line. Objects have exactly `keys`; all or none have `optional`."""
     number = 0
     try:
@@ -207,13 +212,14 @@ def _lines(raw: bytes, name: str, keys: Set[str], *, optional: str = "") -> Iter
             if number == 1 and isinstance(row, dict) and optional in row:
                 keys = keys | {optional}
             if not isinstance(row, dict) or set(row) != keys:
-                raise _invalid(where, "it should be an object with the keys {}".format(", ".join(sorted(keys))))
+                raise invalid(where, "it should be an object with the keys {}".format(", ".join(sorted(keys))))
             yield where, row
     except ValueError as error:
-        raise _invalid(f"line {number} of {name}" if number else name, str(error)) from error
+        raise invalid(f"line {number} of {name}" if number else name, str(error)) from error
     if number == 0:
-        raise _invalid(name, "it is empty")
+        raise invalid(name, "it is empty")
 
 
-def _invalid(where: str, why: str) -> BundleInvalidError:
+def invalid(where: str, why: str) -> BundleInvalidError:
+    """The error about a line or file of the golden rows."""
     return BundleInvalidError(f"{where} is not valid", why=why, fix="copy the bundle again from where you got it")

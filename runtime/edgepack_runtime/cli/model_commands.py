@@ -7,9 +7,9 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-from edgepack_runtime.bundle import golden, model_config
+from edgepack_runtime.bundle import examples, golden, model_config
 from edgepack_runtime.cli.context import (
     delegate,
     log,
@@ -20,6 +20,7 @@ from edgepack_runtime.cli.context import (
 )
 from edgepack_runtime.cli.parser import BENCH_TEXTS, Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError, printable
+from edgepack_runtime.inference.windows import TRUNCATE
 from edgepack_runtime.install.locate import locate
 from edgepack_runtime.util import texts
 from edgepack_runtime.util.texts import Item, counted
@@ -229,19 +230,24 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
     folders = [locate(path).model for path in options.models]
     if context.release is not None and not folders:
         folders = [context.release / golden.MODEL_FOLDER]
+    task = _task(context, folders)
     source = options.texts
-    if source is None and context.bundle is None:
+    if task == model_config.CUSTOM and (source is not None or context.bundle is context.release is None):
+        raise UsageError("a model with an adapter is timed on the examples of its release", fix="bench of a release")
+    if source is None and context.bundle is None and task != model_config.CUSTOM:
         source = _texts_beside(folders[0], context.release)
-    given: List[Item] = []
+    given: List[Any] = []
     if source is not None:
         from edgepack_runtime.batch import inputs
 
-        pairs = _takes_pairs(context, folders)
+        pairs = task == model_config.PAIR
         given = inputs.read_texts(
             source, options.column or COLUMN, PAIR_COLUMN if pairs else None, encoding=options.encoding
         )
     if context.bundle is not None:
         return delegate(options, context, arguments)
+    if task == model_config.CUSTOM and context.release is not None:
+        given = examples.timing_items(context.release, model_config.load(folders[0]))
     if options.texts is None:
         given = texts.evenly(given, BENCH_TEXTS)
     from edgepack_runtime.inference import bench
@@ -266,13 +272,68 @@ def run_predict(options: argparse.Namespace, context: Context, arguments: List[s
 
         trust.require_no_pins(None)
         folders = [locate(options.model).model]
-    given = read(options, words, pairs=_takes_pairs(context, folders))
+    task = _task(context, folders)
+    if task == model_config.CUSTOM:
+        _require_plain(options)
+    given = [] if task == model_config.CUSTOM else read(options, words, pairs=task == model_config.PAIR)
     if context.bundle is not None:
         return delegate(options, context, arguments)
     with report_damage(context.release):
         predictor = open_model(options, folders[0])
-    _predict(options, given, predictor)
+    if task == model_config.CUSTOM:
+        _show(options, map(predictor.predict, adapter_items(words, predictor.config.item)), flush=True)
+    else:
+        _predict(options, given, predictor)
     return ExitCode.OK
+
+
+def _require_plain(options: argparse.Namespace) -> None:
+    """Refuse the options of `predict` that are about texts.
+
+    Raises:
+        UsageError: one is given.
+    """
+    about_texts = {
+        "--input": options.input, "--output": options.output, "--scores": options.scores, "--resume": options.resume,
+        "--long": options.long != TRUNCATE,
+    }  # fmt: skip
+    given = [name for name, value in about_texts.items() if value]
+    if given:
+        raise UsageError(
+            f"{given[0]} is for models of texts",
+            why="this model has an adapter, and prints one line of JSON for each item",
+            fix="give the items as arguments or on standard input: predict ITEM... > answers.jsonl",
+        )
+
+
+def adapter_items(words: Sequence[str], item: str) -> Iterator[Any]:
+    """The items of a model with an adapter: from arguments, or else from standard input.
+
+    An argument is a text, a JSON value, or the path of a file. Standard input is one file, or a text or JSON value in
+    each line.
+
+    Raises:
+        UsageError: a file cannot be read, a text is empty, or a line is no JSON.
+    """
+    if item == model_config.FILE:
+        if not words and sys.stdin.isatty():
+            raise UsageError("there is no file", fix="name one: predict FILE")
+        yield from map(_file, words) if words else [sys.stdin.buffer.read()]
+        return
+    lines = words or sys.stdin
+    for number, line in enumerate(lines, start=1):
+        where = f"{'item' if words else 'line'} {number}"
+        try:
+            yield texts.require_text(line, where) if item == model_config.TEXT else json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{where} is not JSON", why=str(error), fix="quote it: '{\"key\": 1}'") from error
+
+
+def _file(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read", why=error.strerror or str(error)) from error
 
 
 def run_serve(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
@@ -285,12 +346,12 @@ def run_serve(options: argparse.Namespace, context: Context, arguments: List[str
         return serve_command.run(options, inside=context.release is not None)
 
 
-def _takes_pairs(context: Context, folders: Sequence[Path]) -> bool:
-    """Whether the model of the bundle, or else the first of `folders`, takes pairs of texts."""
+def _task(context: Context, folders: Sequence[Path]) -> str:
+    """The task of the bundle, or else of the first of `folders`."""
     if context.bundle is not None:
-        return read_bundle_manifest(context.bundle, own=True).task == model_config.PAIR
+        return read_bundle_manifest(context.bundle, own=True).task
     with report_damage(context.release):
-        return model_config.load(folders[0]).takes_pairs
+        return model_config.load(folders[0]).task
 
 
 def _texts_beside(folder: Path, release: Optional[Path]) -> Path:

@@ -262,7 +262,7 @@ def add_serve(verbs: Verbs) -> None:
     add("--max-wait-ms", type=positive, metavar="MS", help="how long a batch may wait to become full (0)")
     add("--queue", type=at_least_one, metavar="N", help="texts that may wait; more get status 429 (256)")
     add("--timeout-s", type=positive, metavar="S", help="longest time to receive a body, and to answer (10)")
-    add("--max-body-kib", type=at_least_one, metavar="N", help="largest body of a request (64)")
+    add("--max-body-kib", type=at_least_one, metavar="N", help="largest body of a request (64; for files 16384)")
     add("--max-texts", type=at_least_one, metavar="N", help="most texts of a request (32)")
     add(
         "--long",

@@ -53,7 +53,7 @@ class CudaEngine:
         self._session: Session = self._thread.submit(
             model_file.open_classifier, config, folder, tuning, OPTIONS
         ).result()
-        self._graphs: Dict[int, Graph] = {}  # of one text, by its length
+        self._graphs: Dict[int, CudaGraph] = {}  # of one text, by its length
         self._plain = run_options(self._session, NOT_CAPTURED)
         self._copy = cuda_copy()
 
@@ -83,11 +83,11 @@ class CudaEngine:
         logits = self._session.run(batch.rows, batch.length, batch.by_name, self._plain)
         if batch.rows == 1 and len(self._graphs) < MAX_GRAPHS:
             number = len(self._graphs) + 1
-            self._graphs[batch.length] = Graph(self._session, batch.length, shape_of(logits), number, self._copy)
+            self._graphs[batch.length] = CudaGraph(self._session, batch.length, shape_of(logits), number, self._copy)
         return logits
 
 
-class Graph:
+class CudaGraph:
     """Memory on the GPU for one text of `length` tokens and for its logits, and the graph captured with it.
 
     Args:

@@ -25,6 +25,15 @@ _MOSTLY_DISTINCT = 0.9
 TallyCounts = Mapping[Tally, int]  # tally of a class in a row -> number of rows
 
 
+class AccuracyResult(NamedTuple):
+    """What was measured on the golden rows: the checks, and `accuracy`, `classes` and `answered` of the receipt."""
+
+    checks: List[GateCheck]
+    summary: Dict[str, Any]
+    classes: Optional[Dict[str, Any]] = None
+    answered: Optional[Dict[str, int]] = None
+
+
 class Measured(NamedTuple):
     """The shipped model's `answers` on the golden rows, and their scores. `counts` are of whole answers.
 
@@ -68,6 +77,21 @@ def metric_for(asked: Optional[str], config: ModelConfig) -> str:
             fix="set gates.accuracy.metric in the recipe and build the bundle again",
         )
     return metric
+
+
+def result(predictor: Predictor, rows: Sequence[GoldenRow], limits: Limits, progress: Log) -> AccuracyResult:
+    """Answer `rows` and check `limits`.
+
+    Raises:
+        BundleInvalidError: a limit does not apply to the model.
+    """
+    config = predictor.config
+    metric, names = metric_for(limits.metric, config), model_classes(config, limits.per_class)
+    measured = measure(rows, answer(predictor, rows, progress), metric, limits.confidence, names)
+    answered = None if predictor.wide is None else predictor.wide.answered._asdict()
+    return AccuracyResult(
+        checks(measured, limits), summary(measured, limits.confidence), classes(measured, config), answered
+    )
 
 
 def answer(predictor: Predictor, rows: Sequence[GoldenRow], progress: Log) -> List[Answer]:

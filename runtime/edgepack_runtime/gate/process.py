@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from edgepack_runtime.bundle import golden
+from edgepack_runtime.bundle import examples, golden
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.gate import interference
 from edgepack_runtime.gate import latency as gate_latency
@@ -81,15 +81,15 @@ def latency(release: Path, threads: int, gates: Mapping[str, Any]) -> Timing:
     return Timing([TimingWindow.from_json(window) for window in windows])
 
 
-def cold_starts(release: Path, texts: Sequence[Item], progress: Log) -> List[Interference]:
-    """Time `python -I -S RELEASE/__main__.py predict TEXT` seven times, with the interference during each run.
+def cold_starts(release: Path, words: Sequence[str], progress: Log) -> List[Interference]:
+    """Time `python -I -S RELEASE/__main__.py predict WORD...` seven times, with the interference during each run.
 
-    A text-pair model gets both texts. A first run is not counted: it fills the page cache, so that the counted runs are
+    A text-pair model gets two words. A first run is not counted: it fills the page cache, so that the counted runs are
     like every later start of the application. Raises as `peak_rss_mib`.
     """
     # Arguments are UTF-8 in any locale of this process.
-    words = [os.fsdecode(word.encode("utf-8")) for word in _presentable(texts)]
-    command = release_process.command(release, ["predict", *words])
+    arguments = [os.fsdecode(word.encode("utf-8", "surrogateescape")) for word in words]
+    command = release_process.command(release, ["predict", *arguments])
     runs = []
     for _ in range(1 + RUNS):
         before = interference.read()
@@ -140,9 +140,9 @@ def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
     release = Path(job["release"])
     predictor = Predictor(release / golden.MODEL_FOLDER, threads=job["threads"])
     if job["kind"] == "memory":
-        predictor.predict_batch([item.item for item in golden.read_golden(release, predictor.config)], batch_size=1)
+        predictor.predict_batch(examples.selftest_items(release, predictor.config), batch_size=1)
         return {"peak_rss_mib": _own_peak_rss_mib()}
-    texts = golden.read_items(release, predictor.config)
+    texts = examples.timing_items(release, predictor.config)
     timing = gate_latency.measure(predictor, texts, parse(job["gates"]), _to_stderr)
     return {"windows": [window.as_json() for window in timing.windows]}
 
@@ -170,7 +170,7 @@ def _own_peak_rss_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _presentable(texts: Sequence[Item]) -> Tuple[str, ...]:
+def presentable(texts: Sequence[Item]) -> Tuple[str, ...]:
     """The text or pair of median length among those that can be arguments of a command: printable and no option."""
 
     def is_argument(text: str) -> bool:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from edgepack_runtime.bundle import golden, verify
+from edgepack_runtime.bundle import examples, golden, verify
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.bundle.model_config import weight_bytes
 from edgepack_runtime.device import conditions
@@ -20,6 +20,7 @@ from edgepack_runtime.gate import accuracy as gate_accuracy
 from edgepack_runtime.gate import latency as gate_latency
 from edgepack_runtime.gate import open_loop, process, sustained
 from edgepack_runtime.gate import rows as gate_rows
+from edgepack_runtime.gate import scores as gate_scores
 from edgepack_runtime.gate.limits import Limits, parse
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
@@ -84,18 +85,9 @@ def run(
     tuned = locate.locate(release).tuning()
     threads = min(tuned.threads, limits.threads) if tuned else limits.threads
     predictor = Predictor(release / golden.MODEL_FOLDER, threads=threads)
-    metric = gate_accuracy.metric_for(limits.metric, predictor.config)
-    classes = gate_accuracy.model_classes(predictor.config, limits.per_class)
-    rows = gate_rows.read(release, predictor.config, limits, rows_file)
     where = conditions.collect(threads=threads, engine=predictor.engine, providers=predictor.providers)
-    measured = answered = None
-    if rows is None:
-        progress(f"accuracy: not measured: {gate_rows.WHY_NOT}")
-    else:
-        answers = gate_accuracy.answer(predictor, rows, progress)
-        measured = gate_accuracy.measure(rows, answers, metric, limits.confidence, classes)
-        answered = predictor.wide and predictor.wide.answered._asdict()
-    texts = golden.read_items(release, predictor.config)
+    measured = _measure_accuracy(predictor, release, limits, rows_file, progress)
+    texts = examples.timing_items(release, predictor.config)
     timing = gate_latency.settle(
         gate_latency.measure(predictor, texts, limits, progress),
         limits,
@@ -106,7 +98,7 @@ def run(
     at_rate, long_run = _measure_loads(predictor, texts, limits, where["emulated_why"], progress)
     where["after"] = conditions.collect_changing()  # before other processes load the machine
     checks = [
-        *([] if measured is None else gate_accuracy.checks(measured, limits)),
+        *([] if measured is None else measured.checks),
         *gate_latency.checks(timing, limits, where["emulated_why"]),
         *_load_checks(at_rate, long_run, limits, where["emulated_why"]),
         *_process_checks(release, limits, threads, predictor, where["emulated_why"], progress),
@@ -126,10 +118,10 @@ def run(
         "verdict": intervals.overall([*(check.verdict for check in checks), *undecided]),
         "checks": [check.as_json() for check in checks],
         "unmeasured": unmeasured,
-        "accuracy": measured and gate_accuracy.summary(measured, limits.confidence),
-        "answered": answered,  # by the linear model alone, and by the encoder
+        "accuracy": measured and measured.summary,
+        "answered": measured and measured.answered,  # by the linear model alone, and by the encoder
         "promised": dict(promised) if isinstance(promised, dict) else None,
-        "classes": measured and gate_accuracy.classes(measured, predictor.config),
+        "classes": measured and measured.classes,
         "latency": {
             **gate_latency.summary(timing, threads),
             "open_loop": at_rate and open_loop.summary(at_rate),
@@ -176,7 +168,8 @@ def render(receipt: Mapping[str, Any]) -> str:
         repeated = gate_accuracy.repeats(accuracy["n"], accuracy["distinct_texts"])
         line = "{metric} {score} ({span}, n = {n})".format(score=score, span=span, **accuracy)
         lines.append(f"{line}; {repeated}" if repeated else line)
-        lines.append(gate_accuracy.worst_line(receipt["classes"]))
+        if receipt["classes"] is not None:
+            lines.append(gate_accuracy.worst_line(receipt["classes"]))
     if receipt["answered"] is not None:
         share = receipt["answered"]["linear"] / max(1, sum(receipt["answered"].values()))
         lines.append(f"the linear model answered {share:.0%} of the rows alone")
@@ -190,6 +183,19 @@ def render(receipt: Mapping[str, Any]) -> str:
     lines.append("measured at {} by this device's clock".format(where["device_clock_utc"]))
     lines.append("verdict: {}".format(receipt["verdict"]))
     return printed(lines)
+
+
+def _measure_accuracy(
+    predictor: Predictor, release: Path, limits: Limits, rows_file: Optional[Path], progress: Log
+) -> Optional[gate_accuracy.AccuracyResult]:
+    """Accuracy on the golden rows or examples; None without rows."""
+    if predictor.config.adapter is not None:
+        return gate_scores.measure(predictor, release, limits, progress)
+    rows = gate_rows.read(release, predictor.config, limits, rows_file)
+    if rows is None:
+        progress(f"accuracy: not measured: {gate_rows.WHY_NOT}")
+        return None
+    return gate_accuracy.result(predictor, rows, limits, progress)
 
 
 def _measure_loads(
@@ -237,12 +243,14 @@ def _process_checks(
     release: Path, limits: Limits, threads: int, predictor: Predictor, emulated_why: Optional[str], progress: Log
 ) -> List[GateCheck]:
     checks = []
-    texts = [item.item for item in golden.read_golden(release, predictor.config)]
+    texts = examples.selftest_items(release, predictor.config)
     if limits.peak_rss_mib is not None:
         peaks_mib = process.peaks_mib(release, threads, limits.peak_rss_mib, progress)
         checks.append(process.memory_check(peaks_mib, limits.peak_rss_mib, len(texts), emulated_why))
     if limits.cold_start_ms is not None:
-        runs = process.cold_starts(release, texts, progress)
+        adapter = predictor.config.adapter is not None
+        words = [examples.example_argument(release, predictor.config)] if adapter else process.presentable(texts)
+        runs = process.cold_starts(release, words, progress)
         checks.append(process.cold_start_check(runs, limits.cold_start_ms, emulated_why))
     return checks
 

@@ -177,8 +177,9 @@ class Routes:
     async def predict(self, request: Request) -> Response:
         service = self.running
         service.admit()
-        document = requests.parse_json(await requests.read_body(request, service.settings))
-        asked = requests.parse(document, pairs=service.pairs, max_texts=service.settings.max_texts)
+        raw = await requests.read_body(request, service.settings)
+        kind = request.headers.get("content-type", "")
+        asked = requests.read(raw, kind, service.facts.item, service.settings.max_texts)
         found = await service.answer(asked.items, request.scope["log_fields"], requests.gone(request))
         answers = [prediction.as_json(with_scores=asked.scores) for prediction in predictions(found)]
         timed = {"Server-Timing": timing(found).header()}

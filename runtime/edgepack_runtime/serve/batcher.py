@@ -18,7 +18,7 @@ from typing import Any, Callable, Coroutine, List, NamedTuple, Optional, Sequenc
 from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.inference.predictor import Split
 from edgepack_runtime.serve import http_errors
-from edgepack_runtime.util.texts import Item
+from edgepack_runtime.util.texts import Item, length
 
 Run = Callable[[Sequence[Item]], Tuple[List[AnyPrediction], Split]]
 Gone = Callable[[], Coroutine[Any, Any, None]]
@@ -223,8 +223,7 @@ class Batcher:
         self._executor.shutdown(wait=False)
 
     def _length(self, item: Item) -> int:
-        characters = len(item) if isinstance(item, str) else len(item[0]) + len(item[1])
-        return min(characters, self._max_length)
+        return min(length(item), self._max_length)
 
     def _pump(self) -> None:
         """Start batches while there are queued texts and idle workers."""

@@ -6,6 +6,9 @@ task; each is a tensor over the n texts:
     one label         label BYTES [n], score FP32 [n], scores FP32 [n, labels]
     several labels    labels BYTES [n], each a JSON list; scores FP32 [n, labels]
     spans             spans BYTES [n], each a JSON list
+    an adapter        answer BYTES [n], each a JSON value
+
+An adapter of JSON values reads `item` BYTES, each a JSON text; one of files reads `file` BYTES, in base64 or binary.
 
 The extension for binary tensors is supported in both directions: `Inference-Header-Content-Length` is the size of the
 JSON in bytes, and the tensors' bytes follow in the order of their entries. A text is its length in 4 bytes,
@@ -15,17 +18,24 @@ little-endian, and UTF-8. Parameters of the protocol without a meaning for a sta
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from edgepack_runtime.bundle.model_config import PAIR, TOKENS
-from edgepack_runtime.inference.predictions import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
+from edgepack_runtime.bundle.model_config import CUSTOM, FILE, JSON, TEXT, TEXTS, TOKENS
+from edgepack_runtime.inference.predictions import (
+    AnyPrediction,
+    JsonPrediction,
+    LabelsPrediction,
+    Prediction,
+    SpansPrediction,
+)
 from edgepack_runtime.serve import http_errors, requests
 from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.util.texts import Item
 
-TEXT, TEXT_PAIR = "text", "text_pair"
+TEXT_PAIR = "text_pair"
 _FORM = '{"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["..."]}]}'
 Tensor = Dict[str, Any]
 _LENGTH = struct.Struct("<I")  # of a text, before its bytes
@@ -66,6 +76,8 @@ def parse(document: Any, facts: ModelInfo, *, max_texts: int, tail: bytes = b"")
         raise http_errors.malformed("`id` is not a text")
     names = _inputs(facts)
     columns = _columns(document.get("inputs"), names, tail)
+    if facts.item in (JSON, FILE):
+        return Inference(_values(columns[0], facts.item, max_texts), identity, *_outputs_of(document, facts))
     if len({len(column) for column in columns}) != 1:
         raise http_errors.malformed("`text` and `text_pair` do not have the same number of texts")
     pairs = len(names) == 2
@@ -73,8 +85,28 @@ def parse(document: Any, facts: ModelInfo, *, max_texts: int, tail: bytes = b"")
     if not entries:
         raise http_errors.malformed("there is no text", _FORM)
     items = requests.checked(entries, pairs=pairs, max_texts=max_texts, form=_FORM)
+    return Inference(items, identity, *_outputs_of(document, facts))
+
+
+def _outputs_of(document: Mapping[str, Any], facts: ModelInfo) -> Tuple[Tuple[str, ...], FrozenSet[str]]:
+    """The outputs to return, and those of them that are binary."""
     outputs = _requested_outputs(document, facts)
-    return Inference(items, identity, tuple(outputs), frozenset(name for name, binary in outputs.items() if binary))
+    return tuple(outputs), frozenset(name for name, binary in outputs.items() if binary)
+
+
+def _values(entries: Sequence[Any], item: str, max_texts: int) -> List[Any]:
+    """The items of a model with an adapter: from JSON or base64 in texts, or the bytes of a binary tensor."""
+    if item == FILE and any(isinstance(entry, bytes) for entry in entries):
+        entries = [base64.b64encode(entry).decode() for entry in entries]
+    if item == JSON:
+        entries = [requests.parse_json(entry if isinstance(entry, bytes) else _utf8(entry)) for entry in entries]
+    return requests.values(entries, item, max_texts=max_texts, form=_FORM)
+
+
+def _utf8(entry: Any) -> bytes:
+    if not isinstance(entry, str):
+        raise http_errors.malformed("an element of a BYTES tensor is not a text")
+    return entry.encode("utf-8", "surrogatepass")
 
 
 def response(
@@ -95,10 +127,12 @@ def response(
 
 
 def _inputs(facts: ModelInfo) -> Tuple[str, ...]:
-    return (TEXT, TEXT_PAIR) if facts.task == PAIR else (TEXT,)
+    return {TEXTS: (TEXT, TEXT_PAIR), JSON: ("item",), FILE: ("file",)}.get(facts.item, (TEXT,))
 
 
 def _outputs(facts: ModelInfo) -> List[Tensor]:
+    if facts.task == CUSTOM:
+        return [{"name": "answer", "datatype": "BYTES", "shape": [-1]}]
     if facts.task == TOKENS:
         return [{"name": "spans", "datatype": "BYTES", "shape": [-1]}]
     scores = {"name": "scores", "datatype": "FP32", "shape": [-1, len(facts.labels)]}
@@ -126,7 +160,8 @@ def _columns(inputs: Any, names: Sequence[str], tail: bytes) -> List[List[Any]]:
             continue
         if type(size) is not int or not 0 <= size <= len(tail) or "data" in tensor:
             raise http_errors.malformed(f"`binary_data_size` of `{name}` does not match the bytes after the JSON")
-        found[name], tail = _from_bytes(tail[:size], count, name), tail[size:]
+        elements, tail = _elements(tail[:size], count, name), tail[size:]
+        found[name] = list(elements) if name == FILE else [_decoded(raw, name) for raw in elements]
     missing = [name for name in names if name not in found]
     if missing:
         raise http_errors.malformed(f"the input `{missing[0]}` is missing", _FORM)
@@ -154,24 +189,28 @@ def _from_json(data: Any, count: int, nested: bool, name: str) -> List[Any]:
     return list(data)
 
 
-def _from_bytes(raw: bytes, count: int, name: str) -> List[str]:
-    """The texts of a binary tensor."""
-    texts: List[str] = []
+def _elements(raw: bytes, count: int, name: str) -> List[bytes]:
+    """The elements of a binary tensor."""
+    found: List[bytes] = []
     at = 0
     while at + _LENGTH.size <= len(raw):
         end = at + _LENGTH.size + _LENGTH.unpack_from(raw, at)[0]
         if end > len(raw):
             break
-        try:
-            texts.append(raw[at + _LENGTH.size : end].decode("utf-8"))
-        except UnicodeDecodeError:
-            raise http_errors.malformed(f"text {len(texts) + 1} of `{name}` is not UTF-8") from None
+        found.append(raw[at + _LENGTH.size : end])
         at = end
     if at != len(raw):
-        raise http_errors.malformed(f"the bytes of `{name}` end within a text")
-    if count != len(texts):
+        raise http_errors.malformed(f"the bytes of `{name}` end within an element")
+    if count != len(found):
         raise http_errors.malformed(f"the shape of `{name}` does not match its data")
-    return texts
+    return found
+
+
+def _decoded(raw: bytes, name: str) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise http_errors.malformed(f"an element of `{name}` is not UTF-8") from None
 
 
 def _as_bytes(datatype: str, data: Sequence[Any]) -> bytes:
@@ -227,6 +266,8 @@ def _tensor(entry: Tensor, predictions: Sequence[AnyPrediction], facts: ModelInf
 
 def _value(name: str, prediction: AnyPrediction, labels: Sequence[str]) -> Any:
     """The value of the output `name` in `prediction`: a text, a number, or the scores in the order of `labels`."""
+    if isinstance(prediction, JsonPrediction):
+        return json.dumps(prediction.answer, ensure_ascii=False)
     found = prediction.as_json(with_scores=not isinstance(prediction, SpansPrediction))
     if name == "scores":
         assert isinstance(prediction, (Prediction, LabelsPrediction))  # spans have no scores

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, Tuple
 
 from edgepack_runtime.bundle import verify
+from edgepack_runtime.bundle.model_config import TEXT
 from edgepack_runtime.install.locate import Located
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ _DEFAULT_VERSION = "0.0.0"  # of a model folder without a release
 
 @dataclasses.dataclass(frozen=True)
 class ModelInfo:
-    """Properties of the loaded model. `labels` are in the order of the scores; tags for token classification."""
+    """Properties of the loaded model. `labels` are in the order of the scores; tags for token classification.
+
+    A model with an adapter has no labels, and a `max_length` of 0.
+    """
 
     name: str
     version: str
@@ -29,6 +33,7 @@ class ModelInfo:
     engine: str
     providers: Tuple[str, ...]
     threads: int
+    item: str = TEXT  # what the model reads, as in `model_config`
 
     def as_json(self) -> Dict[str, Any]:
         """JSON object of all fields."""
@@ -63,4 +68,5 @@ def from_predictor(predictor: Predictor, name: str, version: str) -> ModelInfo:
         engine=predictor.engine,
         providers=predictor.providers,
         threads=predictor.tuning.threads,
+        item=config.item,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional
 
-from edgepack_runtime.bundle.model_config import PAIR, TOKENS
+from edgepack_runtime.bundle.model_config import CUSTOM, FILE, PAIR, TEXT, TOKENS
 from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.serve.settings import Settings
 
@@ -58,6 +58,8 @@ def document(facts: ModelInfo, settings: Settings) -> Schema:
 
 
 def _predict(facts: ModelInfo, settings: Settings) -> Schema:
+    if facts.task == CUSTOM and facts.item != TEXT:
+        return _predict_item(facts, settings)
     pairs = facts.task == PAIR
     scores: Schema = {"type": "boolean", "default": False, "description": "Scores of all labels."}
     entry: Schema = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2} if pairs else _TEXT
@@ -73,6 +75,19 @@ def _predict(facts: ModelInfo, settings: Settings) -> Schema:
     several = {**_object({"predictions": {"type": "array", "items": answer}}), "required": ["predictions"]}
     answered = {"oneOf": [answer, several]}
     return _ask("Predictions for one or several texts.", asked, answered)
+
+
+def _predict_item(facts: ModelInfo, settings: Settings) -> Schema:
+    """A file is the body itself, or base64 in JSON; other items are JSON values."""
+    name = FILE if facts.item == FILE else "item"
+    one: Schema = {"type": "string", "contentEncoding": "base64"} if facts.item == FILE else {}
+    several = {"type": "array", "items": one, "minItems": 1, "maxItems": settings.max_texts}
+    forms = [{**_object({key: schema}), "required": [key]} for key, schema in ((name, one), (f"{name}s", several))]
+    answers = {**_object({"predictions": {"type": "array", "items": {}}}), "required": ["predictions"]}
+    asked = _ask("The adapter's answer for one or several items.", {"oneOf": forms}, {"anyOf": [{}, answers]})
+    if facts.item == FILE:
+        asked["requestBody"]["content"]["application/octet-stream"] = {"schema": {}}
+    return asked
 
 
 def _infer(facts: ModelInfo) -> Schema:
@@ -105,6 +120,8 @@ def _read(summary: str, *, media: str = "application/json", open_to_all: bool = 
 
 
 def _answer(facts: ModelInfo) -> Schema:
+    if facts.task == CUSTOM:
+        return {}
     if facts.task == TOKENS:
         place: Schema = {"type": "integer", "minimum": 0}
         span = {"start": place, "end": place, "label": {"type": "string"}, "score": _SCORE, "text": {"type": "string"}}

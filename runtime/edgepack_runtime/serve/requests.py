@@ -1,13 +1,15 @@
-"""Parser of requests: reads a body within limits, and returns its texts."""
+"""Parser of requests: reads a body within limits, and returns its items."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from typing import Any, Callable, Coroutine, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from starlette.requests import ClientDisconnect, Request
 
+from edgepack_runtime.bundle.model_config import FILE, TEXT, TEXTS
 from edgepack_runtime.serve import http_errors
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.settings import Settings
@@ -23,7 +25,7 @@ _CLOSE = {"Connection": "close"}
 class PredictRequest(NamedTuple):
     """A request to `/predict`. `several`: the response is a list, even for one text."""
 
-    items: List[Item]
+    items: List[Any]
     several: bool
     scores: bool
 
@@ -103,6 +105,54 @@ async def _read(request: Request, most: int) -> bytes:
     return b"".join(parts)
 
 
+def read(raw: bytes, content_type: str, item: str, max_texts: int) -> PredictRequest:
+    """Parse the body of `/predict` for a model of items of this kind.
+
+    A file is the body itself, unless the body is JSON.
+
+    Raises:
+        HttpError: 400, 415 or 422, with the expected form.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    if item == FILE and kind == "multipart/form-data":
+        message = "the body is a form, and the model reads the file alone"
+        raise HttpError(415, "form", message, fix="curl --data-binary @FILE URL", headers=_CLOSE)
+    if item == FILE and kind != "application/json":
+        if not raw:
+            raise http_errors.unfit("the body is empty", "send the bytes of a file: curl --data-binary @FILE URL")
+        return PredictRequest([raw], several=False, scores=False)
+    document = parse_json(raw)
+    if item in (TEXT, TEXTS):
+        return parse(document, pairs=item == TEXTS, max_texts=max_texts)
+    one = FILE if item == FILE else "item"
+    form = f'send {{"{one}": ...}} or {{"{one}s": [..., ...]}}' + ("; files in base64" if item == FILE else "")
+    if not isinstance(document, dict) or len(document) != 1 or not {one, f"{one}s"}.issuperset(document):
+        raise http_errors.unfit(f"the body is not an object with `{one}` or `{one}s`", form)
+    several = one not in document
+    entries = document[f"{one}s"] if several else [document[one]]
+    if not isinstance(entries, list) or not entries:
+        raise http_errors.unfit(f"`{one}s` is a list with at least one item", form)
+    return PredictRequest(values(entries, item, max_texts=max_texts, form=form), several, scores=False)
+
+
+def values(entries: Sequence[Any], item: str, *, max_texts: int, form: str) -> List[Any]:
+    """Check `entries` of a model with an adapter; files are decoded from base64.
+
+    Raises:
+        HttpError: 422, with the number of the item.
+    """
+    _require_few(entries, max_texts)
+    found = []
+    for number, entry in enumerate(entries, start=1):
+        if entry is None:
+            raise http_errors.unfit(f"item {number} is null", form)
+        try:
+            found.append(base64.b64decode(entry, validate=True) if item == FILE else entry)
+        except (ValueError, TypeError):
+            raise http_errors.unfit(f"file {number} is not base64", form) from None
+    return found
+
+
 def parse(document: Any, *, pairs: bool, max_texts: int) -> PredictRequest:
     """Parse the JSON body of `/predict` for a model of `pairs` or of single texts.
 
@@ -135,9 +185,13 @@ def checked(entries: Sequence[Any], *, pairs: bool, max_texts: int, form: str) -
     Raises:
         HttpError: 422; it has the number of the text, and never the text.
     """
-    if len(entries) > max_texts:
-        raise http_errors.unfit(f"{len(entries)} texts are more than {max_texts}", "send them in several requests")
+    _require_few(entries, max_texts)
     return [_item(entry, number, pairs, form) for number, entry in enumerate(entries, start=1)]
+
+
+def _require_few(entries: Sequence[Any], most: int) -> None:
+    if len(entries) > most:
+        raise http_errors.unfit(f"{len(entries)} texts are more than {most}", "send them in several requests")
 
 
 def _entry(document: Mapping[str, Any], *, pairs: bool) -> Any:

@@ -45,17 +45,17 @@ class Service:
 
     def __init__(self, predictor: Predictor, facts: ModelInfo, settings: Settings, metrics: Metrics) -> None:
         self.facts = facts
-        self.settings = settings
-        self.pairs = predictor.config.takes_pairs
+        self.settings = settings = settings.for_item(facts.item)
+        adapter = predictor.config.adapter is not None
         self._metrics = metrics
         self.batcher = Batcher(
             predictor.timed_batch,
-            max_batch=settings.max_batch,
+            max_batch=1 if adapter else settings.max_batch,  # an adapter answers one item at a time
             max_wait_ms=settings.max_wait_ms,
             capacity=settings.queue,
             workers=settings.workers,
             # With windows the whole text is read, so its full length counts for batching.
-            max_length=facts.max_length if settings.long == TRUNCATE else sys.maxsize,
+            max_length=facts.max_length if settings.long == TRUNCATE and not adapter else sys.maxsize,
             observe=metrics.ran,
         )
         self._loop = asyncio.get_running_loop()
@@ -63,7 +63,7 @@ class Service:
         metrics.describe(facts, lambda: self.batcher.queued)
         if predictor.wide is not None:
             metrics.count_answers(predictor.wide)
-        if not predictor.config.takes_pairs:
+        if not adapter and not predictor.config.takes_pairs:
             metrics.count_cut_texts(lambda: predictor.cut_texts)
 
     def unready(self) -> str:

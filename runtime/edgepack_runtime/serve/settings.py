@@ -12,6 +12,7 @@ import math
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
+from edgepack_runtime.bundle.model_config import TEXT, TEXTS
 from edgepack_runtime.device.tuning import MAX_THREADS
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE
@@ -34,6 +35,8 @@ _LIMITS: Dict[str, Tuple[float, float]] = {
     "max_texts": (1, 10_000),
     "drain_s": (0, 3600),
 }
+MAX_TEXTS_KIB = 64  # default of `max_body_kib` for texts: to tokenize 64 KiB takes at most 50 ms
+MAX_FILE_KIB = 16_384  # for files and JSON values
 _FRACTIONS = ("max_wait_ms", "timeout_s", "drain_s")
 
 
@@ -52,7 +55,7 @@ class Settings:
     max_wait_ms: float = 0.0  # maximum wait of texts for a full batch, while all workers are busy
     queue: int = 256  # queued texts
     timeout_s: float = 10.0  # for a body to arrive; for an answer
-    max_body_kib: int = 64  # to tokenize 64 KiB takes at most 50 ms
+    max_body_kib: Optional[int] = None  # None: as `for_item` finds right
     max_texts: int = 32  # in one request
     token: Optional[str] = dataclasses.field(default=None, repr=False)
     hosts: Tuple[str, ...] = LOOPBACK_HOSTS  # accepted `Host` headers; empty: any, which needs a token
@@ -85,7 +88,12 @@ class Settings:
 
     @property
     def max_body_bytes(self) -> int:
-        return self.max_body_kib * 1024
+        return (self.max_body_kib or MAX_TEXTS_KIB) * 1024
+
+    def for_item(self, item: str) -> Settings:
+        """These settings with the default of `max_body_kib` for items of this kind."""
+        usual = MAX_TEXTS_KIB if item in (TEXT, TEXTS) else MAX_FILE_KIB
+        return self if self.max_body_kib is not None else dataclasses.replace(self, max_body_kib=usual)
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:

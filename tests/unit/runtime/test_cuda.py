@@ -21,7 +21,7 @@ from edgepack_runtime.bundle.model_config import CUDA, TOKENS, EngineConfig
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import cuda, model_file, open_engine
 from edgepack_runtime.engine.batch import InputBatch, shape_of
-from edgepack_runtime.engine.cuda import NOT_CAPTURED, CudaEngine, Graph
+from edgepack_runtime.engine.cuda import NOT_CAPTURED, CudaEngine, CudaGraph
 from edgepack_runtime.engine.ort_api import Api, OrtError
 from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
 
@@ -126,7 +126,7 @@ def test_memory_is_released_once(tmp_path: Path, on_cpu: Any, monkeypatch: pytes
     engine.run(batch(1, 3))
     released: list[str] = []
     monkeypatch.setattr(Api, "release", lambda self, name, handle: released.append(name))
-    graph: Graph = engine._graphs.pop(3)
+    graph: CudaGraph = engine._graphs.pop(3)
     expected = [name for name, _ in reversed(graph._handles)]
     del graph
     assert released == expected

@@ -1,0 +1,117 @@
+"""Accuracy gates of models with an adapter: the mean of the adapter's scores on the golden examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+from edgepack_runtime.bundle.examples import GoldenExample, canonical, read_examples
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.gate.accuracy import AccuracyResult, repeats
+from edgepack_runtime.gate.limits import Limits
+from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.stats import intervals, scores
+from edgepack_runtime.stats.checks import GateCheck, sampled
+from edgepack_runtime.stats.intervals import Interval
+from edgepack_runtime.util.progress import Log
+from edgepack_runtime.util.texts import counted
+
+_PROGRESS_EXAMPLES = 100
+_RIGHT = 1.0
+
+
+def measure(predictor: Predictor, release: Path, limits: Limits, progress: Log) -> AccuracyResult:
+    """Answer every example and check the limits on the scores.
+
+    Raises:
+        BundleInvalidError: the release is incomplete, or a limit does not apply to an adapter.
+        StageFailedError: the adapter fails.
+    """
+    if limits.metric not in (None, scores.SCORE) or limits.per_class or limits.above_majority or limits.rows_sha256:
+        raise BundleInvalidError(
+            "this runtime cannot measure the gates of the manifest",
+            why="a model with an adapter has scores, and no labels",
+            fix="build the bundle again",
+        )
+    examples = read_examples(release, predictor.config)
+    found: List[float] = []
+    for number, example in enumerate(examples, start=1):
+        found.append(predictor.score(predictor.predict(example.item).answer, example.expected))
+        if number % _PROGRESS_EXAMPLES == 0 or number == len(examples):
+            progress(f"accuracy: {number} of {counted(len(examples), 'example')}, mean score {sum(found) / number:.4f}")
+    interval = scores.mean(found, limits.confidence)
+    distinct = len({item if isinstance(item, bytes) else canonical(item) for item in (one.item for one in examples)})
+    summary = {
+        "metric": scores.SCORE,
+        **{name: round(value, 6) for name, value in interval._asdict().items()},
+        "n": len(found),
+        "distinct_texts": distinct,
+        "confidence": limits.confidence,
+    }
+    return AccuracyResult(_checks(examples, found, interval, repeats(len(found), distinct), limits), summary)
+
+
+def _checks(
+    examples: Sequence[GoldenExample], found: Sequence[float], interval: Interval, note: str, limits: Limits
+) -> List[GateCheck]:
+    checks = []
+    if limits.accuracy_min is not None:
+        verdict = intervals.verdict_at_least(interval, limits.accuracy_min)
+        full = sum(score == _RIGHT for score in found)
+        checks.append(
+            sampled(
+                "accuracy.min",
+                verdict,
+                interval,
+                limit=limits.accuracy_min,
+                unit="fraction",
+                n=len(found),
+                confidence=limits.confidence,
+                detail=_joined(scores.SCORE, f"{full} of {counted(len(found), 'example')} with score 1", note),
+            )
+        )
+    if limits.max_drop_points is not None:
+        before: List[Optional[float]] = [example.float_score for example in examples]
+        points = limits.max_drop_points
+        checks.append(_drop("accuracy.max_drop_points", before, found, "the float model", points, note, limits))
+    if limits.max_regression_points is not None:
+        before, points = [example.baseline_score for example in examples], limits.max_regression_points
+        name = limits.baseline or "the earlier release"
+        checks.append(_drop("accuracy.max_regression_points", before, found, name, points, note, limits))
+    return checks
+
+
+def _drop(
+    gate: str,
+    before: Sequence[Optional[float]],
+    found: Sequence[float],
+    name: str,
+    limit_points: float,
+    note: str,
+    limits: Limits,
+) -> GateCheck:
+    """Paired drop of the mean score against those of the model `name`."""
+    reference = [score for score in before if score is not None]
+    if len(reference) < len(found):
+        raise BundleInvalidError(
+            f"the gate {gate} cannot be measured",
+            why="the examples do not hold the scores of the earlier release",
+            fix="build the bundle again",
+        )
+    interval = scores.drop(reference, found, limits.confidence)
+    lower = sum(after < score for score, after in zip(reference, found))
+    higher = sum(after > score for score, after in zip(reference, found))
+    return sampled(
+        gate,
+        intervals.verdict_at_most(interval, limit_points / 100),
+        Interval(*(100 * number for number in interval)),
+        limit=limit_points,
+        unit="points",
+        n=len(found),
+        confidence=limits.confidence,
+        detail=_joined(scores.SCORE, f"{lower} lower than with {name}, {higher} higher", note),
+    )
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
