@@ -103,7 +103,7 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> fit.Needs:
 
 
 def _check_licenses(wheel: Carried) -> Iterator[str]:
-    """Check that each wheel has a licence text. Wheels that the user gives are exempt: their licences are the user's task."""
+    """Check that each wheel has a licence text; for one that the user gives, that is the user's task."""
     if all(path.endswith(".json") for path in wheel.licenses):
         if wheel.is_given:
             yield f"{wheel.package} comes without a licence text"

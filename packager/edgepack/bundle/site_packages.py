@@ -219,10 +219,11 @@ def site_for(
         fetched = wheels.fetch(
             profile.on(machine), context, progress, serve=serve, engine=engine, packages=packages, python=python
         )
-        anywhere = [wheel for wheel in fetched if wheel.name.endswith(_ANYWHERE)]
+        if not parts:  # what only another machine needs goes into that one's folder
+            anywhere = [wheel for wheel in fetched if wheel.name.endswith(_ANYWHERE)]
         native = [wheel for wheel in fetched if wheel not in anywhere]
         for prefix, some in (("", anywhere), (f"{machine}/", native)):
-            if prefix not in parts:  # those for any machine are the same for every machine
+            if prefix not in parts:
                 parts[prefix] = assemble(
                     some,
                     scratch / (prefix.rstrip("/") or "any"),

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgepack.bundle import local_wheels, wheels
-from edgepack.bundle.requirements import Locked
 from edgepack.bundle.interpreter import debian
+from edgepack.bundle.requirements import Locked
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.results import NotRunHere
 from edgepack.targets import local, tags

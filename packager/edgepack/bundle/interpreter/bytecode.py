@@ -12,8 +12,8 @@ from edgepack.errors import StageFailedError
 
 _NOT_LIBRARY: Final = ("lib-dynload", "dist-packages", "site-packages", "__pycache__")
 # Leaves out docstrings, a seventh of it, unless the modules are to stay `whole`: numpy needs its own, and others read
-# theirs. Of these a file may be no valid module, such as a template: it is passed over. The header of a .pyc (PEP 552) says that no source is looked at: a release is
-# compared with its manifest, not with the times of its files.
+# theirs. Of these a file may be no valid module, such as a template: it is passed over. The header of a .pyc (PEP 552)
+# says that no source is looked at: a release is compared with its manifest, not with the times of its files.
 _COMPILE: Final = """\
 import ast, importlib.util, json, marshal, os, sys
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
