@@ -39,7 +39,7 @@ pillow==11.2.1 \\
 """
 PROGRAM = r"""
 import io, json, sys
-sys.path[-1:] = sys.argv[1:]  # as the launcher does it: a release has no folder for packages but these
+sys.path += sys.argv[1:]  # as the launcher does it
 from pathlib import Path
 import cv2, numpy, numpy.random, numpy.linalg, PIL.Image
 image = numpy.random.default_rng(0).integers(0, 255, (48, 64, 3), dtype=numpy.uint8)

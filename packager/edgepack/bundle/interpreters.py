@@ -9,7 +9,7 @@ import sys
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from edgepack.bundle.archive import Members, listed
@@ -150,7 +150,9 @@ def _with_bytecode(members: Members, compiler: Compiler, version: str, folder: P
     compiled = compiler.bytecode(sources, folder)
     if theirs:
         left = _opened(theirs)
-        importable = {name: file for name, file in theirs.items() if name not in left and file.stem.isidentifier()}
+        importable = {
+            name: file for name, file in theirs.items() if name not in left and PurePosixPath(name).stem.isidentifier()
+        }
         compiled |= compiler.bytecode(importable, folder, whole=True)
     made = dict(members)
     for name, file in compiled.items():
