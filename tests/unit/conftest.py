@@ -368,7 +368,7 @@ def pip_download() -> wheels.Download:
 def no_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     """A unit test that would reach for the network fails instead."""
 
-    def refuse(requirements: Path, folder: Path, profile: Profile) -> None:
+    def refuse(requirements: Path, folder: Path, profile: Profile, python: tuple[int, int] | None) -> None:
         raise AssertionError("a unit test ran pip")
 
     monkeypatch.setattr(wheels, "pip_download", refuse)

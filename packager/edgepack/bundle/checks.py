@@ -61,7 +61,8 @@ def _unfit(name: str, profile: Profile, why: str) -> StageFailedError:
 class Carried:
     """One unpacked wheel: its file name, its files in the site folder (POSIX paths), its licence texts.
 
-    One that `is_given` by path stands in no lock.
+    One that `is_given`, by path or by the recipe's requirements, stands in no lock of edgepack. Modules in C for one
+    version of Python are allowed where it `has_extensions`.
     """
 
     package: str  # name and version
@@ -69,6 +70,7 @@ class Carried:
     files: tuple[str, ...]
     licenses: tuple[str, ...]
     is_given: bool = False
+    has_extensions: bool = False
 
 
 def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> fit.Needs:
@@ -81,7 +83,7 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> fit.Needs:
         check_wheel(wheel.wheel, profile)
     notes = [line for wheel in wheels for line in _check_licenses(wheel)]
     names = [name for wheel in wheels for name in wheel.files]
-    for name in names:
+    for name in (name for wheel in wheels if not wheel.has_extensions for name in wheel.files):
         check_no_extension(name, profile)
     binaries = {name: elf.read(site / name) for name in sorted(names) if elf.is_elf(site / name)}
     carried = {Path(name).name for name in names}
@@ -101,7 +103,7 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> fit.Needs:
 
 
 def _check_licenses(wheel: Carried) -> Iterator[str]:
-    """Check that each wheel has a licence text. Wheels given by path are exempt: their licences are the user's task."""
+    """Check that each wheel has a licence text; for one that the user gives, that is the user's task."""
     if all(path.endswith(".json") for path in wheel.licenses):
         if wheel.is_given:
             yield f"{wheel.package} comes without a licence text"

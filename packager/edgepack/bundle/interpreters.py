@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
+import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from edgepack.bundle.archive import Members, listed
@@ -17,14 +19,17 @@ from edgepack.bundle.interpreter.bytecode import Compiler, cached
 from edgepack.bundle.site_packages import LICENSES, SITE
 from edgepack.progress import Progress
 from edgepack.recipe.model import OwnInterpreter, Recipe
+from edgepack.targets import tags
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
+from edgepack.targets.tags import Python
 from edgepack.util.hashing import files_below
 from edgepack_runtime.bundle import interpreter as carried
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST, FileEntry
 
 _LEVEL: Final = 9
+_PYTHON_FILE: Final = re.compile(rb"""["']([\w-]+\.py)["']""")
 
 
 @dataclass(frozen=True)
@@ -72,12 +77,42 @@ def _machines(profile: Profile) -> list[str]:
     return sorted({*profile.machines, platform.machine()}) if profile.interpreter == BUNDLED else []
 
 
+def python_of(recipe: Recipe | None, profile: Profile) -> Python | None:
+    """Version of the Python that a bundle runs on; None where the device decides.
+
+    Raises:
+        StageFailedError: the archive of the recipe is not there, or another, or holds no standard library.
+    """
+    if recipe is not None and isinstance(recipe.interpreter, OwnInterpreter):
+        return from_archive.python_of(recipe.interpreter)
+    if profile.interpreter == BUNDLED:
+        return tags.PYTHON
+    return None if profile.glibc else sys.version_info[:2]
+
+
 def assemble(
-    recipe: Recipe, profile: Profile, context: BuildContext, members: Members, scratch: Path, progress: Progress
+    recipe: Recipe,
+    profile: Profile,
+    context: BuildContext,
+    members: Members,
+    scratch: Path,
+    progress: Progress,
+    *,
+    added: Collection[str] = (),
 ) -> tuple[Interpreters, Members]:
     """The interpreters for a bundle of `members`, and its members with bytecode.
 
     Packages travel as bytecode alone, without the source. Of the runtime both do: any Python can open the file.
+
+    Args:
+        recipe: may give an archive.
+        profile: the target.
+        context: where packages are kept and come from.
+        members: of the bundle.
+        scratch: a folder to work in.
+        progress: gets what is fetched.
+        added: `members` of packages that the recipe adds. Their modules keep docstrings; what is no valid module, or is
+            opened as a file by another module, stays a source.
 
     Raises:
         EnvironmentUnfitError: a package is not to be had.
@@ -92,7 +127,7 @@ def assemble(
     else:
         compiler = from_debian.compiler(context, progress, scratch)
         built = [from_debian.build(machine, context, compiler, scratch, progress) for machine in profile.machines]
-    made = _with_bytecode(members, compiler, built[0].version, scratch / "bytecode")
+    made = _with_bytecode(members, compiler, built[0].version, scratch / "bytecode", added)
     packed: list[contract.Interpreter] = []
     inside: Members = {}
     archives: Members = {}
@@ -108,16 +143,34 @@ def assemble(
     return Interpreters(tuple(packed), inside, archives, tuple(built)), made
 
 
-def _with_bytecode(members: Members, compiler: Compiler, version: str, folder: Path) -> Members:
-    sources = {name: file for name, file in members.items() if isinstance(file, Path) and file.suffix == ".py"}
+def _with_bytecode(members: Members, compiler: Compiler, version: str, folder: Path, added: Collection[str]) -> Members:
+    modules = {name: file for name, file in members.items() if isinstance(file, Path) and file.suffix == ".py"}
+    theirs = {name: file for name, file in modules.items() if name in added}
+    sources = {name: file for name, file in modules.items() if name not in added}
+    compiled = compiler.bytecode(sources, folder)
+    if theirs:
+        left = _opened(theirs)
+        importable = {
+            name: file for name, file in theirs.items() if name not in left and PurePosixPath(name).stem.isidentifier()
+        }
+        compiled |= compiler.bytecode(importable, folder, whole=True)
     made = dict(members)
-    for name, file in compiler.bytecode(sources, folder).items():
-        if name.startswith(f"{SITE}/"):
+    for name, file in compiled.items():
+        if SITE in name.split("/")[:2]:  # `site/` and `MACHINE/site/`
             del made[name]
             made[f"{name}c"] = file
         else:
             made[cached(name, version)] = file
     return made
+
+
+def _opened(modules: Mapping[str, Path]) -> set[str]:
+    """Those of `modules` that another one in their folder names with `.py`, to open them: cv2 reads its config.py."""
+    found: set[str] = set()
+    for name, file in modules.items():
+        parent = name.rpartition("/")[0]
+        found |= {f"{parent}/{match.decode()}" for match in _PYTHON_FILE.findall(file.read_bytes())}
+    return {name for name in found & modules.keys() if not name.endswith("/__init__.py")}
 
 
 def pack(files: Sequence[tuple[FileEntry, Path]], prefix: str) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from edgepack.bundle import wheels
+from edgepack.bundle import requirements, wheels
 from edgepack.bundle.interpreter import debian
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.targets import package_data, tags
@@ -52,7 +52,7 @@ def _wheels(name: str, python: str, profile: Profile, resolve: Resolve) -> str:
             why="uv was told to emit where packages come from",
             fix="unset UV_EMIT_INDEX_URL and the like",
         )
-    found = {package.name for package in wheels.parse_lock(text, profile)}
+    found = {package.name for package in requirements.parse_lock(text, profile)}
     needs = {*wheels.SERVING} if name == wheels.SERVE_LOCK else {"onnxruntime" if profile.by_path else profile.package}
     if lacking := sorted(needs - found):
         raise EnvironmentUnfitError(

@@ -100,7 +100,7 @@ def bill_of_materials(
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=model.sha256)],
         pedigree=_pedigree(model),
     )
-    libraries = [_wheel(package) for package in packages] + [_interpreter(origin) for origin in interpreter]
+    libraries = [_wheel(package, packages) for package in packages] + [_interpreter(origin) for origin in interpreter]
     data = [_data(model, dataset) for dataset in model.datasets]
     bom = Bom(components=[network, runtime, *data, *libraries])
     bom.metadata.component = bundle
@@ -132,15 +132,17 @@ def _data_ref(dataset: Dataset) -> str:
     return f"data-{dataset.split}"
 
 
-def _wheel(package: Package) -> Component:
+def _wheel(package: Package, packages: Sequence[Package]) -> Component:
     file = {"file_name": package.wheel}
     nested = [path for path in package.license_files if path.endswith(".cyclonedx.json")]
     texts = [path for path in package.license_files if not path.endswith(".json")]
+    # The library replaces a reference that stands twice by a random one: a package has a wheel for each machine.
+    is_one = [other.name for other in packages].count(package.name) == 1
     return Component(
         name=package.name,
         version=package.version,
         type=ComponentType.LIBRARY,
-        bom_ref=f"{package.name}@{package.version}",
+        bom_ref=f"{package.name}@{package.version}" if is_one else package.wheel,
         purl=PackageURL("pypi", name=package.name, version=package.version, qualifiers=file),
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=package.sha256)],
         licenses=[LicenseExpression(package.license)],

@@ -28,7 +28,7 @@ from installer.records import RecordEntry
 from installer.sources import WheelFile
 from packaging.utils import parse_wheel_filename
 
-from edgepack.bundle import checks, wheels
+from edgepack.bundle import checks, licences, wheels
 from edgepack.bundle.archive import Members
 from edgepack.bundle.binaries import fit
 from edgepack.errors import StageFailedError
@@ -36,7 +36,9 @@ from edgepack.progress import Progress
 from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
+from edgepack.targets.tags import Python
 from edgepack.util.hashing import files_below, sha256_file
+from edgepack.util.text import counted
 from edgepack_runtime.bundle.manifest import safe_path
 
 SITE = "site"
@@ -54,6 +56,12 @@ _TAKEN = sys.stdlib_module_names | {"edgepack_runtime", "sitecustomize", "usercu
 _SAID = 600  # characters: a wheel may have thousands of files
 _DIST_INFO_KEPT = ("METADATA",)  # read by importlib.metadata and by scanners
 _DIST_INFO_LICENSES = ("licenses/*", "sboms/*", "license*", "licence*", "copying*", "notice*", "authors*")  # any case
+
+# What no program needs of the packages that a recipe adds: modules of tests and their data, and files for compilers.
+# Other modules in folders of tests stay: numpy.testing imports one. Headers stay: some packages compile them.
+_FOR_DEVELOPMENT = ("*/tests/test_*.py", "*/tests/*/test_*.py", "*/tests/data/*", "*.pxd", "*.a")
+_STUBS = ("*.pyi",)
+_STUBS_READER = b"attach_stub"  # lazy_loader's function that reads them when a package is imported
 
 
 @dataclass(frozen=True)
@@ -91,15 +99,20 @@ class Package:
     files: int
     bytes_before: int
     bytes_after: int
+    outside: tuple[str, ...] = ()  # files that it installs outside of its packages, which do not travel
 
 
 @dataclass(frozen=True)
 class SiteFacts:
-    """What was assembled in `folder`: `site/` and `licenses/`."""
+    """What was assembled in `folder`: `site/` and `licenses/`.
+
+    `added` are the files in `site/` of packages that the recipe adds.
+    """
 
     folder: Path
     packages: tuple[Package, ...]
     needs: fit.Needs
+    added: tuple[str, ...] = ()
 
     @property
     def site_bytes(self) -> int:
@@ -109,11 +122,15 @@ class SiteFacts:
 
 @dataclass(frozen=True)
 class Site:
-    """The unpacked wheels of a bundle: those for any machine in `site/`, the others in `MACHINE/site/`."""
+    """The unpacked wheels of a bundle: those for any machine in `site/`, the others in `MACHINE/site/`.
+
+    `added` are the members of packages that the recipe adds.
+    """
 
     members: Members
     packages: tuple[Package, ...]
     needs: fit.Needs
+    added: frozenset[str] = frozenset()
 
 
 def load_rules() -> dict[str, Rules]:
@@ -128,6 +145,8 @@ def assemble(
     rules: Mapping[str, Rules] | None = None,
     *,
     given: Collection[Path] = (),
+    added: Collection[str] = (),
+    python: Python | None = None,
 ) -> SiteFacts:
     """Unpack `wheels` into `folder/site` and their licences into `folder/licenses`, and check every binary.
 
@@ -138,6 +157,9 @@ def assemble(
         rules: by package name; those of `slim.toml`, unless given. A package without rules travels whole.
         given: those of `wheels` that no lock names: their files have to be as their RECORD says, and of a build that
             nobody here has seen a rule may match nothing.
+        added: names of the packages that the recipe adds. Tests, stubs and files outside of the packages are left out;
+            a licence may be unknown.
+        python: version of the Python that these run on: modules in C for it may be among them.
 
     Raises:
         StageFailedError: a wheel is damaged or installs files outside its packages, two wheels hold the same
@@ -146,49 +168,90 @@ def assemble(
     rules = load_rules() if rules is None else rules
     (folder / SITE).mkdir(parents=True)
     unpacked = [
-        (wheel, *_unpack(wheel, folder, rules, strict=wheel not in given))
+        (wheel, *_unpack(wheel, folder, rules, strict=wheel not in given, added=added))
         for wheel in sorted(wheels, key=lambda one: one.name)
     ]
     for wheel, package, files in unpacked:
         if package.name == profile.package and not any(fnmatch.fnmatchcase(name, _LIBRARY) for name in files):
             raise _failed(wheel, f"it has no {_LIBRARY}, which the runtime calls", _LIBRARY_FIX)
-    carried = [_carried(package, files, is_given=wheel in given) for wheel, package, files in unpacked]
+    carried = [
+        checks.Carried(
+            f"{package.name} {package.version}",
+            package.wheel,
+            files,
+            package.license_files,
+            is_given=wheel in given or package.name in added,
+            has_extensions=package.name in added and python is not None,
+        )
+        for wheel, package, files in unpacked
+    ]
     packages = tuple(package for _, package, _ in unpacked)
-    return SiteFacts(folder, packages, checks.run(folder / SITE, carried, profile))
+    theirs = tuple(name for _, package, files in unpacked if package.name in added for name in files)
+    return SiteFacts(folder, packages, checks.run(folder / SITE, carried, profile), theirs)
 
 
 def site_for(
-    profile: Profile, context: BuildContext, scratch: Path, progress: Progress, *, serve: bool, engine: bool
+    profile: Profile,
+    context: BuildContext,
+    scratch: Path,
+    progress: Progress,
+    *,
+    serve: bool,
+    engine: bool,
+    packages: Path | None = None,
+    python: Python | None = None,
 ) -> Site:
     """Fetch and unpack the wheels for each machine of a target, with their licences.
 
-    `serve` and `engine` as in `wheels.fetch`.
+    `serve`, `engine`, `packages` and `python` as in `wheels.fetch`.
 
     Raises:
-        EnvironmentUnfitError: as `wheels.fetch`.
+        RecipeInvalidError, EnvironmentUnfitError: as `wheels.fetch`.
         StageFailedError: as `assemble`.
     """
     given = context.given.get(profile.name, ())
     parts: dict[str, SiteFacts] = {}
     for machine in profile.machines:
-        fetched = wheels.fetch(profile.on(machine), context, progress, serve=serve, engine=engine)
-        anywhere = [wheel for wheel in fetched if wheel.name.endswith(_ANYWHERE)]
-        if not parts:  # the same for every machine
-            parts[""] = assemble(anywhere, scratch / "any", profile.on(machine), given=given)
+        locked, _ = wheels.wanted(
+            profile.on(machine), context, serve=serve, engine=engine, packages=packages, python=python
+        )
+        added = {package.name for package in locked if package.is_added}
+        fetched = wheels.fetch(
+            profile.on(machine), context, progress, serve=serve, engine=engine, packages=packages, python=python
+        )
+        if not parts:  # what only another machine needs goes into that one's folder
+            anywhere = [wheel for wheel in fetched if wheel.name.endswith(_ANYWHERE)]
         native = [wheel for wheel in fetched if wheel not in anywhere]
-        parts[f"{machine}/"] = assemble(native, scratch / machine, profile.on(machine), given=given)
+        for prefix, some in (("", anywhere), (f"{machine}/", native)):
+            if prefix not in parts:
+                parts[prefix] = assemble(
+                    some,
+                    scratch / (prefix.rstrip("/") or "any"),
+                    profile.on(machine),
+                    given=given,
+                    added=added,
+                    python=python,
+                )
     members: Members = {}
     for prefix, part in parts.items():
         for path in files_below(part.folder):
             name = path.relative_to(part.folder).as_posix()
             members[name if name.startswith(LICENSES) else prefix + name] = path
-    packages = tuple(package for part in parts.values() for package in part.packages)
-    return Site(members, packages, fit.together(part.needs for part in parts.values()))
+    unpacked = tuple(package for part in parts.values() for package in part.packages)
+    report_outside(unpacked, progress)
+    theirs = frozenset(f"{prefix}{SITE}/{name}" for prefix, part in parts.items() for name in part.added)
+    return Site(members, unpacked, fit.together(part.needs for part in parts.values()), theirs)
 
 
-def _carried(package: Package, files: tuple[str, ...], *, is_given: bool) -> checks.Carried:
-    name = f"{package.name} {package.version}"
-    return checks.Carried(name, package.wheel, files, package.license_files, is_given)
+def report_outside(packages: Iterable[Package], progress: Progress) -> None:
+    """Print for each package the files outside of it that were left out."""
+    for package in packages:
+        if package.outside:
+            count = counted(len(package.outside), "file")
+            progress.line(
+                f"{package.name} {package.version}: left out {count} outside of its packages, such as "
+                f"{package.outside[0]}"
+            )
 
 
 @dataclass
@@ -201,6 +264,8 @@ class _Destination(WheelDestination):
     licenses_folder: str
     drop: tuple[str, ...]
     licenses: tuple[str, ...]
+    is_added: bool = False
+    outside: list[str] = field(default_factory=list)
     matched: set[str] = field(default_factory=set)
     license_files: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)  # in the site folder
@@ -214,6 +279,10 @@ class _Destination(WheelDestination):
     def write_file(self, scheme: str, path: str | PathLike[str], stream: BinaryIO, is_executable: bool) -> RecordEntry:
         """Write one file of the wheel to where it belongs, or leave it out."""
         name = fspath(path)
+        if self.is_added and scheme not in ("purelib", "platlib"):
+            if scheme != "scripts":
+                self.outside.append(name)
+            return RecordEntry(name, None, None)
         if name.partition("/")[0].partition(".")[0] in _TAKEN:
             raise _failed(self.wheel, f"{name} in it has the name of a module of Python or of the runtime", _ANOTHER)
         if scheme not in ("purelib", "platlib"):
@@ -248,18 +317,21 @@ class _Destination(WheelDestination):
         return None if hits else f"{SITE}/{name}"
 
 
-def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bool) -> tuple[Package, tuple[str, ...]]:
+def _unpack(
+    wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bool, added: Collection[str]
+) -> tuple[Package, tuple[str, ...]]:
     """The package of a wheel, and its files in the site folder."""
     name, version = parse_wheel_filename(wheel.name)[:2]
-    mine = rules.get(name, Rules())
-    patterns = mine.patterns
+    is_added = name in added
+    mine = Rules() if is_added else rules.get(name, Rules())
     try:
         _require_plain_files(wheel)
+        patterns = _for_development(wheel) if is_added else mine.patterns
         with WheelFile.open(wheel) as source, warnings.catch_warnings():
             # pypa/installer leaves bytecode out, as we want, and says so.
             warnings.filterwarnings("ignore", message="Skip installing .*__pycache__", category=RuntimeWarning)
             destination = _Destination(
-                wheel, folder, source.dist_info_dir, f"{LICENSES}/{name}-{version}", patterns, mine.licenses
+                wheel, folder, source.dist_info_dir, f"{LICENSES}/{name}-{version}", patterns, mine.licenses, is_added
             )
             if not strict:  # no lock has its digest: of damage its own list of files alone can tell
                 source.validate_record()
@@ -269,9 +341,9 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bo
     except (InstallerError, BadZipFile, zlib.error, EOFError, ValueError, KeyError, configparser.Error) as error:
         raise _failed(wheel, str(error)[:_SAID], _FETCH_AGAIN if strict else _GIVE_AGAIN) from error
     unmatched = sorted({*patterns, *mine.licenses} - destination.matched)
-    if unmatched and strict:
+    if unmatched and strict and not is_added:
         raise _failed(wheel, f"nothing in it matches {', '.join(unmatched)}", "correct targets/slim.toml")
-    expression = metadata.get("License-Expression", mine.license)
+    expression = licences.expression_of(metadata) if is_added else metadata.get("License-Expression", mine.license)
     if not expression:
         raise _failed(wheel, "its licence is unknown", f"add `license` to [{name}] in targets/slim.toml")
     package = Package(
@@ -284,8 +356,17 @@ def _unpack(wheel: Path, folder: Path, rules: Mapping[str, Rules], *, strict: bo
         files=len(destination.files),
         bytes_before=destination.bytes_before,
         bytes_after=destination.bytes_after,
+        outside=tuple(sorted(destination.outside)),
     )
     return package, tuple(destination.files)
+
+
+def _for_development(wheel: Path) -> tuple[str, ...]:
+    """Patterns of the files of an added wheel that do not travel. Stubs do where one of its modules reads them."""
+    with ZipFile(wheel) as archive:
+        modules = [member for member in archive.namelist() if member.endswith(".py")]
+        reads_stubs = any(_STUBS_READER in archive.read(module) for module in modules)
+    return _FOR_DEVELOPMENT if reads_stubs else _FOR_DEVELOPMENT + _STUBS
 
 
 def _require_plain_files(wheel: Path) -> None:

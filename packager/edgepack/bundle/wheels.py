@@ -7,25 +7,25 @@ what came back. Wheels that are on no index are given by path.
 
 from __future__ import annotations
 
-import re
+import contextlib
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.tags import Tag
-from packaging.utils import canonicalize_name
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
 
-from edgepack.bundle import local_wheels
-from edgepack.errors import EnvironmentUnfitError
+from edgepack.bundle import local_wheels, requirements
+from edgepack.bundle.requirements import Locked
+from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError
 from edgepack.progress import Progress, Task
 from edgepack.targets import package_data, tags
 from edgepack.targets.context import BuildContext
 from edgepack.targets.downloads import download_folder
 from edgepack.targets.profiles import SYSTEM, Profile
+from edgepack.targets.tags import Python
 from edgepack.util.hashing import sha256_file
 
 SERVE_LOCK: Final = "serve.txt"
@@ -70,18 +70,8 @@ def _require_all(lacking: Collection[str], profile: Profile, lock: str) -> None:
         )
 
 
-Download = Callable[[Path, Path, Profile], None]
-_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})\Z")
+Download = Callable[[Path, Path, Profile, "Python | None"], None]
 _PIP_SAID_BYTES = 1500  # the end of pip's output holds the cause
-
-
-@dataclass(frozen=True)
-class Locked:
-    """One package of a lock: canonical name, exact version, and the sha256 of every wheel that may be it."""
-
-    name: str
-    version: str
-    sha256: frozenset[str]
 
 
 def fetch(
@@ -92,9 +82,11 @@ def fetch(
     serve: bool = False,
     engine: bool = True,
     without_given: bool = False,
+    packages: Path | None = None,
+    python: Python | None = None,
     download: Download | None = None,
 ) -> list[Path]:
-    """The wheels of the profile, sorted by package name, each with a hash that the lock names.
+    """The wheels of the profile, sorted by package name, each with a hash that its lock names.
 
     Wheels that `context` has by path for this target are taken instead of those of the lock.
 
@@ -105,26 +97,49 @@ def fetch(
         serve: those that the verb `serve` needs as well.
         engine: ONNX Runtime; a linear model runs without it.
         without_given: leave out what has to be given by path and is not, to fill a cache.
-        download: puts the wheels of a requirements file (first argument) for a target (third) into a folder
-            (second); pip, unless given.
+        packages: the recipe's requirements file, as `requirements.load` reads it.
+        python: version of the Python that these packages run on; None for wheels that any Python takes.
+        download: puts the wheels of a requirements file (first argument) for a target (third) and its Python (fourth)
+            into a folder (second); pip, unless given.
 
     Raises:
+        RecipeInvalidError: as `wanted`, or a package has no wheel that any Python takes.
         EnvironmentUnfitError: as `wanted`, or a wheel is neither in the cache nor to be had.
     """
-    locked, found = wanted(profile, context, serve=serve, engine=engine, without_given=without_given)
-    fitting = tags.ranked(profile)
+    locked, found = wanted(
+        profile,
+        context,
+        serve=serve,
+        engine=engine,
+        without_given=without_given,
+        packages=packages,
+        python=python,
+    )
+    return _fetch(locked, found, profile, context, progress, download)
+
+
+def _fetch(
+    locked: Sequence[Locked],
+    found: dict[str, Path],
+    profile: Profile,
+    context: BuildContext,
+    progress: Progress,
+    download: Download | None,
+) -> list[Path]:
+    """The wheels that are `found`, and those of the `locked` packages, sorted by package name."""
     with progress.task(f"wheels for {profile.name}", len(locked) + len(found)) as task:
         for name in found:
             task.advance(1, f"{name}, given by path")
         missing: list[Locked] = []
         for package in locked:
-            wheel_or_none = _cached(package, context, fitting, progress)
+            wheel_or_none = _cached(package, context, profile, progress)
             if wheel_or_none is None:
                 missing.append(package)
                 continue
             found[package.name] = wheel_or_none
             task.advance(1, wheel_or_none.name)
         if missing and context.offline:
+            _require_no_python(missing, context, profile)
             raise _not_to_be_had(missing, context, profile, "--offline: nothing is fetched")
         if missing:
             with download_folder(context.wheel_cache) as scratch:
@@ -162,7 +177,7 @@ def locked_in(name: str, profile: Profile) -> tuple[Locked, ...]:
             why="this edgepack has locks for CUDA 12 and 13",
             fix="give the wheel of onnxruntime-gpu by path: `by_path = true` in the profile",
         ) from error
-    return parse_lock(text, profile)
+    return requirements.parse_lock(text, profile)
 
 
 def wanted(
@@ -172,10 +187,16 @@ def wanted(
     serve: bool = False,
     engine: bool = True,
     without_given: bool = False,
+    packages: Path | None = None,
+    python: Python | None = None,
 ) -> tuple[list[Locked], dict[str, Path]]:
     """What of the locks is to be had, and the wheels that are there by path instead. Nothing is fetched.
 
+    The arguments are those of `fetch`.
+
     Raises:
+        RecipeInvalidError: the requirements file `packages` is invalid, or has another version of a package that the
+            bundle carries anyway.
         EnvironmentUnfitError: a wheel that was given does not fit, or one that has to be given is not; a lock is
             damaged, or does not name what a bundle needs.
     """
@@ -191,51 +212,84 @@ def wanted(
     left = [package for package in locked if package.name not in replaced]
     names = {*found, *(package.name for package in left)}
     require(names, profile, serve=serve, without_onnxruntime=without_onnxruntime)
+    if packages is not None:
+        left += _added(packages, profile, python, left, found)
     return left, found
 
 
-def missing(profile: Profile, context: BuildContext, *, serve: bool = False) -> list[Locked]:
+def _added(
+    file: Path, profile: Profile, python: Python | None, locked: Sequence[Locked], found: Mapping[str, Path]
+) -> list[Locked]:
+    """The packages of the requirements file that the bundle does not carry anyway."""
+    carried = {name: parse_wheel_filename(wheel.name)[1] for name, wheel in found.items()}
+    carried |= {package.name: Version(package.version) for package in locked}
+    added = []
+    for package in requirements.load(file, profile, python):
+        version = carried.get(package.name)
+        if version is None:
+            added.append(package)
+        elif version != Version(package.version):
+            raise RecipeInvalidError(
+                f"{file}: {package.name}=={package.version} cannot go into a bundle for {profile.name}",
+                why=f"the bundle carries {package.name} {version} for edgepack's runtime",
+                fix=f"write `{package.name}=={version}` in requirements.in, and lock {file.name} again",
+            )
+    return added
+
+
+def missing(
+    profile: Profile,
+    context: BuildContext,
+    *,
+    serve: bool = False,
+    packages: Path | None = None,
+    python: Python | None = None,
+) -> list[Locked]:
     """The packages that `fetch` would download. Cached wheels are not read.
 
     Raises:
-        EnvironmentUnfitError: as `wanted`.
+        RecipeInvalidError, EnvironmentUnfitError: as `wanted`.
     """
-    locked, _ = wanted(profile, context, serve=serve, without_given=True)
-    fitting = tags.ranked(profile)
-    return [package for package in locked if not any(_wheels(package, context, fitting))]
+    locked, _ = wanted(profile, context, serve=serve, without_given=True, packages=packages, python=python)
+    return [package for package in locked if not any(_wheels(package, context, profile, package.python))]
 
 
-def parse_lock(text: str, profile: Profile) -> tuple[Locked, ...]:
-    """The packages of a hash-locked requirements file whose markers hold on the target.
-
-    Only what a lock needs is understood: `name==version ; marker` and `--hash=sha256:`. Any other option, a
-    package without a hash, or a version that is not exact makes the file invalid: nothing unlocked gets in.
+def fetch_for(
+    file: Path,
+    profile: Profile,
+    python: Python,
+    context: BuildContext,
+    progress: Progress,
+    *,
+    download: Download | None = None,
+) -> list[Path]:
+    """The wheels of the requirements file alone, for one Python.
 
     Raises:
-        EnvironmentUnfitError: naming the line.
+        RecipeInvalidError: the file is invalid.
+        EnvironmentUnfitError: a wheel is neither in the cache nor to be had.
     """
-    environment = tags.marker_environment(profile)
-    packages: dict[str, Locked] = {}
-    for line in _logical_lines(text):
-        package = _locked(line, environment)
-        if package is None:
-            continue
-        if package.name in packages:
-            raise _damaged(line, "the package stands twice for this target")
-        packages[package.name] = package
-    return tuple(packages[name] for name in sorted(packages))
+    return _fetch([*requirements.load(file, profile, python)], {}, profile, context, progress, download)
 
 
-def pip_download(requirements: Path, folder: Path, profile: Profile) -> None:
+def pip_download(requirements: Path, folder: Path, profile: Profile, python: Python | None) -> None:
     """Run this interpreter's pip so that the wheels of `requirements` for the target lie in `folder`.
+
+    Args:
+        requirements: a requirements file with hashes.
+        folder: where to.
+        profile: the target.
+        python: version of its Python; None for wheels that any Python takes.
 
     Raises:
         EnvironmentUnfitError: with the end of what pip said.
     """
     command = [sys.executable, "-m", "pip", "download", "--require-hashes", "--no-deps", "--only-binary=:all:"]
     command += ["--no-input", "--disable-pip-version-check", "-r", str(requirements), "-d", str(folder)]
-    command += ["--implementation", "cp", "--python-version", "{}.{}".format(*tags.PYTHON)]
-    command += [word for abi in (tags.interpreter(), "abi3", "none") for word in ("--abi", abi)]
+    command += ["--implementation", "py" if python is None else "cp"]
+    command += ["--python-version", "{}.{}".format(*(python or tags.PYTHON))]
+    abis = ["none"] if python is None else [tags.interpreter(python), "abi3", "none"]
+    command += [word for abi in abis for word in ("--abi", abi)]
     command += [word for platform in tags.platforms(profile) for word in ("--platform", platform)]
     # In `folder`, because `python -m` looks for pip in the current folder first.
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
@@ -246,45 +300,10 @@ def pip_download(requirements: Path, folder: Path, profile: Profile) -> None:
         )
 
 
-def _logical_lines(text: str) -> Iterable[str]:
-    """Lines joined at a trailing backslash, comments and blank ones left out."""
-    whole = ""
-    for line in text.splitlines():
-        part = line.strip()
-        if not whole and (not part or part.startswith("#")):
-            continue
-        whole += " " + part.removesuffix("\\")
-        if not part.endswith("\\"):
-            yield whole.strip()
-            whole = ""
-    if whole:
-        yield whole.strip()
-
-
-def _locked(line: str, environment: dict[str, str]) -> Locked | None:
-    """The package that a logical line locks; null when its marker does not hold."""
-    text, *options = re.split(r"\s(?=--)", line)
-    hashes = [_HASH.match(option.strip()) for option in options]
-    if not hashes or None in hashes:
-        raise _damaged(line, "every package needs hashes, all `--hash=sha256:`, and no other option")
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement as error:
-        raise _damaged(line, str(error)) from error
-    pins = list(requirement.specifier)
-    exact = len(pins) == 1 and pins[0].operator == "==" and "*" not in pins[0].version
-    if not exact or requirement.url or requirement.extras:
-        raise _damaged(line, "a package is locked as `name==version`")
-    if requirement.marker is not None and not requirement.marker.evaluate(environment):
-        return None
-    digests = frozenset(match.group(1) for match in hashes if match is not None)
-    return Locked(canonicalize_name(requirement.name), pins[0].version, digests)
-
-
-def _cached(package: Locked, context: BuildContext, fitting: dict[Tag, int], progress: Progress) -> Path | None:
+def _cached(package: Locked, context: BuildContext, profile: Profile, progress: Progress) -> Path | None:
     """The best fitting undamaged wheel of `package` in the store; one that is damaged counts as missing."""
     ranked: list[tuple[int, Path]] = []
-    for rank, wheel in _wheels(package, context, fitting):
+    for rank, wheel in _wheels(package, context, profile, package.python):
         if sha256_file(wheel) == wheel.parent.name:
             ranked.append((rank, wheel))
         else:
@@ -293,8 +312,11 @@ def _cached(package: Locked, context: BuildContext, fitting: dict[Tag, int], pro
     return min(ranked)[1] if ranked else None
 
 
-def _wheels(package: Locked, context: BuildContext, fitting: dict[Tag, int]) -> Iterator[tuple[int, Path]]:
-    """The cached wheels of `package` that fit, each with its rank. Their bytes are not checked."""
+def _wheels(
+    package: Locked, context: BuildContext, profile: Profile, python: Python | None
+) -> Iterator[tuple[int, Path]]:
+    """The cached wheels of `package` that fit target and Python, each with its rank. Their bytes are not checked."""
+    fitting = tags.ranked(profile, python)
     for digest in sorted(package.sha256):
         for wheel in sorted((context.wheel_cache / digest).glob("*.whl")):
             rank = tags.rank(wheel.name, fitting)
@@ -317,6 +339,7 @@ def _download_all(
         try:
             found[package.name] = _download(package, scratch / package.name, context.wheel_cache, profile, download)
         except EnvironmentUnfitError as error:
+            _require_no_python([package], context, profile, download, scratch)
             raise _not_to_be_had(missing[number:], context, profile, error.why or error.what) from error
         task.advance(1, f"{found[package.name].name}, fetched")
 
@@ -327,13 +350,13 @@ def _download(package: Locked, scratch: Path, store: Path, profile: Profile, dow
     arrived.mkdir(parents=True)
     subset = scratch / "requirements.txt"
     subset.write_text(_requirement(package), encoding="utf-8")
-    download(subset, arrived, profile)
+    download(subset, arrived, profile, package.python)
     came = {sha256_file(wheel): wheel for wheel in sorted(arrived.glob("*.whl"))}
     digests = sorted(package.sha256 & came.keys())
     if not digests:
         raise EnvironmentUnfitError("what came has none of the locked hashes")
     wheel = came[digests[0]]
-    if tags.rank(wheel.name, tags.ranked(profile)) is None:
+    if tags.rank(wheel.name, tags.ranked(profile, package.python)) is None:
         raise EnvironmentUnfitError(f"what came, {wheel.name}, does not load on the target")
     place = store / digests[0] / wheel.name
     place.parent.mkdir(exist_ok=True)
@@ -341,13 +364,54 @@ def _download(package: Locked, scratch: Path, store: Path, profile: Profile, dow
     return place
 
 
+def _require_no_python(
+    missing: Sequence[Locked],
+    context: BuildContext,
+    profile: Profile,
+    download: Download | None = None,
+    scratch: Path | None = None,
+) -> None:
+    """Check that the `missing` packages for any Python are not those of which only wheels for one Python exist.
+
+    Args:
+        missing: what is not to be had.
+        context: its cache may have wheels of them.
+        profile: the target.
+        download: fetches such a wheel, to see whether there is one; null when nothing may be fetched.
+        scratch: folder to fetch it into.
+
+    Raises:
+        RecipeInvalidError: one is.
+    """
+    for package in missing:
+        if package.python is not None:
+            continue
+        exists = any(_wheels(package, context, profile, tags.PYTHON))
+        if not exists and download is not None and scratch is not None:
+            folder = scratch / f"{package.name}-for-one-python"
+            folder.mkdir()
+            subset = scratch / f"{package.name}.txt"
+            subset.write_text(_requirement(package), encoding="utf-8")
+            with contextlib.suppress(EnvironmentUnfitError):
+                download(subset, folder, profile, tags.PYTHON)
+            exists = any(folder.glob("*.whl"))
+        if exists:
+            raise RecipeInvalidError(
+                f"{package.name} needs a Python of its own kind, and {profile.name} runs on whichever the device has",
+                why=f"of {package.name} {package.version} there are wheels for one version of Python only",
+                fix=_carry(profile),
+            )
+
+
+def _carry(profile: Profile) -> str:
+    if profile.cuda is None:
+        return "write `interpreter: bundled`"
+    return "give the bundle a Python: `interpreter: {path: FILE.tar.gz, sha256: ...}`; or leave the package out"
+
+
 def _requirement(package: Locked) -> str:
     hashes = "".join(f" \\\n    --hash=sha256:{digest}" for digest in sorted(package.sha256))
     return f"{package.name}=={package.version}{hashes}\n"
-
-
-def _damaged(line: str, why: str) -> EnvironmentUnfitError:
-    return EnvironmentUnfitError(f"the wheel lock is damaged at {line[:80]!r}", why=why, fix="install edgepack anew")
 
 
 def _not_to_be_had(
@@ -355,11 +419,12 @@ def _not_to_be_had(
 ) -> EnvironmentUnfitError:
     names = ", ".join(f"{package.name}=={package.version}" for package in missing)
     connect = "without --offline, " if context.offline else ""
+    wanted = "RECIPE" if any(package.is_added for package in missing) else f"--target {profile.name}"
     return EnvironmentUnfitError(
         f"wheels of target {profile.name} are neither in the cache {context.wheel_cache} nor to be had: {names}",
         why=why,
         fix=(
-            f"on a machine with a package index, type `edgepack fetch --target {profile.name} --wheel-cache wheels`, "
+            f"on a machine with a package index, type `edgepack fetch {wanted} --wheel-cache wheels`, "
             "bring the folder `wheels` here and name it with `--wheel-cache`; or connect this machine and run the "
             f"command again{', ' + connect.rstrip(', ') if connect else ''}; or put the wheels into a folder and name "
             "it in PIP_FIND_LINKS"

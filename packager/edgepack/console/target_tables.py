@@ -8,6 +8,7 @@ from typing import Any
 
 from edgepack.bundle import local_wheels, wheels
 from edgepack.bundle.interpreter import debian
+from edgepack.bundle.requirements import Locked
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.results import NotRunHere
 from edgepack.targets import local, tags
@@ -76,7 +77,7 @@ def _count(profile: Profile) -> int | None:
         return None
 
 
-def _locked(profile: Profile, *, serve: bool = False) -> list[wheels.Locked]:
+def _locked(profile: Profile, *, serve: bool = False) -> list[Locked]:
     left_out = local_wheels.replaced((), profile)
     machine = profile.machines[0]
     return [one for one in wheels.locked_for(profile.on(machine), serve=serve) if one.name not in left_out]

@@ -7,6 +7,7 @@ locked, and one that is given by path may be for any.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from packaging.markers import default_environment
 from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
@@ -14,15 +15,18 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from edgepack.targets.profiles import Profile
 
-PYTHON = (3, 11)
+Python: TypeAlias = tuple[int, int]  # major and minor version
+PYTHON: Python = (3, 11)
+# Those of devices; the oldest is the oldest that runs a bundle. Markers are tried on each of them.
+KNOWN_PYTHONS: tuple[Python, ...] = tuple((3, minor) for minor in range(8, 16))
 # PEP 600: names that some minor versions of glibc 2 had before, and the oldest that wheels of a machine are built for.
 _OLDER_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _OLDEST = {"x86_64": 5, "aarch64": 17}
 
 
-def interpreter() -> str:
-    """The tag of the CPython whose wheels are locked."""
-    return "cp{}{}".format(*PYTHON)
+def interpreter(python: Python = PYTHON) -> str:
+    """The tag of a CPython; that one for which edgepack's wheels are locked, unless given."""
+    return "cp{}{}".format(*python)
 
 
 def platforms(profile: Profile) -> list[str]:
@@ -30,11 +34,19 @@ def platforms(profile: Profile) -> list[str]:
     return list(_manylinux(profile.machine, profile.glibc)) if profile.glibc else list(platform_tags())
 
 
-def ranked(profile: Profile) -> dict[Tag, int]:
-    """Wheel tags that fit the target, with their rank: the lowest is the best fit."""
+def ranked(profile: Profile, python: Python | None = PYTHON) -> dict[Tag, int]:
+    """Wheel tags that fit the target, with their rank: the lowest is the best fit.
+
+    Args:
+        profile: the target.
+        python: version of its CPython; None for wheels that each of `KNOWN_PYTHONS` takes.
+    """
     known = platforms(profile)
-    ordered = [*cpython_tags(PYTHON, abis=[interpreter()], platforms=known)]
-    ordered += compatible_tags(PYTHON, interpreter(), known)
+    if python is None:
+        ordered = [*compatible_tags(KNOWN_PYTHONS[0], platforms=known)]
+    else:
+        ordered = [*cpython_tags(python, abis=[interpreter(python)], platforms=known)]
+        ordered += compatible_tags(python, interpreter(python), known)
     return {tag: rank for rank, tag in reversed(list(enumerate(ordered)))}
 
 
@@ -61,10 +73,10 @@ def misfit(wheel: str, profile: Profile) -> str:
     return f"it is for {', '.join(here)}, and the target is Linux on {profile.machine}{most}"
 
 
-def marker_environment(profile: Profile) -> dict[str, str]:
-    """What environment markers see on the target, whatever runs here."""
+def marker_environment(profile: Profile, python: Python = PYTHON) -> dict[str, str]:
+    """What environment markers see on the target with this Python, whatever runs here."""
     environment = {key: str(value) for key, value in default_environment().items()}
-    version = "{}.{}".format(*PYTHON)
+    version = "{}.{}".format(*python)
     return {
         **environment,
         "implementation_name": "cpython",

@@ -61,7 +61,7 @@ PACKAGES = {
 class FakeCompiler:
     """Bytecode that is the module's name."""
 
-    def bytecode(self, sources: dict[str, Path], folder: Path) -> dict[str, Path]:
+    def bytecode(self, sources: dict[str, Path], folder: Path, *, whole: bool = False) -> dict[str, Path]:
         for name in sources:
             (folder / f"{name}c").parent.mkdir(parents=True, exist_ok=True)
             (folder / f"{name}c").write_text(name)
@@ -255,7 +255,7 @@ def test_bytecode_has_no_docstrings_and_needs_no_source(tmp_path: Path) -> None:
     """The program that compiles, in this Python."""
     source, made = tmp_path / "a.py", tmp_path / "out" / "a.pyc"
     source.write_text('"""told"""\ndef f():\n    """told"""\nclass C:\n    """told"""\n    x = 1\n')
-    jobs = json.dumps([(str(source), "pkg/a.py", str(made))])
+    jobs = json.dumps([False, [(str(source), "pkg/a.py", str(made))]])
     command = [sys.executable, "-I", "-S", "-B", "-c", bytecode._COMPILE]
     subprocess.run(command, input=jobs, text=True, check=True)
     assert b"told" not in made.read_bytes()
@@ -263,6 +263,18 @@ def test_bytecode_has_no_docstrings_and_needs_no_source(tmp_path: Path) -> None:
     found = runpy.run_path(str(made))
     function = found["f"]
     assert (function(), function.__doc__, found["C"].x, function.__code__.co_filename) == (None, None, 1, "pkg/a.py")
+
+
+def test_whole_modules_keep_docstrings_and_files_that_are_none_are_passed_over(tmp_path: Path) -> None:
+    sources = {"pkg/a.py": tmp_path / "a.py", "pkg/template.py": tmp_path / "template.py"}
+    sources["pkg/a.py"].write_text('"""grammar"""\n')
+    sources["pkg/template.py"].write_text("class {{name}}: pass\n")
+    compiler = bytecode.Compiler([sys.executable])
+    made = compiler.bytecode(sources, tmp_path / "out", whole=True)
+    assert list(made) == ["pkg/a.py"]
+    assert runpy.run_path(str(made["pkg/a.py"]))["__doc__"] == "grammar"
+    with pytest.raises(StageFailedError, match="cannot be compiled"):
+        compiler.bytecode(sources, tmp_path / "out")
 
 
 @pytest.mark.parametrize("path", ["a/b.py", "edgepack_runtime/cli/main.py"])

@@ -118,3 +118,16 @@ def test_content_alone_decides_the_bytes_and_the_serial_number() -> None:
     other = sbom.bill_of_materials(replace(MODEL, version="1.2.1"), [NUMPY, TOKENIZERS], [], "t")
     one, two = (json.loads(document)["serialNumber"] for document in (first, other))
     assert one != two and one.startswith("urn:uuid:")
+
+
+def test_the_wheels_of_two_machines_have_references_that_stay() -> None:
+    wheels = [replace(NUMPY, wheel=f"numpy-2.4.6-{machine}.whl") for machine in ("aarch64", "x86_64")]
+    made = {sbom.bill_of_materials(MODEL, wheels, [], "linux") for _ in range(2)}
+    [document] = map(json.loads, made)
+    found = [one["bom-ref"] for one in document["components"] if one["name"] == "numpy"]
+    assert sorted(found) == [wheel.wheel for wheel in wheels]
+
+
+def test_a_licence_that_is_not_known_is_listed_as_such() -> None:
+    made = json.loads(sbom.bill_of_materials(MODEL, [replace(NUMPY, license="NOASSERTION")], [], "local"))
+    assert component(made, "numpy")["licenses"] == [{"expression": "NOASSERTION"}]

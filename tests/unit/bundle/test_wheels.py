@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from edgepack.bundle import wheels
 from edgepack.errors import EnvironmentUnfitError
@@ -18,13 +16,12 @@ from edgepack.targets import context as context
 from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
+from edgepack.targets.tags import Python
 
 MakeWheel = Callable[..., Path]
 UseLock = Callable[[str], None]
 Fetch = Callable[..., list[Path]]
 DIGEST = "a" * 64
-
-PROFILE = Profile("p", "", ("x86_64",), "host")
 
 
 @pytest.fixture(autouse=True)
@@ -53,78 +50,12 @@ class Index:
         self.files = files
         self.calls: list[str] = []
 
-    def __call__(self, requirements: Path, folder: Path, profile: Profile) -> None:
+    def __call__(self, requirements: Path, folder: Path, profile: Profile, python: Python | None) -> None:
         text = requirements.read_text(encoding="utf-8")
         self.calls.append(text)
         for file in self.files:
             if digest_of(file) in text:
                 shutil.copy(file, folder)
-
-
-def test_markers_are_those_of_the_target() -> None:
-    text = f"""# comment
-        numpy==2.2.6 ; python_full_version < '3.11' \\
-            --hash=sha256:{DIGEST}
-        numpy==2.4.6 ; python_full_version == '3.11.*' \\
-            --hash=sha256:{DIGEST} \\
-            --hash=sha256:{"b" * 64}
-        numpy==2.5.5 ; python_full_version >= '3.12' --hash=sha256:{DIGEST}
-        oldonly==1.0 ; python_version < '3.10' --hash=sha256:{DIGEST}
-        winonly==1.0 ; sys_platform == 'win32' --hash=sha256:{DIGEST}
-        armonly==1.0 ; platform_machine == 'aarch64' --hash=sha256:{DIGEST}
-        """
-    (only,) = wheels.parse_lock(text, PROFILE)
-    assert only == wheels.Locked("numpy", "2.4.6", frozenset({DIGEST, "b" * 64}))
-    assert [one.name for one in wheels.parse_lock(text, PROFILE.on("aarch64"))] == ["armonly", "numpy"]
-
-
-INDEX = "index-url"  # an option of pip's that a lock must not have
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "numpy==1.0",
-        f"numpy>=1.0 --hash=sha256:{DIGEST}",
-        f"numpy==1.* --hash=sha256:{DIGEST}",
-        f"numpy --hash=sha256:{DIGEST}",
-        f"numpy[extra]==1.0 --hash=sha256:{DIGEST}",
-        f"numpy @ file:///tmp/x.whl --hash=sha256:{DIGEST}",
-        "numpy==1.0 --hash=md5:d41d8cd98f00b204e9800998ecf8427e",
-        f"numpy==1.0 --hash=sha256:{DIGEST[:-1]}",
-        f"numpy==1.0 --{INDEX}=x --hash=sha256:{DIGEST}",
-        f"--extra-{INDEX} somewhere",
-        f"numpy==1.0 --hash=sha256:{DIGEST}\nNumPy==1.1 --hash=sha256:{DIGEST}",
-        f"numpy==1.0 ; nonsense --hash=sha256:{DIGEST}",
-    ],
-)
-def test_a_line_that_locks_nothing_is_refused(line: str) -> None:
-    with pytest.raises(EnvironmentUnfitError, match="lock is damaged"):
-        wheels.parse_lock(line, PROFILE)
-
-
-names = st.from_regex(r"[a-z][a-z0-9]{0,8}(-[a-z0-9]{1,4})?", fullmatch=True)
-digests = st.text("0123456789abcdef", min_size=64, max_size=64)
-
-
-@given(st.dictionaries(names, st.tuples(st.integers(0, 99), st.sets(digests, min_size=1)), max_size=5), st.booleans())
-def test_a_lock_is_read_as_it_is_written(packages: dict[str, tuple[int, set[str]]], one_line: bool) -> None:
-    separator = " " if one_line else " \\\n    "
-    text = "".join(
-        separator.join([f"{name}=={minor}.{minor}", *(f"--hash=sha256:{digest}" for digest in sorted(found))]) + "\n"
-        for name, (minor, found) in packages.items()
-    )
-    assert wheels.parse_lock(text, PROFILE) == tuple(
-        wheels.Locked(name, f"{minor}.{minor}", frozenset(found)) for name, (minor, found) in sorted(packages.items())
-    )
-
-
-@given(st.text() | st.text("nump=1.0<> ;'\"\\\n#-hashs25:abc()", max_size=80))
-def test_any_text_is_a_lock_or_a_clear_error(text: str) -> None:
-    try:
-        wheels.parse_lock(text, PROFILE)
-    except EnvironmentUnfitError as error:
-        assert error.why
 
 
 @pytest.fixture
@@ -240,7 +171,7 @@ def test_a_wheel_with_another_hash_or_for_another_machine_never_enters_the_cache
     wheel = make_wheel({"a.py": "1"})
     use_lock(f"fakelib==1.0 --hash=sha256:{DIGEST}")
     with pytest.raises(EnvironmentUnfitError, match=r"fakelib==1\.0"):
-        fetch(lambda requirements, folder, profile: shutil.copy(wheel, folder))
+        fetch(lambda requirements, folder, profile, python: shutil.copy(wheel, folder))
     foreign = make_wheel({"a.py": "1"}, tag="cp311-cp311-manylinux_2_17_aarch64")
     use_lock(lock_of(foreign))
     with pytest.raises(EnvironmentUnfitError, match="fakelib") as caught:
@@ -252,7 +183,7 @@ def test_a_wheel_with_another_hash_or_for_another_machine_never_enters_the_cache
 def test_a_wheel_that_cannot_be_had_is_named_with_what_to_do(use_lock: UseLock, fetch: Fetch, cache: Path) -> None:
     use_lock(f"numpy==2.4.6 --hash=sha256:{DIGEST}")
 
-    def unreachable(requirements: Path, folder: Path, profile: Profile) -> None:
+    def unreachable(requirements: Path, folder: Path, profile: Profile, python: Python | None) -> None:
         raise EnvironmentUnfitError("pip could not", why="no route to host")
 
     with pytest.raises(EnvironmentUnfitError) as caught:
@@ -299,7 +230,7 @@ def test_pip_is_asked_for_hashed_wheels_of_the_targets_platforms_only(
 
     monkeypatch.setattr(wheels.subprocess, "run", lambda command, **_: (asked.append(command), Done())[1])
     target = replace(profile, machines=("aarch64",), glibc="2.31")
-    pip_download(tmp_path / "r.txt", tmp_path, target)
+    pip_download(tmp_path / "r.txt", tmp_path, target, (3, 11))
     assert {"--require-hashes", "--no-deps", "--only-binary=:all:"} <= set(asked[0])
     assert not [word for word in asked[0] if re.match("--(extra-)?index|--find|-i$|-f$", word)]
     pairs = list(zip(asked[0], asked[0][1:], strict=False))
@@ -312,7 +243,7 @@ def test_pip_is_asked_for_hashed_wheels_of_the_targets_platforms_only(
     assert not [value for value in platforms if "x86" in value]
     Done.returncode = 1
     with pytest.raises(EnvironmentUnfitError) as caught:
-        pip_download(tmp_path / "r.txt", tmp_path, target)
+        pip_download(tmp_path / "r.txt", tmp_path, target, (3, 11))
     assert "nothing found" in caught.value.why
 
 

@@ -11,18 +11,25 @@ from typing import Any, Final
 from edgepack.errors import StageFailedError
 
 _NOT_LIBRARY: Final = ("lib-dynload", "dist-packages", "site-packages", "__pycache__")
-# Leaves out docstrings, a seventh of it. The header of a .pyc (PEP 552) says that no source is looked at: a release is
-# compared with its manifest, not with the times of its files.
+# Leaves out docstrings, a seventh of it, unless the modules are to stay `whole`: numpy needs its own, and others read
+# theirs. Of these a file may be no valid module, such as a template: it is passed over. The header of a .pyc (PEP 552)
+# says that no source is looked at: a release is compared with its manifest, not with the times of its files.
 _COMPILE: Final = """\
 import ast, importlib.util, json, marshal, os, sys
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-for source, name, target in json.load(sys.stdin):
-    with open(source, "rb") as file:
-        tree = ast.parse(file.read(), name)
-    for node in ast.walk(tree):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:] or [ast.copy_location(ast.Pass(), node.body[0])]
-    code = compile(tree, name, "exec", dont_inherit=True)
+whole, jobs = json.load(sys.stdin)
+for source, name, target in jobs:
+    try:
+        with open(source, "rb") as file:
+            tree = ast.parse(file.read(), name)
+        for node in () if whole else ast.walk(tree):
+            if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+                node.body = node.body[1:] or [ast.copy_location(ast.Pass(), node.body[0])]
+        code = compile(tree, name, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        if whole:
+            continue
+        raise
     os.makedirs(os.path.dirname(target), exist_ok=True)
     with open(target, "wb") as file:
         file.write(importlib.util.MAGIC_NUMBER + b"\\1\\0\\0\\0" + bytes(8) + marshal.dumps(code))
@@ -35,8 +42,13 @@ class Compiler:
     def __init__(self, command: Sequence[str]) -> None:
         self._command = [*command, "-I", "-S", "-B", "-X", "utf8", "-c", _COMPILE]
 
-    def bytecode(self, sources: Mapping[str, Path], folder: Path) -> dict[str, Path]:
+    def bytecode(self, sources: Mapping[str, Path], folder: Path, *, whole: bool = False) -> dict[str, Path]:
         """The bytecode of modules, written below `folder`, by their path in a package.
+
+        Args:
+            sources: the modules, by that path.
+            folder: where to.
+            whole: keep docstrings, and pass over files that are not valid in this Python.
 
         Raises:
             StageFailedError: one is not valid in this Python, or it does not start.
@@ -45,13 +57,18 @@ class Compiler:
         jobs = [(str(sources[name]), name, str(file)) for name, file in made.items()]
         try:
             done = subprocess.run(
-                self._command, input=json.dumps(jobs), capture_output=True, text=True, errors="replace", check=False
+                self._command,
+                input=json.dumps([whole, jobs]),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
             )
         except OSError as error:
             raise StageFailedError("the bundle's interpreter cannot be started", why=str(error)) from error
         if done.returncode != 0:
             raise StageFailedError("the bundle's modules cannot be compiled", why=done.stderr[-1500:].strip())
-        return made
+        return {name: file for name, file in made.items() if file.is_file()} if whole else made
 
 
 def cached(source: str, version: str) -> str:

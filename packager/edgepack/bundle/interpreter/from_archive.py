@@ -11,7 +11,9 @@ writes its sha256 into a recipe wants it to run.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import platform
+import re
 import shutil
 import subprocess
 import tarfile
@@ -30,10 +32,12 @@ from edgepack.errors import StageFailedError
 from edgepack.recipe.model import OwnInterpreter
 from edgepack.targets import package_data
 from edgepack.targets.profiles import Profile
+from edgepack.targets.tags import Python
 from edgepack.util.hashing import files_below, sha256_file
 from edgepack_runtime.util.fs import EXECUTABLE_MODE
 
 _OLDEST: Final = (3, 11)
+_LIBRARY: Final = re.compile(r"(?:\A|/)lib/python3\.([0-9]+)/os\.py\Z")
 _SAID: Final = 600  # characters
 _ANOTHER: Final = "give a CPython 3.11 or newer for this machine, as python-build-standalone packs it (install_only)"
 _TRY: Final = (
@@ -56,6 +60,27 @@ def require(own: OwnInterpreter) -> Path:
     if found != own.sha256:
         raise _failed(file, f"its sha256 is {found}", "give the archive that the recipe means, or correct `sha256`")
     return file
+
+
+def python_of(own: OwnInterpreter) -> Python:
+    """Version of the CPython in the archive, by the folder of its standard library. Nothing of it runs.
+
+    Raises:
+        StageFailedError: it is not there, or another, or has no such folder, or several.
+    """
+    return _python_in(require(own), own.sha256)
+
+
+@functools.cache
+def _python_in(file: Path, sha256: str) -> Python:
+    try:
+        with tarfile.open(file) as archive:
+            found = {match.group(1) for name in archive.getnames() if (match := _LIBRARY.search(name))}
+    except (OSError, ValueError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise _failed(file, f"it cannot be unpacked: {str(error).splitlines()[0]}", _ANOTHER) from error
+    if len(found) != 1:
+        raise _failed(file, f"it has {len(found)} folders lib/python3.N", _ANOTHER)
+    return (3, int(found.pop()))
 
 
 def build(own: OwnInterpreter, profile: Profile, scratch: Path) -> tuple[Interpreter, Compiler]:
