@@ -230,24 +230,23 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
     folders = [locate(path).model for path in options.models]
     if context.release is not None and not folders:
         folders = [context.release / golden.MODEL_FOLDER]
-    task = _task(context, folders)
     source = options.texts
-    if task == model_config.CUSTOM and (source is not None or context.bundle is context.release is None):
-        raise UsageError("a model with an adapter is timed on the examples of its release", fix="bench of a release")
-    if source is None and context.bundle is None and task != model_config.CUSTOM:
+    if source is None and context.bundle is None:
         source = _texts_beside(folders[0], context.release)
+    task = _task(context, folders)
     given: List[Any] = []
-    if source is not None:
+    if task == model_config.CUSTOM:
+        if options.texts is not None:
+            raise UsageError("--texts is for models of texts", fix="omit it: the examples of the release are timed")
+        if context.release is not None:
+            given = examples.timing_items(context.release, model_config.load(folders[0]))
+    elif source is not None:
         from edgepack_runtime.batch import inputs
 
-        pairs = task == model_config.PAIR
-        given = inputs.read_texts(
-            source, options.column or COLUMN, PAIR_COLUMN if pairs else None, encoding=options.encoding
-        )
+        second = PAIR_COLUMN if task == model_config.PAIR else None
+        given = inputs.read_texts(source, options.column or COLUMN, second, encoding=options.encoding)
     if context.bundle is not None:
         return delegate(options, context, arguments)
-    if task == model_config.CUSTOM and context.release is not None:
-        given = examples.timing_items(context.release, model_config.load(folders[0]))
     if options.texts is None:
         given = texts.evenly(given, BENCH_TEXTS)
     from edgepack_runtime.inference import bench

@@ -7,7 +7,6 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, Tuple
 
 from edgepack_runtime.bundle import verify
-from edgepack_runtime.bundle.model_config import TEXT
 from edgepack_runtime.install.locate import Located
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class ModelInfo:
     engine: str
     providers: Tuple[str, ...]
     threads: int
-    item: str = TEXT  # what the model reads, as in `model_config`
+    item: str  # what the model reads, as in `model_config`
 
     def as_json(self) -> Dict[str, Any]:
         """JSON object of all fields."""

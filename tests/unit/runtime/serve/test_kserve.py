@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack_runtime.bundle.model_config import ONE_TEXT, PAIR, TOKENS
+from edgepack_runtime.bundle.model_config import ONE_TEXT, PAIR, TEXT, TEXTS, TOKENS
 from edgepack_runtime.inference import predictions as answers
 from edgepack_runtime.serve import kserve
 from edgepack_runtime.serve.http_errors import HttpError
@@ -19,7 +19,8 @@ from edgepack_runtime.serve.model_info import ModelInfo
 
 def facts(task: str = ONE_TEXT, *, multi_label: bool = False) -> ModelInfo:
     labels = ("O", "B-name", "I-name") if task == TOKENS else ("bad", "good")
-    return ModelInfo("hotel", "1.2.0", task, labels, multi_label, 16, "int8", "onnxruntime 1.31.1", ("CPU",), 1)
+    item = TEXTS if task == PAIR else TEXT
+    return ModelInfo("hotel", "1.2.0", task, labels, multi_label, 16, "int8", "onnxruntime 1.31.1", ("CPU",), 1, item)
 
 
 def tensor(data: Any, name: str = "text", **changes: Any) -> dict[str, Any]:
@@ -114,9 +115,9 @@ def test_binary_inputs() -> None:
         ([binary(5, 1)], packed("a") + b"x", "1 bytes after the JSON"),
         ([tensor(["a"])], b"xy", "2 bytes after the JSON"),
         ([binary(5, 2)], packed("a"), "does not match its data"),
-        ([binary(3, 1)], packed("a")[:3], "end within a text"),
-        ([binary(4, 1)], struct.pack("<I", 9), "end within a text"),
-        ([binary(5, 1)], struct.pack("<I", 1) + b"\xff", "text 1 of `text` is not UTF-8"),
+        ([binary(3, 1)], packed("a")[:3], "end within an element"),
+        ([binary(4, 1)], struct.pack("<I", 9), "end within an element"),
+        ([binary(5, 1)], struct.pack("<I", 1) + b"\xff", "an element of `text` is not UTF-8"),
     ],
 )
 def test_binary_inputs_that_are_refused(inputs: list[Any], tail: bytes, words: str) -> None:

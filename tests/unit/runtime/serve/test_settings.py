@@ -29,7 +29,7 @@ def test_what_the_help_says_is_what_happens(capsys: pytest.CaptureFixture[str]) 
     names = (*serve_command._NUMBERS, "long", "log_level")
     defaults = {name.replace("_", "-"): getattr(Settings(), name) for name in names}
     defaults |= {"host": server.DEFAULT_HOST, "port": server.DEFAULT_PORT}
-    del defaults["threads"]  # what `tune` found
+    del defaults["threads"], defaults["max-body-kib"]  # what `tune` found; as the items of the model need
     for name, value in defaults.items():
         told = re.search(rf"--{name} [^(]*\(([^)]*)\)", shown.partition("options:")[2])
         assert told is not None, name
