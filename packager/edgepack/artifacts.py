@@ -178,6 +178,8 @@ class Int8Choice:
 
 ROWS_SUFFIX = ".rows.jsonl"  # of the golden rows beside a bundle that does not carry them
 ARTIFACT_FILE = "artifact.json"
+EXAMPLES_FILE: Final = "examples.jsonl"
+SCORES_FILE: Final = "scores.json"  # of the shipped and the float model on the examples
 METRICS_FILE: Final = "metrics.json"  # of a training: name -> [step, value] pairs
 EVENTS_PREFIX: Final = "events.out.tfevents."  # of a training's TensorBoard files
 Split = Literal["train", "dev", "test", "unlabelled"]
@@ -339,6 +341,24 @@ class DataArtifact(Artifact):
         texts = ([row.text, row.text_pair or ""][: 1 + pairs] for row in (self.read("test") if own else ()))
         plain = (several for several in texts if not set("".join(several)) & _SHELL_CHARACTERS)
         return " ".join(f'"{text[:_EXAMPLE_CHARACTERS]}"' for text in next(plain, ["你好", "您好"][: 1 + pairs]))
+
+
+@dataclass(frozen=True)
+class ExamplesArtifact(Artifact):
+    """`examples.jsonl` with one `item` or `file` and the `expected` answer per line, and the files in `files/`.
+
+    Attributes:
+        item: what the adapter reads: `text`, `json` or `file`.
+        rows: number of examples.
+    """
+
+    item: str
+    rows: int
+
+    def read(self) -> list[dict[str, Any]]:
+        """The examples in the order of the file; the path of a file is relative to the folder."""
+        with (self.folder / EXAMPLES_FILE).open(encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
 
 
 @dataclass(frozen=True)
@@ -548,9 +568,12 @@ class Variation:
 
 @dataclass(frozen=True)
 class ExportArtifact(Artifact):
-    """`paddle/` (static graph), `onnx-float/`, and a smaller form in `onnx-int8/` or `onnx-fp16/`."""
+    """`paddle/` (static graph), `onnx-float/`, and a smaller form in `onnx-int8/` or `onnx-fp16/`.
 
-    static_graph: LedgerRow
+    A given model has no `static_graph`.
+    """
+
+    static_graph: LedgerRow | None
     float_model: ModelFile
     small_model: ModelFile | None
     shipped: Precision

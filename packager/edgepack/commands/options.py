@@ -20,7 +20,7 @@ from edgepack_runtime.util.fs import write_atomic
 
 if TYPE_CHECKING:
     from edgepack.console.console import Console
-    from edgepack.recipe.model import Recipe
+    from edgepack.recipe.model import AnyRecipe
     from edgepack.targets.context import BuildContext
     from edgepack.targets.profiles import Profile
 
@@ -197,7 +197,7 @@ def profiles_file(profiles: Path | None, beside: Path) -> Path | None:
     return found if found.is_file() else None
 
 
-def load_recipe(recipe: Path, settings: Sequence[str], profiles: Path | None) -> tuple[Recipe, Mapping[str, Profile]]:
+def load_recipe(recipe: Path, settings: Sequence[str], profiles: Path | None) -> tuple[AnyRecipe, Mapping[str, Profile]]:
     """The recipe of a file with overrides `settings`, checked against the profiles; and the profiles."""
     from edgepack.recipe import loader
     from edgepack.recipe.model import OwnInterpreter
@@ -210,7 +210,7 @@ def load_recipe(recipe: Path, settings: Sequence[str], profiles: Path | None) ->
     return loaded, chosen(known, loaded.targets, interpreter, loaded.cuda)
 
 
-def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> tuple[Recipe, BuildContext]:
+def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> tuple[AnyRecipe, BuildContext]:
     """The recipe and the context of its build.
 
     Raises:

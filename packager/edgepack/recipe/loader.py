@@ -15,7 +15,17 @@ from edgepack.recipe import overrides, search
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.messages import explain
-from edgepack.recipe.model import Candidate, Columns, OwnInterpreter, Recipe, TaskName, is_builtin
+from edgepack.recipe.model import (
+    AnyRecipe,
+    BaseRecipe,
+    Candidate,
+    Columns,
+    CustomRecipe,
+    OwnInterpreter,
+    Recipe,
+    TaskName,
+    is_builtin,
+)
 from edgepack.recipe.overrides import Expansion
 from edgepack.recipe.paths import beside, is_file, is_folder, is_local
 from edgepack.recipe.pretrained_models import shape_of, spread
@@ -24,9 +34,11 @@ from edgepack.recipe.training import FromTeacher, PrunedVocabulary, Qat
 from edgepack.recipe.validation import cross_checks
 from edgepack.recipe.yaml import Document, KeyPath, parse
 from edgepack.util.text import counted
+from edgepack_runtime.bundle.model_config import CUSTOM
 from edgepack_runtime.stats import metrics
 
 S = TypeVar("S", bound=Section)
+B = TypeVar("B", bound=BaseRecipe)
 M = TypeVar("M", bound=str | Section)
 
 
@@ -35,7 +47,7 @@ def load_recipe(
     known_targets: Collection[str],
     settings: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
-) -> Recipe:
+) -> AnyRecipe:
     """Read, check and resolve one recipe, with defaults and absolute paths.
 
     `settings` override values of the file, which override defaults.
@@ -52,15 +64,18 @@ def load_recipe(
     expansion = Expansion(path, os.environ if environment is None else environment)
     document, findings = parse(_read(path), path, expansion)
     findings += list(dict.fromkeys(expansion.findings))
-    recipe = None
+    recipe: AnyRecipe | None = None
     if document is not None:
         document, more = overrides.apply(document, settings)
         findings += more
-        tried, more = search.trials(document)
-        findings += more
-        said = {finding.place for finding in findings}
-        recipe, more = _checked(document, tried, known_targets)
+        if document.get("task") == CUSTOM:
+            recipe, more = _given(document, known_targets)
+        else:
+            tried, more = search.trials(document)
+            findings += more
+            recipe, more = _checked(document, tried, known_targets)
         # A value that could not be read is null from here on; findings about this null would be confusing.
+        said = {finding.place for finding in findings}
         findings += [finding for finding in more if finding.place not in said]
     if findings or recipe is None:
         ranks = {overrides.place(text): rank for rank, text in enumerate(settings, 1)}
@@ -95,7 +110,7 @@ def _checked(
     """The recipe of the first combination with all as candidates; None and the findings if one is invalid."""
     recipes, found = [], []
     for trial in tried:
-        recipe, findings = _validate(trial.document, known_targets)
+        recipe, findings = _validate(Recipe, trial.document, known_targets)
         recipes += [] if recipe is None else [_resolve(recipe, trial.document)]
         found.append((trial, findings))
     findings = search.merged(found)
@@ -108,12 +123,30 @@ def _checked(
     return recipes[0].with_candidates(tuple(candidates)), findings
 
 
-def _validate(document: Document, known_targets: Collection[str]) -> tuple[Recipe | None, list[Finding]]:
+def _given(document: Document, known_targets: Collection[str]) -> tuple[CustomRecipe | None, list[Finding]]:
+    """The recipe of a given model, with absolute paths; None and the findings if it is invalid."""
+    recipe, findings = _validate(CustomRecipe, document, known_targets)
+    if recipe is None:
+        return None, findings
+
+    def absolute(value: str) -> str:
+        return str(beside(document, value))
+
+    graph = recipe.model.graph
+    placed = absolute(graph) if isinstance(graph, str) else {name: absolute(file) for name, file in graph.items()}
+    model = _changed(recipe.model, graph=placed, files=tuple(map(absolute, recipe.model.files)))
+    packages = None if recipe.packages is None else absolute(recipe.packages)
+    adapter, examples = absolute(recipe.adapter), absolute(recipe.examples)
+    recipe = _changed(_delivered(recipe, document), model=model, adapter=adapter, examples=examples, packages=packages)
+    return recipe, findings
+
+
+def _validate(kind: type[B], document: Document, known_targets: Collection[str]) -> tuple[B | None, list[Finding]]:
     found: dict[KeyPath, Finding] = {}
     recipe = None
     try:
         # Strict, so that "3" is not a number and 1 is not a boolean; by JSON, so that a list may become a tuple.
-        recipe = Recipe.model_validate_json(json.dumps(document.data), strict=True)
+        recipe = kind.model_validate_json(json.dumps(document.data), strict=True)
     except ValidationError as error:
         found = explain(document, error.errors(include_url=False))
     return recipe, [*found.values(), *cross_checks(document, known_targets, found)]
@@ -145,17 +178,23 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
     quantize = recipe.quantize
     if quantize.method == "qat" and quantize.qat is None:
         quantize = _changed(quantize, qat=Qat())
-    gates = _judged(recipe.gates, recipe.task, columns)
-    if gates.accuracy is not None:
-        gates = _changed(gates, accuracy=_changed(gates.accuracy, baseline=absolute(gates.accuracy.baseline)))
-    wheels = {target: tuple(str(beside(document, file)) for file in files) for target, files in recipe.wheels.items()}
-    own = recipe.interpreter
+    recipe = _changed(recipe, gates=_judged(recipe.gates, recipe.task, columns))
+    recipe = _delivered(recipe, document)
+    return _changed(recipe, data=data, teacher=teacher, student=student, quantize=quantize)
+
+
+def _delivered(recipe: B, document: Document) -> B:
+    """The recipe with absolute paths in what every recipe has."""
+    gates, own, sign = recipe.gates, recipe.interpreter, recipe.sign
+    if gates.accuracy is not None and gates.accuracy.baseline is not None:
+        baseline = str(beside(document, gates.accuracy.baseline))
+        gates = _changed(gates, accuracy=_changed(gates.accuracy, baseline=baseline))
     if isinstance(own, OwnInterpreter):
         own = _changed(own, path=str(beside(document, own.path)))
-    recipe = _changed(recipe, wheels=wheels, interpreter=own)
-    if recipe.sign is not None:
-        recipe = _changed(recipe, sign=_changed(recipe.sign, key=absolute(recipe.sign.key)))
-    return _changed(recipe, data=data, teacher=teacher, student=student, quantize=quantize, gates=gates)
+    if sign is not None:
+        sign = _changed(sign, key=str(beside(document, sign.key)))
+    wheels = {target: tuple(str(beside(document, file)) for file in files) for target, files in recipe.wheels.items()}
+    return _changed(recipe, gates=gates, wheels=wheels, interpreter=own, sign=sign)
 
 
 def _spelt_out(recipe: Recipe) -> Recipe:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr
@@ -15,6 +16,7 @@ from pydantic import Field, PrivateAttr
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import Qat, Student, Teacher
+from edgepack_runtime.bundle.model_config import GRAPH_NAME
 
 BUILTIN_PREFIX = "builtin:"
 TaskName = Literal["text-classification", "text-pair-classification", "token-classification"]
@@ -221,8 +223,8 @@ class OwnInterpreter(Section):
 WideMode = Literal["auto", "baseline", "ensemble", "cascade", "only", "off"]
 
 
-class Recipe(Section):
-    """One recipe: everything that decides the contents of a bundle."""
+class BaseRecipe(Section):
+    """What every recipe decides: name and version, targets, gates, delivery."""
 
     edgepack: Literal[1] = Field(description="Recipe format.")
     name: str = Field(
@@ -232,22 +234,6 @@ class Recipe(Section):
         pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$",
         description="Version of the bundle, `X.Y.Z`. It orders the releases on a device.",
     )
-    task: TaskName = Field(
-        "text-classification", description="Task: labels for texts, for pairs of texts, or for tokens."
-    )
-    data: Data = Field(description="The labelled rows.")
-    teacher: Teacher | None = Field(None, description="null trains the student on hard labels alone.")
-    student: Student = Field(description="The model that ships.")
-    wide: WideMode = Field(
-        "auto",
-        description="A linear model on characters beside the encoder, for labels of texts. `auto` ships the encoder, "
-        "`ensemble` or `cascade`: of those that lose nothing on dev beyond noise, the fastest on average. `baseline` "
-        "ships the encoder, and measures the others. `ensemble` ships the sum of both. `cascade` ships the linear "
-        "model where it is sure, else the sum; it may lose `quantize.max_drop_points` on dev. `only` ships the linear "
-        "model alone. `off`: there is none.",
-    )
-    search: Search | None = Field(None, description="Choice between several candidates; null for a single one.")
-    quantize: Quantize = Field(Quantize(), description="Quantization of the student.")
     targets: tuple[str, ...] = Field(
         ("local",), min_length=1, description="Target profiles; a bundle is built for each."
     )
@@ -275,6 +261,32 @@ class Recipe(Section):
         "the model.",
     )
     sign: Sign | None = Field(None, description="Sign the bundles, for devices that pin keys; null for unsigned ones.")
+
+    @property
+    def requirements(self) -> Path | None:
+        """The hash-locked requirements file of packages that the bundles carry."""
+        return None
+
+
+class Recipe(BaseRecipe):
+    """A recipe that trains the model which ships."""
+
+    task: TaskName = Field(
+        "text-classification", description="Task: labels for texts, for pairs of texts, or for tokens."
+    )
+    data: Data = Field(description="The labelled rows.")
+    teacher: Teacher | None = Field(None, description="null trains the student on hard labels alone.")
+    student: Student = Field(description="The model that ships.")
+    wide: WideMode = Field(
+        "auto",
+        description="A linear model on characters beside the encoder, for labels of texts. `auto` ships the encoder, "
+        "`ensemble` or `cascade`: of those that lose nothing on dev beyond noise, the fastest on average. `baseline` "
+        "ships the encoder, and measures the others. `ensemble` ships the sum of both. `cascade` ships the linear "
+        "model where it is sure, else the sum; it may lose `quantize.max_drop_points` on dev. `only` ships the linear "
+        "model alone. `off`: there is none.",
+    )
+    search: Search | None = Field(None, description="Choice between several candidates; null for a single one.")
+    quantize: Quantize = Field(Quantize(), description="Quantization of the student.")
     _candidates: tuple[Candidate, ...] = PrivateAttr(())
 
     @property
@@ -300,6 +312,47 @@ class Recipe(Section):
         copy = self.model_copy()
         copy._candidates = candidates
         return copy
+
+
+class GivenModel(Section):
+    """A model that edgepack did not train."""
+
+    graph: str | dict[Annotated[str, Field(pattern=GRAPH_NAME.pattern.replace(r"\Z", "$"))], str] = Field(
+        description="An ONNX file; or several by name, which the adapter calls: `{detect: d.onnx, read: r.onnx}`."
+    )
+    files: tuple[str, ...] = Field((), description="Files that the adapter reads, such as a vocabulary.")
+
+    @property
+    def graphs(self) -> dict[str, str]:
+        """The files of the graphs by name; a single one is called `model`."""
+        return {"model": self.graph} if isinstance(self.graph, str) else self.graph
+
+
+class CustomRecipe(BaseRecipe):
+    """A recipe that packages a given model with an adapter."""
+
+    task: Literal["custom"] = Field(description="A given model, with an adapter for what comes before and after it.")
+    model: GivenModel = Field(description="The graphs of the model.")
+    adapter: str = Field(
+        description="A Python file with a class `Adapter`: `load(folder)`, `prepare(item)` and `answer(outputs)`, or "
+        "`predict(item, graphs)`, and `score(answer, expected)`."
+    )
+    examples: str = Field(
+        description="Golden examples: a .jsonl with `item` (a text or a JSON value) or `file` (its path), and the "
+        "`expected` answer, in each line."
+    )
+    packages: str | None = Field(
+        None,
+        description="A requirements file, locked by hash, of the packages that the adapter imports; null: it needs the "
+        "standard library alone.",
+    )
+
+    @property
+    def requirements(self) -> Path | None:
+        return None if self.packages is None else Path(self.packages)
+
+
+AnyRecipe = Recipe | CustomRecipe
 
 
 @dataclass(frozen=True)

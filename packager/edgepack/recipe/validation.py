@@ -12,11 +12,12 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, dotted, listed
 from edgepack.recipe.paths import beside, check_there, is_file, is_folder
 from edgepack.recipe.training import Student, Training
+from edgepack.recipe.validate_custom import check_adapter, check_gates_of_scores, check_model
 from edgepack.recipe.validate_data import check_columns, check_data, check_unlabelled, check_vocabulary
 from edgepack.recipe.validate_training import check_distillation, check_models
 from edgepack.recipe.yaml import Document, KeyPath, Problem
 from edgepack_runtime.bundle import sshsig
-from edgepack_runtime.bundle.model_config import ONE_TEXT, TASKS
+from edgepack_runtime.bundle.model_config import CUSTOM, ONE_TEXT, TEXT_TASKS
 from edgepack_runtime.gate import limits
 from edgepack_runtime.stats import metrics
 
@@ -115,20 +116,10 @@ def cross_checks(document: Document, known_targets: Collection[str], reported: C
         known_targets: profiles that `targets` may name.
         reported: paths that have a finding already.
     """
+    of_kind = _CUSTOM if document.get("task") == CUSTOM else _TRAINED
     checks: tuple[Callable[[Document], Iterator[Problem]], ...] = (
         _check_format,
-        check_data,
-        check_unlabelled,
-        check_vocabulary,
-        check_columns,
-        check_models,
-        check_distillation,
-        _check_steps,
-        _check_precision,
-        _check_ranks,
-        _check_quantize,
-        _check_reduced_range,
-        _check_wide,
+        *of_kind,
         lambda doc: check_targets(doc, known_targets),
         lambda doc: check_wheels(doc, known_targets),
         check_interpreter,
@@ -206,7 +197,7 @@ def _check_reduced_range(document: Document) -> Iterator[Problem]:
 
 def _check_wide(document: Document) -> Iterator[Problem]:
     mode, task = document.get("wide"), document.get("task") or ONE_TEXT
-    if mode in ("ensemble", "cascade", "only") and task in TASKS and task != ONE_TEXT:
+    if mode in ("ensemble", "cascade", "only") and task in TEXT_TASKS and task != ONE_TEXT:
         reason = f"`wide: {mode}` needs a linear model, and `task` is {task}: it has none"
         yield ("wide",), reason, f"remove it, or use `task: {ONE_TEXT}`"
 
@@ -232,8 +223,6 @@ def check_gates(document: Document) -> Iterator[Problem]:
     _, problems = limits.read(gates)
     for path, reason, fix in problems:
         yield ("gates", *path), reason, fix or _NO_FIX
-    yield from _check_metric(document)
-    yield from _check_lengths(document)
 
 
 def _check_metric(document: Document) -> Iterator[Problem]:
@@ -265,3 +254,22 @@ def _check_lengths(document: Document) -> Iterator[Problem]:
             reason = f"`{dotted((*here, 'max_tokens'))}` is {most}, and `student.max_length` is {length}"
             yield (*here, "max_tokens"), reason, f"write `max_tokens: {length}`: longer texts are cut to that"
         before = most
+
+
+_CUSTOM: Final = (check_model, check_adapter, check_gates_of_scores)
+_TRAINED: Final = (
+    check_data,
+    check_unlabelled,
+    check_vocabulary,
+    check_columns,
+    check_models,
+    check_distillation,
+    _check_steps,
+    _check_precision,
+    _check_ranks,
+    _check_quantize,
+    _check_reduced_range,
+    _check_wide,
+    _check_metric,
+    _check_lengths,
+)

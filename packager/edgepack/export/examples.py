@@ -1,0 +1,155 @@
+"""Answers of a model folder with an adapter to the golden examples, from a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import edgepack_runtime
+from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact, Score
+from edgepack.errors import StageFailedError
+from edgepack.progress import Progress
+from edgepack_runtime.bundle.model_config import ADAPTER_NAME
+from edgepack_runtime.engine.ort_api import library_path
+from edgepack_runtime.errors import from_json
+from edgepack_runtime.stats import intervals, scores
+
+CONFIDENCE: Final = 0.95
+ANSWER_TIMEOUT_S: Final = 120.0  # from one example to the next
+_PROGRAM: Final = Path(__file__).with_name("score_program.py")
+_ROUNDS: Final = 5
+_BUDGET_MS: Final = 500.0  # of further rounds of one example
+_P95_N: Final = 60  # fewer times are too few for a 95th percentile
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Scores (0 to 1), answers and times of the examples, in their order."""
+
+    scores: tuple[float, ...]
+    answers: tuple[Any, ...]
+    times_ms: tuple[float, ...]
+
+    @property
+    def score(self) -> Score:
+        """The mean score with its interval."""
+        found = scores.mean(self.scores, CONFIDENCE)
+        return Score(found.value, found.low, found.high, len(self.scores), CONFIDENCE, scores.SCORE)
+
+    @property
+    def mean_ms(self) -> float:
+        return round(statistics.fmean(self.times_ms), 4)
+
+    @property
+    def p50_ms(self) -> float:
+        return round(statistics.median(self.times_ms), 4)
+
+    @property
+    def p95_ms(self) -> float | None:
+        """None with too few times."""
+        enough = len(self.times_ms) >= _P95_N
+        return round(intervals.percentile(sorted(self.times_ms), 0.95), 4) if enough else None
+
+
+def answer(
+    model: Path,
+    examples: ExamplesArtifact,
+    packages: Path | None,
+    label: str,
+    progress: Progress,
+    *,
+    timeout_s: float = ANSWER_TIMEOUT_S,
+) -> Answers:
+    """Answer every example with the adapter of a model folder, one thread.
+
+    Args:
+        packages: folder with the packages that the adapter imports; None without any.
+        label: names the progress bar.
+        timeout_s: longest time for one example.
+
+    Raises:
+        StageFailedError: the adapter raises, gives no JSON, or takes too long; names the example.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgepack-") as scratch:
+        job = {
+            "model": str(model),
+            "examples": str(examples.folder / EXAMPLES_FILE),
+            "folder": str(examples.folder),
+            "paths": [str(_site(Path(scratch))), *([str(packages)] if packages is not None else [])],
+            "rounds": _ROUNDS,
+            "budget_ms": _BUDGET_MS,
+        }
+        command = [sys.executable, "-I", "-S", "-B", str(_PROGRAM), json.dumps(job)]
+        found: list[dict[str, Any]] = []
+        with (
+            progress.task(label, examples.rows) as task,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+        ):
+            try:
+                for line in _lines(process, timeout_s, found):
+                    if "engine" in line:
+                        continue
+                    found.append(line)
+                    task.advance(1)
+            finally:
+                process.kill()
+    if len(found) < examples.rows:
+        raise _failed(found, "its process ended early", f"look at {ADAPTER_NAME}: it may end Python itself")
+    return Answers(
+        tuple(line["score"] for line in found),
+        tuple(line["answer"] for line in found),
+        tuple(ms for line in found for ms in line["ms"]),
+    )
+
+
+def _lines(process: subprocess.Popen[str], timeout_s: float, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The objects that the process prints. What an adapter prints itself is passed over."""
+    assert process.stdout is not None
+    buffered = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            if not selector.select(timeout_s):
+                why = f"there is no answer after {timeout_s:g} s"
+                raise _failed(found, why, f"look at {ADAPTER_NAME}: it may wait for something, or loop for ever")
+            chunk = os.read(process.stdout.fileno(), 1 << 16)
+            if not chunk:
+                return
+            *whole, buffered = (buffered + chunk).split(b"\n")
+            for raw in whole:
+                line = _parsed(raw)
+                if line is None:
+                    continue
+                if "error" in line:
+                    error = from_json(line["error"])
+                    number = f" (example {len(found) + 1})"
+                    raise StageFailedError(f"{error.what}{number}", why=error.why, fix=error.fix)
+                yield line
+
+
+def _parsed(raw: bytes) -> dict[str, Any] | None:
+    try:
+        line = json.loads(raw)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) and {"engine", "error", "score"} & set(line) else None
+
+
+def _failed(found: list[dict[str, Any]], why: str, fix: str) -> StageFailedError:
+    return StageFailedError(f"the adapter does not answer example {len(found) + 1}", why=why, fix=fix)
+
+
+def _site(folder: Path) -> Path:
+    """A folder for `sys.path` with the runtime and ONNX Runtime alone."""
+    (folder / "edgepack_runtime").symlink_to(Path(edgepack_runtime.__path__[0]))
+    (folder / "onnxruntime").symlink_to(library_path().parents[1])
+    return folder

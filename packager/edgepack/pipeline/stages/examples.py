@@ -1,0 +1,104 @@
+"""Stage `examples`: check the golden examples of an adapter and copy their files for all later stages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact
+from edgepack.errors import RecipeInvalidError
+from edgepack.progress import Progress
+from edgepack.recipe.findings import Finding
+from edgepack.util.text import counted, mib
+from edgepack_runtime.bundle.model_config import FILE, TEXT
+
+VERSION = 1
+FILES: Final = "files"
+_MOST_BYTES: Final = 256 * 2**20  # of all files: each bundle carries them
+_MOST_FINDINGS: Final = 20
+
+
+def run(examples: Path, item: str, out: Path, progress: Progress) -> ExamplesArtifact:
+    """Write `examples.jsonl`, and each file once in `files/`, named by its digest.
+
+    Args:
+        examples: the .jsonl of the recipe; paths of files are relative to it.
+        item: what the adapter reads.
+
+    Raises:
+        RecipeInvalidError: a line is invalid or a file is missing; lists every finding.
+    """
+    (out / FILES).mkdir()
+    rows, findings, size = 0, [], 0
+    with (out / EXAMPLES_FILE).open("w", encoding="utf-8") as stream:
+        for number, line in enumerate(_lines(examples), start=1):
+            try:
+                row = _row(line, item)
+                if item == FILE:
+                    row["file"], added = _copied(examples.parent / row["file"], out / FILES)
+                    size += added
+            except (ValueError, OSError) as error:
+                reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+                findings.append(_finding(examples, number, reason))
+                continue
+            stream.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
+            rows += 1
+    if not rows and not findings:
+        findings.append(_finding(examples, None, "it has no examples"))
+    if size > _MOST_BYTES:
+        findings.append(_finding(examples, None, f"its files have {mib(size)}, and a bundle carries {mib(_MOST_BYTES)}"))
+    if findings:
+        raise RecipeInvalidError(
+            f"{examples.name} has {counted(len(findings), 'error')}",
+            why=findings[0].reason,
+            fix="correct what is named above and run the command again",
+            findings=findings[:_MOST_FINDINGS],
+        )
+    progress.line(f"examples: {counted(rows, 'example')}" + (f", {mib(size)} of files" if size else ""))
+    return ExamplesArtifact(out, item, rows)
+
+
+def digests(examples: Path, item: str) -> list[str]:
+    """Digests of the file and of the files that it names."""
+    found = [hashlib.sha256(examples.read_bytes()).hexdigest()]
+    for line in _lines(examples) if item == FILE else ():
+        try:
+            named = examples.parent / str(json.loads(line)["file"])
+            found.append(hashlib.sha256(named.read_bytes()).hexdigest())
+        except (ValueError, LookupError, TypeError, OSError):
+            found.append("unreadable")  # `run` reports it
+    return found
+
+
+def _lines(examples: Path) -> Iterator[str]:
+    with examples.open(encoding="utf-8") as lines:
+        yield from (line for line in lines if line.strip())
+
+
+def _row(line: str, item: str) -> dict[str, Any]:
+    """A line as an object with the keys of its kind. Raises ValueError."""
+    row = json.loads(line)
+    key = "file" if item == FILE else "item"
+    if not isinstance(row, dict) or set(row) != {key, "expected"}:
+        found = ", ".join(sorted(row)) if isinstance(row, dict) else type(row).__name__
+        raise ValueError(f"an example of this adapter has the keys `{key}` and `expected`, and this has {found}")
+    if item in (FILE, TEXT) and not (isinstance(row[key], str) and row[key].strip()):
+        raise ValueError(f"`{key}` is not a text")
+    return row
+
+
+def _copied(file: Path, folder: Path) -> tuple[str, int]:
+    """Path of the copy, relative to the artifact, and the bytes that it added."""
+    raw = file.read_bytes()
+    name = hashlib.sha256(raw).hexdigest()[:16] + file.suffix.lower()
+    if (folder / name).exists():
+        return f"{FILES}/{name}", 0
+    (folder / name).write_bytes(raw)
+    return f"{FILES}/{name}", len(raw)
+
+
+def _finding(examples: Path, line: int | None, reason: str) -> Finding:
+    return Finding("error", examples, line, reason, "correct the example")

@@ -1,0 +1,134 @@
+"""Checks of a recipe with a given model: its files, the adapter, and gates that an adapter does not have."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from edgepack.recipe.paths import beside, check_there, is_file
+from edgepack.recipe.yaml import Document, KeyPath, Problem
+from edgepack_runtime.bundle.model_config import ADAPTER_ITEMS, ADAPTER_NAME, CONFIG_NAME
+from edgepack_runtime.inference.adapter import CLASS, METHODS
+
+_FORM = "docs/how-to/your-own-model.md shows an adapter"
+
+
+@dataclass(frozen=True)
+class AdapterSource:
+    """What the source of an adapter declares: its kind of item and its methods, each with its parameters."""
+
+    item: str | None
+    methods: Mapping[str, tuple[str, ...]]
+
+
+def read_adapter(file: Path) -> AdapterSource:
+    """The class `Adapter` of a file, without running it.
+
+    Raises:
+        OSError: the file cannot be read.
+        SyntaxError: it is no Python.
+        ValueError: it has no class `Adapter`.
+    """
+    tree = ast.parse(file.read_bytes(), str(file))
+    found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS), None)
+    if found is None:
+        raise ValueError(f"it has no class `{CLASS}`")
+    item = None
+    methods: dict[str, tuple[str, ...]] = {}
+    for node in found.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(target, ast.Name) and target.id == "item" for target in targets):
+                item = str(node.value.value)
+        elif isinstance(node, ast.FunctionDef):
+            needed = len(node.args.args) - len(node.args.defaults)
+            named = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args[: max(needed, 1)])]
+            static = any(isinstance(one, ast.Name) and one.id == "staticmethod" for one in node.decorator_list)
+            methods[node.name] = tuple(named if static else named[1:])
+    return AdapterSource(item, methods)
+
+
+def check_adapter(document: Document) -> Iterator[Problem]:
+    """Find errors in `adapter`: the file and what its class declares."""
+    where: KeyPath = ("adapter",)
+    value = document.get(*where)
+    if not isinstance(value, str) or not value:
+        return
+    if not is_file(beside(document, value)):
+        yield from check_there(document, where, value)
+        return
+    try:
+        source = read_adapter(beside(document, value))
+    except SyntaxError as error:
+        yield where, f"`adapter`: {value} is no Python: {error.msg} (line {error.lineno})", "correct that line"
+        return
+    except (OSError, ValueError) as error:
+        yield where, f"`adapter`: {value}: {error}", _FORM
+        return
+    for reason in _reasons(source, several=isinstance(document.get("model", "graph"), dict)):
+        yield where, f"`adapter`: {value}: {reason}", _FORM
+
+
+def _reasons(source: AdapterSource, *, several: bool) -> Iterator[str]:
+    if source.item not in ADAPTER_ITEMS:
+        yield f'`{CLASS}` declares no `item = "..."`, one of {", ".join(ADAPTER_ITEMS)}'
+    has = source.methods
+    if "score" not in has:
+        yield f"`{CLASS}` has no method `score(answer, expected)`"
+    if "predict" not in has and several:
+        yield f"several graphs need the method `predict(item, graphs)`, and `{CLASS}` has none"
+    elif "predict" not in has:
+        for name in ("prepare", "answer"):
+            if name not in has:
+                yield f"`{CLASS}` has no method `{name}({', '.join(METHODS[name])})`, and no `predict(item, graphs)`"
+    for name, parameters in METHODS.items():
+        if name in has and len(has[name]) != len(parameters):
+            given = f"`{name}({', '.join(has[name])})`"
+            yield f"{given} should take {', '.join(parameters)}"
+
+
+def check_model(document: Document) -> Iterator[Problem]:
+    """Find errors in `model`, `examples` and `packages`: files that are not there, or of another kind."""
+    graph = document.get("model", "graph")
+    graphs: dict[KeyPath, object] = {("model", "graph"): graph}
+    if isinstance(graph, dict):
+        graphs = {("model", "graph", name): file for name, file in graph.items()}
+        if not graph:
+            yield ("model", "graph"), "`model.graph` names no graph", "give an ONNX file"
+    for where, file in graphs.items():
+        if isinstance(file, str) and file and not file.endswith(".onnx"):
+            yield where, f"`model.graph`: {file[:200]!r} is no .onnx file", "convert it to ONNX"
+        elif isinstance(file, str) and file:
+            yield from check_there(document, where, file)
+    for key in ("examples", "packages"):
+        value = document.get(key)
+        if isinstance(value, str) and value:
+            yield from check_there(document, (key,), value)
+    files = document.get("model", "files")
+    seen = {ADAPTER_NAME, CONFIG_NAME}
+    for index, file in enumerate(files if isinstance(files, list) else ()):
+        if not isinstance(file, str) or not file:
+            continue
+        here: KeyPath = ("model", "files", index)
+        name = PurePosixPath(file).name
+        if name in seen or name.endswith(".onnx"):
+            yield here, f"`model.files`: the name {name} is taken", "rename the file"
+        else:
+            yield from check_there(document, here, file)
+        seen.add(name)
+
+
+def check_gates_of_scores(document: Document) -> Iterator[Problem]:
+    """Find gates that need labels or texts."""
+    for path, why in (
+        (("gates", "accuracy", "metric"), "an adapter has one metric, its own score"),
+        (("gates", "accuracy", "per_class"), "an adapter has no classes"),
+        (("gates", "latency", "by_length"), "items of an adapter have no number of tokens"),
+    ):
+        if document.get(*path) is not None:
+            yield path, f"`{'.'.join(path)}` is for models of texts: {why}", "remove it"
+    if document.get("gates", "golden", "carry") is False:
+        reason = "`gates.golden.carry: false` is for models of texts: a bundle with an adapter carries its examples"
+        yield ("gates", "golden", "carry"), reason, "remove it"
