@@ -28,7 +28,9 @@ install-light: $(LIGHT)/.installed ## make .venv-light, without Paddle: enough f
 
 # Whole files side by side, the slow ones of the integration tests first; each process may take 2 GB.
 WORKERS ?= 4
-# A process has one thread: two that take every core for their products keep each other waiting.
+# A process has one thread: two that take every core for their products keep each other waiting. Bytecode is written
+# even if the environment says not to: otherwise each process compiles all tests again in each run.
+test test-all coverage test-lane26: export PYTHONDONTWRITEBYTECODE =
 PYTEST = -m pytest --numprocesses=logical --maxprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=25
 
 test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## unit and integration tests, with the real Paddle stack, in a process for each core (at most WORKERS=4)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from edgepack.data.synthetic.reviews_zh import generate
+from edgepack_runtime.errors import ExitCode
 
 RECIPE = """\
 edgepack: 1
@@ -43,6 +45,11 @@ gates:
   cold_start: {ms: 60000}
 """
 SIZES = {"train": 480, "dev": 60, "test": 120}
+HERE = f"linux-{platform.machine()}"
+CARRIED = ("--set", f"targets=[{HERE}]", "--set", "serve=true")
+# For builds and bundles that are not about a gate: the cold start is measured in eight processes.
+NO_COLD_START = ("--set", "gates.cold_start=null")
+Done = subprocess.CompletedProcess[str]
 
 
 @dataclass(frozen=True)
@@ -83,33 +90,44 @@ def write_rows(folder: Path) -> None:
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, subprocess.CompletedProcess[str]]:
-    """The project and the result of its first build. One test process builds; each has a copy of the folder."""
-    shared = tmp_path_factory.getbasetemp()
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Done]) -> tuple[Path, Done]:
+    """A folder that one test process fills with `make`, and the command's result. The folder is for all: copy it."""
+    shared = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent  # that of all test processes
-    first, result = shared / "tiny", shared / "tiny.json"
-    with (shared / "tiny.lock").open("w") as lock:
+    folder, result = shared / name, shared / f"{name}.json"
+    with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not result.is_file():
-            first.mkdir()
-            write_rows(first)
-            (first / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
-            planted = [first / f"{name}.py" for name in ("bisect", "heapq", "json", "random", "statistics")]
-            for module in planted:  # a build imports nothing of the folder that it is started in
-                module.write_text("import os; os._exit(99)\n", encoding="utf-8")
-            done = Project(first).edgepack("build", "tiny.yaml")
-            for module in planted:
-                module.unlink()
+            done = make(folder)
             result.write_text(json.dumps([done.args, done.returncode, done.stdout, done.stderr]), encoding="utf-8")
-    folder = tmp_path_factory.mktemp("project") / "tiny"
-    shutil.copytree(first, folder)
-    return Project(folder), subprocess.CompletedProcess(*json.loads(result.read_text(encoding="utf-8")))
+    return folder, subprocess.CompletedProcess(*json.loads(result.read_text(encoding="utf-8")))
 
 
 @pytest.fixture(scope="session")
-def project(built: tuple[Project, subprocess.CompletedProcess[str]]) -> Project:
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Done]:
+    """The project and the result of its first build. One test process builds; each has a copy of the folder."""
+
+    def make(first: Path) -> Done:
+        first.mkdir()
+        write_rows(first)
+        (first / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
+        planted = [first / f"{name}.py" for name in ("bisect", "heapq", "json", "random", "statistics")]
+        for module in planted:  # a build imports nothing of the folder that it is started in
+            module.write_text("import os; os._exit(99)\n", encoding="utf-8")
+        done = Project(first).edgepack("build", "tiny.yaml")
+        for module in planted:
+            module.unlink()
+        return done
+
+    first, done = once(tmp_path_factory, "tiny", make)
+    folder = tmp_path_factory.mktemp("project") / "tiny"
+    shutil.copytree(first, folder)
+    return Project(folder), done
+
+
+@pytest.fixture(scope="session")
+def project(built: tuple[Project, Done]) -> Project:
     project, result = built
     assert result.returncode == 0, result.stderr[-4000:]
     return project
@@ -119,3 +137,24 @@ def project(built: tuple[Project, subprocess.CompletedProcess[str]]) -> Project:
 def device_environment() -> dict[str, str]:
     """What a device offers: a PATH, and a HOME that does not exist."""
     return {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
+
+
+@pytest.fixture(scope="session")
+def carried(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy of the project with `dist/` of a bundle that carries an interpreter, and serves. It is built once for all.
+
+    Tests that need it are skipped where the packages of the interpreter cannot be had.
+    """
+
+    def make(folder: Path) -> Done:
+        copy = project.copy(folder)
+        done = copy.edgepack("fetch", "--target", HERE)
+        return done if done.returncode else copy.edgepack("build", "tiny.yaml", *CARRIED, "--offline")
+
+    first, done = once(tmp_path_factory, "carried", make)
+    if done.returncode == ExitCode.ENVIRONMENT_UNFIT and "fetch" in done.args:
+        pytest.skip(f"the packages of the interpreter cannot be had here: {done.stderr[-400:]}")
+    assert done.returncode == 0, done.stderr[-4000:]
+    folder = tmp_path_factory.mktemp("carried") / "tiny"
+    shutil.copytree(first, folder)
+    return Project(folder)

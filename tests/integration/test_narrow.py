@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.integration.conftest import RECIPE, Project
 from tests.integration.test_build import device
-from tests.integration.test_resume import kill_at, kill_in_training
+from tests.integration.test_resume import kill_in_training
 from tests.integration.test_vocabulary import logits_of, rows_on_disk
 from tests.integration.trainings import MANY, ONE, PAIRS, SPANS, Heard
 
@@ -119,10 +119,10 @@ def test_a_build_that_is_killed_while_it_narrows_ends_with_the_same_bytes(projec
         (folder / "tiny.yaml").write_text(KILLED, encoding="utf-8")
         if name == "killed":
             kill_in_training(folder, "narrow")
-            kill_at(folder, r"      train narrowed: continues at step \d+ of 15, where it was interrupted")
         done = Project(folder).edgepack("build", "tiny.yaml", "--until", "export")
         assert done.returncode == 0, done.stderr[-4000:]
         assert ("train student: " in done.stderr) == (name == "left alone")
+        assert ("train narrowed: continues at step " in done.stderr) == (name == "killed")
         files = sorted((folder / ".edgepack" / "export").glob("*/onnx-*/model.onnx"))
         assert [file.parent.name for file in files] == ["onnx-float", "onnx-int8"]
         exported.append([file.read_bytes() for file in files])

@@ -16,7 +16,7 @@ from edgepack.recipe.model import OwnInterpreter
 from edgepack.targets.profiles import Profile, load_profiles
 from edgepack.util.hashing import sha256_file
 
-from .conftest import Project
+from .conftest import NO_COLD_START, Project
 
 pytestmark = pytest.mark.integration
 SYSTEM = Path("/usr/bin/python3")
@@ -61,7 +61,12 @@ def local() -> Profile:
 def test_a_bundle_carries_it_and_runs_on_it(project: Project, own: OwnInterpreter, tmp_path: Path) -> None:
     settings = ("targets=[local]", f"interpreter.path={own.path}", f"interpreter.sha256={own.sha256}")
     done = project.edgepack(
-        "build", "tiny.yaml", "--dist", str(tmp_path), *(word for one in settings for word in ("--set", one))
+        "build",
+        "tiny.yaml",
+        "--dist",
+        str(tmp_path),
+        *NO_COLD_START,
+        *(word for one in settings for word in ("--set", one)),
     )
     assert done.returncode == 0, done.stderr[-4000:]
     [bundle] = tmp_path.glob("*.edgepack")

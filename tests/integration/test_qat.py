@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 import pytest
+from _pytest.mark import ParameterSet
 from tests.integration.test_resume import Killed, Killing
 from tests.integration.trainings import CALM, MANY, ONE, PAIRS, SETTINGS, SHAPE, SPANS, Heard, data_of
 
@@ -199,8 +200,19 @@ def apart(found: Sequence[Float], expected: Sequence[Float]) -> float:
     return float(np.median([np.abs(a - b).max() for a, b in zip(found, expected, strict=True)]))
 
 
-@pytest.mark.parametrize("name", QUANTERS)
-@pytest.mark.parametrize("rows", [ONE, PAIRS, MANY, SPANS], ids=["one label", "pairs", "many labels", "spans"])
+def quanters_and_rows() -> list[ParameterSet]:
+    """Every quanter with rows of one label, and the last one with rows of all tasks; the others are for sweeps."""
+    tasks = {"one label": ONE, "pairs": PAIRS, "many labels": MANY, "spans": SPANS}
+    return [
+        pytest.param(
+            name, rows, id=f"{task}-{name}", marks=[pytest.mark.sweep] * (name != QUANTERS[-1] and rows != ONE)
+        )
+        for task, rows in tasks.items()
+        for name in QUANTERS
+    ]
+
+
+@pytest.mark.parametrize(("name", "rows"), quanters_and_rows())
 @pytest.mark.usefixtures("eight_bits")
 def test_what_was_trained_is_what_the_int8_graph_computes(name: str, rows: Sequence[Row], tmp_path: Path) -> None:
     """Both round alike: most texts come out as they do to float32, which a grid that is a little wider does not do. The

@@ -13,11 +13,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from root_systems import NotRunError, Packages, Root, busybox_root
 
 from edgepack_runtime.errors import ExitCode
 
-from .conftest import Project
+from .conftest import CARRIED, Project
 
 pytestmark = [
     pytest.mark.integration,
@@ -29,20 +30,13 @@ OWN = "/opt/here/bin/tiny"
 
 
 @pytest.fixture(scope="module")
-def bundles(project: Project, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two versions, and one of the linear model alone."""
-    fetched = project.edgepack("fetch", "--target", "linux-x86_64")
-    if fetched.returncode == ExitCode.ENVIRONMENT_UNFIT:
-        pytest.skip(f"the packages of the interpreter cannot be had here: {fetched.stderr[-400:]}")
-    dist = tmp_path_factory.mktemp("roots")
-    found = []
-    for version, wide in (("0.1.0", "auto"), ("0.2.0", "auto"), ("0.3.0", "only")):
-        values = ("targets=[linux-x86_64]", f"version={version}", f"wide={wide}")
-        settings = [part for value in values for part in ("--set", value)]
-        done = project.edgepack("build", "tiny.yaml", *settings, "--offline", "--dist", str(dist))
-        assert done.returncode == 0, done.stderr[-4000:]
-        found.append(dist / f"tiny-{version}-linux-x86_64.edgepack")
-    return found
+def bundles(carried: Project) -> list[Path]:
+    """A version, and the next one, of the linear model alone."""
+    settings = ("--set", "version=0.2.0", "--set", "wide=only")
+    done = carried.edgepack("build", "tiny.yaml", *CARRIED, *settings, "--offline", "--until", "bundle", "--json")
+    assert done.returncode == 0, done.stderr[-4000:]
+    linear = carried.folder / json.loads(done.stdout)["stages"][-1]["folder"]
+    return [next(folder.glob("*.edgepack")) for folder in (carried.folder / "dist", linear)]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +51,13 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
     return made
 
 
-@pytest.fixture(params=[True, False], ids=["with /dev/null", "without /dev/null"])
+def null(in_sweeps: bool) -> list[ParameterSet]:
+    """With and without /dev/null; one of them in `make test-all` alone."""
+    ids = {True: "with /dev/null", False: "without /dev/null"}
+    return [pytest.param(has, id=ids[has], marks=[pytest.mark.sweep] * (has == in_sweeps)) for has in ids]
+
+
+@pytest.fixture(params=null(in_sweeps=False))
 def root(request: pytest.FixtureRequest, packages: Packages, bundles: list[Path], tmp_path: Path) -> Root:
     made = busybox_root(tmp_path / "root", packages, null=request.param)
     for number, bundle in enumerate(bundles):
@@ -71,6 +71,7 @@ def ran(root: Root, script: str, *codes: int) -> str:
     return done.stdout
 
 
+@pytest.mark.parametrize("root", null(in_sweeps=True), indirect=True)
 def test_a_release_lives_where_there_is_only_busybox(root: Root) -> None:
     ran(root, "sh /0.edgepack install --prefix /opt/here")
     answer = json.loads(ran(root, f"{OWN} predict {TEXT}"))
@@ -101,12 +102,12 @@ def test_no_standard_library_beside_the_temporary_folder_is_taken(root: Root) ->
 
 
 def test_a_linear_model_needs_no_onnx_runtime(root: Root) -> None:
-    ran(root, "sh /2.edgepack install --prefix /opt/here")
+    ran(root, "sh /1.edgepack install --prefix /opt/here")
     assert not list(root.folder.glob("opt/here/releases/*/site/onnxruntime*"))
     assert json.loads(ran(root, f"{OWN} predict {TEXT}"))["label"]
     receipt = json.loads(ran(root, f"{OWN} gate --json", ExitCode.OK, ExitCode.GATE_INCONCLUSIVE))
     assert receipt["answered"]["linear"] > 0 and receipt["answered"]["encoder"] == 0
-    assert (root.folder / "2.edgepack").stat().st_size < (root.folder / "0.edgepack").stat().st_size * 0.7
+    assert (root.folder / "1.edgepack").stat().st_size < (root.folder / "0.edgepack").stat().st_size * 0.7
 
 
 def test_nothing_is_left_by_a_command_that_is_killed(root: Root) -> None:

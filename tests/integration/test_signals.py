@@ -26,7 +26,9 @@ with process.noticed():
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.sweep)]
+)
 def test_paddle_does_not_keep_a_build_from_clearing_up(number: signal.Signals, code: int) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM],

@@ -26,11 +26,11 @@ from edgepack.targets.context import BuildContext
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.errors import ExitCode
 
-from .conftest import Project
+from .conftest import CARRIED, NO_COLD_START, Project
 
 pytestmark = pytest.mark.integration
 LOCKED = debian.locked("x86_64")
-HERE, ELSEWHERE = f"linux-{platform.machine()}", f"linux-{other_machine()}"
+ELSEWHERE = f"linux-{other_machine()}"
 
 
 @pytest.fixture(scope="module")
@@ -41,19 +41,19 @@ def fetched(project: Project) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def built(project: Project, target: str, *options: str) -> tuple[Path, dict[str, Any], str]:
-    """The bundle, what the report says of the target, and the output."""
-    settings = ("--set", f"targets=[{target}]", "--set", "serve=true", "--offline")
-    done = project.edgepack("build", "tiny.yaml", *settings, "--dist", f"dist-{target}", *options)
+def delivered(project: Project, dist: str) -> tuple[Path, dict[str, Any]]:
+    """The bundle in `dist`, and what the report says of its target."""
+    folder = project.folder / dist
+    report = json.loads(next(folder.glob("*.report.json")).read_text(encoding="utf-8"))
+    return next(folder.glob("*.edgepack")), report["targets"][0]
+
+
+def built(project: Project, target: str) -> tuple[Path, dict[str, Any], str]:
+    """As `delivered`, and the output of the build."""
+    settings = ("--set", f"targets=[{target}]", "--set", "serve=true", *NO_COLD_START, "--offline")
+    done = project.edgepack("build", "tiny.yaml", *settings, "--dist", f"dist-{target}")
     assert done.returncode == 0, done.stderr[-4000:]
-    dist = project.folder / f"dist-{target}"
-    report = json.loads(next(dist.glob("*.report.json")).read_text(encoding="utf-8"))
-    return next(dist.glob("*.edgepack")), report["targets"][0], done.stdout
-
-
-@pytest.fixture(scope="module")
-def carried(project: Project, fetched: None) -> tuple[Path, dict[str, Any], str]:
-    return built(project, HERE)
+    return *delivered(project, f"dist-{target}"), done.stdout
 
 
 def device(*command: str | Path, **changed: str) -> subprocess.CompletedProcess[str]:
@@ -64,8 +64,8 @@ def device(*command: str | Path, **changed: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_a_bundle_is_gated_on_the_interpreter_that_it_carries(carried: tuple[Path, dict[str, Any], str]) -> None:
-    bundle, about, _ = carried
+def test_a_bundle_is_gated_on_the_interpreter_that_it_carries(carried: Project) -> None:
+    bundle, about = delivered(carried, "dist")
     assert about["verdict"] == "pass"
     assert about["receipt"]["conditions"]["python"].startswith("3.11.")
     with zipfile.ZipFile(bundle) as archive:
@@ -74,14 +74,17 @@ def test_a_bundle_is_gated_on_the_interpreter_that_it_carries(carried: tuple[Pat
     assert not [name for name in names if name.endswith((".abi3.so", "-gnu.so"))]
 
 
-@pytest.mark.parametrize("start", ["sh", "", "3.8", "3.13"])
+@pytest.mark.parametrize(
+    "start", ["sh", pytest.param("", marks=pytest.mark.sweep), "3.8", pytest.param("3.13", marks=pytest.mark.sweep)]
+)
 def test_a_release_runs_on_its_own_interpreter_whatever_installed_it(
-    carried: tuple[Path, dict[str, Any], str], start: str, tmp_path: Path
+    carried: Project, start: str, tmp_path: Path
 ) -> None:
+    bundle, _ = delivered(carried, "dist")
     command = [required_python(start)] if start[:1] == "3" else [start] if start else []
     temporary, prefix = tmp_path / "tmp", tmp_path / "it's here"
     temporary.mkdir()
-    done = device(*command, carried[0], "install", "--prefix", prefix, "--no-tune", TMPDIR=str(temporary))
+    done = device(*command, bundle, "install", "--prefix", prefix, "--no-tune", TMPDIR=str(temporary))
     assert done.returncode == 0, done.stderr[-2000:]
     for _ in range(50):  # what the file unpacked for this command goes when that has ended
         if not list(temporary.iterdir()):
@@ -95,14 +98,19 @@ def test_a_release_runs_on_its_own_interpreter_whatever_installed_it(
     assert device(moved / "bin/tiny", "verify").returncode == 0
     loader = next(moved.glob("releases/*/*/python/bin/ld.so"))
     loader.chmod(0o644)
-    damaged = device("python3", carried[0], "verify", next(moved.glob("releases/*")))
+    damaged = device("python3", bundle, "verify", next(moved.glob("releases/*")))
     assert damaged.returncode == ExitCode.BUNDLE_INVALID
     assert "may not be executed" in damaged.stderr
 
 
-def test_twice_the_same_bytes(project: Project, carried: tuple[Path, dict[str, Any], str]) -> None:
-    again, _, _ = built(project, HERE, "--from", "bundle")
-    assert again.read_bytes() == carried[0].read_bytes()
+def test_twice_the_same_bytes(carried: Project) -> None:
+    bundle, _ = delivered(carried, "dist")
+    options = ("--offline", "--from", "bundle", "--until", "bundle", "--json")
+    done = carried.edgepack("build", "tiny.yaml", *CARRIED, *options)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "bundle done in" in done.stderr
+    again = carried.folder / json.loads(done.stdout)["stages"][-1]["folder"] / bundle.name
+    assert again.read_bytes() == bundle.read_bytes()
 
 
 def test_a_bundle_for_another_machine_is_delivered_without_a_verdict(

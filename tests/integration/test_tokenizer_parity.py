@@ -20,6 +20,10 @@ pytestmark = pytest.mark.integration
 
 SHARED = Path(__file__).parents[3] / "shared"
 VOCABULARIES = ("ernie-1.0-vocab.txt", "ernie-3.0-vocab.txt")
+# What takes seconds is tried with one vocabulary; `make test-all` tries it with the other, too.
+LONG = pytest.mark.parametrize(
+    "both", [pytest.param(VOCABULARIES[0], marks=pytest.mark.sweep), VOCABULARIES[1]], indirect=True
+)
 MAX_LENGTH = 256
 # PaddleNLP sees the character tables of the Python it runs on; the device's tokenizer has those of Unicode 14.0.
 SAME_TABLES = unicodedata.unidata_version == "14.0.0"
@@ -144,14 +148,25 @@ def test_real_pairs(both: Both) -> None:
         assert both.pair_differences(pairs, max_length) == []
 
 
+# Unicode ends its assigned characters in plane 3, but for the tags and variation selectors of plane 14.
+ASSIGNED = [range(0x34000), range(0xE0000, 0xE0200)]
+UNASSIGNED = [range(0x34000, 0xE0000), range(0xE0200, 0x110000)]
+
+
+@LONG
 @pytest.mark.skipif(not SAME_TABLES, reason="PaddleNLP sees another Unicode version on this Python")
-def test_every_character(both: Both) -> None:
+@pytest.mark.parametrize(
+    "planes",
+    [pytest.param(ASSIGNED, id="assigned"), pytest.param(UNASSIGNED, id="unassigned", marks=pytest.mark.sweep)],
+)
+def test_every_character(both: Both, planes: list[range]) -> None:
     """All of Unicode, each character between letters."""
     different = []
-    for start in range(0, 0x110000, 64):
-        codes = list(range(start, start + 64))
-        if both.differences([" ".join(f"a{chr(code)}b" for code in part) for part in (codes[:32], codes[32:])]):
-            different += [code for code in codes if both.differences([f"a{chr(code)}b"])]
+    for plane in planes:
+        for start in plane[::64]:
+            codes = list(range(start, start + 64))
+            if both.differences([" ".join(f"a{chr(code)}b" for code in part) for part in (codes[:32], codes[32:])]):
+                different += [code for code in codes if both.differences([f"a{chr(code)}b"])]
     assert [f"U+{code:04X}" for code in different] == []
 
 
@@ -166,6 +181,7 @@ def real_texts() -> list[str]:
     return texts
 
 
+@LONG
 def test_real_texts(both: Both) -> None:
     texts = real_texts()
     if not texts:
@@ -174,18 +190,21 @@ def test_real_texts(both: Both) -> None:
     assert both.differences(sample) == []
 
 
+@LONG
 @given(text=mixed)
 @settings(max_examples=3000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_generated_texts(both: Both, text: str) -> None:
     assert both.differences([text]) == []
 
 
+@LONG
 @given(pair=st.tuples(mixed, mixed), max_length=st.integers(3, 48))
 @settings(max_examples=1500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_generated_pairs(both: Both, pair: tuple[str, str], max_length: int) -> None:
     assert both.pair_differences([pair], max_length) == []
 
 
+@LONG
 @given(text=mixed)
 @settings(max_examples=1500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_tokens_stand_where_their_offsets_say(both: Both, text: str) -> None:
