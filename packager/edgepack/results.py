@@ -10,6 +10,7 @@ from edgepack.artifacts import (
     Artifact,
     BundleArtifact,
     DataArtifact,
+    ExamplesArtifact,
     ExportArtifact,
     GateArtifact,
     LedgerRow,
@@ -23,7 +24,7 @@ from edgepack.artifacts import (
     mebibytes,
 )
 from edgepack.errors import EdgepackError, RecipeInvalidError
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import AnyRecipe, Recipe
 from edgepack.util.text import UNGATED, counted, verdict
 
 Verdict = Literal["pass", "fail", "inconclusive", "not run here", "no gates"]
@@ -82,7 +83,7 @@ class Made:
 class Part:
     """The results of a build that ended early (`--until`), in order."""
 
-    recipe: Recipe
+    recipe: AnyRecipe
     made: tuple[Made, ...]
     left_out: tuple[Failure, ...] = ()  # failed candidates (`--keep-going`)
     failures: tuple[Failure, ...] = ()  # failed targets (`--keep-going`)
@@ -107,13 +108,16 @@ class Part:
 
 @dataclass(frozen=True)
 class Build:
-    """The results of a build. `recipe` has the values of the chosen candidate."""
+    """The results of a build. `recipe` has the values of the chosen candidate.
 
-    recipe: Recipe
-    data: DataArtifact
+    A given model has `examples`, and no data, student and scales.
+    """
+
+    recipe: AnyRecipe
+    data: DataArtifact | None
     teacher: ModelArtifact | None
-    student: ModelArtifact
-    scales: ScalesArtifact
+    student: ModelArtifact | None
+    scales: ScalesArtifact | None
     export: ExportArtifact
     deliveries: tuple[Delivery, ...]
     failures: tuple[Failure, ...] = ()  # failed targets (`--keep-going`)
@@ -123,6 +127,7 @@ class Build:
     pruned: PrunedArtifact | None = None
     linear: LinearArtifact | None = None
     wide: WideArtifact | None = None
+    examples: ExamplesArtifact | None = None
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
@@ -165,7 +170,8 @@ class Build:
                     "more `epochs`, or with a higher `learning_rate` (from random weights: 2e-4)"
                 )
         teacher, linear = self.teacher, self.linear
-        if teacher is not None and linear is not None and self.recipe.student.distill is not None:
+        distils = isinstance(self.recipe, Recipe) and self.recipe.student.distill is not None
+        if teacher is not None and linear is not None and distils:
             theirs, least = (model.test_score.value for model in (teacher, linear))
             if theirs < least:
                 yield (
@@ -188,9 +194,10 @@ def _ledger(
     rows = [_model(stage, model, metric) for stage, model in models]
     if exported is None:
         return tuple(rows)
-    static = replace(exported.static_graph, score=rows[-1].score)  # the same weights, not measured again
+    if exported.static_graph is not None:
+        rows.append(replace(exported.static_graph, score=rows[-1].score))  # the same weights, not measured again
     files = (*exported.models, *(one.model for one in exported.variations))
-    return (*rows, static, *(file.row(metric) for file in files))
+    return (*rows, *(file.row(metric) for file in files))
 
 
 def _linear(found: LinearArtifact | None, wide: WideArtifact | None, metric: str | None) -> Iterator[LedgerRow]:

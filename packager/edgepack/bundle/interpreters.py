@@ -18,7 +18,7 @@ from edgepack.bundle.interpreter.built import Interpreter, OwnBuild
 from edgepack.bundle.interpreter.bytecode import Compiler, cached
 from edgepack.bundle.site_packages import LICENSES, SITE
 from edgepack.progress import Progress
-from edgepack.recipe.model import OwnInterpreter, Recipe
+from edgepack.recipe.model import AnyRecipe, OwnInterpreter
 from edgepack.targets import tags
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
@@ -50,7 +50,7 @@ class Interpreters:
         return tuple(origin for one in self.built for origin in one.origins)
 
 
-def fetch(recipe: Recipe | None, profile: Profile, context: BuildContext, progress: Progress) -> list[Path]:
+def fetch(recipe: AnyRecipe | None, profile: Profile, context: BuildContext, progress: Progress) -> list[Path]:
     """The files that the interpreters of a target, and their compiler, are made of.
 
     Args:
@@ -65,7 +65,7 @@ def fetch(recipe: Recipe | None, profile: Profile, context: BuildContext, progre
     return [file for machine in _machines(profile) for file in debian.fetch(machine, context, progress).values()]
 
 
-def missing(recipe: Recipe, profile: Profile, context: BuildContext) -> list[debian.DebianPackage]:
+def missing(recipe: AnyRecipe, profile: Profile, context: BuildContext) -> list[debian.DebianPackage]:
     """The packages that `fetch` would download."""
     if isinstance(recipe.interpreter, OwnInterpreter):
         return []
@@ -77,7 +77,7 @@ def _machines(profile: Profile) -> list[str]:
     return sorted({*profile.machines, platform.machine()}) if profile.interpreter == BUNDLED else []
 
 
-def python_of(recipe: Recipe | None, profile: Profile) -> Python | None:
+def python_of(recipe: AnyRecipe | None, profile: Profile) -> Python | None:
     """Version of the Python that a bundle runs on; None where the device decides.
 
     Raises:
@@ -91,7 +91,7 @@ def python_of(recipe: Recipe | None, profile: Profile) -> Python | None:
 
 
 def assemble(
-    recipe: Recipe,
+    recipe: AnyRecipe,
     profile: Profile,
     context: BuildContext,
     members: Members,

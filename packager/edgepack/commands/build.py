@@ -16,7 +16,7 @@ from edgepack.pipeline.options import STAGES
 if TYPE_CHECKING:
     from edgepack.console.console import Console
     from edgepack.pipeline.options import BuildOptions
-    from edgepack.recipe.model import Candidate, Recipe
+    from edgepack.recipe.model import AnyRecipe, Candidate, Recipe
     from edgepack.results import Build, Failure, Part
     from edgepack.targets.context import BuildContext
 
@@ -63,8 +63,12 @@ def command(
     if mlflow is not None and (candidate is not None or until not in (None, STAGES[-1])):
         raise click.UsageError("--mlflow logs a finished build; use it without --until and --candidate")
     loaded, build_context = options.load(recipe, settings, drawn)
+    from edgepack.recipe.model import Recipe
+
     build_options = options.build_options(until, start, force, keep_going=keep_going)
-    if candidate is not None:
+    if candidate is not None and not isinstance(loaded, Recipe):
+        raise UsageError("a given model has no candidates", fix="omit --candidate")
+    if candidate is not None and isinstance(loaded, Recipe):
         loaded = _candidate_of(loaded, candidate).recipe
         build_options = replace(build_options, until=_until_export(until))
     run(
@@ -83,7 +87,7 @@ def command(
 def run(
     console: Console,
     file: Path,
-    recipe: Recipe,
+    recipe: AnyRecipe,
     build_context: BuildContext,
     build_options: BuildOptions,
     *,
@@ -285,7 +289,7 @@ def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
     bundle = next((path for path in delivered if path.name in ran), delivered[0])
     gates = "" if built.recipe.gates.asks_nothing else ", which gates it"
     where = "here or on a device that has never seen a network" if bundle.name in ran else f"on its device{gates}"
-    example = built.data.example(own=built.recipe.gates.golden.carry)
+    example = "ITEM" if built.data is None else built.data.example(own=built.recipe.gates.golden.carry)
     return [
         *lines,
         "",

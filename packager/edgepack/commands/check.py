@@ -12,19 +12,20 @@ import click
 from edgepack.bundle import local_wheels, wheels
 from edgepack.commands import options
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import AnyRecipe, CustomRecipe, Recipe
 from edgepack.report import quantity, span
 from edgepack.targets.context import BuildContext
 from edgepack.util.text import counted, metric_name
 from edgepack_runtime.stats import metrics
 
 if TYPE_CHECKING:
+    from edgepack.console.console import Console
     from edgepack.data.loader import Splits
 
 _FITTED_ROWS: Final = 20_000  # of the linear model, which is to take seconds here
 
 
-def check(recipe: Recipe, build_context: BuildContext, file: Path) -> Iterator[Finding]:
+def check(recipe: AnyRecipe, build_context: BuildContext, file: Path) -> Iterator[Finding]:
     """Warnings about targets that need a local wheel which the recipe does not name.
 
     Args:
@@ -79,13 +80,36 @@ def linear_baseline(recipe: Recipe, splits: Splits) -> str:
 def command(context: click.Context, recipe: Path, settings: tuple[str, ...], profiles: Path | None) -> None:
     """Check RECIPE and its data; print every finding as file:line, reason, fix."""
     loaded, build_context = options.load(recipe, settings, options.Drawn(profiles=profiles))
+    from edgepack.pipeline import downloads
+
+    console = options.console(context)
+    lacking = list(check(loaded, build_context, recipe))
+    counted_rows = _check_examples(loaded) if isinstance(loaded, CustomRecipe) else _check_rows(loaded, recipe, console)
+    console.findings(lacking)
+    console.line(str(downloads.missing(loaded, build_context)))
+    options.say(f"{recipe}: valid ({counted_rows})")
+
+
+def _check_examples(recipe: CustomRecipe) -> str:
+    """Read the examples of a given model; return their number."""
+    import tempfile
+
+    from edgepack.pipeline.stages import examples
+    from edgepack.progress import SILENT
+    from edgepack.recipe.validate_custom import read_adapter
+
+    with tempfile.TemporaryDirectory(prefix="edgepack-") as scratch:
+        item = str(read_adapter(Path(recipe.adapter)).item)
+        return counted(examples.run(Path(recipe.examples), item, Path(scratch), SILENT).rows, "example")
+
+
+def _check_rows(loaded: Recipe, recipe: Path, console: Console) -> str:
+    """Check the rows of a recipe that trains, and print what they suggest; return their numbers."""
     from edgepack.data.gates import describe_gate
     from edgepack.data.lengths import describe_lengths
     from edgepack.data.loader import load_splits
     from edgepack.data.recipe_checks import check_suited, read_further_texts, require_judged_by
-    from edgepack.pipeline import downloads
 
-    console = options.console(context)
     splits = load_splits(loaded.data, console)
     rows, labels = splits.rows, list(splits.labels["train"])
     require_judged_by(loaded, labels)
@@ -93,10 +117,9 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
         from edgepack.bundle.baseline import require_comparable
 
         require_comparable(loaded.gates.baseline, loaded.task, labels)
-    lacking = list(check(loaded, build_context, recipe))
     suited = check_suited(loaded, len(rows["train"]), labels, splits.lengths, recipe, lambda: rows["test"])
     read_further_texts(loaded, lambda: [*rows["dev"], *rows["test"]])
-    console.findings([*splits.warnings, *suited, *lacking])
+    console.findings([*splits.warnings, *suited])
     console.line(describe_lengths(splits.lengths))
     if loaded.gates.accuracy is not None:
         most = loaded.gates.golden.rows
@@ -108,6 +131,4 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
     if loaded.candidates:
         names = "\n".join(f"  {candidate.name}" for candidate in loaded.candidates)
         console.line(f"{counted(len(loaded.candidates), 'candidate')}:\n{names}")
-    console.line(str(downloads.missing(loaded, build_context)))
-    counts = ", ".join(f"{len(rows)} {split}" for split, rows in splits.rows.items())
-    options.say(f"{recipe}: valid ({counts} rows)")
+    return ", ".join(f"{len(rows)} {split}" for split, rows in splits.rows.items()) + " rows"

@@ -43,6 +43,8 @@ def command(
     from edgepack.bundle import interpreters, wheels
     from edgepack.pipeline import preflight
     from edgepack.recipe import hub
+    from edgepack.recipe.hub import HubModel
+    from edgepack.recipe.model import Recipe
     from edgepack.targets.context import BuildContext, default_wheel_cache
     from edgepack.util.text import counted, mib
 
@@ -64,14 +66,17 @@ def command(
         for machine in profile.machines:
             fetched.update(
                 wheels.fetch(
-                    profile.on(machine), build_context, console, serve=serve, without_given=recipe is None
+                    profile.on(machine), build_context, console, serve=serve, without_given=recipe is None,
+                    packages=None if loaded is None else loaded.requirements,
+                    python=interpreters.python_of(loaded, profile),
                 )
             )  # fmt: skip
         fetched.update(interpreters.fetch(loaded, profile, build_context, console))
     size = sum(wheel.stat().st_size for wheel in fetched)
     options.say(f"{build_context.wheel_cache}: {counted(len(fetched), 'package')} for these targets, {mib(size)}")
-    models = hub.models(loaded) if loaded is not None else ()
-    if loaded is not None:
+    models: tuple[HubModel, ...] = ()
+    if isinstance(loaded, Recipe):
+        models = tuple(hub.models(loaded))
         preflight.require_models(loaded)
     for model in models:
         options.say(f"{model.folder}: {model.name}")

@@ -197,7 +197,9 @@ def profiles_file(profiles: Path | None, beside: Path) -> Path | None:
     return found if found.is_file() else None
 
 
-def load_recipe(recipe: Path, settings: Sequence[str], profiles: Path | None) -> tuple[AnyRecipe, Mapping[str, Profile]]:
+def load_recipe(
+    recipe: Path, settings: Sequence[str], profiles: Path | None
+) -> tuple[AnyRecipe, Mapping[str, Profile]]:
     """The recipe of a file with overrides `settings`, checked against the profiles; and the profiles."""
     from edgepack.recipe import loader
     from edgepack.recipe.model import OwnInterpreter

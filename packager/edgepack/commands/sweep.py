@@ -68,7 +68,9 @@ def command(
     Their logs are in the workspace's folder sweep/. Candidates are compared, and bundles made, on this machine.
     """
     loaded, build_context = options.load(recipe, settings, drawn)
-    if not loaded.candidates:
+    from edgepack.recipe.model import Recipe
+
+    if not isinstance(loaded, Recipe) or not loaded.candidates:
         raise UsageError("this recipe has no `search`", fix=f"run `edgepack build {recipe}`")
     from edgepack.pipeline.stage_calls import StageCalls
     from edgepack.pipeline.workspace import Workspace

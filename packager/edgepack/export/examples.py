@@ -96,8 +96,6 @@ def answer(
         ):
             try:
                 for line in _lines(process, timeout_s, found):
-                    if "engine" in line:
-                        continue
                     found.append(line)
                     task.advance(1)
             finally:
@@ -141,7 +139,7 @@ def _parsed(raw: bytes) -> dict[str, Any] | None:
         line = json.loads(raw)
     except ValueError:
         return None
-    return line if isinstance(line, dict) and {"engine", "error", "score"} & set(line) else None
+    return line if isinstance(line, dict) and {"error", "score"} & set(line) else None
 
 
 def _failed(found: list[dict[str, Any]], why: str, fix: str) -> StageFailedError:

@@ -21,7 +21,6 @@ def main(job: dict[str, Any]) -> None:
 
     try:
         predictor = Predictor(job["model"], threads=1)
-        print(json.dumps({"engine": predictor.engine}), flush=True)
         with Path(job["examples"]).open(encoding="utf-8") as lines:
             rows = [json.loads(line) for line in lines]
         for row in rows:
@@ -31,9 +30,14 @@ def main(job: dict[str, Any]) -> None:
             while len(times) < job["rounds"] and sum(times) < job["budget_ms"]:
                 times.append(predictor.timed_predict(item)[1].total_ms)
             score = predictor.score(prediction.answer, row["expected"])
-            print(json.dumps({"score": round(score, 6), "ms": times, "answer": prediction.answer}), flush=True)
+            _report(json.dumps({"score": round(score, 6), "ms": times, "answer": prediction.answer}))
     except EdgepackError as error:
-        print(json.dumps({"error": to_json(error)}), flush=True)
+        _report(json.dumps({"error": to_json(error)}))
+
+
+def _report(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

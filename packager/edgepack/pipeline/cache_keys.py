@@ -34,6 +34,8 @@ from edgepack.util.versions import installed_versions
 
 _TRAINING: Final = ("paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "numpy")
 LIBRARIES: Final[Mapping[str, Sequence[str]]] = {
+    "examples": (),
+    "graphs": ("onnx", "onnxruntime"),
     "data": (),
     "linear": ("scikit-learn",),
     "teacher": _TRAINING,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from edgepack.bundle import interpreters, wheels
 from edgepack.recipe import hub
 from edgepack.recipe.hub import HubModel
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import AnyRecipe, Recipe
 from edgepack.targets.context import BuildContext
 from edgepack.util.text import counted, mib
 
@@ -34,7 +34,7 @@ class Downloads:
         return f"downloads: {', '.join(parts)}"
 
 
-def missing(recipe: Recipe, context: BuildContext) -> Downloads:
+def missing(recipe: AnyRecipe, context: BuildContext) -> Downloads:
     """What a build of a resolved recipe would download. Nothing is fetched, and cached wheels are not checked.
 
     Raises:
@@ -44,12 +44,17 @@ def missing(recipe: Recipe, context: BuildContext) -> Downloads:
     for target in recipe.targets:
         profile = context.known(target)
         for machine in profile.machines:
-            lacking = wheels.missing(profile.on(machine), context, serve=recipe.serve)
+            lacking = wheels.missing(
+                profile.on(machine),
+                context,
+                serve=recipe.serve,
+                packages=recipe.requirements,
+                python=interpreters.python_of(recipe, profile),
+            )
             packages |= dict.fromkeys(f"{package.name} {package.version} {machine}" for package in lacking)
         packages |= dict.fromkeys(package.file_name for package in interpreters.missing(recipe, profile, context))
-    return Downloads(
-        tuple(model for model in hub.models(recipe) if not model.is_cached), tuple(packages), context.offline
-    )
+    models = hub.models(recipe) if isinstance(recipe, Recipe) else ()
+    return Downloads(tuple(model for model in models if not model.is_cached), tuple(packages), context.offline)
 
 
 def _size(model: HubModel) -> str:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # its import takes a second, and every command imports this m
     from edgepack.results import Failure
 
 STAGES: Final = (
+    *("examples", "graphs"),  # of a given model
     *("data", "linear", "teacher", "student", "narrow", "prune", "quantize", "export", "select", "wide"),
     *("bundle", "gate"),
 )

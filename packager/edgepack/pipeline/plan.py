@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgepack.artifacts import DataArtifact
-from edgepack.bundle import wheels
+from edgepack.bundle import interpreters, wheels
 from edgepack.data.loader import load_splits
 from edgepack.pipeline import downloads, preflight
+from edgepack.pipeline.calls import Calls, Results, StageCall, not_gated_here
 from edgepack.pipeline.downloads import Downloads
 from edgepack.pipeline.options import BuildOptions
-from edgepack.pipeline.stage_calls import Results, StageCall, StageCalls, not_gated_here
+from edgepack.pipeline.stage_calls import StageCalls, calls_for
 from edgepack.pipeline.workspace import StageResult, Workspace
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import AnyRecipe, Recipe
 from edgepack.recipe.pretrained_models import cut, parameters, shape_of
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, Training
@@ -53,14 +54,14 @@ class Value:
 class Plan:
     """The resolved recipe, its stages in order, and what the build would download."""
 
-    recipe: Recipe
+    recipe: AnyRecipe
     values: tuple[Value, ...]
     stages: tuple[PlannedStage, ...]
     downloads: Downloads
 
 
 def make(
-    recipe: Recipe,
+    recipe: AnyRecipe,
     workspace: Workspace,
     options: BuildOptions = BuildOptions(),  # noqa: B008 (frozen)
     context: BuildContext | None = None,
@@ -75,22 +76,31 @@ def make(
         UsageError: `options` name a stage that this recipe does not have.
         EnvironmentUnfitError: an environment variable is invalid, or a bundle cannot get its wheels.
     """
-    calls = StageCalls(recipe, context or BuildContext())
+    calls = calls_for(recipe, context or BuildContext())
     preflight.check_options(calls, options)
     checkpoint.interval_seconds()
     if not options.ends_before("teacher"):  # a build checks its wheels before it trains
         for target in recipe.targets:
             profile = calls.context.profile(target)
             for machine in profile.machines:
-                wheels.wanted(profile.on(machine), calls.context, serve=recipe.serve)
+                wheels.wanted(
+                    profile.on(machine),
+                    calls.context,
+                    serve=recipe.serve,
+                    packages=recipe.requirements,
+                    python=interpreters.python_of(recipe, profile),
+                )
     results = Results()
     for call in calls:
         found = _find(call, results, workspace, options)
         if found is not None:
             results[call] = found
-    rows = _training_rows(recipe, results[calls.data].artifact if calls.data in results else None)
+    rows, search = 0, None
+    if isinstance(calls, StageCalls):
+        rows = _training_rows(calls.trained, results[calls.data].artifact if calls.data in results else None)
+        search = calls.trained.search
     stages = tuple(_planned(call, calls, results, options, rows) for call in calls)
-    values = tuple(_values(recipe, "", tuple(recipe.search.over) if recipe.search else ()))
+    values = tuple(_values(recipe, "", tuple(search.over) if search else ()))
     return Plan(recipe, values, stages, downloads.missing(recipe, calls.context))
 
 
@@ -104,13 +114,13 @@ def _find(
     return None if isinstance(work, NotRunHere) else workspace.load(call.kind, work.key)
 
 
-def _planned(
-    call: StageCall[Any], calls: StageCalls, results: Results, options: BuildOptions, rows: int
-) -> PlannedStage:
+def _planned(call: StageCall[Any], calls: Calls, results: Results, options: BuildOptions, rows: int) -> PlannedStage:
     folder = results[call].artifact.folder if call in results else None
     state: State = "cached" if folder else "to run"
-    recipe = next((chain.recipe for chain in calls.chains.values() if call in chain.calls), calls.recipe)
-    about = _about(call.stage, recipe, rows)
+    about = ""
+    if isinstance(calls, StageCalls):
+        recipe = next((chain.recipe for chain in calls.chains.values() if call in chain.calls), calls.trained)
+        about = _about(call.stage, recipe, rows)
     if call.stage == "gate" and call.target is not None:
         lacking = not_gated_here(calls.context.profile(call.target))
         if lacking is not None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from edgepack.artifacts import DataArtifact
+from edgepack.artifacts import Artifact, DataArtifact
 from edgepack.bundle import baseline, interpreters, site_packages, wheels
 from edgepack.data.recipe_checks import check_built, read_further_texts, require_judged_by
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
+from edgepack.pipeline.calls import Calls
 from edgepack.pipeline.options import BuildOptions
 from edgepack.pipeline.stage_calls import StageCalls
 from edgepack.pipeline.stages import train
@@ -20,7 +21,7 @@ from edgepack.training import environment
 TRAININGS: Final = {"teacher": "teacher", "student": "student", "narrow": "student"}  # stage -> section, in order
 
 
-def check_options(calls: StageCalls, options: BuildOptions) -> None:
+def check_options(calls: Calls, options: BuildOptions) -> None:
     """Check that the recipe has the stages that `options` name.
 
     Raises:
@@ -32,14 +33,31 @@ def check_options(calls: StageCalls, options: BuildOptions) -> None:
             raise UsageError(f"this recipe has no stage {stage}", fix=f"name one of {', '.join(stages)}")
 
 
-def check_data(calls: StageCalls, rows: DataArtifact, progress: Progress) -> None:
-    """Check the recipe against its rows, the installed packages, and the wheels of every target.
+def check_inputs(calls: Calls, found: Artifact, progress: Progress) -> None:
+    """Check the recipe against its rows, if it has any, the installed packages, and the wheels of every target.
 
     Raises:
         RecipeInvalidError: gates, baseline or further texts do not fit the rows.
         EnvironmentUnfitError: a package or a wheel is missing.
     """
+    if isinstance(calls, StageCalls) and isinstance(found, DataArtifact):
+        _check_rows(calls.trained, found, progress)
     recipe, context = calls.recipe, calls.context
+    for target in recipe.targets:
+        profile = context.profile(target)
+        for machine in profile.machines:
+            wheels.fetch(
+                profile.on(machine),
+                context,
+                progress,
+                serve=recipe.serve,
+                packages=recipe.requirements,
+                python=interpreters.python_of(recipe, profile),
+            )
+        interpreters.fetch(recipe, profile, context, progress)
+
+
+def _check_rows(recipe: Recipe, rows: DataArtifact, progress: Progress) -> None:
     require_judged_by(recipe, rows.labels)
     if recipe.gates.baseline is not None:
         baseline.require_comparable(recipe.gates.baseline, rows.task, rows.labels)
@@ -47,11 +65,6 @@ def check_data(calls: StageCalls, rows: DataArtifact, progress: Progress) -> Non
         progress.line(f"warning: {finding.reason}\n    fix: {finding.fix}")
     read_further_texts(recipe, lambda: rows.read("dev") + rows.read("test"))
     environment.versions()
-    for target in recipe.targets:
-        profile = context.profile(target)
-        for machine in profile.machines:
-            wheels.fetch(profile.on(machine), context, progress, serve=recipe.serve)
-        interpreters.fetch(recipe, profile, context, progress)
 
 
 def check_training(stage: str, calls: StageCalls, options: BuildOptions, progress: Progress) -> None:
@@ -61,7 +74,7 @@ def check_training(stage: str, calls: StageCalls, options: BuildOptions, progres
         EnvironmentUnfitError: a GPU that the recipe names cannot be used.
         StageFailedError: a binary of a local wheel does not run on its target, or a student cannot be loaded.
     """
-    recipe, context = calls.recipe, calls.context
+    recipe, context = calls.trained, calls.context
     _check_devices(recipe, stage, options)
     for target, given in context.given.items():
         if given and target in recipe.targets:

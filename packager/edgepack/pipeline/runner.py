@@ -8,11 +8,12 @@ from typing import Any, Protocol, TypeVar
 from edgepack.artifacts import Artifact, GateArtifact
 from edgepack.errors import EdgepackError
 from edgepack.pipeline import preflight
+from edgepack.pipeline.calls import Calls, Results, StageCall, Work
 from edgepack.pipeline.options import CANDIDATE_STAGES, BuildOptions
-from edgepack.pipeline.stage_calls import Results, StageCall, StageCalls, Work
+from edgepack.pipeline.stage_calls import StageCalls, calls_for
 from edgepack.pipeline.workspace import Key, StageResult, Workspace
 from edgepack.progress import Progress
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import AnyRecipe
 from edgepack.results import Build, Delivery, Failure, Made, NotRunHere, Part, with_candidate
 from edgepack.targets.context import BuildContext
 from edgepack.training import checkpoint
@@ -31,7 +32,7 @@ class Listener(Progress, Protocol):
 
 
 def build(
-    recipe: Recipe,
+    recipe: AnyRecipe,
     workspace: Workspace,
     listener: Listener,
     options: BuildOptions = BuildOptions(),  # noqa: B008 (frozen)
@@ -46,7 +47,7 @@ def build(
         EdgepackError: a stage failed; the message names it.
         UsageError: `options` name a stage that this recipe does not have.
     """
-    calls = StageCalls(recipe, context or BuildContext())
+    calls = calls_for(recipe, context or BuildContext())
     preflight.check_options(calls, options)
     checkpoint.interval_seconds()
     with workspace.in_use():
@@ -56,7 +57,7 @@ def build(
 class _Run:
     """One build. Calls without inputs, because a candidate failed or was postponed, are skipped."""
 
-    def __init__(self, calls: StageCalls, workspace: Workspace, listener: Listener, options: BuildOptions) -> None:
+    def __init__(self, calls: Calls, workspace: Workspace, listener: Listener, options: BuildOptions) -> None:
         self._calls = calls
         self._workspace = workspace
         self._listener = listener
@@ -85,8 +86,10 @@ class _Run:
                 self._run_call(call, number)
             except EdgepackError as error:
                 self._fail(call, error)
-            if call is calls.data and not self._options.ends_before("teacher"):
-                preflight.check_data(calls, results[calls.data].artifact, self._listener)
+            if call is calls.inputs and not self._options.ends_before(
+                "bundle" if call.stage == "examples" else "teacher"
+            ):
+                preflight.check_inputs(calls, results[call].artifact, self._listener)
         if self._options.ends_before("gate"):
             return Part(calls.recipe, tuple(self._made), tuple(self._left_out), tuple(self._failures))
         return calls.build(results, self._deliveries(), self._failures, self._left_out)
@@ -122,10 +125,13 @@ class _Run:
                 if found is not None:
                     self._listener.line("another build made this result in the meantime; reusing it")
                 else:
-                    if call.stage in preflight.TRAININGS and not any(
-                        key.stage in preflight.TRAININGS for key in self._new
+                    calls, trainings = self._calls, preflight.TRAININGS
+                    if (
+                        isinstance(calls, StageCalls)
+                        and call.stage in trainings
+                        and not any(key.stage in trainings for key in self._new)
                     ):
-                        preflight.check_training(call.stage, self._calls, self._options, self._listener)
+                        preflight.check_training(call.stage, calls, self._options, self._listener)
                     folder = self._workspace.checkpoint(work.key)
                     found = self._workspace.build(work.key, lambda out: work.run(out, folder, self._listener))
                     self._new.add(work.key)
@@ -139,7 +145,9 @@ class _Run:
 
     def _is_out_of_time(self, call: StageCall[Any]) -> bool:
         """Whether `call` would begin a candidate after `search.minutes`. One candidate is always built."""
-        search, candidates = self._calls.recipe.search, self._calls.candidates_of(call)
+        if not isinstance(self._calls, StageCalls):
+            return False
+        search, candidates = self._calls.trained.search, self._calls.candidates_of(call)
         if search is None or search.minutes is None or not candidates or candidates[0] in self._begun:
             return False
         return self._search_seconds >= 60 * search.minutes and any(
@@ -161,7 +169,7 @@ class _Run:
         if not failures:
             raise error
         self._left_out += failures
-        if not self._options.keep_going or len(self._left_out) == len(self._calls.chains):
+        if not self._options.keep_going or len(self._left_out) == len(self._calls.candidates):
             raise self._left_out[0].error from error
         for failure in failures:
             self._listener.line(f"warning: this candidate is left out: {failure.error.what}")

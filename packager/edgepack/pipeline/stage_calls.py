@@ -8,17 +8,15 @@ export, and no select. `runner.build` and `plan.make` are loops over these calls
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from edgepack.artifacts import (
-    Artifact,
     BundleArtifact,
     DataArtifact,
     ExportArtifact,
-    GateArtifact,
     LinearArtifact,
     ModelArtifact,
     NarrowedArtifact,
@@ -26,81 +24,45 @@ from edgepack.artifacts import (
     ScalesArtifact,
     SelectArtifact,
     WideArtifact,
-    mebibytes,
 )
 from edgepack.export import target_variants
 from edgepack.pipeline import cache_keys
+from edgepack.pipeline.calls import Calls, Results, StageCall, Work, gate_call
+from edgepack.pipeline.custom_calls import CustomCalls
 from edgepack.pipeline.options import CANDIDATE_STAGES
-from edgepack.pipeline.stages import bundle, data, export, gate, linear, narrow, prune, quantize, select, train, wide
-from edgepack.pipeline.workspace import Key, StageResult
-from edgepack.progress import Progress
+from edgepack.pipeline.stages import (
+    bundle,
+    data,
+    export,
+    linear,
+    narrow,
+    prune,
+    quantize,
+    select,
+    text_payload,
+    train,
+    wide,
+)
 from edgepack.recipe.gates import Gates
-from edgepack.recipe.model import Calibration, Candidate, Columns, Data, Quantize, Recipe, Search, distinct
+from edgepack.recipe.model import (
+    AnyRecipe,
+    Calibration,
+    Candidate,
+    Columns,
+    CustomRecipe,
+    Data,
+    Quantize,
+    Recipe,
+    Search,
+    distinct,
+)
 from edgepack.recipe.training import Distill, FromTeacher, Pruning, Student, Teacher
-from edgepack.results import Build, Delivery, Failure, NotRunHere
+from edgepack.results import Build, Delivery, Failure
 from edgepack.targets import local
 from edgepack.targets.context import BuildContext
-from edgepack.targets.profiles import Profile
 from edgepack.util.hashing import sha256_file
 from edgepack.util.versions import tool_versions
 from edgepack_runtime.bundle.model_config import LINEAR_NAME
-
-A = TypeVar("A", bound=Artifact)
-A_co = TypeVar("A_co", bound=Artifact, covariant=True)
-
-
-@dataclass(frozen=True)
-class Work(Generic[A_co]):
-    """The cache key of a stage call, and the function that makes its result.
-
-    `run` takes an empty folder for the result, the folder for a checkpoint, and a progress reporter.
-    """
-
-    key: Key
-    run: Callable[[Path, Path, Progress], A_co]
-
-
-@dataclass(frozen=True, eq=False)
-class StageCall(Generic[A_co]):
-    """One call of a stage. Candidates with equal inputs share the call.
-
-    Attributes:
-        needs: the calls whose results it reads.
-        alternatives: calls of which at least one must have a result.
-        work: key and function, given the results so far; `NotRunHere` for a bundle that this machine cannot gate.
-    """
-
-    stage: str
-    kind: type[A_co]
-    needs: tuple[StageCall[Any], ...]
-    work: Callable[[Results], Work[A_co] | NotRunHere]
-    target: str | None = None
-    alternatives: tuple[StageCall[Any], ...] = ()
-
-
-class Results:
-    """The results of stage calls so far. `untried` names the candidates that the time limit left out."""
-
-    def __init__(self) -> None:
-        self.untried: list[str] = []
-        self._found: dict[StageCall[Any], StageResult[Any]] = {}
-
-    def __getitem__(self, call: StageCall[A]) -> StageResult[A]:
-        return self._found[call]
-
-    def __setitem__(self, call: StageCall[A], result: StageResult[A]) -> None:
-        self._found[call] = result
-
-    def __contains__(self, call: StageCall[Any]) -> bool:
-        return call in self._found
-
-    def has_all(self, calls: Iterable[StageCall[Any]]) -> bool:
-        """Whether each of `calls` has a result."""
-        return all(call in self._found for call in calls)
-
-    def artifact(self, call: StageCall[A] | None) -> A | None:
-        """The artifact of `call`; None without a call."""
-        return None if call is None else self._found[call].artifact
 
 
 @dataclass(frozen=True)
@@ -131,16 +93,16 @@ class Chain:
         return float(sum(results[call].artifact.train_seconds for call in trainings))
 
 
-class StageCalls:
-    """The stage calls of `recipe`. Iteration yields each once, in the order of the build.
+class StageCalls(Calls):
+    """The stage calls of a recipe that trains its model.
 
     Candidates follow one another. A call that several of them share comes with the first of them.
     """
 
     def __init__(self, recipe: Recipe, context: BuildContext) -> None:
-        self.recipe = recipe
-        self.context = context
         self.data = _data(recipe.data)
+        super().__init__(recipe, context, self.data)
+        self.trained = recipe
         self.linear = _linear(self.data) if recipe.has_linear else None
         self.teacher = None if recipe.teacher is None else _teacher(recipe.teacher, self.data)
         # By name of the candidate; "" without a search.
@@ -150,7 +112,10 @@ class StageCalls:
         self.select = None if recipe.search is None else _select(recipe.search, recipe.gates, self.data, self.chains)
         self.wide = None if self.linear is None else _wide(self, self.linear)
         self.bundles = {target: _bundle(self, target) for target in recipe.targets}
-        self.gates = {target: _gate(self, target, packed) for target, packed in self.bundles.items()}
+        self.gates = {
+            target: gate_call(context, target, packed, functools.partial(self._weight_bytes, target))
+            for target, packed in self.bundles.items()
+        }
         self._order = list(dict.fromkeys(self._all()))
         self._labels = _labels(self.chains, recipe.candidates)
 
@@ -166,34 +131,32 @@ class StageCalls:
             yield self.select
         if self.wide is not None:
             yield self.wide
-        for target in self.recipe.targets:
+        for target in self.trained.targets:
             yield self.bundles[target]
             yield self.gates[target]
 
-    def __iter__(self) -> Iterator[StageCall[Any]]:
-        return iter(self._order)
+    @property
+    def candidates(self) -> Sequence[str]:
+        return tuple(self.chains)
 
-    def __len__(self) -> int:
-        return len(self._order)
+    def _weight_bytes(self, target: str, results: Results) -> int:
+        """Bytes of the weights in the bundle of a target."""
+        chosen = results.artifact(self.wide)
+        if chosen is not None:
+            return chosen.ships.weight_bytes
+        return results[self.chosen(results).export].artifact.for_target(target).shipped_model.onnx_bytes
 
     def candidates_of(self, call: StageCall[Any]) -> tuple[str, ...]:
-        """The names of the candidates that share `call`; empty without a search."""
-        if call.stage not in CANDIDATE_STAGES or not self.recipe.candidates:
+        if call.stage not in CANDIDATE_STAGES or not self.trained.candidates:
             return ()
         return tuple(name for name, chain in self.chains.items() if call in chain.calls)
 
     def owners(self, call: StageCall[Any]) -> tuple[str, ...]:
-        """The names of the candidates that share `call`; empty if all of them do."""
         found = self.candidates_of(call)
         return found if len(found) < len(self.chains) else ()
 
     def label(self, call: StageCall[Any]) -> str:
-        """The searched values of `call`, as `model=./nano`; empty if all candidates share the call."""
         return self._labels.get(call, "")
-
-    def name(self, call: StageCall[Any]) -> str:
-        """Stage and label: `student model=./nano`."""
-        return f"{call.stage} {self.label(call)}".rstrip()
 
     @property
     def ships(self) -> StageCall[Any]:
@@ -211,7 +174,6 @@ class StageCalls:
         failures: Sequence[Failure] = (),
         left_out: Sequence[Failure] = (),
     ) -> Build:
-        """The artifacts of the chain that ships, with delivered and failed targets and candidates."""
         chain = self.chosen(results)
         return Build(
             chain.recipe,
@@ -479,7 +441,7 @@ def _wide(calls: StageCalls, baseline: StageCall[LinearArtifact]) -> StageCall[W
             exported.digest,
             *cache_keys.runtime(),
         ]
-        mode, may_lose = calls.recipe.wide, calls.chosen(results).recipe.quantize.max_drop_points
+        mode, may_lose = calls.trained.wide, calls.chosen(results).recipe.quantize.max_drop_points
         decides = {"mode": mode, "max_drop_points": may_lose if mode == "cascade" else None}
         key = cache_keys.make("wide", wide.VERSION, decides, inputs, local.host_facts())
         read, plain = results[calls.data].artifact, results[baseline].artifact
@@ -501,7 +463,7 @@ def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
         linear, chosen = results.artifact(calls.linear), results.artifact(calls.wide)
         beside = None
         if linear is not None and chosen is not None and chosen.config is not None:
-            beside = bundle.Beside(linear.folder / LINEAR_NAME, chosen.config, ledger[-1].score)
+            beside = text_payload.Beside(linear.folder / LINEAR_NAME, chosen.config, ledger[-1].score)
         decides = {
             "recipe": bundle.recipe_sha256(recipe),
             "target": target,
@@ -510,14 +472,20 @@ def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
             "wide": beside and [asdict(beside.config), sha256_file(beside.linear)],
         }
         inputs = [results[calls.data].digest, results[chain.export].digest, *cache_keys.runtime()]
-        inputs += bundle.inputs(context.profile(target), context)
+        inputs += bundle.inputs(recipe, context.profile(target), context)
         inputs += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
         key = cache_keys.make("bundle", bundle.VERSION, decides, inputs)
         read = results[calls.data].artifact
         return Work(
             key,
             lambda out, checkpoint, progress: bundle.run(
-                recipe, target, model, beside, read, ledger, context, out, progress
+                recipe,
+                target,
+                functools.partial(text_payload.make, recipe, model, beside, read),
+                ledger,
+                context,
+                out,
+                progress,
             ),
         )
 
@@ -525,31 +493,6 @@ def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
     return StageCall("bundle", BundleArtifact, needs, work, target)
 
 
-def _gate(calls: StageCalls, target: str, packed: StageCall[BundleArtifact]) -> StageCall[GateArtifact]:
-    def work(results: Results) -> Work[GateArtifact] | NotRunHere:
-        made = results[packed]
-        model = results[calls.chosen(results).export].artifact.for_target(target)
-        lacking = not_gated_here(calls.context.profile(target), made.artifact.libc_min)
-        if lacking is not None:
-            return replace(lacking, command=f"sh {made.artifact.file_name} gate")
-        model_mib = model.shipped_model.ledger.model_mib or 0.0
-        chosen = results.artifact(calls.wide)
-        if chosen is not None:
-            model_mib = mebibytes(chosen.ships.weight_bytes)
-        return Work(
-            cache_keys.make("gate", gate.VERSION, target, [made.digest], local.host_facts()),
-            lambda out, checkpoint, progress: gate.run(made.artifact, model_mib, out, progress),
-        )
-
-    return StageCall("gate", GateArtifact, (packed,), work, target)
-
-
-def not_gated_here(profile: Profile, libc_min: str = "") -> NotRunHere | None:
-    """Why bundles of a target cannot be gated on this machine; None if they can.
-
-    Args:
-        libc_min: the oldest glibc that loads the bundle's binaries; "" if unknown.
-    """
-    return local.lacking(
-        profile.machines, profile.provider, profile.interpreter, libc_min=libc_min, jetpack=profile.jetpack
-    )
+def calls_for(recipe: AnyRecipe, context: BuildContext) -> Calls:
+    """The stage calls of a recipe of any kind."""
+    return CustomCalls(recipe, context) if isinstance(recipe, CustomRecipe) else StageCalls(recipe, context)

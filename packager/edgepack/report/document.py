@@ -18,19 +18,21 @@ from edgepack.artifacts import (
     DataArtifact,
     ExportArtifact,
     GateArtifact,
+    Int8Choice,
     LedgerRow,
     LinearScales,
     ModelArtifact,
     NarrowedArtifact,
     PrunedArtifact,
     Quantization,
+    ScalesArtifact,
     SelectArtifact,
     Split,
     WideArtifact,
     mebibytes,
 )
 from edgepack.data.recipe_checks import check_built
-from edgepack.recipe.model import Recipe, is_builtin
+from edgepack.recipe.model import AnyRecipe, Recipe, is_builtin
 from edgepack.recipe.training import is_local_folder
 from edgepack.report.loss_attribution import losses
 from edgepack.results import NOT_RUN_HERE, Build, Delivery, NotRunHere
@@ -63,7 +65,8 @@ def make(build: Build) -> dict[str, Any]:
         "verdict": worst([item.verdict for item in build.deliveries]),
         "warnings": list(build.warnings),
         "recipe": _recipe(recipe),
-        "data": _data(build.data, recipe),
+        "data": None if build.data is None or not isinstance(recipe, Recipe) else _data(build.data, recipe),
+        "examples": None if build.examples is None else {"item": build.examples.item, "rows": build.examples.rows},
         "models": [
             _model(role, model)
             for role, model in (("teacher", build.teacher), ("student", build.student), ("narrowed", build.narrowed))
@@ -72,7 +75,7 @@ def make(build: Build) -> dict[str, Any]:
         "selection": None if build.selection is None else selection(build.selection),
         "width": None if build.narrowed is None else _width(build.narrowed),
         "vocabulary": None if build.pruned is None else _vocabulary(build.pruned),
-        "quantization": _quantization(build),
+        "quantization": None if build.scales is None else _quantization(build.export.int8, build.scales),
         "export": _export(build.export),
         "wide": None if build.wide is None else _wide(build.wide, recipe.gates.metric or build.wide.metric),
         "ledger": [asdict(row) for row in build.ledger],
@@ -98,9 +101,32 @@ def worst(verdicts: Sequence[str]) -> str:
     return "pass" if verdicts else "inconclusive"
 
 
-def _recipe(recipe: Recipe) -> dict[str, Any]:
+def _recipe(recipe: AnyRecipe) -> dict[str, Any]:
     """The resolved recipe, with names of files and folders instead of paths."""
-    document = recipe.model_dump(mode="json", by_alias=True)
+    document: dict[str, Any] = recipe.model_dump(mode="json", by_alias=True)
+    if isinstance(recipe, Recipe):
+        _name_sources(document, recipe)
+    else:
+        document |= _named(document)
+    document["wheels"] = {target: [Path(file).name for file in files] for target, files in recipe.wheels.items()}
+    if recipe.gates.baseline is not None:
+        document["gates"]["accuracy"]["baseline"] = recipe.gates.baseline.name
+    if recipe.sign is not None:
+        document["sign"]["key"] = Path(recipe.sign.key).name
+    return document
+
+
+def _named(value: Any) -> Any:
+    """A value in which absolute paths are names."""
+    if isinstance(value, dict):
+        return {key: _named(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_named(inner) for inner in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+
+
+def _name_sources(document: dict[str, Any], recipe: Recipe) -> None:
+    """Replace the paths of data and models in `document` by names."""
     for split in SPLITS:
         value = document["data"][split]
         if value is not None:
@@ -111,12 +137,6 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
     pruning = recipe.student.pruning
     if pruning is not None and pruning.texts is not None:
         document["student"]["vocabulary"]["prune"]["texts"] = Path(pruning.texts).name
-    document["wheels"] = {target: [Path(file).name for file in files] for target, files in recipe.wheels.items()}
-    if recipe.gates.baseline is not None:
-        document["gates"]["accuracy"]["baseline"] = recipe.gates.baseline.name
-    if recipe.sign is not None:
-        document["sign"]["key"] = Path(recipe.sign.key).name
-    return document
 
 
 def _data(data: DataArtifact, recipe: Recipe) -> dict[str, Any]:
@@ -193,13 +213,12 @@ def selection(selected: SelectArtifact) -> dict[str, Any]:
     return document
 
 
-def _quantization(build: Build) -> dict[str, Any]:
+def _quantization(int8: Int8Choice | None, scales: ScalesArtifact) -> dict[str, Any]:
     """The INT8 search and the quantization ranges, even if no INT8 model ships."""
-    int8 = build.export.int8
     return {
-        "calibration_rows": build.scales.calibration_rows,
+        "calibration_rows": scales.calibration_rows,
         "int8": None if int8 is None else asdict(int8),
-        "parts": calibrated_parts(build.scales.ways, None if int8 is None else int8.way),
+        "parts": calibrated_parts(scales.ways, None if int8 is None else int8.way),
     }
 
 
@@ -274,7 +293,7 @@ def _export(export: ExportArtifact) -> dict[str, Any]:
         "parity": [
             {"stage": row.stage, "parity": row.parity, "parity_with": row.parity_with}
             for row in (export.static_graph, *(model.ledger for model in export.models))
-            if row.parity is not None
+            if row is not None and row.parity is not None
         ],
         "variations": [
             {"targets": list(one.targets), "precision": one.model.precision, "reason": one.reason}

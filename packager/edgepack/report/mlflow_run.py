@@ -135,6 +135,8 @@ def _trainings(build: Build) -> Iterator[tuple[str, Path]]:
     for role, model in (("teacher", build.teacher), ("student", build.student), ("narrowed", build.narrowed)):
         if model is not None:
             yield role, model.folder
+    if build.scales is None:
+        return
     for way in build.scales.ways:
         if way.weights is not None:
             yield "quantized", build.scales.folder / way.weights

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from string import Template
@@ -18,16 +18,11 @@ import edgepack_runtime
 from edgepack import __version__
 from edgepack.artifacts import (
     ROWS_SUFFIX,
-    SPLITS,
     BundleArtifact,
-    DataArtifact,
-    ExportArtifact,
+    Examples,
     LedgerRow,
-    ModelFile,
-    Precision,
-    Score,
 )
-from edgepack.bundle import baseline, golden, interpreters, opsets, sbom, site_packages
+from edgepack.bundle import interpreters, opsets, sbom, site_packages
 from edgepack.bundle.archive import Members, listed, write_bundle
 from edgepack.bundle.binaries import fit
 from edgepack.bundle.binaries.fit import Needs
@@ -37,29 +32,16 @@ from edgepack.bundle.interpreters import Interpreters
 from edgepack.bundle.main_program import main_source
 from edgepack.bundle.site_packages import LICENSES, Package
 from edgepack.errors import StageFailedError
-from edgepack.export.model_folder import write_wide
 from edgepack.progress import Progress
-from edgepack.recipe.model import Recipe
-from edgepack.recipe.training import is_local_folder
+from edgepack.recipe.model import AnyRecipe
 from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext, default_cache
 from edgepack.targets.profiles import Profile
 from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted, mib
 from edgepack.util.versions import tool_versions
-from edgepack_runtime.bundle import golden as names
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST
-from edgepack_runtime.bundle.model_config import (
-    CONFIG_NAME,
-    LINEAR_NAME,
-    MODEL_NAME,
-    ONLY,
-    PAIR,
-    VOCAB_NAME,
-    WideConfig,
-    load,
-)
 
 VERSION = 17
 MAIN_NAME = "__main__.py"
@@ -67,26 +49,46 @@ _README = Path(__file__).parent / "device_readme.txt"
 
 
 @dataclass(frozen=True)
-class Beside:
-    """A linear model that ships: its file, how it answers, and the test score of the whole."""
+class Payload:
+    """What a bundle ships of a model.
 
-    linear: Path
-    config: WideConfig
-    score: Score
+    Attributes:
+        model: the files of the model folder, by their path in the release.
+        engine: whether a graph runs, and not a linear model alone.
+        golden: the golden files, by their path in the release.
+        kept_rows: the labelled rows, if they are kept out of the bundle; else None.
+        facts: `model` of the manifest.
+        gates: `gates` of the manifest.
+        described: the model, for the bill of materials.
+        examples: wrong and changed answers, for the report; None for an adapter.
+        readme: values of the README's placeholders.
+    """
+
+    model: Members
+    engine: bool
+    golden: Members
+    kept_rows: bytes | None
+    facts: Mapping[str, Any]
+    gates: Mapping[str, Any]
+    described: sbom.Model
+    examples: Examples | None
+    readme: Mapping[str, str]
 
 
-def inputs(profile: Profile, context: BuildContext) -> list[str]:
+PayloadMaker = Callable[[Path, Progress], Payload]  # from a folder for temporary files
+
+
+def inputs(recipe: AnyRecipe, profile: Profile, context: BuildContext) -> list[str]:
     """Digests that decide a bundle besides recipe, data, model and runtime: of profile, packages, head and README."""
     given = [sha256_file(wheel) for wheel in context.given.get(profile.name, ())]
+    given += [] if recipe.requirements is None else [sha256_file(recipe.requirements)]
     return [package_data.digest(), repr(profile), *given, sha256_file(HEAD_TEMPLATE), sha256_file(_README)]
 
 
 def run(
-    recipe: Recipe,
+    recipe: AnyRecipe,
     target: str,
-    export: ExportArtifact,
-    beside: Beside | None,
-    data: DataArtifact,
+    make_payload: PayloadMaker,
     ledger: tuple[LedgerRow, ...],
     context: BuildContext,
     out: Path,
@@ -94,48 +96,47 @@ def run(
 ) -> BundleArtifact:
     """Write `NAME-VERSION-TARGET.edgepack` into `out`, and the golden rows beside it if the bundle does not carry them.
 
-    Args:
-        beside: the linear model that ships; None for the encoder alone.
-
     Raises:
         RecipeInvalidError, TargetUnreachableError: the target is unknown, or cannot be built on this machine.
         EnvironmentUnfitError: a wheel is missing and cannot be fetched.
         StageFailedError: a wheel or a model folder is invalid.
     """
     profile = context.profile(target)
-    carried = recipe.gates.golden.carry
     file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
     rows_file = file.with_suffix(ROWS_SUFFIX)
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
-        shipped, reference = (
-            _model_folder(export, model, beside, Path(scratch)) for model in (export.shipped_model, export.float_model)
-        )
-        encoder = export.folder / export.float_model.folder
-        expected = _golden(recipe, (shipped, reference, encoder), export.shipped, data, progress)
-        if not carried:
+        payload = make_payload(Path(scratch), progress)
+        if payload.kept_rows is not None:
             rows_file.touch(mode=0o600)
-            rows_file.write_bytes(expected.rows_jsonl)
-        engine = load(shipped).needs_encoder
-        site = site_packages.site_for(profile, context, Path(scratch), progress, serve=recipe.serve, engine=engine)
-        members = _runtime() | _model(shipped) | site.members
-        inside, members = interpreters.assemble(recipe, profile, context, members, Path(scratch), progress)
+            rows_file.write_bytes(payload.kept_rows)
+        site = site_packages.site_for(
+            profile,
+            context,
+            Path(scratch),
+            progress,
+            serve=recipe.serve,
+            engine=payload.engine,
+            packages=recipe.requirements,
+            python=interpreters.python_of(recipe, profile),
+        )
+        members = _runtime() | payload.model | site.members
+        inside, members = interpreters.assemble(
+            recipe, profile, context, members, Path(scratch), progress, added=site.added
+        )
         members |= inside.members
         needs = fit.together([site.needs, *(one.needs for one in inside.built if one.needs is not None)])
         passed = needs.checks
-        if engine:
-            passed = passed.and_also(opsets.check(shipped / MODEL_NAME, site.packages))
+        for name, content in payload.model.items() if payload.engine else ():
+            if name.endswith(".onnx") and isinstance(content, Path):
+                passed = passed.and_also(opsets.check(content, site.packages))
         _report(site.packages, replace(needs, checks=passed), progress)
-        members[names.GOLDEN_FILE] = expected.golden_jsonl
-        members |= _rows(expected)
-        materials = sbom.bill_of_materials(
-            _described(recipe, export, beside, data), site.packages, inside.origins, target
-        )
-        members[sbom.SBOM_NAME] = materials
-        members[contract.README_NAME] = _readme(recipe, profile, needs, file.name, data.example(own=carried))
-        model, gates = _shipped(export, expected), _gates(recipe, expected)
+        members |= payload.golden
+        members[sbom.SBOM_NAME] = sbom.bill_of_materials(payload.described, site.packages, inside.origins, target)
+        members[contract.README_NAME] = _readme(recipe, profile, needs, file.name, payload.readme)
         title = f"{recipe.name} {recipe.version} for {target}"
         first = head(recipe.name, title, {packed.machine: packed for packed in inside.packed})
-        manifest = _manifest(recipe, _target_facts(profile, needs.glibc), model, gates, ledger, members, inside, first)
+        target_facts = _target_facts(profile, needs.glibc)
+        manifest = _manifest(recipe, target_facts, payload.facts, payload.gates, ledger, members, inside, first)
         raw = contract.dump(manifest)
         contract.parse(raw)  # the device's first check
         unpacked = max(manifest.bytes_for(machine) for machine in profile.machines)
@@ -154,8 +155,8 @@ def run(
         bytes_by_part={part: size.packed for part, size in bytes_by_part(file).items()},
         checks=passed,
         libc_min=needs.glibc,
-        examples=expected.examples,
-        rows_name=None if carried else rows_file.name,
+        examples=payload.examples,
+        rows_name=None if payload.kept_rows is None else rows_file.name,
     )
 
 
@@ -175,7 +176,7 @@ def sequence(version: str) -> int:
     return major * 10**6 + minor * 10**3 + patch
 
 
-def recipe_sha256(recipe: Recipe) -> str:
+def recipe_sha256(recipe: AnyRecipe) -> str:
     """Digest of the resolved recipe. Absolute paths count by their last part, since a project may move.
 
     The `sign` section does not count: bundles are signed at delivery.
@@ -203,94 +204,6 @@ def _runtime() -> Members:
     return members | {MAIN_NAME: main_source()}
 
 
-def _model_folder(export: ExportArtifact, model: ModelFile, beside: Beside | None, scratch: Path) -> Path:
-    """The folder of an exported model, with the linear model that ships."""
-    exported = export.folder / model.folder
-    if beside is None:
-        return exported
-    folder = scratch / "models" / model.folder
-    if not folder.exists():
-        folder.parent.mkdir(exist_ok=True)
-        write_wide(exported, beside.linear, beside.config, folder)
-    return folder
-
-
-def _model(folder: Path) -> Members:
-    config = load(folder)
-    wanted = {CONFIG_NAME, VOCAB_NAME}
-    wanted |= {MODEL_NAME} if config.needs_encoder else set()
-    wanted |= {LINEAR_NAME} if config.wide is not None else set()
-    missing = [name for name in sorted(wanted) if not (folder / name).is_file()]
-    if missing:
-        raise StageFailedError(f"bundle: {folder} lacks {', '.join(missing)}", fix="build again")
-    return {f"{names.MODEL_FOLDER}/{name}": folder / name for name in wanted}
-
-
-def _golden(
-    recipe: Recipe, models: tuple[Path, Path, Path], precision: Precision, data: DataArtifact, progress: Progress
-) -> golden.Golden:
-    rows = data.read("test")
-    if not rows:
-        raise StageFailedError("bundle: the test split is empty", fix="give `data.test` rows for the gates")
-    return golden.make(
-        *models,
-        precision,
-        rows,
-        data.answer,
-        progress,
-        wanted=recipe.gates.golden,
-        baseline_bundle=recipe.gates.baseline,
-    )
-
-
-def _rows(expected: golden.Golden) -> Members:
-    """The labelled rows, or the texts alone if the rows are kept out of the bundle."""
-    if expected.texts_jsonl is None:
-        return {names.ROWS_FILE: expected.rows_jsonl}
-    return {names.TEXTS_FILE: expected.texts_jsonl}
-
-
-def _shipped(export: ExportArtifact, expected: golden.Golden) -> dict[str, Any]:
-    """`model` of the manifest."""
-    return {
-        "precision": export.shipped_model.precision,
-        "onnx_bytes": export.shipped_model.onnx_bytes,
-        "float_onnx_bytes": export.float_model.onnx_bytes,
-        "golden_tolerance": expected.tolerance,
-    }
-
-
-def _described(recipe: Recipe, export: ExportArtifact, beside: Beside | None, data: DataArtifact) -> sbom.Model:
-    """The shipped model, for the bill of materials."""
-    shipped = export.shipped_model
-    weights = export.folder / shipped.folder / MODEL_NAME
-    if beside is not None and beside.config.mode == ONLY:
-        weights = beside.linear
-    return sbom.Model(
-        name=recipe.name,
-        version=recipe.version,
-        sha256=sha256_file(weights),
-        task=recipe.task,
-        precision=shipped.precision,
-        labels=data.labels,
-        score=shipped.ledger.score if beside is None else beside.score,
-        float_score=export.float_model.ledger.score,
-        datasets=tuple(
-            sbom.Dataset(split, data.rows[split], sha256_file(data.folder / f"{split}.jsonl"))
-            for split in SPLITS
-            if split in data.rows
-        ),
-        ancestors=_ancestors(recipe),
-    )
-
-
-def _ancestors(recipe: Recipe) -> tuple[str, ...]:
-    """Names of the pretrained models of student and teacher; of local folders the last part."""
-    sections = [section for section in (recipe.student, recipe.teacher) if section is not None]
-    named = [section.model for section in sections if isinstance(section.model, str)]
-    return tuple(dict.fromkeys(Path(name).name if is_local_folder(name) else name for name in named))
-
-
 def _target_facts(profile: Profile, libc_min: str) -> contract.TargetFacts:
     return contract.TargetFacts(
         profile=profile.name,
@@ -302,7 +215,7 @@ def _target_facts(profile: Profile, libc_min: str) -> contract.TargetFacts:
 
 
 def _manifest(
-    recipe: Recipe,
+    recipe: AnyRecipe,
     target: contract.TargetFacts,
     model: Mapping[str, Any],
     gates: Mapping[str, Any],
@@ -328,22 +241,14 @@ def _manifest(
     )
 
 
-def _gates(recipe: Recipe, expected: golden.Golden) -> dict[str, Any]:
-    """The recipe's gates, with the facts of the baseline, and the digest of golden rows that are not carried.
-
-    A useless model passes no gate, whatever the recipe: each bundle is compared with the most frequent answer.
-    """
-    gates: dict[str, Any] = recipe.gates.model_dump(mode="json")
-    gates["accuracy"] = {**(gates["accuracy"] or {}), "above_majority": True}
-    if not recipe.gates.golden.carry:
-        gates["golden"]["sha256"] = hashlib.sha256(expected.rows_jsonl).hexdigest()
-    if recipe.gates.baseline is not None:
-        gates["accuracy"]["baseline"] = baseline.facts(recipe.gates.baseline)
-    return gates
-
-
-def _readme(recipe: Recipe, profile: Profile, needs: Needs, file: str, example: str) -> bytes:
-    cuts = recipe.task != PAIR and recipe.wide != ONLY
+def _readme(recipe: AnyRecipe, profile: Profile, needs: Needs, file: str, words: Mapping[str, str]) -> bytes:
+    """The README; `words` has `example`, `kind`, `ask` and `reads` with their Chinese forms."""
+    serve, serve_zh = (
+        "not in this file: it was built without `serve: true`",
+        "本文件没有此功能：构建时没有 `serve: true`",
+    )
+    if recipe.serve:
+        serve, serve_zh = _SERVE.format(ask=words["ask"]), _SERVE_ZH.format(ask=words["ask"])
     text = Template(_README.read_text(encoding="utf-8")).substitute(
         name=recipe.name,
         version=recipe.version,
@@ -351,17 +256,17 @@ def _readme(recipe: Recipe, profile: Profile, needs: Needs, file: str, example: 
         needs=_needs(profile, needs),
         needs_zh=_needs_in_chinese(profile, needs),
         file=file,
-        example=example,
-        serve=_SERVE if recipe.serve else "not in this file: it was built without `serve: true`",
-        serve_zh=_SERVE_ZH if recipe.serve else "本文件没有此功能：构建时没有 `serve: true`",
-        reads=_READS.format(recipe.student.max_length) if cuts else "",
-        reads_zh=_READS_ZH.format(recipe.student.max_length) if cuts else "",
+        serve=serve,
+        serve_zh=serve_zh,
+        **{key: words[key] for key in ("example", "kind", "kind_zh", "reads", "reads_zh")},
     )
     return text.encode()
 
 
+_NO_SERVE: Final = "not in this file: it was built without `serve: true`"
+_NO_SERVE_ZH: Final = "本文件没有此功能：构建时没有 `serve: true`"
 _SERVE: Final = """HTTP, and a page to try it: http://127.0.0.1:8000/
-      curl -H 'Content-Type: application/json' -d '{"text": "TEXT"}' http://127.0.0.1:8000/predict
+      curl {ask} http://127.0.0.1:8000/predict
       for other machines, which send a token (16 or more characters):
           (umask 077; head -c 24 /dev/urandom | base64 > token)
           serve --host 0.0.0.0 --token-file token
@@ -369,21 +274,13 @@ _SERVE: Final = """HTTP, and a page to try it: http://127.0.0.1:8000/
       at every start of the device: sh FILE install --systemd prints what to type, and the
       unit's comment how other machines may ask"""
 _SERVE_ZH: Final = """HTTP 服务和试用页面：http://127.0.0.1:8000/
-      curl -H 'Content-Type: application/json' -d '{"text": "文本"}' http://127.0.0.1:8000/predict
+      curl {ask} http://127.0.0.1:8000/predict
       供其他机器访问，需要令牌（至少 16 个字符）：
           (umask 077; head -c 24 /dev/urandom | base64 > token)
           serve --host 0.0.0.0 --token-file token
           curl -H 'Authorization: Bearer 令牌' ...   其余同上，在其他机器上运行
       开机自动启动：sh FILE install --systemd，它会显示要输入的命令；
       供其他机器访问的方法写在该单元文件的注释里"""
-_READS: Final = """The model reads the first {} tokens of a text; a Chinese character is one. When
-a text is longer, `predict` prints a note; `--long windows` reads all of it.
-
-"""
-_READS_ZH: Final = """模型只读取文本的前 {} 个词元，一个汉字算一个。文本更长时 `predict` 会提示，
-`--long windows` 则读取全文。
-
-"""
 
 
 def _needs(profile: Profile, needs: Needs) -> str:

@@ -49,7 +49,9 @@ def run(examples: Path, item: str, out: Path, progress: Progress) -> ExamplesArt
     if not rows and not findings:
         findings.append(_finding(examples, None, "it has no examples"))
     if size > _MOST_BYTES:
-        findings.append(_finding(examples, None, f"its files have {mib(size)}, and a bundle carries {mib(_MOST_BYTES)}"))
+        findings.append(
+            _finding(examples, None, f"its files have {mib(size)}, and a bundle carries {mib(_MOST_BYTES)}")
+        )
     if findings:
         raise RecipeInvalidError(
             f"{examples.name} has {counted(len(findings), 'error')}",

@@ -52,9 +52,7 @@ def run(
     shutil.copyfile(adapter, folder / ADAPTER_NAME)
     for file in section.files:
         shutil.copyfile(file, folder / Path(file).name)
-    config = ModelConfig(
-        CUSTOM, (), 0, "float32", adapter=AdapterConfig(examples.item, tuple(sorted(section.graphs)))
-    )
+    config = ModelConfig(CUSTOM, (), 0, "float32", adapter=AdapterConfig(examples.item, tuple(sorted(section.graphs))))
     (folder / CONFIG_NAME).write_bytes(dump(config))
     found = export_examples.answer(folder, examples, packages, "answers of the adapter", progress)
     scores = {"float32": found.scores}
@@ -80,7 +78,7 @@ def _copy_graph(source: Path, target: Path) -> None:
     try:
         model = onnx.load(str(source), load_external_data=False)
         onnx.checker.check_model(model)
-    except Exception as error:  # noqa: BLE001 - protobuf and onnx raise many kinds
+    except Exception as error:
         raise StageFailedError(
             f"graphs: {source.name} is no valid ONNX model", why=str(error)[:500], fix="export the model again"
         ) from error

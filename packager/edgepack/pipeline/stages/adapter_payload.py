@@ -1,0 +1,98 @@
+"""The payload of a bundle with an adapter: model folder, golden examples, manifest facts and README."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.artifacts import EXAMPLES_FILE, SCORES_FILE, ExamplesArtifact, ExportArtifact
+from edgepack.bundle import baseline, sbom
+from edgepack.bundle.archive import Members
+from edgepack.pipeline.stages.bundle import Payload
+from edgepack.recipe.model import CustomRecipe
+from edgepack.util.hashing import sha256_file
+from edgepack_runtime.bundle import golden as names
+from edgepack_runtime.bundle.examples import FILES_FOLDER, SELFTEST_EXAMPLES
+from edgepack_runtime.bundle.model_config import FILE, JSON, TEXT
+
+LEAST_TOLERANCE: Final = 0.05  # of the mean score in the self-test
+_ARGUMENT: Final = {TEXT: '"你好"', JSON: "'JSON'", FILE: "FILE-TO-ANSWER"}
+_ASK: Final = {
+    TEXT: """-H 'Content-Type: application/json' -d '{"text": "TEXT"}'""",
+    JSON: """-H 'Content-Type: application/json' -d '{"item": JSON}'""",
+    FILE: "--data-binary @FILE-TO-ANSWER",
+}
+
+
+def make(recipe: CustomRecipe, export: ExportArtifact, examples: ExamplesArtifact) -> Payload:
+    """What a bundle ships."""
+    folder = export.folder / export.shipped_model.folder
+    scores = json.loads((export.folder / SCORES_FILE).read_text(encoding="utf-8"))
+    rows = examples.read()
+    shipped, reference = scores[export.shipped], scores["float32"]
+    lines: list[str] = []
+    golden: Members = {}
+    for index in _chosen(rows, recipe.gates.golden.rows):
+        row = dict(rows[index], score=shipped[index], float_score=reference[index])
+        if "file" in row:
+            name = f"{FILES_FOLDER}/{Path(row['file']).name}"
+            golden[name] = examples.folder / row["file"]
+            row["file"] = name
+        lines.append(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
+    golden[names.ROWS_FILE] = "".join(lines).encode()
+    gates: dict[str, Any] = recipe.gates.model_dump(mode="json")
+    if recipe.gates.baseline is not None:
+        gates["accuracy"]["baseline"] = baseline.facts(recipe.gates.baseline)
+    return Payload(
+        model={f"{names.MODEL_FOLDER}/{file.name}": file for file in sorted(folder.iterdir())},
+        engine=True,
+        golden=golden,
+        kept_rows=None,
+        facts={
+            "precision": export.shipped_model.precision,
+            "onnx_bytes": export.shipped_model.onnx_bytes,
+            "float_onnx_bytes": export.float_model.onnx_bytes,
+            "golden_tolerance": _tolerance(len(lines)),
+        },
+        gates=gates,
+        described=_described(recipe, export, examples, folder),
+        examples=None,
+        readme={
+            "example": _ARGUMENT[examples.item],
+            "kind": "model",
+            "kind_zh": "模型",
+            "ask": _ASK[examples.item],
+            "reads": "",
+            "reads_zh": "",
+        },
+    )
+
+
+def _chosen(rows: Sequence[Any], limit: int) -> list[int]:
+    """At most `limit` places, evenly spaced over the examples."""
+    if len(rows) <= limit:
+        return list(range(len(rows)))
+    return [number * len(rows) // limit for number in range(limit)]
+
+
+def _tolerance(rows: int) -> float:
+    """How much lower the mean score of the self-test may be: a twentieth, and at least one example."""
+    return round(max(LEAST_TOLERANCE, 1 / min(rows, SELFTEST_EXAMPLES)), 6)
+
+
+def _described(recipe: CustomRecipe, export: ExportArtifact, examples: ExamplesArtifact, folder: Path) -> sbom.Model:
+    """The model, for the bill of materials; several graphs by the first of them."""
+    graph = sorted(folder.glob("*.onnx"))[0]
+    return sbom.Model(
+        name=recipe.name,
+        version=recipe.version,
+        sha256=sha256_file(graph),
+        task=recipe.task,
+        precision=export.shipped,
+        labels=(),
+        score=export.shipped_model.ledger.score,
+        float_score=export.float_model.ledger.score,
+        datasets=(sbom.Dataset("examples", examples.rows, sha256_file(examples.folder / EXAMPLES_FILE)),),
+    )
