@@ -39,6 +39,7 @@ _USES = {
     "dev": "early stopping and selection",
     "test": "measurement; golden rows of the gates",
     "unlabelled": "distillation, without labels",
+    "examples": "golden examples of the gates",
 }
 
 
@@ -201,13 +202,18 @@ def _model_card(model: Model) -> dict[str, Any]:
     metrics = [_metric(model.score, "the shipped file")]
     if model.precision != "float32":
         metrics.append(_metric(model.float_score, "the float file of the same student, for comparison"))
+    about: dict[str, Any] = {"modelArchitecture": f"ONNX, {model.precision}", "outputs": [{"format": "JSON"}]}
+    if model.labels:
+        about = {
+            "architectureFamily": "transformer",
+            "modelArchitecture": f"ERNIE, {model.precision}",
+            "outputs": [{"format": f"one of {len(model.labels)} labels: {', '.join(model.labels)}"}],
+        }
     return {
         "modelParameters": {
             "task": model.task,
-            "architectureFamily": "transformer",
-            "modelArchitecture": f"ERNIE, {model.precision}",
             "datasets": [{"ref": _data_ref(dataset)} for dataset in model.datasets],
-            "outputs": [{"format": f"one of {len(model.labels)} labels: {', '.join(model.labels)}"}],
+            **about,
         },
         "quantitativeAnalysis": {"performanceMetrics": metrics},
     }

@@ -213,5 +213,5 @@ def _models(build: Build, target: Path) -> None:
     target.mkdir()
     for folder in sorted(path for path in build.export.folder.iterdir() if path.is_dir()):
         shutil.copytree(folder, target / folder.name)
-    if build.recipe.gates.golden.carry:  # the texts are test rows
+    if build.data is not None and build.recipe.gates.golden.carry:  # the texts are test rows
         shutil.copy(build.export.folder / TEXTS_FILE, target)

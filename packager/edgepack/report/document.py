@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.artifacts import (
+    EXAMPLES_FILE,
     SPLITS,
     DataArtifact,
     ExportArtifact,
@@ -32,7 +33,7 @@ from edgepack.artifacts import (
     mebibytes,
 )
 from edgepack.data.recipe_checks import check_built
-from edgepack.recipe.model import AnyRecipe, Recipe, is_builtin
+from edgepack.recipe.model import AnyRecipe, CustomRecipe, Recipe, is_builtin
 from edgepack.recipe.training import is_local_folder
 from edgepack.report.loss_attribution import losses
 from edgepack.results import NOT_RUN_HERE, Build, Delivery, NotRunHere
@@ -65,8 +66,7 @@ def make(build: Build) -> dict[str, Any]:
         "verdict": worst([item.verdict for item in build.deliveries]),
         "warnings": list(build.warnings),
         "recipe": _recipe(recipe),
-        "data": None if build.data is None or not isinstance(recipe, Recipe) else _data(build.data, recipe),
-        "examples": None if build.examples is None else {"item": build.examples.item, "rows": build.examples.rows},
+        "data": _data_of(build),
         "models": [
             _model(role, model)
             for role, model in (("teacher", build.teacher), ("student", build.student), ("narrowed", build.narrowed))
@@ -75,7 +75,7 @@ def make(build: Build) -> dict[str, Any]:
         "selection": None if build.selection is None else selection(build.selection),
         "width": None if build.narrowed is None else _width(build.narrowed),
         "vocabulary": None if build.pruned is None else _vocabulary(build.pruned),
-        "quantization": None if build.scales is None else _quantization(build.export.int8, build.scales),
+        "quantization": _quantization(build.export.int8, build.scales),
         "export": _export(build.export),
         "wide": None if build.wide is None else _wide(build.wide, recipe.gates.metric or build.wide.metric),
         "ledger": [asdict(row) for row in build.ledger],
@@ -137,6 +137,17 @@ def _name_sources(document: dict[str, Any], recipe: Recipe) -> None:
     pruning = recipe.student.pruning
     if pruning is not None and pruning.texts is not None:
         document["student"]["vocabulary"]["prune"]["texts"] = Path(pruning.texts).name
+
+
+def _data_of(build: Build) -> dict[str, Any]:
+    """The rows of a build; of a given model the examples."""
+    recipe = build.recipe
+    if isinstance(recipe, Recipe) and build.data is not None:
+        return _data(build.data, recipe)
+    assert isinstance(recipe, CustomRecipe) and build.examples is not None
+    file = build.examples.folder / EXAMPLES_FILE
+    split = {"rows": build.examples.rows, "labels": {}, "characters": None, "sha256": sha256_file(file)}
+    return {"source": _name(recipe.examples), "labels": [], "splits": {"examples": split}, "warnings": []}
 
 
 def _data(data: DataArtifact, recipe: Recipe) -> dict[str, Any]:
@@ -213,12 +224,12 @@ def selection(selected: SelectArtifact) -> dict[str, Any]:
     return document
 
 
-def _quantization(int8: Int8Choice | None, scales: ScalesArtifact) -> dict[str, Any]:
+def _quantization(int8: Int8Choice | None, scales: ScalesArtifact | None) -> dict[str, Any]:
     """The INT8 search and the quantization ranges, even if no INT8 model ships."""
     return {
-        "calibration_rows": scales.calibration_rows,
+        "calibration_rows": 0 if scales is None else scales.calibration_rows,
         "int8": None if int8 is None else asdict(int8),
-        "parts": calibrated_parts(scales.ways, None if int8 is None else int8.way),
+        "parts": calibrated_parts(() if scales is None else scales.ways, None if int8 is None else int8.way),
     }
 
 
