@@ -47,6 +47,10 @@ class Browser:
         self._call("POST", f"{element}/clear", {})
         self._call("POST", f"{element}/value", {"text": text})
 
+    def choose(self, selector: str, file: Path) -> None:
+        """Choose a file in a file field."""
+        self._call("POST", f"{self._find(selector)}/value", {"text": str(file)})
+
     def click(self, selector: str) -> None:
         self._call("POST", f"{self._find(selector)}/click", {})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import selectors
@@ -13,6 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 import edgepack_runtime
 from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact, Score
@@ -60,6 +64,27 @@ class Answers:
         return round(intervals.percentile(sorted(self.times_ms), 0.95), 4) if enough else None
 
 
+@dataclass(frozen=True)
+class Run:
+    """One run of a graph: its inputs and outputs by name, in the order of the graph."""
+
+    inputs: dict[str, npt.NDArray[Any]]
+    outputs: dict[str, npt.NDArray[Any]]
+
+
+def read_runs(folder: Path, graph: str) -> list[Run]:
+    """The runs of a graph that `answer` recorded in a folder."""
+    documents = (json.loads(file.read_bytes()) for file in sorted(folder.glob(f"{graph}-*.json")))
+    return [Run(_arrays(document["inputs"]), _arrays(document["outputs"])) for document in documents]
+
+
+def _arrays(document: dict[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    return {
+        name: np.frombuffer(base64.b64decode(one["data"]), one["dtype"]).reshape(one["shape"])
+        for name, one in document.items()
+    }
+
+
 def answer(
     model: Path,
     examples: ExamplesArtifact,
@@ -68,6 +93,7 @@ def answer(
     progress: Progress,
     *,
     timeout_s: float = ANSWER_TIMEOUT_S,
+    runs: Path | None = None,
 ) -> Answers:
     """Answer every example with the adapter of a model folder, one thread.
 
@@ -75,6 +101,7 @@ def answer(
         packages: folder with the packages that the adapter imports; None without any.
         label: names the progress bar.
         timeout_s: longest time for one example.
+        runs: folder for the first runs of each graph, for `read_runs`; None records none.
 
     Raises:
         StageFailedError: the adapter raises, gives no JSON, or takes too long; names the example.
@@ -87,6 +114,7 @@ def answer(
             "paths": [str(_site(Path(scratch))), *([str(packages)] if packages is not None else [])],
             "rounds": _ROUNDS,
             "budget_ms": _BUDGET_MS,
+            "runs": None if runs is None else str(runs),
         }
         command = [sys.executable, "-I", "-S", "-B", str(_PROGRAM), json.dumps(job)]
         found: list[dict[str, Any]] = []

@@ -7,10 +7,13 @@ a failure one with `error`.
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from pathlib import Path
 from typing import Any
+
+MOST_RUNS = 3  # of each graph
 
 
 def main(job: dict[str, Any]) -> None:
@@ -19,6 +22,8 @@ def main(job: dict[str, Any]) -> None:
     from edgepack_runtime.errors import EdgepackError, to_json
     from edgepack_runtime.inference.predictor import Predictor
 
+    if job["runs"] is not None:
+        _record(Path(job["runs"]))
     try:
         predictor = Predictor(job["model"], threads=1)
         with Path(job["examples"]).open(encoding="utf-8") as lines:
@@ -33,6 +38,31 @@ def main(job: dict[str, Any]) -> None:
             _report(json.dumps({"score": round(score, 6), "ms": times, "answer": prediction.answer}))
     except EdgepackError as error:
         _report(json.dumps({"error": to_json(error)}))
+
+
+def _record(folder: Path) -> None:
+    """Write the inputs and outputs of the first runs of each graph into a folder."""
+    from edgepack_runtime.engine.ort_api import Session
+
+    run, counts = Session.run_tensors, dict[int, int]()
+
+    def recorded(session: Session, given: Any) -> Any:
+        outputs = run(session, given)
+        counts[id(session)] = counts.get(id(session), 0) + 1
+        if counts[id(session)] <= MOST_RUNS:
+            document = {"inputs": _plain(given), "outputs": _plain(outputs)}
+            file = folder / f"{session.path.stem}-{counts[id(session)]}.json"
+            file.write_text(json.dumps(document), encoding="ascii")
+        return outputs
+
+    Session.run_tensors = recorded  # type: ignore[assignment,method-assign]
+
+
+def _plain(tensors: Any) -> dict[str, Any]:
+    return {
+        name: {"shape": one.shape, "dtype": one.dtype, "data": base64.b64encode(one.data).decode()}
+        for name, one in tensors.items()
+    }
 
 
 def _report(line: str) -> None:

@@ -35,7 +35,7 @@ from edgepack.util.versions import installed_versions
 _TRAINING: Final = ("paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "numpy")
 LIBRARIES: Final[Mapping[str, Sequence[str]]] = {
     "examples": (),
-    "graphs": ("onnx", "onnxruntime"),
+    "graphs": ("paddlepaddle", "paddlepaddle-gpu", "paddle2onnx", "onnx", "onnxruntime"),
     "data": (),
     "linear": ("scikit-learn",),
     "teacher": _TRAINING,

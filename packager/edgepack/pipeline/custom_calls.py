@@ -83,8 +83,10 @@ def _graphs(
         return graphs.run(section, adapter, read, site, out, progress)
 
     def work(results: Results) -> Work[ExportArtifact]:
-        files = [*section.graphs.values(), *section.files, recipe.adapter]
-        inputs = [results[rows].digest, *(sha256_file(Path(file)) for file in files)]
+        sources = {file: graphs.PaddleFiles.of(Path(file)) for file in section.graphs.values()}
+        files = [path for file, found in sources.items() for path in (found.files if found else (Path(file),))]
+        files += [Path(file) for file in (*section.files, recipe.adapter)]
+        inputs = [results[rows].digest, *map(sha256_file, files)]
         inputs += [] if requirements is None else [sha256_file(requirements)]
         names = [*section.graphs, *(Path(file).name for file in section.files)]
         key = cache_keys.make("graphs", graphs.VERSION, names, [*inputs, *cache_keys.runtime()], local.host_facts())

@@ -318,7 +318,8 @@ class GivenModel(Section):
     """A model that edgepack did not train."""
 
     graph: str | dict[Annotated[str, Field(pattern=GRAPH_NAME.pattern.replace(r"\Z", "$"))], str] = Field(
-        description="An ONNX file; or several by name, which the adapter calls: `{detect: d.onnx, read: r.onnx}`."
+        description="An ONNX file, or a folder of Paddle Inference with a `.json` or `.pdmodel` and its `.pdiparams`; "
+        "or several by name, which the adapter calls: `{detect: d.onnx, read: r.onnx}`."
     )
     files: tuple[str, ...] = Field((), description="Files that the adapter reads, such as a vocabulary.")
 

@@ -6,13 +6,15 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Final
 
-from edgepack.recipe.paths import beside, check_there, is_file
+from edgepack.recipe.paths import beside, check_there, is_file, is_folder
 from edgepack.recipe.yaml import Document, KeyPath, Problem
 from edgepack_runtime.bundle.model_config import ADAPTER_ITEMS, ADAPTER_NAME, CONFIG_NAME
 from edgepack_runtime.inference.adapter import CLASS, METHODS
 
-_FORM = "docs/how-to/your-own-model.md shows an adapter"
+GRAPHS: Final = (".json", ".pdmodel")  # of Paddle 3 and Paddle 2
+_FORM: Final = "docs/how-to/your-own-model.md shows an adapter"
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,14 @@ def check_model(document: Document) -> Iterator[Problem]:
     if isinstance(graph, dict):
         graphs = {("model", "graph", name): file for name, file in graph.items()}
         if not graph:
-            yield ("model", "graph"), "`model.graph` names no graph", "give an ONNX file"
+            yield ("model", "graph"), "`model.graph` names no graph", "give an .onnx file"
     for where, file in graphs.items():
-        if isinstance(file, str) and file and not file.endswith(".onnx"):
-            yield where, f"`model.graph`: {file[:200]!r} is no .onnx file", "convert it to ONNX"
-        elif isinstance(file, str) and file:
+        if not isinstance(file, str) or not file or is_folder(beside(document, file)):
+            continue
+        if not file.endswith((".onnx", *GRAPHS)):
+            reason = f"`model.graph`: {file[:200]!r} is no graph"
+            yield where, reason, "give an .onnx file, or a folder with a .json or .pdmodel and its .pdiparams"
+        else:
             yield from check_there(document, where, file)
     for key in ("examples", "packages"):
         value = document.get(key)

@@ -16,6 +16,7 @@ from typing import Any, List, Mapping
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle import verify
 from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.bundle.model_config import CUSTOM
 from edgepack_runtime.cli.context import (
     bundle_name,
     bundle_or_release,
@@ -130,7 +131,8 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
         "repaired": f"repaired: {release} is active; damaged files were replaced",
         "already installed": f"already installed: {release} is active and is intact",
     }
-    hints = [f"next: {shlex.quote(str(command))} predict TEXT"]
+    task = read_bundle_manifest(bundle, own=context.bundle is not None).task
+    hints = [f"next: {shlex.quote(str(command))} predict {'ITEM' if task == CUSTOM else 'TEXT'}"]
     if options.systemd:
         from edgepack_runtime.serve import systemd
 

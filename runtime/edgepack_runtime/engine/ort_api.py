@@ -297,7 +297,7 @@ class Session:
         disabled_optimizers: Sequence[str] = (),
         cuda: Optional[Mapping[str, str]] = None,
     ) -> None:
-        self.api = functions
+        self.api, self.path = functions, path
         self._handle: Optional[c_void_p] = None
         options = functions.made("CreateSessionOptions")
         try:

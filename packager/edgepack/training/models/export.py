@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import os
-import sys
-import tempfile
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import paddle
 
 from edgepack.errors import StageFailedError
+from edgepack.training.models import paddle_graph
 from edgepack.training.models.batches import Encoded
 from edgepack.training.models.classifiers import Classifier
 
 Float = npt.NDArray[np.float32]
-OPSET = 17  # the oldest ONNX Runtime we target, 1.19.2 on Python 3.8, loads 21; LayerNormalization needs 17
 INPUTS = ("input_ids", "token_type_ids")
 
 
@@ -60,54 +54,9 @@ def _run(network: Any, row: Encoded) -> Float:
 
 
 def float_onnx(folder: Path, target: Path) -> None:
-    """Convert the static graph in `folder` to ONNX at `OPSET`.
-
-    paddle2onnx may report success after a failure: the caller must load and run the file.
-
-    Raises:
-        StageFailedError: no file was written.
-    """
-    import paddle2onnx
-
+    """Convert the static graph in `folder` to ONNX. Raises as `paddle_graph.convert`."""
     graph = _graph_file(folder)
-    with tempfile.TemporaryFile() as said:
-        try:
-            with _output_into(said):
-                paddle2onnx.export(
-                    str(graph),
-                    str(graph.with_suffix(".pdiparams")),
-                    str(target),
-                    opset_version=OPSET,
-                    enable_onnx_checker=True,
-                    **_onnx_options(),
-                )
-        except Exception as error:
-            raise StageFailedError("export: paddle2onnx failed", why=f"{error}\n{_text(said)}".strip()) from error
-        if not target.is_file() or target.stat().st_size == 0:
-            raise StageFailedError("export: paddle2onnx wrote no file", why=_text(said))
-
-
-@contextlib.contextmanager
-def _output_into(file: IO[bytes]) -> Iterator[None]:
-    """Redirect the descriptors of standard output and error to `file`, because paddle2onnx prints from C++."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = [os.dup(1), os.dup(2)]
-    try:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for descriptor, target in zip(kept, (1, 2), strict=True):
-            os.dup2(descriptor, target)
-            os.close(descriptor)
-
-
-def _text(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode("utf-8", "replace").strip()
+    paddle_graph.convert(graph, graph.with_suffix(".pdiparams"), target)
 
 
 _GRAPHS: Final = ("model.json", "model.pdmodel")  # of Paddle 3.3 (paddle2onnx 2.1), of Paddle 2.6 (paddle2onnx 1.3)
@@ -123,14 +72,3 @@ def _graph_file(folder: Path) -> Path:
         if (file := folder / name).is_file():
             return file
     raise StageFailedError("export: paddle.jit.save wrote no graph", why=f"no {' or '.join(_GRAPHS)} in {folder}")
-
-
-def _onnx_options() -> dict[str, Any]:
-    """Options of `paddle2onnx.export` that lane 3.3 needs and lane 2.6 does not know.
-
-    By default lane 3.3 folds constants with polygraphy, which pip-installs packages at run time.
-    """
-    import paddle2onnx
-
-    known = inspect.signature(paddle2onnx.export).parameters
-    return {"optimize_tool": "none"} if "optimize_tool" in known else {}
