@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import BaseRecipe, CustomRecipe, Recipe
 from edgepack.recipe.pretrained_models import PRESETS, parameters
 from edgepack.recipe.training import Student
 
@@ -25,6 +25,17 @@ for, and how they work together, is in [Recipe file](recipe-file.md).
 2. the **recipe file** wins over it, with `${NAME}` and `${NAME:-default}` in its scalars filled in from the
    environment (`$$` is a dollar sign). A plain scalar is typed after that, a quoted one stays text;
 3. **`--set KEY=VALUE`** wins over the file, the later over the earlier. The value is YAML; nothing is filled in.
+
+"""
+_GIVEN_HEAD: Final = """\
+## A given model
+
+With `task: custom` a recipe packages an ONNX model that you have, and trains nothing; every other `task` trains the
+model that ships. Such a recipe has the keys of this table, and of those above:
+{shared}.
+
+Four values of `gates` are for models of texts alone: `accuracy.metric`, `accuracy.per_class`, `latency.by_length` and
+`golden.carry: false`.
 
 """
 _PRESETS_HEAD: Final = """\
@@ -43,7 +54,6 @@ _TYPES: Final = {
     "string": "text",
     "null": "null",
     "boolean": "true/false",
-    "object": "lists by key",
 }
 BAR: Final = r"\|"  # escaped bar of a table
 _FLOAT_BYTES: Final = 4
@@ -52,8 +62,34 @@ _LABELS: Final = 2
 
 def page() -> str:
     """The text of the page."""
-    made = Recipe.model_json_schema()
-    return _HEAD + "".join(_sections(made, made["$defs"])) + _PRESETS_HEAD + "".join(_presets())
+    made = _properties_of(Recipe)
+    return _HEAD + "".join(_sections(made, made["$defs"])) + _given_model() + _PRESETS_HEAD + "".join(_presets())
+
+
+def _properties_of(kind: type[BaseRecipe]) -> dict[str, Any]:
+    """Pydantic's schema of a kind of recipe: the keys before `targets`, those of this kind, and the other shared ones.
+
+    Pydantic lists the keys of the base class first.
+    """
+    made = kind.model_json_schema()
+    shared = list(BaseRecipe.model_fields)
+    at = shared.index("targets")
+    own = [key for key in made["properties"] if key not in shared]
+    properties = made["properties"]
+    return {**made, "properties": {key: properties[key] for key in (*shared[:at], *own, *shared[at:])}}
+
+
+def _given_model() -> str:
+    """The part about recipes of a given model: their own keys, and the sections that only they have."""
+    made = _properties_of(CustomRecipe)
+    shared = [key for key in made["properties"] if key in BaseRecipe.model_fields]
+    own = {key: value for key, value in made["properties"].items() if key not in shared}
+    head = _GIVEN_HEAD.format(shared=", ".join(f"`{key}`" for key in shared))
+    sections = [
+        _section(made["$defs"][name], ", ".join(f"`{path}`" for path in paths), level=3)
+        for name, paths in _paths({"properties": own}, made["$defs"], "").items()
+    ]
+    return "".join((head, _table({**made, "properties": own}), *sections))
 
 
 def _sections(made: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterator[str]:
@@ -75,16 +111,19 @@ def _paths(section: Mapping[str, Any], definitions: Mapping[str, Any], path: str
     return found
 
 
-def _section(section: Mapping[str, Any], heading: str) -> str:
+def _section(section: Mapping[str, Any], heading: str, *, level: int = 2) -> str:
+    about = " ".join(section["description"].split())
+    return f"{'#' * level} {heading}\n\n{about}\n\n{_table(section)}"
+
+
+def _table(section: Mapping[str, Any]) -> str:
     required = section.get("required", ())
     cells = (
         (f"`{key}`", _type(value), _default(value, key in required), _range(value), value["description"])
         for key, value in section["properties"].items()
     )
     rows = [f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |" for row in cells]
-    about = " ".join(section["description"].split())
-    table = "\n".join(("| key | type | default | range | what it does |", "|---|---|---|---|---|", *rows))
-    return f"## {heading}\n\n{about}\n\n{table}\n\n"
+    return "\n".join(("| key | type | default | range | what it does |", "|---|---|---|---|---|", *rows)) + "\n\n"
 
 
 def _choices(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -106,6 +145,8 @@ def _type_of(choice: Mapping[str, Any]) -> str:
         return "section"
     if choice["type"] == "array":
         return f"list of {_type_of(choice['items'])}"
+    if choice["type"] == "object":
+        return "text by name" if "patternProperties" in choice else "lists by key"
     return _TYPES[choice["type"]]
 
 
@@ -125,6 +166,7 @@ def _range(value: Mapping[str, Any]) -> str:
         said += [", ".join(f"`{one}`" for one in allowed)] if allowed else []
         said += [f"{sign} {choice[bound]:g}" for bound, sign in _BOUNDS if bound in choice]
         said += [f"`{choice['pattern']}`"] if "pattern" in choice else []
+        said += [f"names `{pattern}`" for pattern in choice.get("patternProperties", ())]
         said += [f"{choice[least]} or more" for least in ("minItems", "minProperties") if least in choice]
     return ", ".join(said)
 
@@ -150,14 +192,18 @@ _ANNOTATIONS: Final[tuple[str, ...]] = ("description", "default")  # properties 
 
 
 def schema() -> dict[str, Any]:
-    """The schema, in draft 2020-12."""
-    made = Recipe.model_json_schema()
-    sections: dict[str, Any] = {name: _schema_section(section) for name, section in made.pop("$defs").items()}
+    """The schema, in draft 2020-12: a recipe is of one of two kinds, and `task` decides which."""
+    kinds = {kind.__name__: _properties_of(kind) for kind in (Recipe, CustomRecipe)}
+    sections: dict[str, Any] = {}
+    for name, made in kinds.items():
+        sections |= {key: _schema_section(section) for key, section in made.pop("$defs").items()}
+        sections[name] = _schema_section(made)
     del sections[Student.__name__]["required"]
     return {
         "$schema": DIALECT,
-        **_schema_section(made),
         "title": "edgepack recipe",
+        "description": "One recipe: everything that decides the contents of a bundle.",
+        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in kinds],
         "$defs": {**sections, "Variable": _VARIABLE},
     }
 

@@ -314,6 +314,9 @@ class Recipe(BaseRecipe):
         return copy
 
 
+_GraphName = Annotated[str, Field(pattern="^" + GRAPH_NAME.pattern.replace(r"\Z", "$"))]
+
+
 class GivenModel(Section):
     """A model that edgepack did not train."""
 

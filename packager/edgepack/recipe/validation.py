@@ -116,14 +116,15 @@ def cross_checks(document: Document, known_targets: Collection[str], reported: C
         known_targets: profiles that `targets` may name.
         reported: paths that have a finding already.
     """
-    of_kind = _CUSTOM if document.get("task") == CUSTOM else _TRAINED
+    model, gates = (_GIVEN, _GATES_OF_GIVEN) if document.get("task") == CUSTOM else (_TRAINED, _GATES_OF_TRAINED)
     checks: tuple[Callable[[Document], Iterator[Problem]], ...] = (
         _check_format,
-        *of_kind,
+        *model,
         lambda doc: check_targets(doc, known_targets),
         lambda doc: check_wheels(doc, known_targets),
         check_interpreter,
         check_gates,
+        *gates,
         check_sign,
     )
     problems = (problem for check in checks for problem in check(document))
@@ -256,7 +257,8 @@ def _check_lengths(document: Document) -> Iterator[Problem]:
         before = most
 
 
-_CUSTOM: Final = (check_model, check_adapter, check_gates_of_scores)
+_GIVEN: Final = (check_model, check_adapter)
+_GATES_OF_GIVEN: Final = (check_gates_of_scores,)
 _TRAINED: Final = (
     check_data,
     check_unlabelled,
@@ -270,6 +272,5 @@ _TRAINED: Final = (
     _check_quantize,
     _check_reduced_range,
     _check_wide,
-    _check_metric,
-    _check_lengths,
 )
+_GATES_OF_TRAINED: Final = (_check_metric, _check_lengths)

@@ -95,7 +95,7 @@ def as_tensor(value: Any, dtype: str, where: str) -> Tensor:
         return _from_lists(value, dtype, where)
     try:
         view = memoryview(value)
-    except TypeError:
+    except (TypeError, ValueError):  # the latter for arrays of dates
         raise _unfit(where, f"the adapter gave a {type(value).__name__}, not an array or lists of numbers") from None
     letter = view.format.lstrip("@=<")
     kind = "bool" if letter == "?" else f"{_KINDS.get(letter, letter)}{8 * view.itemsize}"
@@ -117,6 +117,8 @@ def _from_lists(value: Any, dtype: str, where: str) -> Tensor:
             raise _unfit(where, "its lists have different lengths")
         shape.append(size)
         flat = [item for one in flat for item in one]
+    if dtype == "bool" and not all(item in (0, 1) for item in flat):  # `struct` takes any value
+        raise _unfit(where, "its values are not all bool")
     try:
         return Tensor(struct.pack(f"<{len(flat)}{TYPES[dtype][0]}", *flat), shape, dtype)
     except (struct.error, OverflowError) as error:

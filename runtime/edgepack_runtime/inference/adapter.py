@@ -92,7 +92,7 @@ class Adapter:
         found = _called("score", self._adapter.score, answer, expected)
         try:
             number = float(found)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = -1.0
         if not 0 <= number <= 1:
             raise StageFailedError(
@@ -132,7 +132,7 @@ def _called(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
     except EdgepackError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # an adapter does not end the program, nor choose its exit code
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if _is_adapter(frame.filename)]
         where = f" ({ADAPTER_NAME}, line {lines[-1]})" if lines else ""
         if isinstance(error, SyntaxError) and not lines:

@@ -9,18 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from edgepack.recipe import docs
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import CustomRecipe, GivenModel, Recipe
 from edgepack.recipe.training import FromScratch
 from edgepack.recipe.yaml import parse
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "unit" / "golden" / "recipes"
-EXAMPLES = sorted((ROOT / "recipes").glob("*.yaml"))
+EXAMPLES = sorted([*(ROOT / "recipes").glob("*.yaml"), *(ROOT / "recipes").glob("*/recipe.yaml")])
 SCHEMA = docs.schema()
 PLAIN = {"edgepack": 1, "name": "a", "version": "1.0.0", "data": {"train": "a.tsv"}, "student": {"model": "ernie-1.0"}}
+GIVEN = {
+    "edgepack": 1, "name": "a", "version": "1.0.0", "task": "custom", "model": {"graph": "a.onnx"},
+    "adapter": "adapter.py", "examples": "e.jsonl",
+}  # fmt: skip
 
 
 def sections(section: type[BaseModel] = Recipe) -> Iterator[type[BaseModel]]:
@@ -36,7 +40,16 @@ def sections(section: type[BaseModel] = Recipe) -> Iterator[type[BaseModel]]:
 def fits(value: object, rule: dict[str, Any]) -> bool:
     """Whether `value` obeys `rule`: the words of JSON Schema that edgepack's uses, and no other."""
     known = {"$ref", "anyOf", "type", "const", "enum", "pattern", "properties", "required", "additionalProperties"}
-    known |= {"items", "minItems", "minProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+    known |= {
+        "patternProperties",
+        "items",
+        "minItems",
+        "minProperties",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+    }
     assert rule.keys() - known <= {"title", "description", "default", "$schema", "$defs"}, rule
     kinds = {
         "object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float),
@@ -56,6 +69,10 @@ def fits(value: object, rule: dict[str, Any]) -> bool:
         return re.search(rule.get("pattern", ""), value) is not None
     if isinstance(value, list):
         return len(value) >= rule.get("minItems", 0) and all(fits(item, rule.get("items", {})) for item in value)
+    if isinstance(value, dict) and "patternProperties" in rule:
+        assert rule["additionalProperties"] is False
+        [(pattern, named)] = rule["patternProperties"].items()
+        return all(re.search(pattern, key) and fits(item, named) for key, item in value.items())
     if isinstance(value, dict) and "minProperties" in rule:
         return len(value) >= rule["minProperties"] and all(
             fits(item, rule["additionalProperties"]) for item in value.values()
@@ -85,12 +102,12 @@ def test_the_schema_has_what_editors_want() -> None:
             assert section["description"]
             assert all(key["description"] for key in section["properties"].values())
     assert SCHEMA["$defs"]["Student"]["properties"]["epochs"]["default"] == 3.0
-    assert {"type": "null"} in SCHEMA["properties"]["teacher"]["anyOf"]
+    assert {"type": "null"} in SCHEMA["$defs"]["Recipe"]["properties"]["teacher"]["anyOf"]
 
 
 def test_every_key_is_described_and_stands_in_the_reference() -> None:
-    found = list(sections())
-    assert FromScratch in found
+    found = list(dict.fromkeys([*sections(), *sections(CustomRecipe)]))
+    assert {FromScratch, GivenModel} < set(found)
     page = docs.page()
     for section in found:
         assert section.__doc__, section
@@ -119,10 +136,11 @@ def test_the_published_schema_and_reference_are_those_of_the_model(
         assert made.read_text(encoding="utf-8") == (ROOT / published).read_text(encoding="utf-8"), "run `make docs`"
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_schema_accepts_every_example(example: Path) -> None:
     raw = example.read_bytes()
-    assert raw.startswith(b"# yaml-language-server: $schema=recipe.schema.json\n")
+    above = "../" * (len(example.relative_to(ROOT / "recipes").parts) - 1)
+    assert raw.startswith(f"# yaml-language-server: $schema={above}recipe.schema.json\n".encode())
     document, findings = parse(raw, example)  # as an editor sees it, variables and all
     assert findings == []
     assert document is not None
@@ -196,3 +214,42 @@ def test_the_schema_accepts_what_the_loader_accepts(extra: dict[str, Any]) -> No
 )
 def test_the_schema_refuses_what_the_model_refuses(extra: dict[str, Any]) -> None:
     assert not fits({**PLAIN, **extra}, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"model": {"graph": {"detect": "d.onnx", "read_2": "r.onnx"}, "files": ["vocab.txt"]}},
+        {"packages": "requirements.txt", "gates": {"accuracy": {"min": 0.5}}, "serve": True},
+        {"packages": None, "targets": ["a", "${TARGET}"]},
+        {"model": {"graph": "${FOLDER}/a.onnx"}},
+    ],
+    ids=str,
+)
+def test_the_schema_accepts_a_given_model(extra: dict[str, Any]) -> None:
+    assert fits({**GIVEN, **extra}, SCHEMA)
+    CustomRecipe.model_validate_json(json.dumps({**GIVEN, **extra}), strict=True)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"task": "text-classification"},
+        {"student": {"model": "ernie-1.0"}},
+        {"data": {"train": "a.tsv"}},
+        {"search": None},
+        {"model": "a.onnx"},
+        {"model": {"graph": {"Detect": "d.onnx"}}},
+        {"model": {"graph": {"../detect": "d.onnx"}}},
+        {"model": {"graph": {"a" * 33: "d.onnx"}}},
+        {"model": {"graph": "a.onnx", "folder": "x"}},
+        {"adapter": None},
+        {"examples": ["e.jsonl"]},
+    ],
+    ids=str,
+)
+def test_the_schema_refuses_a_given_model_as_the_model_does(extra: dict[str, Any]) -> None:
+    assert not fits({**GIVEN, **extra}, SCHEMA)
+    with pytest.raises(ValidationError):
+        CustomRecipe.model_validate_json(json.dumps({**GIVEN, **extra}), strict=True)

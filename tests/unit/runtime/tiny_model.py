@@ -152,14 +152,19 @@ def write_release(
     lines = [text if isinstance(text, dict) else {"text": text, "logits": logits_of(text)} for text in texts]
     write_lines(folder / golden.GOLDEN_FILE, lines)
     (folder / "__main__.py").write_text(_MAIN.format(path=[str(RUNTIME), *sys.path]), encoding="utf-8")
+    return folder, write_manifest(folder, config.get("task", model_config.ONE_TEXT), gates or {}, tolerance)
+
+
+def write_manifest(folder: Path, task: str, gates: dict[str, Any], tolerance: Any) -> Manifest:
+    """Write the manifest of a release, without its list of files."""
     manifest = Manifest(
         name="tiny",
         version="1.0.0",
         sequence=1,
-        task=config.get("task", model_config.ONE_TEXT),
+        task=task,
         target=TargetFacts("test", (platform.machine(),), "2.17", "host", "CPUExecutionProvider"),
         model={"precision": "float32", "golden_tolerance": tolerance},
-        gates=gates or {},
+        gates=gates,
         ledger=(),
         tools={},
         recipe_sha256="0" * 64,
@@ -168,7 +173,7 @@ def write_release(
         files=(),
     )
     (folder / "manifest.json").write_bytes(dump(manifest))
-    return folder, manifest
+    return manifest
 
 
 def write_lines(path: Path, objects: Iterable[Any]) -> None:

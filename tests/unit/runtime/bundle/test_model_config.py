@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack_runtime.bundle.model_config import CONFIG_NAME, EngineConfig, ModelConfig, WideConfig, dump, load, parse
+from edgepack_runtime.bundle.model_config import (
+    CONFIG_NAME,
+    AdapterConfig,
+    EngineConfig,
+    ModelConfig,
+    WideConfig,
+    dump,
+    load,
+    parse,
+)
 from edgepack_runtime.errors import BundleInvalidError
 
 ENGINE = EngineConfig(disabled_optimizers=("SkipLayerNormFusion",))
@@ -182,3 +191,49 @@ def test_only_labels_of_texts_have_a_linear_model() -> None:
     with pytest.raises(BundleInvalidError) as caught:
         parse(changed(wide=WIDE, task="text-pair-classification"))
     assert "only text-classification supports a linear model" in caught.value.why
+
+
+GIVEN = ModelConfig("custom", (), 0, "float32", engine=ENGINE, adapter=AdapterConfig("file", ("detect", "read_2")))
+
+
+def test_a_model_with_an_adapter_has_few_keys() -> None:
+    document = json.loads(dump(GIVEN))
+    assert document == {
+        "model_format": 1,
+        "task": "custom",
+        "precision": "float32",
+        "engine": {"provider": "CPUExecutionProvider", "disabled_optimizers": ["SkipLayerNormFusion"]},
+        "adapter": {"item": "file", "graphs": ["detect", "read_2"]},
+    }
+    assert parse(dump(GIVEN)) == GIVEN
+    assert (GIVEN.item, GIVEN.takes_pairs, GIVEN.classes) == ("file", False, ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"labels": ["a", "b"]}, "the document should be"),
+        ({"task": "text-classification"}, "the document should be"),
+        ({"adapter": None}, "adapter should be an object"),
+        ({"adapter": {"item": "file"}}, "adapter should be an object"),
+        ({"adapter": {"item": "texts", "graphs": ["a"]}}, "adapter.item is 'texts'"),
+        ({"adapter": {"item": "file", "graphs": []}}, "adapter.graphs"),
+        ({"adapter": {"item": "file", "graphs": ["a", "a"]}}, "the same text twice"),
+        ({"adapter": {"item": "file", "graphs": ["../a"]}}, "not a name of a graph"),
+        ({"adapter": {"item": "file", "graphs": ["a\n"]}}, "not a name of a graph"),
+        ({"adapter": {"item": "file", "graphs": "abc"}}, "adapter.graphs"),
+        ({"precision": "int4"}, "precision is 'int4'"),
+        ({"engine": {"provider": "X", "disabled_optimizers": []}}, "engine.provider"),
+    ],
+)
+def test_an_adapter_that_does_not_fit_is_refused(changes: dict[str, Any], words: str) -> None:
+    document = {**json.loads(dump(GIVEN)), **changes}
+    with pytest.raises(BundleInvalidError) as caught:
+        parse(json.dumps(document).encode())
+    assert words in str(caught.value)
+
+
+def test_a_model_of_texts_has_no_adapter() -> None:
+    document = {**json.loads(dump(CONFIG)), "adapter": None}
+    with pytest.raises(BundleInvalidError, match="the document should be"):
+        parse(json.dumps(document).encode())

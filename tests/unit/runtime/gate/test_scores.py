@@ -1,0 +1,120 @@
+"""The accuracy gates and the self-test of models with an adapter."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from given_model import write_given, write_given_release
+from installing import silent
+
+from edgepack_runtime.errors import BundleInvalidError, StageFailedError
+from edgepack_runtime.gate import runner
+from edgepack_runtime.gate import scores as gate_scores
+from edgepack_runtime.gate.accuracy import AccuracyResult
+from edgepack_runtime.gate.limits import Limits
+from edgepack_runtime.inference import selftest
+from edgepack_runtime.inference.predictor import Predictor
+
+
+def rows(scores: Sequence[float], **more: float) -> list[dict[str, Any]]:
+    """Examples with these scores: the answer to [0] * n is 2 n + 1, and the expected one differs by 1 - score."""
+    return [
+        {"item": [0] * n, "expected": 2 * n + 2 - score, "score": score, "float_score": 1.0, **more}
+        for n, score in enumerate(scores)
+    ]
+
+
+def measure(folder: Path, examples: list[dict[str, Any]], **asked: Any) -> AccuracyResult:
+    release, _ = write_given_release(folder / "release", examples)
+    limits = dataclasses.replace(Limits(), **asked)
+    return gate_scores.measure(Predictor(release / "model"), release, limits, silent)
+
+
+def test_the_mean_score_is_measured(tmp_path: Path) -> None:
+    found = measure(tmp_path, rows([1.0, 0.5, 0.75, 1.0] * 5))
+    assert found.checks == []
+    assert found.summary["metric"] == "score"
+    assert found.summary["value"] == pytest.approx(0.8125)
+    assert found.summary["low"] < 0.8125 < found.summary["high"]
+    assert (found.summary["n"], found.summary["distinct_texts"], found.summary["confidence"]) == (20, 20, 0.95)
+
+
+@pytest.mark.parametrize(
+    ("scores", "limit", "verdict"),
+    [([1.0] * 30, 0.7, "pass"), ([0.25] * 30, 0.7, "fail"), ([0.75, 0.5] * 5, 0.65, "inconclusive")],
+)
+def test_the_mean_score_has_a_limit(tmp_path: Path, scores: list[float], limit: float, verdict: str) -> None:
+    [check] = measure(tmp_path, rows(scores), accuracy_min=limit).checks
+    assert (check.gate, check.verdict, check.n, check.unit) == ("accuracy.min", verdict, len(scores), "fraction")
+    assert f"{scores.count(1.0)} of {len(scores)} examples with score 1" in check.detail
+
+
+def test_drops_are_in_points_and_count_examples(tmp_path: Path) -> None:
+    examples = rows([1.0, 0.5] * 30, baseline_score=0.5)
+    drop, regression = measure(
+        tmp_path, examples, max_drop_points=5.0, max_regression_points=5.0, baseline="1.0.0"
+    ).checks
+    assert (drop.gate, drop.verdict) == ("accuracy.max_drop_points", "fail")
+    assert drop.value == pytest.approx(25.0)
+    assert drop.low is not None and drop.high is not None and drop.low < 25 < drop.high
+    assert "30 lower than with the float model, 0 higher" in drop.detail
+    assert (regression.gate, regression.verdict) == ("accuracy.max_regression_points", "pass")
+    assert "0 lower than with 1.0.0, 30 higher" in regression.detail
+
+
+def test_a_regression_needs_the_scores_of_the_earlier_release(tmp_path: Path) -> None:
+    with pytest.raises(BundleInvalidError, match="accuracy.max_regression_points cannot be measured"):
+        measure(tmp_path, rows([1.0]), max_regression_points=1.0, baseline="1.0.0")
+
+
+@pytest.mark.parametrize(
+    "asked", [{"metric": "macro_f1"}, {"above_majority": True}, {"rows_sha256": "0" * 64}], ids=str
+)
+def test_gates_of_labels_cannot_be_measured(tmp_path: Path, asked: dict[str, Any]) -> None:
+    with pytest.raises(BundleInvalidError, match="cannot measure the gates"):
+        measure(tmp_path, rows([1.0]), **asked)
+
+
+def test_equal_items_are_counted_once(tmp_path: Path) -> None:
+    found = measure(tmp_path, [*rows([1.0]), *rows([1.0])], accuracy_min=0.5)
+    assert found.summary["distinct_texts"] == 1
+    assert "distinct texts: 1 for 2 rows" in found.checks[0].detail
+
+
+def test_a_whole_gate_runs_without_rows_or_labels(tmp_path: Path) -> None:
+    gates = {"accuracy": {"min": 0.5}, "latency": {"p50_ms": 1000}, "size": {"model_mib": 1}}
+    release, manifest = write_given_release(tmp_path / "release", rows([1.0] * 20), gates=gates)
+    receipt = runner.run(release, manifest, bundle_bytes=None, progress=silent)
+    verdicts = {check["gate"]: check["verdict"] for check in receipt["checks"]}
+    assert verdicts == {"accuracy.min": "pass", "latency.p50_ms": "pass", "size.model_mib": "pass"}
+    assert (receipt["verdict"], receipt["unmeasured"]) == ("pass", [])
+    assert (receipt["classes"], receipt["answered"]) == (None, None)
+    json.dumps(receipt)
+    shown = runner.render(receipt)
+    assert "score 100 % (" in shown
+    assert "verdict: pass" in shown
+
+
+def test_the_self_test_compares_the_mean_score(tmp_path: Path) -> None:
+    release, _ = write_given_release(tmp_path / "release", rows([1.0, 0.5, 0.5, 1.0]), tolerance=0.1)
+    found = selftest.run(release)
+    assert (found["verdict"], found["texts"], found["max_difference"], found["tolerance"]) == ("pass", 4, 0.0, 0.1)
+
+
+def test_the_self_test_fails_if_the_model_answers_otherwise(tmp_path: Path) -> None:
+    release, _ = write_given_release(tmp_path / "release", rows([1.0] * 4), tolerance=0.25)
+    write_given(release / "model", weight=3.0)  # only the example of length 0 keeps its answer
+    with pytest.raises(StageFailedError, match="the self-test failed on 4 examples") as caught:
+        selftest.run(release)
+    assert "their mean score is 0.2500; on the machine that built it was 1.0000" in str(caught.value)
+
+
+def test_the_self_test_allows_better_scores(tmp_path: Path) -> None:
+    examples = [{**row, "score": 0.0} for row in rows([1.0] * 4)]
+    release, _ = write_given_release(tmp_path / "release", examples)
+    assert selftest.run(release)["max_difference"] == 1.0
