@@ -320,7 +320,7 @@ _GraphName = Annotated[str, Field(pattern="^" + GRAPH_NAME.pattern.replace(r"\Z"
 class GivenModel(Section):
     """A model that edgepack did not train."""
 
-    graph: str | dict[Annotated[str, Field(pattern=GRAPH_NAME.pattern.replace(r"\Z", "$"))], str] = Field(
+    graph: str | Annotated[dict[_GraphName, str], Field(json_schema_extra={"additionalProperties": False})] = Field(
         description="An ONNX file, or a folder of Paddle Inference with a `.json` or `.pdmodel` and its `.pdiparams`; "
         "or several by name, which the adapter calls: `{detect: d.onnx, read: r.onnx}`."
     )
