@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -86,7 +86,7 @@ def _arrays(document: dict[str, Any]) -> dict[str, npt.NDArray[Any]]:
 
 
 def answer(
-    model: Path,
+    models: Sequence[Path],
     examples: ExamplesArtifact,
     packages: Path | None,
     label: str,
@@ -94,27 +94,30 @@ def answer(
     *,
     timeout_s: float = ANSWER_TIMEOUT_S,
     runs: Path | None = None,
-) -> Answers:
-    """Answer every example with the adapter of a model folder, one thread.
+    most_runs: int = 3,
+) -> list[Answers]:
+    """Answer every example with the adapter of each model folder, in turns, one thread.
 
     Args:
         packages: folder with the packages that the adapter imports; None without any.
         label: names the progress bar.
         timeout_s: longest time for one example.
         runs: folder for the first runs of each graph, for `read_runs`; None records none.
+        most_runs: that many of each graph.
 
     Raises:
         StageFailedError: the adapter raises, gives no JSON, or takes too long; names the example.
     """
     with tempfile.TemporaryDirectory(prefix="edgepack-") as scratch:
         job = {
-            "model": str(model),
+            "models": [str(model) for model in models],
             "examples": str(examples.folder / EXAMPLES_FILE),
             "folder": str(examples.folder),
             "paths": [str(_site(Path(scratch))), *([str(packages)] if packages is not None else [])],
             "rounds": _ROUNDS,
             "budget_ms": _BUDGET_MS,
             "runs": None if runs is None else str(runs),
+            "most_runs": most_runs,
         }
         command = [sys.executable, "-I", "-S", "-B", str(_PROGRAM), json.dumps(job)]
         found: list[dict[str, Any]] = []
@@ -130,11 +133,14 @@ def answer(
                 process.kill()
     if len(found) < examples.rows:
         raise _failed(found, "its process ended early", f"look at {ADAPTER_NAME}: it may end Python itself")
-    return Answers(
-        tuple(line["score"] for line in found),
-        tuple(line["answer"] for line in found),
-        tuple(ms for line in found for ms in line["ms"]),
-    )
+    return [
+        Answers(
+            tuple(line["scores"][number] for line in found),
+            tuple(line["answers"][number] for line in found),
+            tuple(ms for line in found for ms in line["ms"][number]),
+        )
+        for number in range(len(models))
+    ]
 
 
 def _lines(process: subprocess.Popen[str], timeout_s: float, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -167,7 +173,7 @@ def _parsed(raw: bytes) -> dict[str, Any] | None:
         line = json.loads(raw)
     except ValueError:
         return None
-    return line if isinstance(line, dict) and {"error", "score"} & set(line) else None
+    return line if isinstance(line, dict) and {"error", "scores"} & set(line) else None
 
 
 def _failed(found: list[dict[str, Any]], why: str, fix: str) -> StageFailedError:

@@ -1,8 +1,8 @@
 """Program that answers the examples of a model folder in a process of its own: `python -I -S score_program.py JOB`.
 
 The process sees the runtime, ONNX Runtime and the packages of the recipe, and nothing else that is installed: an import
-which a device would miss fails here. It prints one JSON object for each example, with `score`, `mean_ms` and `ms`; for
-a failure one with `error`.
+which a device would miss fails here. It prints one JSON object for each example, with `scores`, `answers` and times
+(`ms`), each a list with an entry for each model; for a failure one with `error`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MOST_RUNS = 3  # of each graph
-
 
 def main(job: dict[str, Any]) -> None:
     """Answer each example, in rounds, and print its score and its times in ms."""
@@ -23,24 +21,26 @@ def main(job: dict[str, Any]) -> None:
     from edgepack_runtime.inference.predictor import Predictor
 
     if job["runs"] is not None:
-        _record(Path(job["runs"]))
+        _record(Path(job["runs"]), job["most_runs"])
     try:
-        predictor = Predictor(job["model"], threads=1)
+        predictors = [Predictor(model, threads=1) for model in job["models"]]
         with Path(job["examples"]).open(encoding="utf-8") as lines:
             rows = [json.loads(line) for line in lines]
         for row in rows:
             item = (Path(job["folder"]) / row["file"]).read_bytes() if "file" in row else row["item"]
-            [prediction], first = predictor.timed_batch([item])
-            times = [first.total_ms]
-            while len(times) < job["rounds"] and sum(times) < job["budget_ms"]:
-                times.append(predictor.timed_predict(item)[1].total_ms)
-            score = predictor.score(prediction.answer, row["expected"])
-            _report(json.dumps({"score": round(score, 6), "ms": times, "answer": prediction.answer}))
+            found = [predictor.timed_batch([item]) for predictor in predictors]
+            times = [[split.total_ms] for _, split in found]
+            while len(times[0]) < job["rounds"] and sum(map(sum, times)) < job["budget_ms"]:
+                for predictor, mine in zip(predictors, times, strict=True):  # in turns
+                    mine.append(predictor.timed_predict(item)[1].total_ms)
+            answers = [predictions[0].answer for predictions, _ in found]
+            scores = [one.score(answer, row["expected"]) for one, answer in zip(predictors, answers, strict=True)]
+            _report(json.dumps({"scores": [round(score, 6) for score in scores], "ms": times, "answers": answers}))
     except EdgepackError as error:
         _report(json.dumps({"error": to_json(error)}))
 
 
-def _record(folder: Path) -> None:
+def _record(folder: Path, most: int) -> None:
     """Write the inputs and outputs of the first runs of each graph into a folder."""
     from edgepack_runtime.engine.ort_api import Session
 
@@ -49,7 +49,7 @@ def _record(folder: Path) -> None:
     def recorded(session: Session, given: Any) -> Any:
         outputs = run(session, given)
         counts[id(session)] = counts.get(id(session), 0) + 1
-        if counts[id(session)] <= MOST_RUNS:
+        if counts[id(session)] <= most:
             document = {"inputs": _plain(given), "outputs": _plain(outputs)}
             file = folder / f"{session.path.stem}-{counts[id(session)]}.json"
             file.write_text(json.dumps(document), encoding="ascii")

@@ -80,7 +80,7 @@ def _graphs(
         site = None
         if requirements is not None:
             site = packages.unpacked_here(requirements, context, progress, default_cache() / "packages")
-        return graphs.run(section, adapter, read, site, out, progress)
+        return graphs.run(section, adapter, read, site, recipe.quantize, out, progress)
 
     def work(results: Results) -> Work[ExportArtifact]:
         sources = {file: graphs.PaddleFiles.of(Path(file)) for file in section.graphs.values()}
@@ -89,7 +89,8 @@ def _graphs(
         inputs = [results[rows].digest, *map(sha256_file, files)]
         inputs += [] if requirements is None else [sha256_file(requirements)]
         names = [*section.graphs, *(Path(file).name for file in section.files)]
-        key = cache_keys.make("graphs", graphs.VERSION, names, [*inputs, *cache_keys.runtime()], local.host_facts())
+        decides = {"names": names, "quantize": cache_keys.dump(recipe.quantize)}
+        key = cache_keys.make("graphs", graphs.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts())
         read = results[rows].artifact
         return Work(key, lambda out, checkpoint, progress: run(read, out, progress))
 

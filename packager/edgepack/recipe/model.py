@@ -332,6 +332,19 @@ class GivenModel(Section):
         return {"model": self.graph} if isinstance(self.graph, str) else self.graph
 
 
+class GivenQuantize(Section):
+    """INT8 of a given model."""
+
+    method: Literal["ptq", "none"] = Field(
+        "none",
+        description="`ptq`: ONNX Runtime's quantizer, with the examples as calibration data. It ships only if it is "
+        "smaller and faster and loses no more than `max_drop_points`.",
+    )
+    max_drop_points: float = Field(
+        0.5, ge=0, le=100, description="Maximum loss of the mean score on the examples, in percentage points."
+    )
+
+
 class CustomRecipe(BaseRecipe):
     """A recipe that packages a given model with an adapter."""
 
@@ -345,6 +358,7 @@ class CustomRecipe(BaseRecipe):
         description="Golden examples: a .jsonl with `item` (a text or a JSON value) or `file` (its path), and the "
         "`expected` answer, in each line."
     )
+    quantize: GivenQuantize = Field(GivenQuantize(), description="INT8 of the graphs.")
     packages: str | None = Field(
         None,
         description="A requirements file, locked by hash, of the packages that the adapter imports; null: it needs the "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +14,13 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from edgepack import evaluation
 from edgepack.artifacts import SCORES_FILE, ExamplesArtifact, ExportArtifact, LedgerRow, ModelFile, mebibytes
 from edgepack.errors import StageFailedError
 from edgepack.export import examples as export_examples
-from edgepack.export.examples import Run
+from edgepack.export.examples import Answers, Run
 from edgepack.progress import Progress
-from edgepack.recipe.model import GivenModel
+from edgepack.recipe.model import GivenModel, GivenQuantize
 from edgepack.recipe.validate_custom import GRAPHS
 from edgepack.training import environment
 from edgepack.util.text import counted
@@ -35,6 +36,8 @@ from edgepack_runtime.bundle.model_config import (
 
 VERSION = 1
 FLOAT_FOLDER: Final = "onnx-float"
+INT8_FOLDER: Final = "onnx-int8"
+MOST_RUNS: Final = 32  # of each graph, for calibration
 TOLERANCE: Final = 1e-3  # of the largest magnitude of an output; deep graphs were seen to differ by 3e-6
 _OLD_GRAPH: Final = (
     "a .pdmodel of Paddle 2 converts with Paddle 2.6: make .venv-lane26/.installed, and build with "
@@ -79,14 +82,16 @@ def run(
     adapter: Path,
     examples: ExamplesArtifact,
     packages: Path | None,
+    quantize: GivenQuantize,
     out: Path,
     progress: Progress,
 ) -> ExportArtifact:
-    """Write `onnx-float/` and `scores.json`.
+    """Write `onnx-float/`, `onnx-int8/` if it is wanted, and `scores.json`.
 
     Args:
         adapter: the Python file.
         packages: folder with the packages that the adapter imports; None without any.
+        quantize: whether INT8 is tried.
 
     Raises:
         StageFailedError: a graph is no ONNX model, or the adapter fails on an example.
@@ -103,32 +108,92 @@ def run(
     shutil.copyfile(adapter, folder / ADAPTER_NAME)
     for file in section.files:
         shutil.copyfile(file, folder / Path(file).name)
-    config = ModelConfig(CUSTOM, (), 0, "float32", adapter=AdapterConfig(examples.item, tuple(sorted(section.graphs))))
-    (folder / CONFIG_NAME).write_bytes(dump(config))
+    _write_config(folder, "float32", examples, section)
     with tempfile.TemporaryDirectory(dir=out) as scratch:
-        runs = Path(scratch) if any(sources.values()) else None
-        found = export_examples.answer(folder, examples, packages, "answers of the adapter", progress, runs=runs)
-        compared = {
-            name: _parity(source, export_examples.read_runs(Path(scratch), name))
-            for name, source in sources.items()
-            if source is not None
-        }
+        ptq = quantize.method == "ptq"
+        runs = Path(scratch) if ptq or any(sources.values()) else None
+        [found] = export_examples.answer(
+            [folder], examples, packages, "answers of the adapter", progress, runs=runs, most_runs=MOST_RUNS
+        )
+        recorded = {} if runs is None else {name: export_examples.read_runs(runs, name) for name in sources}
+        compared = {name: _parity(source, recorded[name][:3]) for name, source in sources.items() if source is not None}
+        if ptq:
+            _write_int8(folder, recorded, out / INT8_FOLDER, progress)
+            _write_config(out / INT8_FOLDER, "int8", examples, section)
     for name, off in compared.items():
         progress.line(f"graph {name} agrees with Paddle Inference to {off:.1e}")
-    scores = {"float32": found.scores}
+    answers = {"float32": found}
+    if ptq:
+        folders = [folder, out / INT8_FOLDER]
+        both = export_examples.answer(folders, examples, packages, "answers of float and INT8", progress)
+        answers = dict(zip(("float32", "int8"), both, strict=True))
+    scores = {name: one.scores for name, one in answers.items()}
     (out / SCORES_FILE).write_text(json.dumps(scores) + "\n", encoding="utf-8")
-    row = LedgerRow(
-        "float ONNX",
+    row = _row("float ONNX", folder, answers["float32"])
+    if compared:
+        row = replace(row, parity=max(compared.values()), parity_with="Paddle Inference")
+    model = ModelFile(FLOAT_FOLDER, "float32", weight_bytes(folder), row, {row.score.metric: row.score})
+    if not ptq:
+        return ExportArtifact(out, None, model, None, "float32", "the model as it was given")
+    small_row = _row("INT8 ONNX", out / INT8_FOLDER, answers["int8"])
+    small = ModelFile(
+        INT8_FOLDER, "int8", weight_bytes(out / INT8_FOLDER), small_row, {row.score.metric: small_row.score}
+    )
+    against = _reasons_against(model, small, quantize.max_drop_points)
+    if against:
+        return ExportArtifact(out, None, model, small, "float32", f"float ships: INT8 {' and '.join(against)}")
+    faster = (row.p50_ms or 0) / (small_row.p50_ms or 1)
+    return ExportArtifact(out, None, model, small, "int8", f"INT8 ships: smaller, and {faster:.2f} x as fast")
+
+
+def _reasons_against(given: ModelFile, small: ModelFile, limit_points: float) -> list[str]:
+    """Why INT8 does not ship; empty if it does."""
+    before, after = given.ledger, small.ledger
+    lost = 100 * (before.score.value - after.score.value)
+    found = []
+    if evaluation.exceeds(lost, limit_points):
+        found.append(f"loses {lost:.2f} points, and {limit_points:g} are allowed")
+    if small.onnx_bytes >= given.onnx_bytes:
+        found.append("is not smaller")
+    if (after.p50_ms or 0) >= (before.p50_ms or 0):
+        found.append(f"is not faster ({after.p50_ms} against {before.p50_ms} ms)")
+    return found
+
+
+def _write_int8(folder: Path, runs: Mapping[str, Sequence[Run]], target: Path, progress: Progress) -> None:
+    """Write the INT8 form of a model folder, without its configuration."""
+    from edgepack.export import given_int8
+
+    target.mkdir()
+    for file in sorted(folder.iterdir()):
+        if file.suffix != ".onnx":
+            shutil.copyfile(file, target / file.name)
+            continue
+        recorded = runs[file.stem]
+        if not recorded:
+            raise StageFailedError(
+                f"graphs: {file.stem} cannot be quantized",
+                why="the adapter ran it for no example",
+                fix="add an example that needs it, or set `quantize: {method: none}`",
+            )
+        progress.line(f"quantizing {file.stem} with {counted(len(recorded), 'run')} of the examples")
+        given_int8.write(file, recorded, target / file.name)
+
+
+def _write_config(folder: Path, precision: str, examples: ExamplesArtifact, section: GivenModel) -> None:
+    config = ModelConfig(CUSTOM, (), 0, precision, adapter=AdapterConfig(examples.item, tuple(sorted(section.graphs))))
+    (folder / CONFIG_NAME).write_bytes(dump(config))
+
+
+def _row(stage: str, folder: Path, found: Answers) -> LedgerRow:
+    return LedgerRow(
+        stage,
         found.score,
         model_mib=mebibytes(weight_bytes(folder)),
         p50_ms=found.p50_ms,
         p95_ms=found.p95_ms,
         mean_ms=found.mean_ms,
-        parity=max(compared.values(), default=None),
-        parity_with="Paddle Inference" if compared else None,
     )
-    model = ModelFile(FLOAT_FOLDER, "float32", weight_bytes(folder), row, {found.score.metric: found.score})
-    return ExportArtifact(out, None, model, None, "float32", "the model as it was given")
 
 
 def _convert(source: PaddleFiles, target: Path, progress: Progress) -> None:
@@ -160,7 +225,7 @@ def _load(graph: Path) -> None:
     """
     try:
         onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
-    except Exception as error:  # noqa: BLE001 - pybind11 raises kinds of its own
+    except Exception as error:
         raise StageFailedError("what paddle2onnx wrote does not load", why=str(error)[:500]) from error
 
 

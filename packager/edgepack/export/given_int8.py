@@ -1,0 +1,73 @@
+"""INT8 of given graphs by ONNX Runtime's quantizer, with the examples as calibration data."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy.typing as npt
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+from edgepack.errors import StageFailedError
+from edgepack.export.examples import Run
+
+# Convolutions and products hold nearly all weights; other operators gain little and cost accuracy.
+OPERATORS: Final = ("Conv", "MatMul", "Gemm")
+
+
+class _Inputs(CalibrationDataReader):  # type: ignore[misc]
+    """The recorded inputs of a graph, one run after the other."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs: Iterator[Run] = iter(runs)
+
+    def get_next(self) -> dict[str, npt.NDArray[Any]] | None:
+        run = next(self._runs, None)
+        return None if run is None else run.inputs
+
+
+def write(source: Path, runs: Sequence[Run], target: Path) -> None:
+    """Write the INT8 form of a graph: weights per channel, activations with the lowest and highest value of the runs.
+
+    Args:
+        runs: at least one.
+
+    Raises:
+        StageFailedError: the quantizer cannot read the graph.
+    """
+    logging.getLogger().addFilter(_quiet)
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            prepared = Path(scratch) / source.name
+            try:
+                quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
+            except Exception:  # noqa: BLE001 - it only makes shapes known; the quantizer works without them
+                shutil.copyfile(source, prepared)
+            quantize_static(
+                str(prepared),
+                str(target),
+                _Inputs(runs),
+                quant_format=QuantFormat.QDQ,
+                op_types_to_quantize=list(OPERATORS),
+                per_channel=True,
+                activation_type=QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+            )
+    except Exception as error:
+        raise StageFailedError(
+            f"graphs: ONNX Runtime cannot quantize {source.name}",
+            why=str(error)[:500],
+            fix="set `quantize: {method: none}`",
+        ) from error
+    finally:
+        logging.getLogger().removeFilter(_quiet)
+
+
+def _quiet(record: logging.LogRecord) -> bool:
+    """Hide the quantizer's advice to prepare the model, which was done."""
+    return "pre-process" not in record.getMessage()
