@@ -239,7 +239,7 @@ def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> 
 _PART_OPTIONS = (
     click.option("--until", type=click.Choice(STAGES), help="End after this stage."),
     click.option("--from", "start", type=click.Choice(STAGES), help="Run this stage and all later ones again."),
-    click.option("--force", is_flag=True, help="Run every stage again, as --from data."),
+    click.option("--force", is_flag=True, help="Run every stage again."),
 )
 
 
@@ -260,7 +260,7 @@ def build_options(until: str | None, start: str | None, force: bool, *, keep_goi
         raise click.UsageError("--force runs every stage again; use it without --from")
     if until is not None and start is not None and STAGES.index(start) > STAGES.index(until):
         raise click.UsageError(f"--from {start} comes after --until {until}: no stage would run")
-    return BuildOptions(until, STAGES[0] if force else start, keep_going)
+    return BuildOptions(until, start, force, keep_going)
 
 
 def arguments(settings: Sequence[str], workspace: Path, drawn: Drawn) -> list[str]:

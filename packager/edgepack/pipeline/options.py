@@ -23,12 +23,14 @@ class BuildOptions:
     Attributes:
         until: the last stage to run.
         start: the first stage to run again, cached or not.
+        force: run every stage again.
         keep_going: other candidates and targets continue after one fails.
         left_out: candidates that failed elsewhere; they are not tried here.
     """
 
     until: str | None = None
     start: str | None = None
+    force: bool = False
     keep_going: bool = False
     left_out: tuple[Failure, ...] = ()
 
@@ -39,4 +41,6 @@ class BuildOptions:
     @property
     def again(self) -> frozenset[str]:
         """The stages to run although their results are cached."""
+        if self.force:
+            return frozenset(STAGES)
         return frozenset(STAGES[STAGES.index(self.start) :]) if self.start else frozenset()

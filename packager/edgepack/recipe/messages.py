@@ -12,8 +12,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import BaseRecipe, CustomRecipe, Recipe
 from edgepack.recipe.yaml import Document, KeyPath
+from edgepack_runtime.bundle.model_config import CUSTOM
 
 REMOVED: Final[dict[str, str]] = {  # dotted key -> the fix of the finding
     "gates.energy": "remove it; the energy of a text is not measured any more",
@@ -54,6 +55,7 @@ _FORMS: Final[Mapping[KeyPath, str]] = {
     ("teacher", "nodes", "master"): _MASTER,
     ("student", "nodes", "master"): _MASTER,
 }
+_RECIPES: Final[tuple[type[BaseRecipe], ...]] = (Recipe, CustomRecipe)  # the kinds of recipes
 
 
 def explain(document: Document, details: Iterable[ErrorDetails]) -> dict[KeyPath, Finding]:
@@ -102,7 +104,7 @@ def recipe_keys() -> list[KeyPath]:
                 yield (*path, name)
                 yield from below((*path, name), _sections((*path, name)))
 
-    return list(dict.fromkeys(below((), [Recipe])))
+    return list(dict.fromkeys(below((), _RECIPES)))
 
 
 def _path(document: Document, location: Sequence[int | str]) -> KeyPath | None:
@@ -169,8 +171,12 @@ def _unknown(document: Document, path: KeyPath) -> tuple[str, str]:
     keys = [name for section in _meant(document, path[:-1]) for name in _fields(section)]
     where = f"`{dotted(path[:-1])}`" if len(path) > 1 else "a recipe"
     fix = did_you_mean(key, keys, f"remove it; {where} takes {listed(keys)}")
-    if homes := [name for name in _fields(Recipe) if key in _keys_of(name)]:
+    kind = _recipe_of(document)
+    other = next(one for one in _RECIPES if one is not kind)
+    if homes := [name for name in _fields(kind) if key in _keys_of(name)]:
         fix = f"it belongs below {' or '.join(f'`{home}`' for home in homes)}: indent it there"
+    elif len(path) == 1 and key in _fields(other):
+        fix = f"it is for recipes {'with' if other is CustomRecipe else 'without'} `task: {CUSTOM}`"
     elif "." in key:
         fix = f"write `{key.rpartition('.')[2][:60]}:` below the section it belongs to, indented"
     fix = REMOVED.get(dotted(path), fix)
@@ -193,7 +199,12 @@ def _sections(path: KeyPath) -> list[type[BaseModel]]:
     """
     while path and isinstance(path[-1], int):
         path = path[:-1]
-    return [kind for kind in _annotated(path) if issubclass(kind, BaseModel)] if path else [Recipe]
+    return [kind for kind in _annotated(path) if issubclass(kind, BaseModel)] if path else list(_RECIPES)
+
+
+def _recipe_of(document: Document) -> type[BaseRecipe]:
+    """The kind of recipe that `task` asks for."""
+    return CustomRecipe if document.get("task") == CUSTOM else Recipe
 
 
 def _section(path: KeyPath) -> type[BaseModel] | None:
@@ -203,6 +214,8 @@ def _section(path: KeyPath) -> type[BaseModel] | None:
 
 def _meant(document: Document, path: KeyPath) -> list[type[BaseModel]]:
     """The models of `_sections` that match the value at `path`."""
+    if not path:
+        return [_recipe_of(document)]
     sections = _sections(path)
     return [one for one in sections if len(sections) == 1 or _takes(document.get(*path), one.__name__)]
 

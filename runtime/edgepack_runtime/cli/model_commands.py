@@ -312,19 +312,23 @@ def adapter_items(words: Sequence[str], item: str) -> Iterator[Any]:
     each line.
 
     Raises:
-        UsageError: a file cannot be read, a text is empty, or a line is no JSON.
+        UsageError: a file cannot be read, a text is empty, or a line is not UTF-8 or no JSON.
     """
     if item == model_config.FILE:
         if not words and sys.stdin.isatty():
             raise UsageError("there is no file", fix="name one: predict FILE")
         yield from map(_file, words) if words else [sys.stdin.buffer.read()]
         return
-    lines = words or sys.stdin
-    for number, line in enumerate(lines, start=1):
+    lines: Iterable[bytes] = map(os.fsencode, words) if words else sys.stdin.buffer
+    for number, raw in enumerate(lines, start=1):
         where = f"{'item' if words else 'line'} {number}"
         try:
+            line = raw.decode("utf-8")  # in any locale
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{where} is not UTF-8", fix="convert it: iconv -t UTF-8") from error
+        try:
             yield texts.require_text(line, where) if item == model_config.TEXT else json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{where} is not JSON", why=str(error), fix="quote it: '{\"key\": 1}'") from error
 
 

@@ -77,6 +77,8 @@ def parse(document: Any, facts: ModelInfo, *, max_texts: int, tail: bytes = b"")
     names = _inputs(facts)
     columns = _columns(document.get("inputs"), names, tail)
     if facts.item in (JSON, FILE):
+        if not columns[0]:
+            raise http_errors.malformed(f"there is no {names[0]}", _FORM.replace('"text"', f'"{names[0]}"'))
         return Inference(_values(columns[0], facts.item, max_texts), identity, *_outputs_of(document, facts))
     if len({len(column) for column in columns}) != 1:
         raise http_errors.malformed("`text` and `text_pair` do not have the same number of texts")
@@ -100,7 +102,8 @@ def _values(entries: Sequence[Any], item: str, max_texts: int) -> List[Any]:
         entries = [base64.b64encode(entry).decode() for entry in entries]
     if item == JSON:
         entries = [requests.parse_json(entry if isinstance(entry, bytes) else _utf8(entry)) for entry in entries]
-    return requests.values(entries, item, max_texts=max_texts, form=_FORM)
+    form = "elements of `file` are base64" if item == FILE else "elements of `item` are JSON, and not null"
+    return requests.values(entries, item, max_texts=max_texts, form=form)
 
 
 def _utf8(entry: Any) -> bytes:

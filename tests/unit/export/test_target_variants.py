@@ -168,7 +168,9 @@ def test_a_gpu_runs_texts_of_all_lengths_at_once_and_a_cpu_each_length_by_itself
     assert model_config.load(folder).hides_padding
     assert not model_config.load(source.float_folder).hides_padding
     model, texts = evaluation.opened(folder), ["好", "差差店店", "店很好，"]
-    with mock.patch.object(model._engine, "run", wraps=model._engine.run) as run:
+    encoder = model.text_task.encoder
+    assert encoder is not None
+    with mock.patch.object(encoder, "run", wraps=encoder.run) as run:
         together = model.logits(texts)
     assert run.call_count == 1
     assert np.allclose(together, [model.logits([text])[0] for text in texts], atol=0.01)

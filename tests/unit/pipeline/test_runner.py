@@ -48,7 +48,7 @@ class Stages:
         self._built, self._folder = built, folder
         for stage in STAGES:
             monkeypatch.setattr(function_of(stage), self._stand_in(stage))
-        for check in ("check_data", "check_training"):
+        for check in ("check_inputs", "check_training"):
             monkeypatch.setattr(preflight, check, lambda *inputs: None)
         monkeypatch.setattr(runner, "monotonic", lambda: self.seconds)
         monkeypatch.setattr("edgepack.pipeline.stages.bundle.inputs", lambda *inputs, **options: [])

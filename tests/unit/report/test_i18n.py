@@ -16,6 +16,7 @@ from edgepack.results import Verdict
 from edgepack_runtime.device import conditions
 from edgepack_runtime.device.throttling import Throttle
 from edgepack_runtime.stats.metrics import METRICS
+from edgepack_runtime.stats.scores import SCORE
 
 PROGRAMS = {"python", "numpy", "tokenizers"}  # conditions that have the same name in every language
 FOLDER = Path(report.__file__).parent
@@ -24,7 +25,7 @@ SOURCES += (FOLDER.parent / "console" / "build_tables.py").read_text(encoding="u
 # Messages that are looked up by a value, by section.
 BY_VALUE = {
     "verdict": set(get_args(Verdict)),
-    "metric": set(METRICS),
+    "metric": {*METRICS, SCORE},
     "wide": set(get_args(WideName)),
     "condition": {*conditions.collect(threads=1, engine="e", providers=[]), *Throttle._fields, "after"} - PROGRAMS,
 }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -20,7 +21,7 @@ from edgepack.artifacts import BundleArtifact, DataArtifact, ExportArtifact, Led
 from edgepack.bundle import wheels
 from edgepack.bundle.main_program import main_source
 from edgepack.errors import StageFailedError
-from edgepack.pipeline.stages import bundle
+from edgepack.pipeline.stages import bundle, text_payload
 from edgepack.progress import SILENT
 from edgepack.recipe.model import Recipe
 from edgepack.targets import context
@@ -89,7 +90,8 @@ def build(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> Build:
     def run(out: Path, *, export: ExportArtifact = export, **changed: Any) -> BundleArtifact:
         out.mkdir(parents=True)
         asked = recipe.model_copy(update=changed)
-        return bundle.run(asked, TARGET, export, None, data, LEDGER, BuildContext(), out, SILENT)
+        payload = functools.partial(text_payload.make, asked, export, None, data)
+        return bundle.run(asked, TARGET, payload, LEDGER, BuildContext(), out, SILENT)
 
     return run
 
@@ -183,7 +185,7 @@ def test_a_model_without_its_vocabulary_and_an_empty_test_split_are_refused(
         build(tmp_path / "out")
     (export.folder / "onnx-int8/vocab.txt").unlink()
     with pytest.raises(StageFailedError, match=r"vocab\.txt"):
-        bundle._model(export.folder / "onnx-int8")
+        text_payload._model(export.folder / "onnx-int8")
 
 
 def test_sequence_orders_versions_and_refuses_those_that_would_share_a_number() -> None:
@@ -237,8 +239,8 @@ def test_the_readme_says_how_much_of_a_text_is_read_and_how_to_ask_over_http(tmp
         assert text.count(words.removesuffix(" FILE")) >= 2, words
 
 
-def test_inputs_change_with_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = bundle.inputs(load_profiles()[TARGET], BuildContext())
-    assert before == bundle.inputs(load_profiles()[TARGET], BuildContext())
+def test_inputs_change_with_the_facts(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = bundle.inputs(recipe, load_profiles()[TARGET], BuildContext())
+    assert before == bundle.inputs(recipe, load_profiles()[TARGET], BuildContext())
     monkeypatch.setattr("edgepack.targets.package_data.digest", lambda: "other")
-    assert bundle.inputs(load_profiles()[TARGET], BuildContext()) != before
+    assert bundle.inputs(recipe, load_profiles()[TARGET], BuildContext()) != before
