@@ -26,6 +26,7 @@ from edgepack.targets.tags import Python
 from edgepack.util.hashing import files_below
 from edgepack_runtime.bundle import interpreter as carried
 from edgepack_runtime.bundle import manifest as contract
+from edgepack_runtime.bundle.golden import MODEL_FOLDER
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST, FileEntry
 
 _LEVEL: Final = 9
@@ -144,7 +145,12 @@ def assemble(
 
 
 def _with_bytecode(members: Members, compiler: Compiler, version: str, folder: Path, added: Collection[str]) -> Members:
-    modules = {name: file for name, file in members.items() if isinstance(file, Path) and file.suffix == ".py"}
+    # An adapter, in `model/`, is run from its source.
+    modules = {
+        name: file
+        for name, file in members.items()
+        if isinstance(file, Path) and file.suffix == ".py" and not name.startswith(f"{MODEL_FOLDER}/")
+    }
     theirs = {name: file for name, file in modules.items() if name in added}
     sources = {name: file for name, file in modules.items() if name not in added}
     compiled = compiler.bytecode(sources, folder)
