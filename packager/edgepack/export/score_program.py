@@ -1,19 +1,20 @@
 """Program that answers the examples of a model folder in a process of its own: `python -I -S score_program.py JOB`.
 
 The process sees the runtime, ONNX Runtime and the packages of the recipe, and nothing else that is installed: an import
-which a device would miss fails here. It prints one JSON object for each example, with `score`, `mean_ms` and `ms`; for
-a failure one with `error`.
+which a device would miss fails here. It prints one JSON object for each example, with `score`, `ms` and `answer`; for a
+failure one with `error`. What the adapter prints is discarded.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 
-def main(job: dict[str, Any]) -> None:
+def main(job: dict[str, Any], results: TextIO) -> None:
     """Answer each example, in rounds, and print its score and its times in ms."""
     sys.path[:] = [*sys.path, *job["paths"]]
     from edgepack_runtime.errors import EdgepackError, to_json
@@ -30,15 +31,24 @@ def main(job: dict[str, Any]) -> None:
             while len(times) < job["rounds"] and sum(times) < job["budget_ms"]:
                 times.append(predictor.timed_predict(item)[1].total_ms)
             score = predictor.score(prediction.answer, row["expected"])
-            _report(json.dumps({"score": round(score, 6), "ms": times, "answer": prediction.answer}))
+            _report(results, {"score": round(score, 6), "ms": times, "answer": prediction.answer})
     except EdgepackError as error:
-        _report(json.dumps({"error": to_json(error)}))
+        _report(results, {"error": to_json(error)})
 
 
-def _report(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+def _report(results: TextIO, line: dict[str, Any]) -> None:
+    results.write(json.dumps(line) + "\n")
+    results.flush()
+
+
+def _own_stdout() -> TextIO:
+    """Standard output for this program alone; from now on whatever else is printed goes to /dev/null."""
+    own = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
+    return own
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(json.loads(sys.argv[1]), _own_stdout())
