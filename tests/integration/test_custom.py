@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 from given_model import write_graph
-from served import served
+from served import Served
 
 from .conftest import Done, Project
 
@@ -68,7 +66,11 @@ def write_project(folder: Path) -> Project:
 
 
 def sh(file: Path, *arguments: str | Path, **options: Any) -> Done:
-    command = ["sh" if file.suffix == ".edgepack" else file, *([file] if file.suffix == ".edgepack" else []), *arguments]
+    command = [
+        "sh" if file.suffix == ".edgepack" else file,
+        *([file] if file.suffix == ".edgepack" else []),
+        *arguments,
+    ]
     return subprocess.run(
         [os.fspath(word) for word in command], capture_output=True, text=True, timeout=120, check=False, **options
     )
@@ -143,18 +145,23 @@ def test_a_worse_version_does_not_replace_an_installed_one(
     status = sh(command, "status", "--json")
     assert "1.0.0" in status.stdout
 
-    with served("--port", "0", program=[str(prefix / "current" / "__main__.py")]) as server:
+    process = subprocess.Popen([command, "serve", "--port", "0"], stderr=subprocess.PIPE, encoding="utf-8")
+    server = Served(process)
+    try:
         request = urllib.request.Request(f"{server.url}/predict", data=b"ab")
         with urllib.request.urlopen(request, timeout=30) as answer:
             assert json.loads(answer.read()) == {"length": 5.0, "unit": "bytes"}
+    finally:
+        process.kill()
+        process.wait()
+        server.close()
 
 
 def test_an_adapter_that_fails_ends_the_build(tmp_path: Path) -> None:
     project = write_project(tmp_path / "broken")
-    source = ADAPTER.replace("outputs[\"y\"]", "outputs[\"z\"]")
+    source = ADAPTER.replace('outputs["y"]', 'outputs["z"]')
     (project.folder / "adapter.py").write_text(source, encoding="utf-8")
     done = project.edgepack("build", "given.yaml")
     assert done.returncode == 5, done.stderr
     assert "the adapter's answer failed (example 1)" in done.stderr
     assert "KeyError: 'z' (adapter.py, line 11)" in done.stderr
-    assert sys.executable and shutil.which("sh")

@@ -16,7 +16,9 @@ from edgepack.export import examples as export_examples
 from edgepack.progress import SILENT
 
 
-def answer(folder: Path, source: str, *rows: dict[str, Any], item: str = "json", **options: Any) -> export_examples.Answers:
+def answer(
+    folder: Path, source: str, *rows: dict[str, Any], item: str = "json", **options: Any
+) -> export_examples.Answers:
     """The answers of an adapter of this source to examples; three lists of length 0 to 2 by default."""
     rows = rows or tuple({"item": [0] * n, "expected": 2 * n + 1} for n in range(3))
     (folder / EXAMPLES_FILE).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -35,9 +37,11 @@ def doing(line: str, *, method: str = "answer", head: str = "") -> str:
 def test_examples_are_answered_scored_and_timed(tmp_path: Path) -> None:
     found = answer(tmp_path, ADAPTER.format(item="json"))
     assert (found.scores, found.answers) == ((1.0, 1.0, 1.0), (1.0, 3.0, 5.0))
-    assert len(found.times_ms) == 15 and min(found.times_ms) > 0
+    assert len(found.times_ms) == 15
+    assert min(found.times_ms) > 0
     assert (found.score.metric, found.score.n, found.score.value) == ("score", 3, 1.0)
-    assert found.p50_ms > 0 and found.mean_ms > 0
+    assert found.p50_ms > 0
+    assert found.mean_ms > 0
     assert found.p95_ms is None  # of too few times
 
 
@@ -61,7 +65,7 @@ def test_bytes_that_are_no_text_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_an_adapter_cannot_print_answers_of_its_own(tmp_path: Path) -> None:
-    forged = "print('{\"score\": 1, \"ms\": [1], \"answer\": 99}')"
+    forged = 'print(\'{"score": 1, "ms": [1], "answer": 99}\')'
     found = answer(tmp_path, doing(forged))
     assert found.answers == (1.0, 3.0, 5.0)
 

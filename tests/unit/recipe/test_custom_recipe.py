@@ -149,7 +149,8 @@ def test_an_adapter_is_read_without_running_it(folder: Path, source: str, reason
     findings = refused(folder, RECIPE)
     assert len(findings) == len(reasons), findings
     for finding, reason in zip(findings, reasons, strict=True):
-        assert finding.startswith("8: `adapter`: adapter.py") and reason in finding
+        assert finding.startswith("8: `adapter`: adapter.py")
+        assert reason in finding
 
 
 def test_several_graphs_need_predict(folder: Path) -> None:

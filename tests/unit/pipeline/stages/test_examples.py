@@ -45,14 +45,24 @@ def test_files_are_copied_once_and_named_by_their_content(tmp_path: Path) -> Non
     rows = [{"file": name, "expected": 1} for name in ("sub/a.PNG", "b.png", "c", str(tmp_path / "c"))]
     made = examples.run(write(tmp_path, *rows), "file", out(tmp_path), SILENT)
     names = [row["file"] for row in made.read()]
-    assert names[0] == names[1] and names[2] == names[3] and names[0].endswith(".png")
+    assert names[0] == names[1]
+    assert names[2] == names[3]
+    assert names[0].endswith(".png")
     assert [(made.folder / name).read_bytes() for name in names] == [b"1", b"1", b"2", b"2"]
     assert len(list((made.folder / "files").iterdir())) == 2
 
 
 def test_every_line_that_does_not_fit_is_found(tmp_path: Path) -> None:
     good = {"item": "a", "expected": 1}
-    rows = [good, {"item": "a"}, "{", [1], {"file": "a", "expected": 1}, {"item": " ", "expected": 1}, {"item": 3, "expected": 1}]
+    rows = [
+        good,
+        {"item": "a"},
+        "{",
+        [1],
+        {"file": "a", "expected": 1},
+        {"item": " ", "expected": 1},
+        {"item": 3, "expected": 1},
+    ]
     found = findings(write(tmp_path, *rows), "text")
     assert [line for line, _ in found] == [2, 3, 4, 5, 6, 7]
     assert found[0][1] == "an example of this adapter has the keys `item` and `expected`, and this has item"
@@ -68,7 +78,8 @@ def test_files_that_are_not_there_are_found(tmp_path: Path) -> None:
     rows = [{"file": "nowhere", "expected": 1}, {"file": ".", "expected": 1}, {"file": None, "expected": 1}]
     found = findings(write(tmp_path, *rows), "file")
     assert [line for line, _ in found] == [1, 2, 3]
-    assert found[0][1].startswith("No such file") and found[1][1].startswith("Is a directory")
+    assert found[0][1].startswith("No such file")
+    assert found[1][1].startswith("Is a directory")
 
 
 def test_no_examples_and_bytes_that_are_no_text_are_found(tmp_path: Path) -> None:
@@ -77,14 +88,16 @@ def test_no_examples_and_bytes_that_are_no_text_are_found(tmp_path: Path) -> Non
     file = write(tmp_path / "b")
     file.write_bytes(b"\xff\n")
     [(line, reason)] = findings(file, "json")
-    assert line == 1 and "can't decode byte 0xff" in reason
+    assert line == 1
+    assert "can't decode byte 0xff" in reason
 
 
 def test_too_many_bytes_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "_MOST_BYTES", 10)
     (tmp_path / "a").write_bytes(bytes(11))
     [(line, reason)] = findings(write(tmp_path, {"file": "a", "expected": 1}), "file")
-    assert line is None and "a bundle carries" in reason
+    assert line is None
+    assert "a bundle carries" in reason
 
 
 def test_digests_follow_the_file_and_the_files_that_it_names(tmp_path: Path) -> None:

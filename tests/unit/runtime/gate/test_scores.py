@@ -61,7 +61,9 @@ def test_drops_are_in_points_and_count_examples(tmp_path: Path) -> None:
     ).checks
     assert (drop.gate, drop.verdict) == ("accuracy.max_drop_points", "fail")
     assert drop.value == pytest.approx(25.0)
-    assert drop.low is not None and drop.high is not None and drop.low < 25 < drop.high
+    assert drop.low is not None
+    assert drop.high is not None
+    assert drop.low < 25 < drop.high
     assert "30 lower than with the float model, 0 higher" in drop.detail
     assert (regression.gate, regression.verdict) == ("accuracy.max_regression_points", "pass")
     assert "0 lower than with 1.0.0, 30 higher" in regression.detail
