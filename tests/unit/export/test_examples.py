@@ -52,8 +52,8 @@ def test_files_are_read_as_bytes(tmp_path: Path) -> None:
 
 
 def test_what_an_adapter_prints_is_passed_over(tmp_path: Path) -> None:
-    lines = "print('好', 3, {}, '[1]'); print('{\"a\": 1}'); import sys; sys.stdout.write('no line end\\n'); sys.stderr.write('x' * 200000)"
-    assert answer(tmp_path, doing(lines)).answers == (1.0, 3.0, 5.0)
+    lines = ("import sys", "print('好', 3, {}, '[1]')", "print('{\"a\": 1}')", "sys.stderr.write('x' * 200_000)")
+    assert answer(tmp_path, doing("; ".join(lines))).answers == (1.0, 3.0, 5.0)
 
 
 def test_text_without_a_line_end_does_not_swallow_an_answer(tmp_path: Path) -> None:

@@ -99,7 +99,8 @@ def test_several_graphs_have_names(folder: Path) -> None:
          "11: `gates.latency.by_length` is for models of texts: items of an adapter have no number of tokens"),
         ("lock.txt", "lock.txt\ngates: {golden: {carry: false}}",
          "11: `gates.golden.carry: false` is for models of texts: a bundle with an adapter carries its examples"),
-        ("lock.txt", "lock.txt\ngates: {accuracy: {min: 90}}", "11: `gates.accuracy.min` takes a number less than 1, and this is the number `90`"),
+        ("lock.txt", "lock.txt\ngates: {accuracy: {min: 90}}",
+         "11: `gates.accuracy.min` takes a number less than 1, and this is the number `90`"),
         ("model:", "modell:", "5: unknown key `modell` in a recipe"),
         ("  files", "  filez", "7: unknown key `filez` in `model`"),
     ],
@@ -136,11 +137,13 @@ def test_keys_of_the_other_kind_say_so(folder: Path) -> None:
     [
         ("class Adapter:\n  def", ["is no Python"]),
         ("x = 1", ["it has no class `Adapter`"]),
-        ("class Adapter: pass", ["declares no `item", "no method `score(", "no method `prepare(item)`", "no method `answer("]),
+        ("class Adapter: pass", ["declares no `item", "method `score(", "method `prepare(item)`", "method `answer("]),
         (PREDICT.replace('"file"', '"image"'), ["declares no `item"]),
-        (PREDICT.replace("(self, item, graphs, *, quick=True)", "(self, item)"), ["`predict(item)` should take item, graphs"]),
+        (PREDICT.replace("(self, item, graphs, *, quick=True)", "(self, item)"),
+         ["`predict(item)` should take item, graphs"]),
         (ADAPTER.format(item="text").replace("(self, item)", "(item)"), ["`prepare()` should take item"]),
-        (ADAPTER.format(item="text").replace("(self, answer, expected)", "(self, a, b, c)"), ["`score(a, b, c)` should take answer, expected"]),
+        (ADAPTER.format(item="text").replace("(self, answer, expected)", "(self, a, b, c)"),
+         ["`score(a, b, c)` should take answer, expected"]),
         (ADAPTER.format(item="text").replace("    def answer", "    async def answer"), ["no method `answer("]),
     ],
 )  # fmt: skip
@@ -192,7 +195,8 @@ def test_the_recipe_of_the_repository_loads(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_recipe_that_trains_is_of_the_other_kind(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(
-        "edgepack: 1\nname: a\nversion: 1.0.0\ndata: {train: builtin:reviews-zh}\nstudent: {model: ernie-3.0-tiny-nano-v2-zh}\n",
+        "edgepack: 1\nname: a\nversion: 1.0.0\ndata: {train: builtin:reviews-zh}\n"
+        "student: {model: ernie-3.0-tiny-nano-v2-zh}\n",
         encoding="utf-8",
     )
     assert isinstance(load_recipe(tmp_path / "r.yaml", {"local"}), Recipe)

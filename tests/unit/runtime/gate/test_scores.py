@@ -70,7 +70,7 @@ def test_drops_are_in_points_and_count_examples(tmp_path: Path) -> None:
 
 
 def test_a_regression_needs_the_scores_of_the_earlier_release(tmp_path: Path) -> None:
-    with pytest.raises(BundleInvalidError, match="accuracy.max_regression_points cannot be measured"):
+    with pytest.raises(BundleInvalidError, match=r"accuracy\.max_regression_points cannot be measured"):
         measure(tmp_path, rows([1.0]), max_regression_points=1.0, baseline="1.0.0")
 
 
