@@ -123,7 +123,7 @@ def answer(
         found: list[dict[str, Any]] = []
         with (
             progress.task(label, examples.rows) as task,
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process,
         ):
             try:
                 for line in _lines(process, timeout_s, found):
@@ -143,8 +143,8 @@ def answer(
     ]
 
 
-def _lines(process: subprocess.Popen[str], timeout_s: float, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The objects that the process prints. What an adapter prints itself is passed over."""
+def _lines(process: subprocess.Popen[bytes], timeout_s: float, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The objects that the process prints."""
     assert process.stdout is not None
     buffered = b""
     with selectors.DefaultSelector() as selector:
@@ -158,22 +158,12 @@ def _lines(process: subprocess.Popen[str], timeout_s: float, found: list[dict[st
                 return
             *whole, buffered = (buffered + chunk).split(b"\n")
             for raw in whole:
-                line = _parsed(raw)
-                if line is None:
-                    continue
+                line = json.loads(raw)
                 if "error" in line:
                     error = from_json(line["error"])
                     number = f" (example {len(found) + 1})"
                     raise StageFailedError(f"{error.what}{number}", why=error.why, fix=error.fix)
                 yield line
-
-
-def _parsed(raw: bytes) -> dict[str, Any] | None:
-    try:
-        line = json.loads(raw)
-    except ValueError:
-        return None
-    return line if isinstance(line, dict) and {"error", "scores"} & set(line) else None
 
 
 def _failed(found: list[dict[str, Any]], why: str, fix: str) -> StageFailedError:

@@ -2,7 +2,7 @@
 
 The process sees the runtime, ONNX Runtime and the packages of the recipe, and nothing else that is installed: an import
 which a device would miss fails here. It prints one JSON object for each example, with `scores`, `answers` and times
-(`ms`), each a list with an entry for each model; for a failure one with `error`.
+(`ms`), each a list with an entry for each model; for a failure one with `error`. What the adapter prints is discarded.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 
-def main(job: dict[str, Any]) -> None:
+def main(job: dict[str, Any], results: TextIO) -> None:
     """Answer each example, in rounds, and print its score and its times in ms."""
     sys.path[:] = [*sys.path, *job["paths"]]
     from edgepack_runtime.errors import EdgepackError, to_json
@@ -39,9 +40,9 @@ def main(job: dict[str, Any]) -> None:
                     mine.append(predictor.timed_predict(item)[1].total_ms)
             answers = [predictions[0].answer for predictions, _ in found]
             scores = [one.score(answer, row["expected"]) for one, answer in zip(predictors, answers, strict=True)]
-            _report(json.dumps({"scores": [round(score, 6) for score in scores], "ms": times, "answers": answers}))
+            _report(results, {"scores": [round(score, 6) for score in scores], "ms": times, "answers": answers})
     except EdgepackError as error:
-        _report(json.dumps({"error": to_json(error)}))
+        _report(results, {"error": to_json(error)})
 
 
 def _item(job: dict[str, Any], row: dict[str, Any]) -> Any:
@@ -77,10 +78,19 @@ def _plain(tensors: Any) -> dict[str, Any]:
     }
 
 
-def _report(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+def _report(results: TextIO, line: dict[str, Any]) -> None:
+    results.write(json.dumps(line) + "\n")
+    results.flush()
+
+
+def _own_stdout() -> TextIO:
+    """Standard output for this program alone; from now on whatever else is printed goes to /dev/null."""
+    own = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
+    return own
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(json.loads(sys.argv[1]), _own_stdout())

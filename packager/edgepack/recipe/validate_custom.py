@@ -69,7 +69,8 @@ def check_adapter(document: Document) -> Iterator[Problem]:
     except (OSError, ValueError) as error:
         yield where, f"`adapter`: {value}: {error}", _FORM
         return
-    for reason in _reasons(source, several=isinstance(document.get("model", "graph"), dict)):
+    graph = document.get("model", "graph")
+    for reason in _reasons(source, several=isinstance(graph, dict) and len(graph) > 1):
         yield where, f"`adapter`: {value}: {reason}", _FORM
 
 

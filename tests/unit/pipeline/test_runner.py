@@ -107,7 +107,7 @@ class Stages:
         return f"select from {', '.join(names)}", "", SelectArtifact(Path(), (), self.chosen, "", 0.5)
 
     def _bundle(self, inputs: Any, *models: str) -> Call:
-        self.packed.append(inputs[5])
+        self.packed.append(inputs[3])
         return f"bundle {inputs[1]}", "", replace(self._built.deliveries[0].bundle, target=inputs[1])
 
     def _gate(self, inputs: Any) -> Call:

@@ -34,9 +34,9 @@ def run(examples: Path, item: str, out: Path, progress: Progress) -> ExamplesArt
     (out / FILES).mkdir()
     rows, findings, size = 0, [], 0
     with (out / EXAMPLES_FILE).open("w", encoding="utf-8") as stream:
-        for number, line in enumerate(_lines(examples), start=1):
+        for number, raw in _lines(examples):
             try:
-                row = _row(line, item)
+                row = _row(raw.decode("utf-8"), item)
                 if item == FILE:
                     row["file"], added = _copied(examples.parent / row["file"], out / FILES)
                     size += added
@@ -66,7 +66,7 @@ def run(examples: Path, item: str, out: Path, progress: Progress) -> ExamplesArt
 def digests(examples: Path, item: str) -> list[str]:
     """Digests of the file and of the files that it names."""
     found = [hashlib.sha256(examples.read_bytes()).hexdigest()]
-    for line in _lines(examples) if item == FILE else ():
+    for _, line in _lines(examples) if item == FILE else ():
         try:
             named = examples.parent / str(json.loads(line)["file"])
             found.append(hashlib.sha256(named.read_bytes()).hexdigest())
@@ -75,9 +75,10 @@ def digests(examples: Path, item: str) -> list[str]:
     return found
 
 
-def _lines(examples: Path) -> Iterator[str]:
-    with examples.open(encoding="utf-8") as lines:
-        yield from (line for line in lines if line.strip())
+def _lines(examples: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, each with its number."""
+    with examples.open("rb") as lines:
+        yield from ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
 
 
 def _row(line: str, item: str) -> dict[str, Any]:

@@ -61,14 +61,14 @@ def test_the_self_test_takes_the_first_examples(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_file_lies_below_the_folder_of_files(tmp_path: Path, path: object) -> None:
     found, config = release(tmp_path, "file", {"file": path}, files={"a.bin": b""})
-    with pytest.raises(BundleInvalidError, match="line 1 of golden/rows.jsonl") as caught:
+    with pytest.raises(BundleInvalidError, match=r"line 1 of golden/rows\.jsonl") as caught:
         examples.read_examples(found, config)
     assert "the path of a file below golden/files" in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     found, config = release(tmp_path, "file", {"file": "golden/files/b.bin"})
-    with pytest.raises(BundleInvalidError, match="golden/files/b.bin is not valid"):
+    with pytest.raises(BundleInvalidError, match=r"golden/files/b\.bin is not valid"):
         examples.read_examples(found, config)
 
 
@@ -88,7 +88,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 )
 def test_a_line_that_does_not_fit_is_refused(tmp_path: Path, item: str, row: dict[str, Any], words: str) -> None:
     found, config = release(tmp_path, item, row)
-    with pytest.raises(BundleInvalidError, match="line 1 of golden/rows.jsonl") as caught:
+    with pytest.raises(BundleInvalidError, match=r"line 1 of golden/rows\.jsonl") as caught:
         examples.read_examples(found, config)
     assert words in str(caught.value)
 

@@ -61,14 +61,16 @@ def test_drops_are_in_points_and_count_examples(tmp_path: Path) -> None:
     ).checks
     assert (drop.gate, drop.verdict) == ("accuracy.max_drop_points", "fail")
     assert drop.value == pytest.approx(25.0)
-    assert drop.low is not None and drop.high is not None and drop.low < 25 < drop.high
+    assert drop.low is not None
+    assert drop.high is not None
+    assert drop.low < 25 < drop.high
     assert "30 lower than with the float model, 0 higher" in drop.detail
     assert (regression.gate, regression.verdict) == ("accuracy.max_regression_points", "pass")
     assert "0 lower than with 1.0.0, 30 higher" in regression.detail
 
 
 def test_a_regression_needs_the_scores_of_the_earlier_release(tmp_path: Path) -> None:
-    with pytest.raises(BundleInvalidError, match="accuracy.max_regression_points cannot be measured"):
+    with pytest.raises(BundleInvalidError, match=r"accuracy\.max_regression_points cannot be measured"):
         measure(tmp_path, rows([1.0]), max_regression_points=1.0, baseline="1.0.0")
 
 

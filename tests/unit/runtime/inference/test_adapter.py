@@ -47,7 +47,9 @@ def test_one_graph_answers_between_prepare_and_answer(tmp_path: Path) -> None:
     found, split = predictor.timed_predict([0, 0, 0])
     assert found == JsonPrediction(7.0)
     assert found.as_json(with_scores=False) == 7.0
-    assert split.tokenize_ms >= 0 and split.run_ms > 0 and split.post_ms >= 0
+    assert split.tokenize_ms >= 0
+    assert split.run_ms > 0
+    assert split.post_ms >= 0
     assert predictor.providers == ("CPUExecutionProvider",)
     assert predictor.engine.startswith("onnxruntime ")
     assert [one.answer for one in predictor.predict_batch([[], [0]])] == [1.0, 3.0]
@@ -115,8 +117,10 @@ def test_a_model_folder_without_its_adapter_is_refused(tmp_path: Path) -> None:
     [
         ("class Adapter:\n  def", "cannot be loaded", "line 2"),
         ("x = 1\nimport a_package_that_is_not_there\n", "cannot be loaded", "adapter.py, line 2"),
-        ("class Adapter:\n    def __init__(self):\n        1 / 0\n", "cannot be loaded", "ZeroDivisionError: division by zero (adapter.py, line 3)"),
-        (with_lines("return 1") + "    def load(self, folder):\n        (folder / 'no').read_text()\n", "load failed", "FileNotFoundError"),
+        ("class Adapter:\n    def __init__(self):\n        1 / 0\n", "cannot be loaded",
+         "ZeroDivisionError: division by zero (adapter.py, line 3)"),
+        (with_lines("return 1") + "    def load(self, folder):\n        (folder / 'no').read_text()\n",
+         "load failed", "FileNotFoundError"),
     ],
 )  # fmt: skip
 def test_what_fails_while_it_is_loaded_names_the_line(tmp_path: Path, source: str, what: str, why: str) -> None:

@@ -1,0 +1,167 @@
+"""A given model with an adapter: from a recipe to installed releases on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from given_model import write_graph
+from served import Served
+
+from .conftest import Done, Project
+
+pytestmark = pytest.mark.integration
+ADAPTER = """\
+class Adapter:
+    item = "file"
+
+    def load(self, folder):
+        self.unit = (folder / "unit.txt").read_text().strip()
+
+    def prepare(self, item):
+        return {"x": [[float(len(item)), 0.0, 0.0, 0.0]]}
+
+    def answer(self, outputs):
+        return {"length": outputs["y"].tolist()[0][0], "unit": self.unit}
+
+    def score(self, answer, expected):
+        return max(0.0, 1.0 - abs(answer["length"] - expected) / 10)
+"""
+RECIPE = """\
+edgepack: 1
+name: given
+version: 1.0.0
+task: custom
+model: {graph: model.onnx, files: [unit.txt]}
+adapter: adapter.py
+examples: examples.jsonl
+serve: true
+gates:
+  accuracy: {min: 0.6}
+  latency: {p50_ms: 1000}
+  size: {model_mib: 1}
+"""
+ROWS = 24
+NAME = "given-1.0.0-local.edgepack"
+
+
+def write_project(folder: Path) -> Project:
+    folder.mkdir(parents=True)
+    write_graph(folder / "model.onnx", weight=2.0, bias=1.0)
+    (folder / "unit.txt").write_text("bytes\n", encoding="utf-8")
+    (folder / "adapter.py").write_text(ADAPTER, encoding="utf-8")
+    (folder / "given.yaml").write_text(RECIPE, encoding="utf-8")
+    (folder / "files").mkdir()
+    lines = []
+    for size in range(ROWS):
+        (folder / f"files/{size}.bin").write_bytes(bytes(size))
+        lines.append(json.dumps({"file": f"files/{size}.bin", "expected": 2 * size + 1}) + "\n")
+    (folder / "examples.jsonl").write_text("".join(lines), encoding="utf-8")
+    return Project(folder)
+
+
+def sh(file: Path, *arguments: str | Path, **options: Any) -> Done:
+    command = [
+        "sh" if file.suffix == ".edgepack" else file,
+        *([file] if file.suffix == ".edgepack" else []),
+        *arguments,
+    ]
+    return subprocess.run(
+        [os.fspath(word) for word in command], capture_output=True, text=True, timeout=120, check=False, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Done]:
+    project = write_project(tmp_path_factory.mktemp("given") / "here")
+    return project, project.edgepack("build", "given.yaml")
+
+
+@pytest.fixture
+def bundle(given: tuple[Project, Done]) -> Path:
+    project, done = given
+    assert done.returncode == 0, done.stderr
+    return project.folder / "dist" / NAME
+
+
+def test_the_build_reports_the_score(given: tuple[Project, Done], bundle: Path) -> None:
+    project, done = given
+    for stage in ("[1/4] examples", "[2/4] graphs", "[3/4] bundle", "[4/4] gate"):
+        assert stage in done.stderr
+    assert "accuracy.min" in done.stdout
+    again = project.edgepack("build", "given.yaml")
+    assert again.returncode == 0
+    assert "[2/4] graphs (cached)" in again.stderr
+    [report] = [json.loads(file.read_text()) for file in bundle.parent.rglob("*.json") if "report" in file.name]
+    assert report["verdict"] == "pass"
+
+
+def test_twice_the_same_bytes(bundle: Path, tmp_path: Path) -> None:
+    other = write_project(tmp_path / "a" / "much" / "longer" / "place")
+    done = other.edgepack("build", "given.yaml", "--until", "bundle", environment={"TZ": "Asia/Shanghai"})
+    assert done.returncode == 0, done.stderr
+    [second] = (other.folder / ".edgepack").rglob(NAME)
+    assert second.read_bytes() == bundle.read_bytes()
+
+
+def test_the_bundle_is_verified_gated_and_asked(bundle: Path, tmp_path: Path) -> None:
+    assert sh(bundle, "verify").returncode == 0
+    gated = sh(bundle, "gate", "--json")
+    assert gated.returncode == 0, gated.stderr
+    receipt = json.loads(gated.stdout)
+    assert (receipt["accuracy"]["metric"], receipt["accuracy"]["value"], receipt["accuracy"]["n"]) == ("score", 1, ROWS)
+    (tmp_path / "a.bin").write_bytes(b"abc")
+    asked = sh(bundle, "predict", "a.bin", cwd=tmp_path)
+    assert (asked.returncode, json.loads(asked.stdout)) == (0, {"length": 7.0, "unit": "bytes"})
+    assert sh(bundle, "predict", "--input", "a.bin", cwd=tmp_path).returncode == 2
+    assert sh(bundle, "selftest").returncode == 0
+
+
+def test_a_worse_version_does_not_replace_an_installed_one(
+    given: tuple[Project, Done], bundle: Path, tmp_path: Path
+) -> None:
+    prefix = tmp_path / "prefix"
+    installed = sh(bundle, "install", "--prefix", prefix)
+    assert installed.returncode == 0, installed.stderr
+    command = prefix / "bin" / "given"
+    (tmp_path / "a.bin").write_bytes(b"abc")
+    assert json.loads(sh(command, "predict", tmp_path / "a.bin").stdout)["length"] == 7
+
+    worse = given[0].copy(tmp_path / "worse", ".edgepack")
+    write_graph(worse.folder / "model.onnx", weight=-2.0)
+    built = worse.edgepack("build", "given.yaml", "--set", "version=1.1.0")
+    assert built.returncode == 6, built.stderr
+    [second] = worse.folder.rglob("given-1.1.0-local.edgepack")
+    refused = sh(second, "install", "--prefix", prefix)
+    assert refused.returncode == 6, refused.stderr
+    assert "accuracy.min" in refused.stdout + refused.stderr
+    assert (prefix / "current").resolve().name.startswith("1.0.0-")
+    assert json.loads(sh(command, "predict", tmp_path / "a.bin").stdout)["length"] == 7
+    status = sh(command, "status", "--json")
+    assert "1.0.0" in status.stdout
+
+    process = subprocess.Popen([command, "serve", "--port", "0"], stderr=subprocess.PIPE, encoding="utf-8")
+    server = Served(process)
+    try:
+        request = urllib.request.Request(f"{server.url}/predict", data=b"ab")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert json.loads(answer.read()) == {"length": 5.0, "unit": "bytes"}
+    finally:
+        process.kill()
+        process.wait()
+        server.close()
+
+
+def test_an_adapter_that_fails_ends_the_build(tmp_path: Path) -> None:
+    project = write_project(tmp_path / "broken")
+    source = ADAPTER.replace('outputs["y"]', 'outputs["z"]')
+    (project.folder / "adapter.py").write_text(source, encoding="utf-8")
+    done = project.edgepack("build", "given.yaml")
+    assert done.returncode == 5, done.stderr
+    assert "the adapter's answer failed (example 1)" in done.stderr
+    assert "KeyError: 'z' (adapter.py, line 11)" in done.stderr

@@ -1,0 +1,111 @@
+"""Stage `examples`: golden examples are checked and copied."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgepack.errors import RecipeInvalidError
+from edgepack.pipeline.stages import examples
+from edgepack.progress import SILENT
+
+
+def write(folder: Path, *rows: Any) -> Path:
+    file = folder / "examples.jsonl"
+    lines = [row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+def out(folder: Path) -> Path:
+    (folder / "out").mkdir()
+    return folder / "out"
+
+
+def findings(file: Path, item: str) -> list[tuple[int | None, str]]:
+    with pytest.raises(RecipeInvalidError) as caught:
+        examples.run(file, item, out(file.parent), SILENT)
+    return [(finding.line, finding.reason) for finding in caught.value.findings]
+
+
+@pytest.mark.parametrize("item", ["text", "json"])
+def test_items_are_copied_as_they_are(tmp_path: Path, item: str) -> None:
+    rows = [{"item": "很好", "expected": {"a": [1]}}, {"item": "a", "expected": None}]
+    made = examples.run(write(tmp_path, rows[0], "", rows[1]), item, out(tmp_path), SILENT)
+    assert (made.item, made.rows, made.read()) == (item, 2, rows)
+
+
+def test_files_are_copied_once_and_named_by_their_content(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name, content in (("sub/a.PNG", b"1"), ("b.png", b"1"), ("c", b"2")):
+        (tmp_path / name).write_bytes(content)
+    rows = [{"file": name, "expected": 1} for name in ("sub/a.PNG", "b.png", "c", str(tmp_path / "c"))]
+    made = examples.run(write(tmp_path, *rows), "file", out(tmp_path), SILENT)
+    names = [row["file"] for row in made.read()]
+    assert names[0] == names[1]
+    assert names[2] == names[3]
+    assert names[0].endswith(".png")
+    assert [(made.folder / name).read_bytes() for name in names] == [b"1", b"1", b"2", b"2"]
+    assert len(list((made.folder / "files").iterdir())) == 2
+
+
+def test_every_line_that_does_not_fit_is_found(tmp_path: Path) -> None:
+    good = {"item": "a", "expected": 1}
+    rows = [
+        good,
+        {"item": "a"},
+        "{",
+        [1],
+        {"file": "a", "expected": 1},
+        {"item": " ", "expected": 1},
+        {"item": 3, "expected": 1},
+    ]
+    found = findings(write(tmp_path, *rows), "text")
+    assert [line for line, _ in found] == [2, 3, 4, 5, 6, 7]
+    assert found[0][1] == "an example of this adapter has the keys `item` and `expected`, and this has item"
+    assert "this has list" in found[2][1]
+    assert found[4][1] == found[5][1] == "`item` is not a text"
+
+
+def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    assert [line for line, _ in findings(write(tmp_path, "", {"item": 1, "expected": 1}, "", "{"), "json")] == [4]
+
+
+def test_files_that_are_not_there_are_found(tmp_path: Path) -> None:
+    rows = [{"file": "nowhere", "expected": 1}, {"file": ".", "expected": 1}, {"file": None, "expected": 1}]
+    found = findings(write(tmp_path, *rows), "file")
+    assert [line for line, _ in found] == [1, 2, 3]
+    assert found[0][1].startswith("No such file")
+    assert found[1][1].startswith("Is a directory")
+
+
+def test_no_examples_and_bytes_that_are_no_text_are_found(tmp_path: Path) -> None:
+    assert findings(write(tmp_path, ""), "json") == [(None, "it has no examples")]
+    (tmp_path / "b").mkdir()
+    file = write(tmp_path / "b")
+    file.write_bytes(b"\xff\n")
+    [(line, reason)] = findings(file, "json")
+    assert line == 1
+    assert "can't decode byte 0xff" in reason
+
+
+def test_too_many_bytes_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examples, "_MOST_BYTES", 10)
+    (tmp_path / "a").write_bytes(bytes(11))
+    [(line, reason)] = findings(write(tmp_path, {"file": "a", "expected": 1}), "file")
+    assert line is None
+    assert "a bundle carries" in reason
+
+
+def test_digests_follow_the_file_and_the_files_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    file = write(tmp_path, {"file": "a", "expected": 1}, "{", {"file": "b", "expected": 1})
+    first = examples.digests(file, "file")
+    assert first == examples.digests(file, "file")
+    assert first[2:] == ["unreadable", "unreadable"]
+    (tmp_path / "a").write_bytes(b"2")
+    assert examples.digests(file, "file") != first
+    assert len(examples.digests(file, "json")) == 1
