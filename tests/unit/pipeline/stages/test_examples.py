@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from edgepack.errors import RecipeInvalidError
+from edgepack.pipeline.options import STAGES, BuildOptions
 from edgepack.pipeline.stages import examples
 from edgepack.progress import SILENT
 
@@ -109,3 +110,9 @@ def test_digests_follow_the_file_and_the_files_that_it_names(tmp_path: Path) -> 
     (tmp_path / "a").write_bytes(b"2")
     assert examples.digests(file, "file") != first
     assert len(examples.digests(file, "json")) == 1
+
+
+def test_every_stage_of_a_given_model_runs_again_if_forced() -> None:
+    assert BuildOptions(force=True).again == set(STAGES)
+    assert BuildOptions(start="bundle").again == {"bundle", "gate"}
+    assert BuildOptions().again == set()
