@@ -110,7 +110,6 @@ def _bundle(calls: CustomCalls, target: str) -> StageCall[BundleArtifact]:
         }
         inputs = [results[calls.examples].digest, results[calls.graphs].digest, *cache_keys.runtime()]
         inputs += bundle.inputs(recipe, context.profile(target), context)
-        inputs += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
         key = cache_keys.make("bundle", bundle.VERSION, decides, inputs)
         model, rows = results[calls.graphs].artifact, results[calls.examples].artifact
         payload = functools.partial(adapter_payload.make, recipe, model, rows)

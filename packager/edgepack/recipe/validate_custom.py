@@ -131,6 +131,8 @@ def check_gates_of_scores(document: Document) -> Iterator[Problem]:
     for path, why in (
         (("gates", "accuracy", "metric"), "an adapter has one metric, its own score"),
         (("gates", "accuracy", "per_class"), "an adapter has no classes"),
+        (("gates", "accuracy", "baseline"), "scores of an earlier release are not recorded"),
+        (("gates", "accuracy", "max_regression_points"), "scores of an earlier release are not recorded"),
         (("gates", "latency", "by_length"), "items of an adapter have no number of tokens"),
     ):
         if document.get(*path) is not None:

@@ -2,14 +2,14 @@
 
 `golden/rows.jsonl` holds one JSON object per line: `item` (a text or a JSON value) or `file` (the path of a file of the
 release), `expected` (any JSON value), and the adapter's scores of two answers on the machine that built: `score` of the
-shipped model, `float_score` of the float model, and `baseline_score` of the earlier release if there is one.
+shipped model, and `float_score` of the float model.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, List, NamedTuple
 
 from edgepack_runtime.bundle import golden
 from edgepack_runtime.bundle.golden import ROWS_FILE, invalid, parse_lines, read_file
@@ -19,7 +19,6 @@ from edgepack_runtime.bundle.model_config import FILE, TEXT, ModelConfig
 FILES_FOLDER = "golden/files"
 SELFTEST_EXAMPLES = 16
 _SCORES = ("score", "float_score")
-_BASELINE = "baseline_score"
 
 
 class GoldenExample(NamedTuple):
@@ -29,7 +28,6 @@ class GoldenExample(NamedTuple):
     expected: Any
     score: float
     float_score: float
-    baseline_score: Optional[float] = None
 
 
 def read_examples(release: Path, config: ModelConfig) -> List[GoldenExample]:
@@ -41,9 +39,9 @@ def read_examples(release: Path, config: ModelConfig) -> List[GoldenExample]:
     key = "file" if config.item == FILE else "item"
     found = []
     wanted = {key, "expected", *_SCORES}
-    for where, row in parse_lines(read_file(release, ROWS_FILE), ROWS_FILE, wanted, optional=_BASELINE):
+    for where, row in parse_lines(read_file(release, ROWS_FILE), ROWS_FILE, wanted):
         item = row[key]
-        scores = [row[name] for name in (*_SCORES, _BASELINE) if name in row]
+        scores = [row[name] for name in _SCORES]
         if not all(type(score) in (int, float) and 0 <= score <= 1 for score in scores):
             raise invalid(where, "its scores should be numbers from 0 to 1")
         if config.item == TEXT and not isinstance(item, str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import List, Sequence
 
 from edgepack_runtime.bundle.examples import GoldenExample, canonical, read_examples
 from edgepack_runtime.errors import BundleInvalidError
@@ -27,7 +27,7 @@ def measure(predictor: Predictor, release: Path, limits: Limits, progress: Log) 
         BundleInvalidError: the release is incomplete, or a limit does not apply to an adapter.
         StageFailedError: the adapter fails.
     """
-    if limits.metric not in (None, scores.SCORE) or limits.per_class or limits.above_majority or limits.rows_sha256:
+    if limits.metric not in (None, scores.SCORE) or _is_about_texts(limits):
         raise BundleInvalidError(
             "this runtime cannot measure the gates of the manifest",
             why="a model with an adapter has scores, and no labels",
@@ -51,6 +51,11 @@ def measure(predictor: Predictor, release: Path, limits: Limits, progress: Log) 
     return AccuracyResult(_checks(examples, found, interval, repeats(len(found), distinct), limits), summary)
 
 
+def _is_about_texts(limits: Limits) -> bool:
+    regression = limits.max_regression_points is not None
+    return bool(limits.per_class) or limits.above_majority or limits.rows_sha256 is not None or regression
+
+
 def _checks(
     examples: Sequence[GoldenExample], found: Sequence[float], interval: Interval, note: str, limits: Limits
 ) -> List[GateCheck]:
@@ -71,45 +76,24 @@ def _checks(
             )
         )
     if limits.max_drop_points is not None:
-        before: List[Optional[float]] = [example.float_score for example in examples]
-        points = limits.max_drop_points
-        checks.append(_drop("accuracy.max_drop_points", before, found, "the float model", points, note, limits))
-    if limits.max_regression_points is not None:
-        before, points = [example.baseline_score for example in examples], limits.max_regression_points
-        name = limits.baseline or "the earlier release"
-        checks.append(_drop("accuracy.max_regression_points", before, found, name, points, note, limits))
+        checks.append(_drop([example.float_score for example in examples], found, note, limits.max_drop_points, limits))
     return checks
 
 
-def _drop(
-    gate: str,
-    before: Sequence[Optional[float]],
-    found: Sequence[float],
-    name: str,
-    limit_points: float,
-    note: str,
-    limits: Limits,
-) -> GateCheck:
-    """Paired drop of the mean score against those of the model `name`."""
-    reference = [score for score in before if score is not None]
-    if len(reference) < len(found):
-        raise BundleInvalidError(
-            f"the gate {gate} cannot be measured",
-            why="the examples do not hold the scores of the earlier release",
-            fix="build the bundle again",
-        )
-    interval = scores.drop(reference, found, limits.confidence)
-    lower = sum(after < score for score, after in zip(reference, found))
-    higher = sum(after > score for score, after in zip(reference, found))
+def _drop(before: Sequence[float], found: Sequence[float], note: str, limit_points: float, limits: Limits) -> GateCheck:
+    """Paired drop of the mean score against those of the float model, `before`."""
+    interval = scores.drop(before, found, limits.confidence)
+    lower = sum(after < score for score, after in zip(before, found))
+    higher = sum(after > score for score, after in zip(before, found))
     return sampled(
-        gate,
+        "accuracy.max_drop_points",
         intervals.verdict_at_most(interval, limit_points / 100),
         Interval(*(100 * number for number in interval)),
         limit=limit_points,
         unit="points",
         n=len(found),
         confidence=limits.confidence,
-        detail=_joined(scores.SCORE, f"{lower} lower than with {name}, {higher} higher", note),
+        detail=_joined(scores.SCORE, f"{lower} lower than with the float model, {higher} higher", note),
     )
 
 

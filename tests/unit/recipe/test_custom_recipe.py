@@ -77,7 +77,7 @@ def test_several_graphs_have_names(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
-        ("graph: a.onnx", "graph: a.pt", "6: `model.graph`: 'a.pt' is no .onnx file"),
+        ("graph: a.onnx", "graph: a.pt", "6: `model.graph`: 'a.pt' is no graph"),
         ("graph: a.onnx", "graph: c.onnx", "6: `model.graph`: there is no file 'c.onnx'"),
         ("graph: a.onnx", "graph: {}", "6: `model.graph` names no graph"),
         ("[words.txt]", "[nowhere.txt]", "7: `model.files[0]`: there is no file 'nowhere.txt'"),

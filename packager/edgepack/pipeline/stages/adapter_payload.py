@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.artifacts import EXAMPLES_FILE, SCORES_FILE, ExamplesArtifact, ExportArtifact
-from edgepack.bundle import baseline, sbom
+from edgepack.bundle import sbom
 from edgepack.bundle.archive import Members
 from edgepack.pipeline.stages.bundle import Payload
 from edgepack.recipe.model import CustomRecipe
@@ -43,8 +43,6 @@ def make(recipe: CustomRecipe, export: ExportArtifact, examples: ExamplesArtifac
         lines.append(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
     golden[names.ROWS_FILE] = "".join(lines).encode()
     gates: dict[str, Any] = recipe.gates.model_dump(mode="json")
-    if recipe.gates.baseline is not None:
-        gates["accuracy"]["baseline"] = baseline.facts(recipe.gates.baseline)
     return Payload(
         model={f"{names.MODEL_FOLDER}/{file.name}": file for file in sorted(folder.iterdir())},
         engine=True,

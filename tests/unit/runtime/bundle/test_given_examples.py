@@ -34,9 +34,9 @@ def test_items_are_read_with_their_scores(tmp_path: Path) -> None:
     assert examples.example_argument(found, config) == '{"b": [1]}'
 
 
-def test_texts_and_scores_of_an_earlier_release_are_read(tmp_path: Path) -> None:
-    found, config = release(tmp_path, "text", {"item": "很好", "baseline_score": 0}, {"item": "a", "baseline_score": 1})
-    assert [one.baseline_score for one in examples.read_examples(found, config)] == [0, 1]
+def test_texts_are_read(tmp_path: Path) -> None:
+    found, config = release(tmp_path, "text", {"item": "很好"}, {"item": "a"})
+    assert [one.item for one in examples.read_examples(found, config)] == ["很好", "a"]
     assert examples.example_argument(found, config) == "很好"
 
 
@@ -79,7 +79,6 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ("json", {"item": 1, "float_score": None}, "numbers from 0 to 1"),
         ("json", {"item": 1, "score": True}, "numbers from 0 to 1"),
         ("json", {"item": 1, "score": float("nan")}, "numbers from 0 to 1"),
-        ("json", {"item": 1, "baseline_score": -1}, "numbers from 0 to 1"),
         ("text", {"item": 1}, "its item should be a text"),
         ("text", {"file": "golden/files/a"}, "an object with the keys expected, float_score, item, score"),
         ("file", {"item": "a"}, "an object with the keys expected, file, float_score, score"),
@@ -91,15 +90,6 @@ def test_a_line_that_does_not_fit_is_refused(tmp_path: Path, item: str, row: dic
     with pytest.raises(BundleInvalidError, match=r"line 1 of golden/rows\.jsonl") as caught:
         examples.read_examples(found, config)
     assert words in str(caught.value)
-
-
-def test_all_or_no_examples_have_the_score_of_an_earlier_release(tmp_path: Path) -> None:
-    found, config = release(tmp_path, "json", {"item": 1, "baseline_score": 1}, {"item": 2})
-    with pytest.raises(BundleInvalidError, match="line 2"):
-        examples.read_examples(found, config)
-    (found / golden.ROWS_FILE).write_text("", encoding="utf-8")
-    with pytest.raises(BundleInvalidError, match="it is empty"):
-        examples.read_examples(found, config)
 
 
 def test_equal_values_have_one_canonical_text() -> None:

@@ -54,28 +54,20 @@ def test_the_mean_score_has_a_limit(tmp_path: Path, scores: list[float], limit: 
     assert f"{scores.count(1.0)} of {len(scores)} examples with score 1" in check.detail
 
 
-def test_drops_are_in_points_and_count_examples(tmp_path: Path) -> None:
-    examples = rows([1.0, 0.5] * 30, baseline_score=0.5)
-    drop, regression = measure(
-        tmp_path, examples, max_drop_points=5.0, max_regression_points=5.0, baseline="1.0.0"
-    ).checks
+def test_a_drop_is_in_points_and_counts_examples(tmp_path: Path) -> None:
+    [drop] = measure(tmp_path, rows([1.0, 0.5] * 30), max_drop_points=5.0).checks
     assert (drop.gate, drop.verdict) == ("accuracy.max_drop_points", "fail")
     assert drop.value == pytest.approx(25.0)
     assert drop.low is not None
     assert drop.high is not None
     assert drop.low < 25 < drop.high
     assert "30 lower than with the float model, 0 higher" in drop.detail
-    assert (regression.gate, regression.verdict) == ("accuracy.max_regression_points", "pass")
-    assert "0 lower than with 1.0.0, 30 higher" in regression.detail
-
-
-def test_a_regression_needs_the_scores_of_the_earlier_release(tmp_path: Path) -> None:
-    with pytest.raises(BundleInvalidError, match=r"accuracy\.max_regression_points cannot be measured"):
-        measure(tmp_path, rows([1.0]), max_regression_points=1.0, baseline="1.0.0")
 
 
 @pytest.mark.parametrize(
-    "asked", [{"metric": "macro_f1"}, {"above_majority": True}, {"rows_sha256": "0" * 64}], ids=str
+    "asked",
+    [{"metric": "macro_f1"}, {"above_majority": True}, {"rows_sha256": "0" * 64}, {"max_regression_points": 1.0}],
+    ids=str,
 )
 def test_gates_of_labels_cannot_be_measured(tmp_path: Path, asked: dict[str, Any]) -> None:
     with pytest.raises(BundleInvalidError, match="cannot measure the gates"):
