@@ -137,7 +137,6 @@ def _detected(image, graph):
 def _boxes(probabilities, shape):
     """Corners of the texts, in the image's pixels: top left, top right, bottom right, bottom left."""
     height, width = shape[:2]
-    scale = np.array([width / probabilities.shape[1], height / probabilities.shape[0]])
     size = np.array(probabilities.shape[::-1])
     mask = cv2.dilate((probabilities > PIXEL).astype(np.uint8) * 255, np.ones((2, 2), np.uint8))
     contours, _ = cv2.findContours(mask, cv2.RETR_LIST, cv2.CHAIN_APPROX_SIMPLE)
@@ -240,9 +239,7 @@ def _cut_out(image, box):
     height = int(max(np.linalg.norm(box[0] - box[3]), np.linalg.norm(box[1] - box[2])))
     corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
     matrix = cv2.getPerspectiveTransform(box, corners)
-    line = cv2.warpPerspective(
-        image, matrix, (width, height), borderMode=cv2.BORDER_REPLICATE, flags=cv2.INTER_CUBIC
-    )
+    line = cv2.warpPerspective(image, matrix, (width, height), borderMode=cv2.BORDER_REPLICATE, flags=cv2.INTER_CUBIC)
     return np.rot90(line) if height / width >= 1.5 else line
 
 

