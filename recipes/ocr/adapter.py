@@ -10,6 +10,8 @@ import math
 import cv2
 import numpy as np
 
+from edgepack_runtime.errors import UsageError
+
 # Sizes of the image, in pixels.
 LONGEST, SHORTEST = 2000, 30  # sides
 WIDEST = 8  # width / height; a wider image gets a margin
@@ -87,7 +89,7 @@ def _decoded(raw):
     data = np.frombuffer(raw, np.uint8)
     image = cv2.imdecode(data, cv2.IMREAD_UNCHANGED) if raw else None
     if image is None:
-        raise ValueError("the file is no image that OpenCV reads")
+        raise UsageError("the file is no image that OpenCV reads", fix="send a PNG or a JPEG file")
     if image.ndim == 3 and image.shape[2] == 4 and image.dtype == np.uint8:
         return _opaque(image)
     return cv2.imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
@@ -115,7 +117,7 @@ def _resized(image, ratio):
     """The image with sides that are multiples of 32, which the network needs."""
     height, width = (round(int(side * ratio) / 32) * 32 for side in image.shape[:2])
     if not height or not width:
-        raise ValueError(f"an image of {image.shape[1]} x {image.shape[0]} pixels is too narrow to be read")
+        raise UsageError(f"an image of {image.shape[1]} x {image.shape[0]} pixels is too narrow to be read")
     return cv2.resize(image, (width, height))
 
 
