@@ -97,13 +97,7 @@ def _out_of_reach(gate: AccuracyGate, answers: Sequence[Any]) -> Iterator[tuple[
     if not rows or not isinstance(answers[0], str) or gate.metric not in (None, metrics.ACCURACY):
         return
     fix = "add test rows, or choose a limit that so few can show"
-    best = intervals.proportion(rows, rows, gate.confidence).low
-    if gate.min is not None and gate.min > best:
-        yield (
-            f"`gates.accuracy.min` is {gate.min}, which {counted(rows, 'golden row')} cannot show: "
-            f"all of them right show {best:.3f}",
-            fix,
-        )
+    yield from min_out_of_reach(gate, rows, "golden row", fix)
     unchanged = 100 * intervals.paired_drop(0, 0, rows, gate.confidence).high
     for key in ("max_drop_points", "max_regression_points"):
         limit = getattr(gate, key)
@@ -113,6 +107,17 @@ def _out_of_reach(gate: AccuracyGate, answers: Sequence[Any]) -> Iterator[tuple[
                 f"answers that are all alike show ±{unchanged:.2g} points",
                 fix,
             )
+
+
+def min_out_of_reach(gate: AccuracyGate, rows: int, noun: str, fix: str) -> Iterator[tuple[str, str]]:
+    """Reason and fix if a model that has all `rows` right misses `gates.accuracy.min`."""
+    best = intervals.proportion(rows, rows, gate.confidence).low
+    if gate.min is not None and gate.min > best:
+        yield (
+            f"`gates.accuracy.min` is {gate.min}, which {counted(rows, noun)} cannot show: "
+            f"all of them right show {best:.3f}",
+            fix,
+        )
 
 
 def _unseen(gate: AccuracyGate, answers: Sequence[Any], labels: Sequence[str]) -> list[tuple[str, str]]:

@@ -15,7 +15,8 @@ An adapter of several graphs, or one that needs the item for its answer, has `pr
 
         def predict(self, item, graphs):           # -> JSON value
 
-It is called for one item at a time. It may import the standard library and the packages that the recipe names.
+It is called for one item at a time. It may import the standard library and the packages that the recipe names. For an
+item that has no answer, such as a damaged file, it raises `edgepack_runtime.errors.UsageError`: exit code 2, or 422.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import time
 import uuid
 from typing import Any, Awaitable, Callable, Dict, List, MutableMapping, NamedTuple, Tuple
 
-from edgepack_runtime.errors import EdgepackError
+from edgepack_runtime.errors import EdgepackError, UsageError
 from edgepack_runtime.serve import http_errors, logs
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.metrics import Metrics
@@ -83,6 +83,8 @@ class Middleware:
             await self._app(scope, receive, sent)
         except HttpError as error:
             await self._refuse(scope, sent, error)
+        except UsageError as error:  # an adapter's, about an item
+            await self._refuse(scope, sent, http_errors.unfit(error.what, error.fix))
         except EdgepackError as error:
             # Errors of the model name the file and the logits, and contain no text of the request.
             scope["log_fields"]["why"] = str(error)

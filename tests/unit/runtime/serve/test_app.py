@@ -253,6 +253,16 @@ async def test_log_lines_are_json_and_hold_no_text(make_app: MakeApp, log: io.St
     assert [line["path"] for line in lines if line.get("status") == 404] == ["other"]
 
 
+async def test_an_item_that_an_adapter_refuses_is_422(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any) -> Any:
+        raise UsageError("the file is no image", fix="send a PNG file")
+
+    monkeypatch.setattr(Predictor, "timed_batch", refuses)
+    async with started(make_app()) as app:
+        error = refused(await post(app, "/predict", {"text": "房间"}), 422, "unprocessable")
+    assert (error["message"], error["fix"]) == ("the file is no image", "send a PNG file")
+
+
 async def test_an_unforeseen_error_is_500_and_told_without_its_message(
     make_app: MakeApp, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
