@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
     from edgepack_runtime.errors import EdgepackError
-    from edgepack_runtime.inference.predictions import LabelsPrediction, Prediction, SpanPrediction, SpansPrediction
+    from edgepack_runtime.inference.predictions import (
+        JsonPrediction,
+        LabelsPrediction,
+        Prediction,
+        SpanPrediction,
+        SpansPrediction,
+    )
     from edgepack_runtime.inference.predictor import Predictor
 
 __version__ = "0.1.0"
@@ -29,10 +35,19 @@ _MODULES = {
     "LabelsPrediction": "inference.predictions",
     "SpanPrediction": "inference.predictions",
     "SpansPrediction": "inference.predictions",
+    "JsonPrediction": "inference.predictions",
     "EdgepackError": "errors",
 }
 
-__all__ = ["EdgepackError", "LabelsPrediction", "Prediction", "Predictor", "SpanPrediction", "SpansPrediction"]
+__all__ = [
+    "EdgepackError",
+    "JsonPrediction",
+    "LabelsPrediction",
+    "Prediction",
+    "Predictor",
+    "SpanPrediction",
+    "SpansPrediction",
+]
 
 
 def __getattr__(name: str) -> Any:
