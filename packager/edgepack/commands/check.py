@@ -84,23 +84,34 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
 
     console = options.console(context)
     lacking = list(check(loaded, build_context, recipe))
-    counted_rows = _check_examples(loaded) if isinstance(loaded, CustomRecipe) else _check_rows(loaded, recipe, console)
+    if isinstance(loaded, CustomRecipe):
+        rows = _check_examples(loaded, recipe, console)
+    else:
+        rows = _check_rows(loaded, recipe, console)
+        _check_examples(loaded, recipe, console)
+        if isinstance(loaded, CustomRecipe)
+        else _check_rows(loaded, recipe, console)
+    )
     console.findings(lacking)
     console.line(str(downloads.missing(loaded, build_context)))
-    options.say(f"{recipe}: valid ({counted_rows})")
+    options.say(f"{recipe}: valid ({rows})")
 
 
-def _check_examples(recipe: CustomRecipe) -> str:
-    """Read the examples of a given model; return their number."""
+def _check_examples(loaded: CustomRecipe, recipe: Path, console: Console) -> str:
+    """Read the examples of a given model, and print what they suggest; return their number."""
     import tempfile
 
+    from edgepack.data import gates
     from edgepack.pipeline.stages import examples
     from edgepack.progress import SILENT
     from edgepack.recipe.validate_custom import read_adapter
 
     with tempfile.TemporaryDirectory(prefix="edgepack-") as scratch:
-        item = str(read_adapter(Path(recipe.adapter)).item)
-        return counted(examples.run(Path(recipe.examples), item, Path(scratch), SILENT).rows, "example")
+        item = str(read_adapter(Path(loaded.adapter)).item)
+        rows = examples.run(Path(loaded.examples), item, Path(scratch), SILENT).rows
+    reasons = gates.examples_out_of_reach(loaded.gates.accuracy, rows)
+    console.findings([Finding("warning", recipe, None, reason, fix) for reason, fix in reasons])
+    return counted(rows, "example")
 
 
 def _check_rows(loaded: Recipe, recipe: Path, console: Console) -> str:

@@ -109,6 +109,12 @@ def _out_of_reach(gate: AccuracyGate, answers: Sequence[Any]) -> Iterator[tuple[
             )
 
 
+def examples_out_of_reach(gate: AccuracyGate | None, examples: int) -> list[tuple[str, str]]:
+    """Reason and fix if so few golden examples of an adapter cannot show `gates.accuracy.min`."""
+    fix = "add examples, or choose a limit that so few can show"
+    return [] if gate is None else list(min_out_of_reach(gate, examples, "example", fix))
+
+
 def min_out_of_reach(gate: AccuracyGate, rows: int, noun: str, fix: str) -> Iterator[tuple[str, str]]:
     """Reason and fix if a model that has all `rows` right misses `gates.accuracy.min`."""
     best = intervals.proportion(rows, rows, gate.confidence).low

@@ -15,7 +15,7 @@ from edgepack.pipeline.stage_calls import StageCalls
 from edgepack.pipeline.stages import train
 from edgepack.progress import Progress
 from edgepack.recipe import hub
-from edgepack.recipe.model import AnyRecipe, Recipe
+from edgepack.recipe.model import Recipe
 from edgepack.results import with_candidate
 from edgepack.training import environment
 
@@ -44,7 +44,8 @@ def check_inputs(calls: Calls, found: Artifact, progress: Progress) -> None:
     if isinstance(calls, StageCalls) and isinstance(found, DataArtifact):
         _check_rows(calls.trained, found, progress)
     if isinstance(found, ExamplesArtifact):
-        _check_examples(calls.recipe, found, progress)
+        for reason, fix in gates.examples_out_of_reach(calls.recipe.gates.accuracy, found.rows):
+            progress.line(f"warning: {reason}\n    fix: {fix}")
     recipe, context = calls.recipe, calls.context
     for target in recipe.targets:
         profile = context.profile(target)
@@ -58,13 +59,6 @@ def check_inputs(calls: Calls, found: Artifact, progress: Progress) -> None:
                 python=interpreters.python_of(recipe, profile),
             )
         interpreters.fetch(recipe, profile, context, progress)
-
-
-def _check_examples(recipe: AnyRecipe, examples: ExamplesArtifact, progress: Progress) -> None:
-    if recipe.gates.accuracy is not None:
-        fix = "add examples, or choose a limit that so few can show"
-        for reason, how in gates.min_out_of_reach(recipe.gates.accuracy, examples.rows, "example", fix):
-            progress.line(f"warning: {reason}\n    fix: {how}")
 
 
 def _check_rows(recipe: Recipe, rows: DataArtifact, progress: Progress) -> None:
