@@ -88,10 +88,6 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
         rows = _check_examples(loaded, recipe, console)
     else:
         rows = _check_rows(loaded, recipe, console)
-        _check_examples(loaded, recipe, console)
-        if isinstance(loaded, CustomRecipe)
-        else _check_rows(loaded, recipe, console)
-    )
     console.findings(lacking)
     console.line(str(downloads.missing(loaded, build_context)))
     options.say(f"{recipe}: valid ({rows})")
