@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,7 +77,7 @@ class Results:
         return None if call is None else self._found[call].artifact
 
 
-class Calls:
+class Calls(ABC):
     """The stage calls of a recipe. Iteration yields each once, in the order of the build.
 
     Attributes:
@@ -119,6 +120,7 @@ class Calls:
         """Stage and label: `student model=./nano`."""
         return f"{call.stage} {self.label(call)}".rstrip()
 
+    @abstractmethod
     def build(
         self,
         results: Results,
@@ -127,7 +129,6 @@ class Calls:
         left_out: Sequence[Failure] = (),
     ) -> Build:
         """The artifacts of what ships, with delivered and failed targets and candidates."""
-        raise NotImplementedError
 
 
 def gate_call(

@@ -45,14 +45,14 @@ class CustomCalls(Calls):
         left_out: Sequence[Failure] = (),
     ) -> Build:
         return Build(
-            self.custom,
-            None,
-            None,
-            None,
-            None,
-            results[self.graphs].artifact,
-            tuple(deliveries),
-            tuple(failures),
+            recipe=self.custom,
+            data=None,
+            teacher=None,
+            student=None,
+            scales=None,
+            export=results[self.graphs].artifact,
+            deliveries=tuple(deliveries),
+            failures=tuple(failures),
             examples=results[self.examples].artifact,
         )
 
