@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -165,3 +166,29 @@ def test_an_adapter_that_fails_ends_the_build(tmp_path: Path) -> None:
     assert done.returncode == 5, done.stderr
     assert "the adapter's answer failed (example 1)" in done.stderr
     assert "KeyError: 'z' (adapter.py, line 11)" in done.stderr
+
+
+def test_a_graph_of_paddle_is_converted_and_compared(tmp_path: Path) -> None:
+    project = write_project(tmp_path / "paddle")
+    paddle = """\
+import paddle
+paddle.seed(0)
+layer = paddle.nn.Linear(4, 4)
+layer.weight.set_value(2 * paddle.eye(4)), layer.bias.set_value(paddle.ones([4]))
+spec = [paddle.static.InputSpec([None, 4], "float32", name="x")]
+traced = paddle.jit.to_static(layer, input_spec=spec, full_graph=True)
+paddle.jit.save(traced, "graph/inference")
+"""
+    subprocess.run([sys.executable, "-c", paddle], cwd=project.folder, check=True, capture_output=True, timeout=300)
+    adapter = (project.folder / "adapter.py").read_text(encoding="utf-8")
+    (project.folder / "adapter.py").write_text(adapter.replace('outputs["y"]', "next(iter(outputs.values()))"))
+    recipe = RECIPE.replace("graph: model.onnx", "graph: graph").replace("serve: true", "quantize: {method: ptq}")
+    (project.folder / "given.yaml").write_text(recipe, encoding="utf-8")
+    done = project.edgepack("build", "given.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "graph model agrees with Paddle Inference to 0.0e+00" in done.stderr
+    assert "INT8 ONNX" in done.stdout
+    report = json.loads((project.folder / "dist/given-1.0.0.report.json").read_text(encoding="utf-8"))
+    assert {row["stage"] for row in report["ledger"]} == {"float ONNX", "INT8 ONNX", "on local"}
+    assert report["export"]["parity"] == [{"stage": "float ONNX", "parity": 0.0, "parity_with": "Paddle Inference"}]
+    assert "INT8" in report["export"]["reason"]

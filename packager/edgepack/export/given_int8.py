@@ -57,8 +57,12 @@ def write(source: Path, runs: Sequence[Run], target: Path) -> None:
                 per_channel=True,
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
-                # Its adjustment for small biases fails on products with a scale per channel (ONNX Runtime 1.31).
-                extra_options={"QDQDisableWeightAdjustForInt32Bias": True},
+                extra_options={
+                    # This adjustment for small biases fails on products with a scale per channel (ONNX Runtime 1.31).
+                    "QDQDisableWeightAdjustForInt32Bias": True,
+                    # Kernels of products give float; those of convolutions need a quantized output.
+                    "OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"],
+                },
             )
     except Exception as error:
         raise StageFailedError(

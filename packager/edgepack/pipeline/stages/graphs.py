@@ -139,14 +139,14 @@ def run(
     small = ModelFile(
         INT8_FOLDER, "int8", weight_bytes(out / INT8_FOLDER), small_row, {row.score.metric: small_row.score}
     )
-    against = _reasons_against(model, small, quantize.max_drop_points)
+    against = reasons_against(model, small, quantize.max_drop_points)
     if against:
         return ExportArtifact(out, None, model, small, "float32", f"float ships: INT8 {' and '.join(against)}")
     faster = (row.p50_ms or 0) / (small_row.p50_ms or 1)
     return ExportArtifact(out, None, model, small, "int8", f"INT8 ships: smaller, and {faster:.2f} x as fast")
 
 
-def _reasons_against(given: ModelFile, small: ModelFile, limit_points: float) -> list[str]:
+def reasons_against(given: ModelFile, small: ModelFile, limit_points: float) -> list[str]:
     """Why INT8 does not ship; empty if it does."""
     before, after = given.ledger, small.ledger
     lost = 100 * (before.score.value - after.score.value)

@@ -1,0 +1,74 @@
+"""INT8 of given graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from edgepack.artifacts import LedgerRow, ModelFile, Precision, Score
+from edgepack.errors import StageFailedError
+from edgepack.export import given_int8
+from edgepack.export.examples import Run
+from edgepack.pipeline.stages.graphs import reasons_against
+
+WIDTH = 64
+
+
+def write_product(path: Path) -> Path:
+    """y = x @ w over rows of WIDTH numbers; the magnitudes of w's columns differ."""
+    drawn = np.random.default_rng(0)
+    weight = (drawn.standard_normal((WIDTH, WIDTH)) * np.geomspace(0.01, 1, WIDTH)).astype(np.float32)
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", WIDTH]) for name in ("x", "y"))
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    graph = helper.make_graph(nodes, "product", [x], [y], [numpy_helper.from_array(weight, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def outputs(path: Path, x: np.ndarray) -> np.ndarray:
+    return np.asarray(onnxruntime.InferenceSession(str(path)).run(None, {"x": x})[0])
+
+
+def test_a_product_is_smaller_and_close_in_each_column(tmp_path: Path) -> None:
+    graph, small = write_product(tmp_path / "model.onnx"), tmp_path / "small.onnx"
+    drawn = np.random.default_rng(1)
+    runs = [Run({"x": drawn.uniform(-1, 1, (4, WIDTH)).astype(np.float32)}, {}) for _ in range(2)]
+    given_int8.write(graph, runs, small)
+    assert small.stat().st_size < 0.6 * graph.stat().st_size
+    x = runs[0].inputs["x"]
+    wanted, found = outputs(graph, x), outputs(small, x)
+    # A scale per column: a column of small weights is as close, in parts of its size, as one of large weights.
+    assert (np.abs(found - wanted).max(axis=0) / np.abs(wanted).max(axis=0)).max() < 0.05
+
+
+def test_a_graph_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"no graph")
+    with pytest.raises(StageFailedError, match=r"ONNX Runtime cannot quantize model\.onnx"):
+        given_int8.write(tmp_path / "model.onnx", [Run({}, {})], tmp_path / "small.onnx")
+
+
+def model_file(precision: Precision, score: float, onnx_bytes: int, p50_ms: float) -> ModelFile:
+    found = Score(score, score, score, 10, 0.95, "score")
+    return ModelFile(precision, precision, onnx_bytes, LedgerRow(precision, found, p50_ms=p50_ms), {"score": found})
+
+
+@pytest.mark.parametrize(
+    ("score", "onnx_bytes", "p50_ms", "reasons"),
+    [
+        (0.9, 50, 5.0, []),
+        (0.896, 50, 5.0, []),
+        (0.89, 50, 5.0, ["loses 1.00 points, and 0.5 are allowed"]),
+        (0.9, 100, 5.0, ["is not smaller"]),
+        (0.9, 50, 10.0, ["is not faster (10.0 against 10.0 ms)"]),
+    ],
+)
+def test_int8_ships_only_if_it_is_smaller_faster_and_as_good(
+    score: float, onnx_bytes: int, p50_ms: float, reasons: list[str]
+) -> None:
+    given, small = model_file("float32", 0.9, 100, 10.0), model_file("int8", score, onnx_bytes, p50_ms)
+    assert reasons_against(given, small, 0.5) == reasons
