@@ -34,7 +34,11 @@ const behind = element => {
 const found = {};
 for (const element of document.querySelectorAll('p, td, th, h1, h2, summary, .verdict, figure svg text')) {
   if (!element.getClientRects().length || element.closest('.confusion')) continue;
-  const style = getComputedStyle(element), ink = element.closest('svg') ? style.fill : style.color;
+  const style = getComputedStyle(element), drawing = element.closest('svg');
+  // A dark page inverts its drawings. That the hue is turned back does not change how light a grey is.
+  const inverted = drawing && getComputedStyle(drawing).filter.includes('invert');
+  const fill = inverted ? style.fill.replace(/\\d+/g, part => 255 - part) : style.fill;
+  const ink = drawing ? fill : style.color;
   const [less, more] = [light(ink), light(behind(element))].sort((a, b) => a - b);
   const kind = element.tagName.toLowerCase() + '.' + element.getAttribute('class');
   found[kind] = Math.min(found[kind] ?? 99, (more + 0.05) / (less + 0.05));
