@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from edgepack.recipe.messages import did_you_mean, dotted
 from edgepack.recipe.yaml import Document, KeyPath, Problem
@@ -75,3 +75,12 @@ def path_fix(value: str) -> str | None:
     if value.startswith("~"):
         return "`~` is not filled in: write `${HOME}`"
     return "write `/` between folders" if "\\" in value else None
+
+
+def without_folders(value: Any) -> Any:
+    """A JSON value in which absolute paths are their last part, since a project may move."""
+    if isinstance(value, dict):
+        return {key: without_folders(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [without_folders(inner) for inner in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value

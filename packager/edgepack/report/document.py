@@ -34,6 +34,7 @@ from edgepack.artifacts import (
 )
 from edgepack.data.recipe_checks import check_built
 from edgepack.recipe.model import AnyRecipe, CustomRecipe, Recipe, is_builtin
+from edgepack.recipe.paths import without_folders
 from edgepack.recipe.training import is_local_folder
 from edgepack.report.loss_attribution import losses
 from edgepack.results import NOT_RUN_HERE, Build, Delivery, NotRunHere
@@ -107,22 +108,13 @@ def _recipe(recipe: AnyRecipe) -> dict[str, Any]:
     if isinstance(recipe, Recipe):
         _name_sources(document, recipe)
     else:
-        document |= _named(document)
+        document |= without_folders(document)
     document["wheels"] = {target: [Path(file).name for file in files] for target, files in recipe.wheels.items()}
     if recipe.gates.baseline is not None:
         document["gates"]["accuracy"]["baseline"] = recipe.gates.baseline.name
     if recipe.sign is not None:
         document["sign"]["key"] = Path(recipe.sign.key).name
     return document
-
-
-def _named(value: Any) -> Any:
-    """A value in which absolute paths are names."""
-    if isinstance(value, dict):
-        return {key: _named(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_named(inner) for inner in value]
-    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def _name_sources(document: dict[str, Any], recipe: Recipe) -> None:

@@ -34,6 +34,7 @@ from edgepack.bundle.site_packages import LICENSES, Package
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.recipe.model import AnyRecipe
+from edgepack.recipe.paths import without_folders
 from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext, default_cache
 from edgepack.targets.profiles import Profile
@@ -181,16 +182,8 @@ def recipe_sha256(recipe: AnyRecipe) -> str:
 
     The `sign` section does not count: bundles are signed at delivery.
     """
-    document = _without_folders(recipe.model_dump(mode="json", by_alias=True, exclude={"sign"}))
+    document = without_folders(recipe.model_dump(mode="json", by_alias=True, exclude={"sign"}))
     return hashlib.sha256(json.dumps(document, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
-
-
-def _without_folders(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_folders(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_without_folders(inner) for inner in value]
-    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def _runtime() -> Members:
