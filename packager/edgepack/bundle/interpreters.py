@@ -91,6 +91,11 @@ def python_of(recipe: AnyRecipe | None, profile: Profile) -> Python | None:
     return None if profile.glibc else sys.version_info[:2]
 
 
+def python_of_packages(recipe: AnyRecipe | None, profile: Profile) -> Python | None:
+    """`python_of` for a recipe that names packages. For any other it is None, and no archive is read."""
+    return None if recipe is None or recipe.requirements is None else python_of(recipe, profile)
+
+
 def assemble(
     recipe: AnyRecipe,
     profile: Profile,

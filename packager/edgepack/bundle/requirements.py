@@ -42,7 +42,7 @@ class Locked:
 
 
 def parse_lock(text: str, profile: Profile) -> tuple[Locked, ...]:
-    """The packages of one of edgepack's locks whose markers hold on the target.
+    """The packages of one of edgepack's locks with markers that hold on the target.
 
     Only what a lock needs is understood: `name==version ; marker` and `--hash=sha256:`. Any other option, a
     package without a hash, or a version that is not exact makes the file invalid: nothing unlocked gets in.
@@ -59,7 +59,7 @@ def parse_lock(text: str, profile: Profile) -> tuple[Locked, ...]:
 
 
 def load(file: Path, profile: Profile, python: Python | None) -> tuple[Locked, ...]:
-    """The packages of a recipe's requirements file whose markers hold on the target.
+    """The packages of a recipe's requirements file with markers that hold on the target.
 
     Args:
         python: version of the Python that the bundle runs on; None where it is not known.
@@ -96,7 +96,7 @@ def load(file: Path, profile: Profile, python: Python | None) -> tuple[Locked, .
 def _parse(
     text: str, environments: Sequence[Mapping[str, str]], refuse: Refuse, *, with_extras: bool
 ) -> tuple[Locked, ...]:
-    """The packages whose markers hold in all `environments`, by name."""
+    """The packages with markers that hold in all `environments`, by name."""
     packages: dict[str, Locked] = {}
     for number, line in _logical_lines(text):
         package = _locked(number, line, environments, refuse, with_extras=with_extras)

@@ -68,7 +68,7 @@ def command(
                 wheels.fetch(
                     profile.on(machine), build_context, console, serve=serve, without_given=recipe is None,
                     packages=None if loaded is None else loaded.requirements,
-                    python=interpreters.python_of(loaded, profile),
+                    python=interpreters.python_of_packages(loaded, profile),
                 )
             )  # fmt: skip
         fetched.update(interpreters.fetch(loaded, profile, build_context, console))

@@ -1,4 +1,4 @@
-"""Answers of a model folder with an adapter to the golden examples, from a process of its own."""
+"""Answers of a model folder with an adapter to the golden examples, from a separate process."""
 
 from __future__ import annotations
 

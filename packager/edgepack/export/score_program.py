@@ -1,4 +1,4 @@
-"""Program that answers the examples of a model folder in a process of its own: `python -I -S score_program.py JOB`.
+"""Program that answers the examples of model folders in a separate process: `python -I -S score_program.py JOB`.
 
 The process sees the runtime, ONNX Runtime and the packages of the recipe, and nothing else that is installed: an import
 which a device would miss fails here. It prints one JSON object for each example, with `scores`, `answers` and times

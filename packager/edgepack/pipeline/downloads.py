@@ -49,7 +49,7 @@ def missing(recipe: AnyRecipe, context: BuildContext) -> Downloads:
                 context,
                 serve=recipe.serve,
                 packages=recipe.requirements,
-                python=interpreters.python_of(recipe, profile),
+                python=interpreters.python_of_packages(recipe, profile),
             )
             packages |= dict.fromkeys(f"{package.name} {package.version} {machine}" for package in lacking)
         packages |= dict.fromkeys(package.file_name for package in interpreters.missing(recipe, profile, context))

@@ -88,7 +88,7 @@ def make(
                     calls.context,
                     serve=recipe.serve,
                     packages=recipe.requirements,
-                    python=interpreters.python_of(recipe, profile),
+                    python=interpreters.python_of_packages(recipe, profile),
                 )
     results = Results()
     for call in calls:

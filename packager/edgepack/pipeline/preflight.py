@@ -56,7 +56,7 @@ def check_inputs(calls: Calls, found: Artifact, progress: Progress) -> None:
                 progress,
                 serve=recipe.serve,
                 packages=recipe.requirements,
-                python=interpreters.python_of(recipe, profile),
+                python=interpreters.python_of_packages(recipe, profile),
             )
         interpreters.fetch(recipe, profile, context, progress)
 

@@ -118,7 +118,7 @@ def run(
             serve=recipe.serve,
             engine=payload.engine,
             packages=recipe.requirements,
-            python=interpreters.python_of(recipe, profile),
+            python=interpreters.python_of_packages(recipe, profile),
         )
         members = _runtime() | payload.model | site.members
         inside, members = interpreters.assemble(
