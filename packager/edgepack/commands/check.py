@@ -12,7 +12,7 @@ import click
 from edgepack.bundle import local_wheels, wheels
 from edgepack.commands import options
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import AnyRecipe, CustomRecipe, Recipe
+from edgepack.recipe.model import AnyRecipe, CustomRecipe, GivenTextRecipe, Recipe
 from edgepack.report import quantity, span
 from edgepack.targets.context import BuildContext
 from edgepack.util.text import counted, metric_name
@@ -84,10 +84,12 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
 
     console = options.console(context)
     lacking = list(check(loaded, build_context, recipe))
-    if isinstance(loaded, CustomRecipe):
+    if isinstance(loaded, Recipe):
+        rows = _check_rows(loaded, recipe, console)
+    elif isinstance(loaded, CustomRecipe):
         rows = _check_examples(loaded, recipe, console)
     else:
-        rows = _check_rows(loaded, recipe, console)
+        rows = _check_test_rows(loaded, recipe, console)
     console.findings(lacking)
     console.line(str(downloads.missing(loaded, build_context)))
     options.say(f"{recipe}: valid ({rows})")
@@ -100,7 +102,7 @@ def _check_examples(loaded: CustomRecipe, recipe: Path, console: Console) -> str
     from edgepack.data import gates
     from edgepack.pipeline.stages import examples
     from edgepack.progress import SILENT
-    from edgepack.recipe.validate_custom import read_adapter
+    from edgepack.recipe.validate_given import read_adapter
 
     with tempfile.TemporaryDirectory(prefix="edgepack-") as scratch:
         item = str(read_adapter(Path(loaded.adapter)).item)
@@ -108,6 +110,29 @@ def _check_examples(loaded: CustomRecipe, recipe: Path, console: Console) -> str
     reasons = gates.examples_out_of_reach(loaded.gates.accuracy, rows)
     console.findings([Finding("warning", recipe, None, reason, fix) for reason, fix in reasons])
     return counted(rows, "example")
+
+
+def _check_test_rows(loaded: GivenTextRecipe, recipe: Path, console: Console) -> str:
+    """Check the test rows of a given classifier, and print what they suggest; return their number."""
+    import tempfile
+
+    from edgepack.data.gates import describe_gate
+    from edgepack.data.recipe_checks import check_given, require_judged_by
+    from edgepack.pipeline.stages import data
+    from edgepack.progress import SILENT
+
+    with tempfile.TemporaryDirectory(prefix="edgepack-") as scratch:
+        found = data.run_given(loaded.data, tuple(loaded.model.labels), Path(scratch), SILENT)
+        require_judged_by(loaded, found.labels)
+        if loaded.gates.baseline is not None:
+            from edgepack.bundle.baseline import require_comparable
+
+            require_comparable(loaded.gates.baseline, loaded.task, found.labels)
+        console.findings(check_given(found, loaded, recipe))
+        test = found.read("test")
+    if loaded.gates.accuracy is not None:
+        console.line(describe_gate(loaded.gates.accuracy, len(test), test, loaded.gates.golden.rows))
+    return counted(len(test), "test row")
 
 
 def _check_rows(loaded: Recipe, recipe: Path, console: Console) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,8 @@ from edgepack.data.unlabelled import HeldTexts, count, free_texts
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.findings import Finding, errors
-from edgepack.recipe.model import BUILTIN_PREFIX, Data, is_builtin
+from edgepack.recipe.messages import did_you_mean, listed
+from edgepack.recipe.model import BUILTIN_PREFIX, Data, GivenData, is_builtin
 from edgepack.util.text import counted
 
 BAR_FROM_BYTES: Final = 8 * 2**20  # smaller files are read within two seconds, and need no bar
@@ -136,6 +137,29 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
     )
 
 
+def load_test(section: GivenData, labels: Sequence[str], progress: Progress = SILENT) -> tuple[RowReader, Lengths]:
+    """Check the test rows of a model with these `labels` (of spans: their types), and the lengths of their texts.
+
+    Raises:
+        RecipeInvalidError: they cannot be read, are none, or have another label; has every finding.
+    """
+    file = Path(section.test)
+    state = _state(file)
+    with counted_bytes("reading", [file], progress) as advance:
+        facts = read_facts("test", file, section.columns, advance, label_separator=section.label_separator)
+    if not len(facts) and facts.complete:
+        facts.log.add("no rows", "error", None, "it has no rows", "give labelled rows for the gates")
+    for label in facts.labels:
+        if label not in labels:
+            reason = f"the label `{label[:60]}` is none of the model's"
+            fix = did_you_mean(label, labels, f"the model has {listed(labels[:20])}")
+            facts.log.add("unknown label", "error", facts.label_lines[label], reason, fix)
+    findings = list(facts.log.findings())
+    if stopping := errors(findings):
+        raise RecipeInvalidError(f"the data cannot be used: {counted(len(stopping), 'error')}", findings=findings)
+    return _file_rows(facts, section, state, None), facts.lengths
+
+
 def _facts(
     name: SplitName, section: Data, file: Path, advance: Callable[[int], None], kept: _Kept | None = None
 ) -> SplitFacts:
@@ -147,7 +171,7 @@ def _facts_of(name: SplitName, rows: Iterable[Row]) -> SplitFacts:
     return gather_facts(SplitFacts(name, Path(name), FindingLog(Path(name))), enumerate(rows, start=1))
 
 
-def _file_rows(facts: SplitFacts, section: Data, state: State | None, kept: _Kept | None) -> FileRows:
+def _file_rows(facts: SplitFacts, section: Data | GivenData, state: State | None, kept: _Kept | None) -> FileRows:
     def read() -> Iterator[Row]:
         log = FindingLog(facts.file)
         rows = read_rows(facts.file, section.columns, log, label_separator=section.label_separator)

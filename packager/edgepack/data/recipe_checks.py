@@ -15,7 +15,7 @@ from edgepack.data.unlabelled import further_texts
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import GivenTextRecipe, Recipe
 from edgepack.util.text import counted
 from edgepack_runtime.stats import metrics
 
@@ -61,7 +61,18 @@ def check_built(data: DataArtifact, recipe: Recipe) -> list[Finding]:
     return check_suited(recipe, data.rows["train"], data.labels, lengths, Path(recipe.name), test)
 
 
-def require_judged_by(recipe: Recipe, labels: Sequence[str]) -> None:
+def check_given(data: DataArtifact, recipe: GivenTextRecipe, file: Path | None = None) -> list[Finding]:
+    """Warnings about a given classifier and its test rows. `file` is what findings name; else the recipe's name."""
+    file = file or Path(recipe.name)
+    problems = [_NO_GATES] if recipe.gates.asks_nothing else []
+    if recipe.gates.accuracy is not None:
+        problems += check_gate(recipe.gates.accuracy, data.read("test"), data.labels, recipe.gates.golden.rows)
+    lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}
+    found = [Finding("warning", file, None, reason, fix) for reason, fix in problems]
+    return [*found, *check_lengths(lengths, {"model.max_length": recipe.model.max_length}, file)]
+
+
+def require_judged_by(recipe: Recipe | GivenTextRecipe, labels: Sequence[str]) -> None:
     """Check that the gates' metric exists for this number of labels, and that the data have their classes.
 
     Raises:

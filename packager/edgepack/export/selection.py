@@ -23,12 +23,12 @@ _TIMED_TEXTS = 200
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported model folder. `parity` compares it with the form called `before`."""
+    """An exported model folder. `parity` compares it with the form called `before`; None if there is no such form."""
 
     name: str
     folder: Path
     precision: Precision
-    parity: Parity
+    parity: Parity | None
     before: str
     note: str = ""
 
@@ -50,16 +50,18 @@ def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) 
             p50_ms=latency.p50_ms,
             p95_ms=latency.p95_ms,
             mean_ms=latency.mean_ms,
-            parity=file.parity.max_abs,
-            parity_with=file.before,
+            parity=None if file.parity is None else file.parity.max_abs,
+            parity_with=None if file.parity is None else file.before,
             note="; ".join(part for part in (file.note, differing(file.parity)) if part),
         )
         found.append(ModelFile(file.folder.name, file.precision, size, row, on_test))
     return found
 
 
-def differing(parity: Parity) -> str:
+def differing(parity: Parity | None) -> str:
     """The number of answers that differ from the form before, in words; "" if none differs."""
+    if parity is None:
+        return ""
     verb = "differs" if parity.flips == 1 else "differ"
     return f"{parity.flips} of {counted(parity.n, 'answer')} {verb}" if parity.flips else ""
 

@@ -7,7 +7,7 @@ from typing import Final
 from edgepack.artifacts import Artifact, DataArtifact, ExamplesArtifact
 from edgepack.bundle import baseline, interpreters, site_packages, wheels
 from edgepack.data import gates
-from edgepack.data.recipe_checks import check_built, read_further_texts, require_judged_by
+from edgepack.data.recipe_checks import check_built, check_given, read_further_texts, require_judged_by
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack.pipeline.calls import Calls
 from edgepack.pipeline.options import BuildOptions
@@ -15,7 +15,7 @@ from edgepack.pipeline.stage_calls import StageCalls
 from edgepack.pipeline.stages import train
 from edgepack.progress import Progress
 from edgepack.recipe import hub
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import AnyRecipe, CustomRecipe, Recipe
 from edgepack.results import with_candidate
 from edgepack.training import environment
 
@@ -41,8 +41,8 @@ def check_inputs(calls: Calls, found: Artifact, progress: Progress) -> None:
         RecipeInvalidError: gates, baseline or further texts do not fit the rows.
         EnvironmentUnfitError: a package or a wheel is missing.
     """
-    if isinstance(calls, StageCalls) and isinstance(found, DataArtifact):
-        _check_rows(calls.trained, found, progress)
+    if isinstance(found, DataArtifact):
+        _check_rows(calls.recipe, found, progress)
     if isinstance(found, ExamplesArtifact):
         for reason, fix in gates.examples_out_of_reach(calls.recipe.gates.accuracy, found.rows):
             progress.line(f"warning: {reason}\n    fix: {fix}")
@@ -61,14 +61,16 @@ def check_inputs(calls: Calls, found: Artifact, progress: Progress) -> None:
         interpreters.fetch(recipe, profile, context, progress)
 
 
-def _check_rows(recipe: Recipe, rows: DataArtifact, progress: Progress) -> None:
+def _check_rows(recipe: AnyRecipe, rows: DataArtifact, progress: Progress) -> None:
+    assert not isinstance(recipe, CustomRecipe), "it has examples"
     require_judged_by(recipe, rows.labels)
     if recipe.gates.baseline is not None:
         baseline.require_comparable(recipe.gates.baseline, rows.task, rows.labels)
-    for finding in check_built(rows, recipe):
+    for finding in check_built(rows, recipe) if isinstance(recipe, Recipe) else check_given(rows, recipe):
         progress.line(f"warning: {finding.reason}\n    fix: {finding.fix}")
-    read_further_texts(recipe, lambda: rows.read("dev") + rows.read("test"))
-    environment.versions()
+    if isinstance(recipe, Recipe):
+        read_further_texts(recipe, lambda: rows.read("dev") + rows.read("test"))
+        environment.versions()
 
 
 def check_training(stage: str, calls: StageCalls, options: BuildOptions, progress: Progress) -> None:

@@ -28,7 +28,7 @@ from edgepack.artifacts import (
 from edgepack.export import target_variants
 from edgepack.pipeline import cache_keys
 from edgepack.pipeline.calls import Calls, Results, StageCall, Work, gate_call
-from edgepack.pipeline.custom_calls import CustomCalls
+from edgepack.pipeline.given_calls import GivenCalls
 from edgepack.pipeline.options import CANDIDATE_STAGES
 from edgepack.pipeline.stages import (
     bundle,
@@ -49,7 +49,6 @@ from edgepack.recipe.model import (
     Calibration,
     Candidate,
     Columns,
-    CustomRecipe,
     Data,
     Quantize,
     Recipe,
@@ -481,7 +480,7 @@ def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
             lambda out, checkpoint, progress: bundle.run(
                 recipe,
                 target,
-                functools.partial(text_payload.make, recipe, model, beside, read),
+                functools.partial(text_payload.make, recipe, model, beside, read, text_payload.ancestors_of(recipe)),
                 ledger,
                 context,
                 out,
@@ -495,4 +494,4 @@ def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
 
 def calls_for(recipe: AnyRecipe, context: BuildContext) -> Calls:
     """The stage calls of a recipe of any kind."""
-    return CustomCalls(recipe, context) if isinstance(recipe, CustomRecipe) else StageCalls(recipe, context)
+    return StageCalls(recipe, context) if isinstance(recipe, Recipe) else GivenCalls(recipe, context)

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.recipe.model import BaseRecipe, CustomRecipe, Recipe
+from edgepack.recipe.model import KINDS, BaseRecipe, Columns, CustomRecipe, GivenTextRecipe, Recipe
 from edgepack.recipe.pretrained_models import PRESETS, parameters
 from edgepack.recipe.training import Student
 
@@ -30,12 +30,19 @@ for, and how they work together, is in [Recipe file](recipe-file.md).
 _GIVEN_HEAD: Final = """\
 ## A given model
 
-With `task: custom` a recipe packages an ONNX model that you have, and trains nothing; every other `task` trains the
-model that ships. Such a recipe has the keys of this table, and of those above:
-{shared}.
+A recipe with the section `model` packages a model that you have, and trains nothing. Besides the keys of the tables
+here it has of those above: {shared}.
 
-Four values of `gates` are for models of texts alone: `accuracy.metric`, `accuracy.per_class`, `latency.by_length` and
-`golden.carry: false`.
+### A classifier of texts
+
+With the tasks of texts the graph reads tokens of a BERT-type vocabulary.
+
+"""
+_CUSTOM_HEAD: Final = """\
+### Any other model: `task: custom`
+
+An adapter does what comes before and after the graphs. Four values of `gates` are for models of texts alone:
+`accuracy.metric`, `accuracy.per_class`, `latency.by_length` and `golden.carry: false`.
 
 """
 _PRESETS_HEAD: Final = """\
@@ -63,7 +70,9 @@ _LABELS: Final = 2
 def page() -> str:
     """The text of the page."""
     made = _properties_of(Recipe)
-    return _HEAD + "".join(_sections(made, made["$defs"])) + _given_model() + _PRESETS_HEAD + "".join(_presets())
+    return (
+        _HEAD + "".join(_sections(made, made["$defs"])) + "".join(_given_models()) + _PRESETS_HEAD + "".join(_presets())
+    )
 
 
 def _properties_of(kind: type[BaseRecipe]) -> dict[str, Any]:
@@ -79,17 +88,24 @@ def _properties_of(kind: type[BaseRecipe]) -> dict[str, Any]:
     return {**made, "properties": {key: properties[key] for key in (*shared[:at], *own, *shared[at:])}}
 
 
-def _given_model() -> str:
-    """The part about recipes of a given model: their own keys, and the sections that only they have."""
-    made = _properties_of(CustomRecipe)
-    shared = [key for key in made["properties"] if key in BaseRecipe.model_fields]
-    own = {key: value for key, value in made["properties"].items() if key not in shared}
-    head = _GIVEN_HEAD.format(shared=", ".join(f"`{key}`" for key in shared))
-    sections = [
-        _section(made["$defs"][name], ", ".join(f"`{path}`" for path in paths), level=3)
-        for name, paths in _paths({"properties": own}, made["$defs"], "").items()
-    ]
-    return "".join((head, _table({**made, "properties": own}), *sections))
+def _given_models() -> Iterator[str]:
+    """The part about recipes of given models: their own keys, and the sections that only they have."""
+    yield _GIVEN_HEAD.format(shared=", ".join(f"`{key}`" for key in BaseRecipe.model_fields))
+    described = {Columns.__name__}  # as in a recipe that trains
+    yield from _own_keys(GivenTextRecipe, described)
+    yield _CUSTOM_HEAD
+    yield from _own_keys(CustomRecipe, described)
+
+
+def _own_keys(kind: type[BaseRecipe], described: set[str]) -> Iterator[str]:
+    """The keys of a kind of recipe that not every recipe has, and the sections below them that are not yet described."""
+    made = _properties_of(kind)
+    own = {key: value for key, value in made["properties"].items() if key not in BaseRecipe.model_fields}
+    yield _table({**made, "properties": own})
+    for name, paths in _paths({"properties": own}, made["$defs"], "").items():
+        if name not in described:
+            described.add(name)
+            yield _section(made["$defs"][name], ", ".join(f"`{path}`" for path in paths), level=4)
 
 
 def _sections(made: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterator[str]:
@@ -192,8 +208,8 @@ _ANNOTATIONS: Final[tuple[str, ...]] = ("description", "default")  # properties 
 
 
 def schema() -> dict[str, Any]:
-    """The schema, in draft 2020-12: a recipe is of one of two kinds, and `task` decides which."""
-    kinds = {kind.__name__: _properties_of(kind) for kind in (Recipe, CustomRecipe)}
+    """The schema, in draft 2020-12: a recipe is of one of three kinds; `task` and `model` decide which."""
+    kinds = {kind.__name__: _properties_of(kind) for kind in KINDS}
     sections: dict[str, Any] = {}
     for name, made in kinds.items():
         sections |= {key: _schema_section(section) for key, section in made.pop("$defs").items()}

@@ -21,20 +21,22 @@ from edgepack.recipe.model import (
     Candidate,
     Columns,
     CustomRecipe,
+    GivenTextRecipe,
     OwnInterpreter,
     Recipe,
     TaskName,
     is_builtin,
+    kind_of,
 )
 from edgepack.recipe.overrides import Expansion
 from edgepack.recipe.paths import beside, is_file, is_folder, is_local
 from edgepack.recipe.pretrained_models import shape_of, spread
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromTeacher, PrunedVocabulary, Qat
+from edgepack.recipe.validate_given import read_labels
 from edgepack.recipe.validation import cross_checks
 from edgepack.recipe.yaml import Document, KeyPath, parse
 from edgepack.util.text import counted
-from edgepack_runtime.bundle.model_config import CUSTOM
 from edgepack_runtime.stats import metrics
 
 S = TypeVar("S", bound=Section)
@@ -68,8 +70,11 @@ def load_recipe(
     if document is not None:
         document, more = overrides.apply(document, settings)
         findings += more
-        if document.get("task") == CUSTOM:
-            recipe, more = _given(document, known_targets)
+        kind = kind_of(document.get("task"), has_model=document.get("model") is not None)
+        if kind is CustomRecipe:
+            recipe, more = _custom(document, known_targets)
+        elif kind is GivenTextRecipe:
+            recipe, more = _given_text(document, known_targets)
         else:
             tried, more = search.trials(document)
             findings += more
@@ -123,8 +128,8 @@ def _checked(
     return recipes[0].with_candidates(tuple(candidates)), findings
 
 
-def _given(document: Document, known_targets: Collection[str]) -> tuple[CustomRecipe | None, list[Finding]]:
-    """The recipe of a given model, with absolute paths; None and the findings if it is invalid."""
+def _custom(document: Document, known_targets: Collection[str]) -> tuple[CustomRecipe | None, list[Finding]]:
+    """The recipe of a given model with an adapter, with absolute paths; None and the findings if it is invalid."""
     recipe, findings = _validate(CustomRecipe, document, known_targets)
     if recipe is None:
         return None, findings
@@ -139,6 +144,28 @@ def _given(document: Document, known_targets: Collection[str]) -> tuple[CustomRe
     adapter, examples = absolute(recipe.adapter), absolute(recipe.examples)
     recipe = _changed(_delivered(recipe, document), model=model, adapter=adapter, examples=examples, packages=packages)
     return recipe, findings
+
+
+def _given_text(document: Document, known_targets: Collection[str]) -> tuple[GivenTextRecipe | None, list[Finding]]:
+    """The recipe of a given classifier, with absolute paths and labels; None and the findings if it is invalid."""
+    recipe, findings = _validate(GivenTextRecipe, document, known_targets)
+    if recipe is None:
+        return None, findings
+    model, data = recipe.model, recipe.data
+    files = {"graph": str(beside(document, model.graph)), "vocab": str(beside(document, model.vocab))}
+    labels = read_labels(beside(document, model.labels)) if isinstance(model.labels, str) else model.labels
+    columns = _columns(document, data.columns, recipe.task)
+    recipe = _changed(recipe, gates=_judged(recipe.gates, recipe.task, columns))
+    return _changed(
+        _delivered(recipe, document),
+        model=_changed(model, **files, labels=labels),
+        data=_changed(data, test=str(beside(document, data.test)), columns=columns),
+    ), findings
+
+
+def _columns(document: Document, columns: Columns, task: TaskName) -> Columns:
+    """The columns with those that the task implies, and their place in the recipe."""
+    return _changed(columns, **columns.implied(task)).at(document.place(("data", "columns")))
 
 
 def _validate(kind: type[B], document: Document, known_targets: Collection[str]) -> tuple[B | None, list[Finding]]:
@@ -162,7 +189,7 @@ def _resolve(recipe: Recipe, document: Document) -> Recipe:
 
     data = recipe.data
     sources = {name: absolute(getattr(data, name)) for name in ("train", "dev", "test", "unlabelled")}
-    columns = _changed(data.columns, **data.columns.implied(recipe.task)).at(document.place(("data", "columns")))
+    columns = _columns(document, data.columns, recipe.task)
     teacher, student = recipe.teacher, recipe.student
     student = _changed(student, model=located(student.model))
     if isinstance(student.vocabulary, PrunedVocabulary):

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import BaseRecipe, CustomRecipe, Recipe
+from edgepack.recipe.model import KINDS, BaseRecipe, CustomRecipe, GivenTextRecipe, kind_of
 from edgepack.recipe.yaml import Document, KeyPath
 from edgepack_runtime.bundle.model_config import CUSTOM
 
@@ -55,22 +55,74 @@ _FORMS: Final[Mapping[KeyPath, str]] = {
     ("teacher", "nodes", "master"): _MASTER,
     ("student", "nodes", "master"): _MASTER,
 }
-_RECIPES: Final[tuple[type[BaseRecipe], ...]] = (Recipe, CustomRecipe)  # the kinds of recipes
+# What a recipe of a kind is called, for keys that only this kind has.
+_CALLED: Final[Mapping[type[BaseRecipe], str]] = {
+    CustomRecipe: f"recipes with `task: {CUSTOM}`",
+    GivenTextRecipe: "recipes of a given model (`model:`)",
+}
+_TRAINING: Final = "recipes that train a model, without `model:`"
+
+
+class _Keys:
+    """The keys of recipes of some kinds."""
+
+    def __init__(self, kinds: Sequence[type[BaseRecipe]]) -> None:
+        self.kinds = kinds
+
+    def sections(self, path: KeyPath) -> list[type[BaseModel]]:
+        """The models of the section at `path`: several for a union, none if it is not a section.
+
+        A list of sections, and its items, have the model of its items.
+        """
+        while path and isinstance(path[-1], int):
+            path = path[:-1]
+        return [kind for kind in self.annotated(path) if issubclass(kind, BaseModel)] if path else list(self.kinds)
+
+    def section(self, path: KeyPath) -> type[BaseModel] | None:
+        """The first of `sections`."""
+        return next(iter(self.sections(path)), None)
+
+    def meant(self, document: Document, path: KeyPath) -> list[type[BaseModel]]:
+        """The models of `sections` that match the value at `path`."""
+        sections = self.sections(path)
+        return [one for one in sections if len(sections) == 1 or _takes(document.get(*path), one.__name__)]
+
+    def field(self, path: KeyPath) -> FieldInfo | None:
+        """The field of the model at `path`; None if the key is unknown."""
+        found = (_fields(section).get(str(path[-1])) for section in self.sections(path[:-1]))
+        return next((field for field in found if field is not None), None)
+
+    def annotated(self, path: KeyPath) -> list[type]:
+        """The types of the field at `path`, those of a union one by one."""
+        field = self.field(path)
+        kinds = (get_args(field.annotation) or (field.annotation,)) if field is not None else ()
+        return [kind for kind in kinds if isinstance(kind, type)]
+
+    def described(self, path: KeyPath, fix: str) -> str:
+        """`fix` with the description of the field at `path`."""
+        field = self.field(path) if path else None
+        return f"{fix} ({field.description.rstrip('.')})" if field is not None and field.description else fix
+
+    def of(self, name: str) -> list[str]:
+        """The keys of the recipe's section `name`; none for a single value."""
+        section = self.section((name,))
+        return list(_fields(section)) if section is not None else []
 
 
 def explain(document: Document, details: Iterable[ErrorDetails]) -> dict[KeyPath, Finding]:
     """One finding for each path with an error."""
+    keys = _Keys([_kind_of(document)])
     findings: dict[KeyPath, Finding] = {}
     no_numbers: set[KeyPath] = set()
     for error in details:
-        path = _path(document, error["loc"])
+        path = _path(keys, document, error["loc"])
         if path is None:
             continue
         if error["type"] == "too_short" and document.get(*path):  # pydantic counts the items that are right
             continue
         if path in findings and error["type"] != "too_short":  # that says more than that a list is not a number
             continue
-        reason, fix = _words(document, path, error)
+        reason, fix = _words(keys, document, path, error)
         findings[path] = document.error(path, reason, fix)
         if error["type"] == "int_type" and isinstance(document.get(*path), list):
             no_numbers.add(path)
@@ -102,17 +154,18 @@ def recipe_keys() -> list[KeyPath]:
         for section in sections:
             for name in _fields(section):
                 yield (*path, name)
-                yield from below((*path, name), _sections((*path, name)))
+                yield from below((*path, name), keys.sections((*path, name)))
 
-    return list(dict.fromkeys(below((), _RECIPES)))
+    keys = _Keys(KINDS)
+    return list(dict.fromkeys(below((), KINDS)))
 
 
-def _path(document: Document, location: Sequence[int | str]) -> KeyPath | None:
+def _path(keys: _Keys, document: Document, location: Sequence[int | str]) -> KeyPath | None:
     """The path of an error in the recipe; None if it is about a union branch of another type."""
     path: KeyPath = ()
     for key in location:
         if _PARTS.fullmatch(str(key)) and not document.holds((*path, key)):
-            if isinstance(document.get(*path), dict) and _sections(path):  # none of the choices was meant
+            if isinstance(document.get(*path), dict) and keys.sections(path):  # none of the choices was meant
                 return None
             continue
         below: KeyPath = (*path, key)
@@ -130,29 +183,29 @@ def _takes(value: Any, branch: str) -> bool:
     return branch == "str"
 
 
-def _words(document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
+def _words(keys: _Keys, document: Document, path: KeyPath, error: ErrorDetails) -> tuple[str, str]:
     """Reason and fix of an error at `path`."""
     kind = error["type"]
     if kind == "extra_forbidden":
-        return _unknown(document, path)
+        return _unknown(keys, document, path)
     if kind == "missing":
-        return _missing(path)
+        return _missing(keys, path)
     if kind not in _WANTED:
-        return f"`{dotted(path)}`: {error['msg']}", _described(path, "see recipes/quickstart.yaml")
+        return f"`{dotted(path)}`: {error['msg']}", keys.described(path, "see recipes/quickstart.yaml")
     wanted = _WANTED[kind].format(**error.get("ctx", {})).replace("'", "`")
     reason = f"`{dotted(path)}` takes {wanted}, and this is {_shown(document, path)}"
-    return reason, _fix(document, path, error, wanted)
+    return reason, _fix(keys, document, path, error, wanted)
 
 
-def _fix(document: Document, path: KeyPath, error: ErrorDetails, wanted: str) -> str:
-    value, raw, section = error["input"], document.raw.get(path, ""), _section(path)
+def _fix(keys: _Keys, document: Document, path: KeyPath, error: ErrorDetails, wanted: str) -> str:
+    value, raw, section = error["input"], document.raw.get(path, ""), keys.section(path)
     if path == ("version",) or (path in _FORMS and error["type"] == "string_pattern_mismatch"):
         return _FORMS[path]
     if error["type"] == "literal_error":
         choices = re.findall(r"`([^`]*)`", wanted)
         return did_you_mean(value, choices, f"write {wanted}") if isinstance(value, str) else f"write {wanted}"
     if error["type"] == "less_than" and error["ctx"]["lt"] == 1 and 10 <= value < 100:  # percent
-        return _described(path, f"did you mean `{value / 100:g}`?")
+        return keys.described(path, f"did you mean `{value / 100:g}`?")
     if wanted == "text" and raw and value is not None:
         return f'put it in quotes: `"{raw}"`'
     if wanted == "a list":
@@ -161,91 +214,41 @@ def _fix(document: Document, path: KeyPath, error: ErrorDetails, wanted: str) ->
             f"write `--set '{dotted(path)}={values}'`" if path in document.settings else f"write `{path[-1]}: {values}`"
         )
     if section is not None and wanted not in ("text", "at least one item"):
-        otherwise = ", or write `null`" if _nullable(path) else "" if _is_required(path) else ", or remove it"
+        field = keys.field(path)
+        optional = "" if field is not None and field.is_required() else ", or remove it"
+        otherwise = ", or write `null`" if type(None) in keys.annotated(path) else optional
         return f"write {listed(_fields(section))} below it, indented{otherwise}"
-    return _described(path, f"write {wanted}")
+    return keys.described(path, f"write {wanted}")
 
 
-def _unknown(document: Document, path: KeyPath) -> tuple[str, str]:
+def _unknown(keys: _Keys, document: Document, path: KeyPath) -> tuple[str, str]:
     key = str(path[-1])
-    keys = [name for section in _meant(document, path[:-1]) for name in _fields(section)]
+    takes = [name for section in keys.meant(document, path[:-1]) for name in _fields(section)]
     where = f"`{dotted(path[:-1])}`" if len(path) > 1 else "a recipe"
-    fix = did_you_mean(key, keys, f"remove it; {where} takes {listed(keys)}")
-    kind = _recipe_of(document)
-    other = next(one for one in _RECIPES if one is not kind)
-    if homes := [name for name in _fields(kind) if key in _keys_of(name)]:
+    fix = did_you_mean(key, takes, f"remove it; {where} takes {listed(takes)}")
+    kind = _kind_of(document)
+    others = [one for one in KINDS if one is not kind and key in _fields(one)]
+    if homes := [name for name in _fields(kind) if key in keys.of(name)]:
         fix = f"it belongs below {' or '.join(f'`{home}`' for home in homes)}: indent it there"
-    elif len(path) == 1 and key in _fields(other):
-        fix = f"it is for recipes {'with' if other is CustomRecipe else 'without'} `task: {CUSTOM}`"
+    elif len(path) == 1 and others:
+        fix = f"it is for {' and '.join(_CALLED.get(one, _TRAINING) for one in others)}"
     elif "." in key:
         fix = f"write `{key.rpartition('.')[2][:60]}:` below the section it belongs to, indented"
     fix = REMOVED.get(dotted(path), fix)
     return f"unknown key `{key[:60]}` in {where}", fix
 
 
-def _missing(path: KeyPath) -> tuple[str, str]:
+def _missing(keys: _Keys, path: KeyPath) -> tuple[str, str]:
     where = f"`{dotted(path[:-1])}`" if len(path) > 1 else "the recipe"
-    section = _section(path)
+    section = keys.section(path)
     fix = f"add `{path[-1]}:`"
-    if section is not None and str not in _annotated(path):
+    if section is not None and str not in keys.annotated(path):
         fix += f" with {listed(_required(section))} below it"
-    return f"{where} lacks `{path[-1]}`", _described(path, f"{fix}; {_FORMS[path]}" if path in _FORMS else fix)
+    return f"{where} lacks `{path[-1]}`", keys.described(path, f"{fix}; {_FORMS[path]}" if path in _FORMS else fix)
 
 
-def _sections(path: KeyPath) -> list[type[BaseModel]]:
-    """The models of the section at `path`: several for a union, none if it is not a section.
-
-    A list of sections, and its items, have the model of its items.
-    """
-    while path and isinstance(path[-1], int):
-        path = path[:-1]
-    return [kind for kind in _annotated(path) if issubclass(kind, BaseModel)] if path else list(_RECIPES)
-
-
-def _recipe_of(document: Document) -> type[BaseRecipe]:
-    """The kind of recipe that `task` asks for."""
-    return CustomRecipe if document.get("task") == CUSTOM else Recipe
-
-
-def _section(path: KeyPath) -> type[BaseModel] | None:
-    """The first of `_sections`."""
-    return next(iter(_sections(path)), None)
-
-
-def _meant(document: Document, path: KeyPath) -> list[type[BaseModel]]:
-    """The models of `_sections` that match the value at `path`."""
-    if not path:
-        return [_recipe_of(document)]
-    sections = _sections(path)
-    return [one for one in sections if len(sections) == 1 or _takes(document.get(*path), one.__name__)]
-
-
-def _field(path: KeyPath) -> FieldInfo | None:
-    """The field of the model at `path`; None if the key is unknown."""
-    found = (_fields(section).get(str(path[-1])) for section in _sections(path[:-1]))
-    return next((field for field in found if field is not None), None)
-
-
-def _annotated(path: KeyPath) -> list[type]:
-    """The types of the field at `path`, those of a union one by one."""
-    field = _field(path)
-    kinds = (get_args(field.annotation) or (field.annotation,)) if field is not None else ()
-    return [kind for kind in kinds if isinstance(kind, type)]
-
-
-def _nullable(path: KeyPath) -> bool:
-    return type(None) in _annotated(path)
-
-
-def _is_required(path: KeyPath) -> bool:
-    field = _field(path)
-    return field is not None and field.is_required()
-
-
-def _keys_of(name: str) -> list[str]:
-    """The keys of the recipe's section `name`; none for a single value."""
-    section = _section((name,))
-    return list(_fields(section)) if section is not None else []
+def _kind_of(document: Document) -> type[BaseRecipe]:
+    return kind_of(document.get("task"), has_model=document.get("model") is not None)
 
 
 def _fields(section: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -255,12 +258,6 @@ def _fields(section: type[BaseModel]) -> dict[str, FieldInfo]:
 def _required(section: type[BaseModel]) -> list[str]:
     fields = _fields(section)
     return [name for name, field in fields.items() if field.is_required()] or list(fields)
-
-
-def _described(path: KeyPath, fix: str) -> str:
-    """`fix` with the description of the field at `path`."""
-    field = _field(path) if path else None
-    return f"{fix} ({field.description.rstrip('.')})" if field is not None and field.description else fix
 
 
 def _shown(document: Document, path: KeyPath) -> str:

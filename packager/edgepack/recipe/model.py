@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PrivateAttr
 
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import Qat, Student, Teacher
-from edgepack_runtime.bundle.model_config import GRAPH_NAME
+from edgepack_runtime.bundle.model_config import CUSTOM, GRAPH_NAME, MAX_TOKENS
 
 BUILTIN_PREFIX = "builtin:"
 TaskName = Literal["text-classification", "text-pair-classification", "token-classification"]
@@ -337,11 +337,11 @@ class GivenQuantize(Section):
 
     method: Literal["ptq", "none"] = Field(
         "none",
-        description="`ptq`: ONNX Runtime's quantizer, with the examples as calibration data. It ships only if it is "
-        "smaller and faster and loses no more than `max_drop_points`.",
+        description="`ptq`: ONNX Runtime's quantizer, with examples or test rows as calibration data. It ships only if "
+        "it is smaller and faster and loses no more than `max_drop_points`.",
     )
     max_drop_points: float = Field(
-        0.5, ge=0, le=100, description="Maximum loss of the mean score on the examples, in percentage points."
+        0.5, ge=0, le=100, description="Maximum loss of the score on the examples or test rows, in percentage points."
     )
 
 
@@ -370,7 +370,53 @@ class CustomRecipe(BaseRecipe):
         return None if self.packages is None else Path(self.packages)
 
 
-AnyRecipe = Recipe | CustomRecipe
+class GivenTextModel(Section):
+    """A classifier of texts that edgepack did not train, with a BERT-type vocabulary."""
+
+    graph: str = Field(
+        description="An ONNX file, or a folder of Paddle Inference. It reads `input_ids`, and may read "
+        "`token_type_ids` and `attention_mask`; it gives logits or probabilities."
+    )
+    vocab: str = Field(description="The vocabulary, `vocab.txt`: one token in each line, the first has id 0.")
+    labels: Annotated[tuple[str, ...], Field(min_length=2)] | str = Field(
+        description="The labels in the order of the outputs, or a file with one in each line; for tokens BIO tags."
+    )
+    max_length: int = Field(
+        128, ge=8, le=MAX_TOKENS, description="Tokens of a text, with [CLS] and [SEP]; longer texts are cut."
+    )
+    lower_case: bool = Field(True, description="Whether the tokenizer lower-cases texts and removes accents.")
+
+
+class GivenData(Section):
+    """Labelled rows for a model that is not trained."""
+
+    test: str = Field(description="Rows for the gates, as `data.test` of a training: .tsv, .csv or .jsonl.")
+    columns: Columns = Field(Columns(), description="Names of the columns to read.")
+    label_separator: str = Field(
+        "|", min_length=1, description="Separator of the labels in a cell of `columns.labels`."
+    )
+
+
+class GivenTextRecipe(BaseRecipe):
+    """A recipe that packages a given classifier of texts, without an adapter."""
+
+    task: TaskName = Field(
+        "text-classification", description="Task: labels for texts, for pairs of texts, or for tokens."
+    )
+    model: GivenTextModel = Field(description="The graph, its vocabulary and its labels.")
+    data: GivenData = Field(description="The labelled rows.")
+    quantize: GivenQuantize = Field(GivenQuantize(), description="INT8 of the graph.")
+
+
+AnyRecipe = Recipe | CustomRecipe | GivenTextRecipe
+KINDS: Final[tuple[type[BaseRecipe], ...]] = (Recipe, CustomRecipe, GivenTextRecipe)
+
+
+def kind_of(task: object, *, has_model: bool) -> type[Recipe] | type[CustomRecipe] | type[GivenTextRecipe]:
+    """The kind of recipe with this `task`, with or without a section `model`."""
+    if task == CUSTOM:
+        return CustomRecipe
+    return GivenTextRecipe if has_model else Recipe
 
 
 @dataclass(frozen=True)

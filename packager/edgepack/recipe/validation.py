@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, dotted, listed
+from edgepack.recipe.model import BaseRecipe, CustomRecipe, GivenTextRecipe, Recipe, kind_of
 from edgepack.recipe.paths import beside, check_there, is_file, is_folder
 from edgepack.recipe.training import Student, Training
-from edgepack.recipe.validate_custom import check_adapter, check_gates_of_scores, check_model
 from edgepack.recipe.validate_data import check_columns, check_data, check_unlabelled, check_vocabulary
+from edgepack.recipe.validate_given import check_adapter, check_gates_of_scores, check_model, check_text_model
 from edgepack.recipe.validate_training import check_distillation, check_models
 from edgepack.recipe.yaml import Document, KeyPath, Problem
 from edgepack_runtime.bundle import sshsig
-from edgepack_runtime.bundle.model_config import CUSTOM, ONE_TEXT, TEXT_TASKS
+from edgepack_runtime.bundle.model_config import ONE_TEXT, TEXT_TASKS
 from edgepack_runtime.gate import limits
 from edgepack_runtime.stats import metrics
 
+_Checks = tuple[Callable[[Document], Iterator[Problem]], ...]
 _LENGTHS: Final[KeyPath] = ("gates", "latency", "by_length")
 _NO_FIX: Final = "correct the value; docs/reference/recipe.md lists what it may be"
 _WHERE: Final[KeyPath] = ("sign", "key")
@@ -116,8 +118,9 @@ def cross_checks(document: Document, known_targets: Collection[str], reported: C
         known_targets: profiles that `targets` may name.
         reported: paths that have a finding already.
     """
-    model, gates = (_GIVEN, _GATES_OF_GIVEN) if document.get("task") == CUSTOM else (_TRAINED, _GATES_OF_TRAINED)
-    checks: tuple[Callable[[Document], Iterator[Problem]], ...] = (
+    kind = kind_of(document.get("task"), has_model=document.get("model") is not None)
+    model, gates = _CHECKS[kind]
+    checks: _Checks = (
         _check_format,
         *model,
         lambda doc: check_targets(doc, known_targets),
@@ -240,7 +243,8 @@ def _check_metric(document: Document) -> Iterator[Problem]:
 
 def _check_lengths(document: Document) -> Iterator[Problem]:
     """Find errors in latency budgets for texts that are longer than the model's maximum input."""
-    budgets, length = document.get(*_LENGTHS), document.get("student", "max_length")
+    section = "model" if document.get("model") is not None else "student"
+    budgets, length = document.get(*_LENGTHS), document.get(section, "max_length")
     length = length if type(length) is int else int(Student.model_fields["max_length"].default)
     before = 0
     for index, budget in enumerate(budgets if isinstance(budgets, list) else ()):
@@ -249,16 +253,16 @@ def _check_lengths(document: Document) -> Iterator[Problem]:
             continue
         here: KeyPath = (*_LENGTHS, index)
         if before >= length:
-            reason = f"`{dotted(here)}` is for texts of more than {before} tokens, and `student.max_length` is {length}"
+            reason = (
+                f"`{dotted(here)}` is for texts of more than {before} tokens, and `{section}.max_length` is {length}"
+            )
             yield (*here, "max_tokens"), reason, "remove it: longer texts are cut, and count as those of that length"
         elif most > length:
-            reason = f"`{dotted((*here, 'max_tokens'))}` is {most}, and `student.max_length` is {length}"
+            reason = f"`{dotted((*here, 'max_tokens'))}` is {most}, and `{section}.max_length` is {length}"
             yield (*here, "max_tokens"), reason, f"write `max_tokens: {length}`: longer texts are cut to that"
         before = most
 
 
-_GIVEN: Final = (check_model, check_adapter)
-_GATES_OF_GIVEN: Final = (check_gates_of_scores,)
 _TRAINED: Final = (
     check_data,
     check_unlabelled,
@@ -273,4 +277,10 @@ _TRAINED: Final = (
     _check_reduced_range,
     _check_wide,
 )
-_GATES_OF_TRAINED: Final = (_check_metric, _check_lengths)
+_GATES_OF_TEXTS: Final = (_check_metric, _check_lengths)
+# Kind of recipe -> the checks of its model and data, and of its gates.
+_CHECKS: Final[Mapping[type[BaseRecipe], tuple[_Checks, _Checks]]] = {
+    Recipe: (_TRAINED, _GATES_OF_TEXTS),
+    CustomRecipe: ((check_model, check_adapter), (check_gates_of_scores,)),
+    GivenTextRecipe: ((check_text_model, check_data, check_columns), _GATES_OF_TEXTS),
+}

@@ -32,8 +32,8 @@ from edgepack.artifacts import (
     WideArtifact,
     mebibytes,
 )
-from edgepack.data.recipe_checks import check_built
-from edgepack.recipe.model import AnyRecipe, CustomRecipe, Recipe, is_builtin
+from edgepack.data.recipe_checks import check_built, check_given
+from edgepack.recipe.model import AnyRecipe, BaseRecipe, CustomRecipe, GivenTextRecipe, Recipe, is_builtin
 from edgepack.recipe.paths import without_folders
 from edgepack.recipe.training import is_local_folder
 from edgepack.report.loss_attribution import losses
@@ -134,32 +134,34 @@ def _name_sources(document: dict[str, Any], recipe: Recipe) -> None:
 def _data_of(build: Build) -> dict[str, Any]:
     """The rows of a build; of a given model the examples."""
     recipe = build.recipe
-    if isinstance(recipe, Recipe) and build.data is not None:
+    if not isinstance(recipe, CustomRecipe):
+        assert build.data is not None
         return _data(build.data, recipe)
-    assert isinstance(recipe, CustomRecipe) and build.examples is not None
+    assert build.examples is not None
     file = build.examples.folder / EXAMPLES_FILE
     split = {"rows": build.examples.rows, "labels": {}, "characters": None, "sha256": sha256_file(file)}
     return {"source": _name(recipe.examples), "labels": [], "splits": {"examples": split}, "warnings": []}
 
 
-def _data(data: DataArtifact, recipe: Recipe) -> dict[str, Any]:
+def _data(data: DataArtifact, recipe: Recipe | GivenTextRecipe) -> dict[str, Any]:
     return {
-        "source": _name(recipe.data.train),
+        "source": _name(recipe.data.train if isinstance(recipe, Recipe) else recipe.data.test),
         "labels": list(data.labels),
         "splits": {split: _split(data, split) for split in SPLITS if split in data.rows},
         "warnings": [*_warnings(data, recipe), *_cut_texts(data, recipe)],
     }
 
 
-def _warnings(data: DataArtifact, recipe: Recipe) -> list[str]:
+def _warnings(data: DataArtifact, recipe: BaseRecipe) -> list[str]:
     """Warnings about the data; only their number if the bundle does not carry its rows, because they quote the data."""
     if recipe.gates.golden.carry or not data.warnings:
         return list(data.warnings)
     return [f"{counted(len(data.warnings), 'warning')} about the data, which may quote it: `edgepack check` tells"]
 
 
-def _cut_texts(data: DataArtifact, recipe: Recipe) -> list[str]:
-    return [f"warning: {finding.reason}" for finding in check_built(data, recipe)]
+def _cut_texts(data: DataArtifact, recipe: Recipe | GivenTextRecipe) -> list[str]:
+    findings = check_built(data, recipe) if isinstance(recipe, Recipe) else check_given(data, recipe)
+    return [f"warning: {finding.reason}" for finding in findings]
 
 
 def _split(data: DataArtifact, split: Split) -> dict[str, Any]:

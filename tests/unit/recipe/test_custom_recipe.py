@@ -11,7 +11,7 @@ from given_model import ADAPTER
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import CustomRecipe, Recipe
-from edgepack.recipe.validate_custom import read_adapter
+from edgepack.recipe.validate_given import read_adapter
 
 ROOT = Path(__file__).parents[3]
 RECIPE = """\
@@ -129,7 +129,7 @@ def test_keys_of_the_other_kind_say_so(folder: Path) -> None:
     (folder / "recipe.yaml").write_text(RECIPE + "student: {model: a}\n", encoding="utf-8")
     with pytest.raises(RecipeInvalidError) as caught:
         load_recipe(folder / "recipe.yaml", {"local"})
-    assert caught.value.findings[0].fix == "it is for recipes without `task: custom`"
+    assert caught.value.findings[0].fix == "it is for recipes that train a model, without `model:`"
 
 
 @pytest.mark.parametrize(

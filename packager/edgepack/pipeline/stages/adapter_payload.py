@@ -11,6 +11,7 @@ from edgepack.artifacts import EXAMPLES_FILE, SCORES_FILE, ExamplesArtifact, Exp
 from edgepack.bundle import sbom
 from edgepack.bundle.archive import Members
 from edgepack.pipeline.stages.bundle import Payload
+from edgepack.progress import Progress
 from edgepack.recipe.model import CustomRecipe
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle import golden as names
@@ -26,8 +27,10 @@ _ASK: Final = {
 }
 
 
-def make(recipe: CustomRecipe, export: ExportArtifact, examples: ExamplesArtifact) -> Payload:
-    """What a bundle ships."""
+def make(
+    recipe: CustomRecipe, export: ExportArtifact, examples: ExamplesArtifact, scratch: Path, progress: Progress
+) -> Payload:
+    """What a bundle ships. `scratch` and `progress` are not used."""
     folder = export.folder / export.shipped_model.folder
     scores = json.loads((export.folder / SCORES_FILE).read_text(encoding="utf-8"))
     rows = examples.read()

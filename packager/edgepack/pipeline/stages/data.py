@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from edgepack.artifacts import SPLITS, DataArtifact, Row, Split
-from edgepack.data.loader import Splits, load_splits
+from edgepack.data.loader import Splits, load_splits, load_test
 from edgepack.data.sampling import Sampler
 from edgepack.data.split_stats import HELD_OUT
 from edgepack.data.unlabelled import HeldTexts
 from edgepack.progress import SILENT, Progress, Task
-from edgepack.recipe.model import AnswerKey, Data
+from edgepack.recipe.model import AnswerKey, Data, GivenData
+from edgepack_runtime.util.spans import types_of
 
 VERSION = 5
 BAR_FROM_ROWS: Final = 200_000  # fewer rows are written within two seconds, without a bar
@@ -52,6 +53,28 @@ def run(section: Data, out: Path, progress: Progress) -> DataArtifact:
         # With the file's name, not its path: a project may move.
         warnings=tuple(str(replace(item, file=Path(item.file.name))) for item in splits.warnings),
         token_counts={name: lengths.rows_by_tokens for name, lengths in splits.lengths.items()},
+        task=section.columns.task,
+        multi_label=section.columns.answer == "labels",
+    )
+
+
+def run_given(section: GivenData, labels: Sequence[str], out: Path, progress: Progress) -> DataArtifact:
+    """Write the `test` rows of a given model with these `labels`, in the order of its outputs.
+
+    Raises:
+        RecipeInvalidError, StageFailedError: as `run`.
+    """
+    tokens = section.columns.task == "token-classification"
+    classes = types_of(labels) if tokens else tuple(labels)
+    rows, lengths = load_test(section, classes, progress)
+    count = _write(out / "test.jsonl", iter(rows), section.columns.answer)
+    progress.line(f"data: {count} test; labels {', '.join(classes)}")
+    return DataArtifact(
+        out,
+        labels=classes,
+        rows={"test": count},
+        warnings=(),
+        token_counts={"test": lengths.rows_by_tokens},
         task=section.columns.task,
         multi_label=section.columns.answer == "labels",
     )

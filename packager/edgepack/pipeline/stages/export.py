@@ -95,10 +95,7 @@ def run(
     if encoder is not None:
         small = _small(section, encoder, scales, float_model, writer, out, progress)
     if small is not None:
-        small_file = _exported(small, out / FOLDERS[small.precision], writer, rows, float_logits)
-        off = small_file.parity
-        about = f"{off.max_abs:.3f} from float at most; {counted(off.flips, 'label')} flipped"
-        progress.line(f"{small_file.name} is {about}")
+        small_file = _exported(small, out / FOLDERS[small.precision], writer, rows, float_logits, progress)
     chosen = selection.of_files(float_file, small_file, small.doubts if small else Doubts(), data, progress)
     source = VariantSource(
         writer=writer,
@@ -137,7 +134,12 @@ class _Small:
 
 
 def _exported(
-    small: _Small, folder: Path, writer: ModelWriter, rows: Sequence[Row], float_logits: Sequence[Float]
+    small: _Small,
+    folder: Path,
+    writer: ModelWriter,
+    rows: Sequence[Row],
+    float_logits: Sequence[Float],
+    progress: Progress,
 ) -> Exported:
     """Write `small` into `folder` and compare its logits with those of float.
 
@@ -148,6 +150,7 @@ def _exported(
     writer.write_as(small.precision, folder, small.encoder)
     found = evaluation.logits(Predictor(folder), rows)
     close = parity.require(float_logits, found, math.inf, f"float ONNX and {name}")
+    progress.line(f"{name} is {close.max_abs:.3f} from float at most; {counted(close.flips, 'label')} flipped")
     return Exported(name, folder, small.precision, close, "float ONNX", small.note)
 
 

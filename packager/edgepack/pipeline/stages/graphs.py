@@ -6,23 +6,18 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
-
-import numpy as np
-import onnx
-import onnxruntime
 
 from edgepack import evaluation
 from edgepack.artifacts import SCORES_FILE, ExamplesArtifact, ExportArtifact, LedgerRow, ModelFile, mebibytes
 from edgepack.errors import StageFailedError
 from edgepack.export import examples as export_examples
-from edgepack.export.examples import Answers, Run
+from edgepack.export import given_graphs
+from edgepack.export.examples import Answers
+from edgepack.export.given_graphs import FLOAT_FOLDER, INT8_FOLDER, MOST_RUNS, Run
 from edgepack.progress import Progress
 from edgepack.recipe.model import GivenModel, GivenQuantize
-from edgepack.recipe.validate_custom import GRAPHS
-from edgepack.training import environment
 from edgepack.util.text import counted
 from edgepack_runtime.bundle.model_config import (
     ADAPTER_NAME,
@@ -35,46 +30,6 @@ from edgepack_runtime.bundle.model_config import (
 )
 
 VERSION = 1
-FLOAT_FOLDER: Final = "onnx-float"
-INT8_FOLDER: Final = "onnx-int8"
-MOST_RUNS: Final = 32  # of each graph, for calibration
-TOLERANCE: Final = 1e-3  # of the largest magnitude of an output; deep graphs were seen to differ by 3e-6
-_OLD_GRAPH: Final = (
-    "a .pdmodel of Paddle 2 converts with Paddle 2.6: make .venv-lane26/.installed, and build with "
-    ".venv-lane26/bin/edgepack; or export the model again with Paddle 3"
-)
-
-
-@dataclass(frozen=True)
-class PaddleFiles:
-    """A static graph of Paddle: its `.json` or `.pdmodel`, and its `.pdiparams`."""
-
-    graph: Path
-    parameters: Path
-
-    @classmethod
-    def of(cls, source: Path) -> PaddleFiles | None:
-        """The files of a folder or of a graph file; None for an ONNX file.
-
-        Raises:
-            StageFailedError: the folder holds no graph or several, or the parameters are missing.
-        """
-        if source.suffix == ".onnx":
-            return None
-        found = [source] if source.is_file() else sorted(file for file in source.glob("*") if file.suffix in GRAPHS)
-        graphs = [file for file in found if file.with_suffix(".pdiparams").is_file()]
-        if len(graphs) != 1:
-            raise StageFailedError(
-                f"graphs: {source.name} is no folder of Paddle Inference",
-                why=f"it holds {counted(len(graphs), 'graph')} with parameters",
-                fix="give a folder with one .json or .pdmodel and its .pdiparams; or that graph file; or an .onnx file",
-            )
-        return cls(graphs[0], graphs[0].with_suffix(".pdiparams"))
-
-    @property
-    def files(self) -> tuple[Path, Path]:
-        """Both files."""
-        return self.graph, self.parameters
 
 
 def run(
@@ -98,13 +53,9 @@ def run(
     """
     folder = out / FLOAT_FOLDER
     folder.mkdir()
-    sources = {name: PaddleFiles.of(Path(file)) for name, file in section.graphs.items()}
-    for name, source in sources.items():
-        target = folder / f"{name}.onnx"
-        if source is None:
-            _copy_graph(Path(section.graphs[name]), target)
-        else:
-            _convert(source, target, progress)
+    sources = {
+        name: given_graphs.write(file, folder / f"{name}.onnx", progress) for name, file in section.graphs.items()
+    }
     shutil.copyfile(adapter, folder / ADAPTER_NAME)
     for file in section.files:
         shutil.copyfile(file, folder / Path(file).name)
@@ -116,7 +67,11 @@ def run(
             [folder], examples, packages, "answers of the adapter", progress, runs=runs, most_runs=MOST_RUNS
         )
         recorded = {} if runs is None else {name: export_examples.read_runs(runs, name) for name in sources}
-        compared = {name: _parity(source, recorded[name][:3]) for name, source in sources.items() if source is not None}
+        compared = {
+            name: given_graphs.parity(source, recorded[name][:3])
+            for name, source in sources.items()
+            if source is not None
+        }
         if ptq:
             _write_int8(folder, recorded, out / INT8_FOLDER, progress)
             _write_config(out / INT8_FOLDER, "int8", examples, section)
@@ -194,78 +149,3 @@ def _row(stage: str, folder: Path, found: Answers) -> LedgerRow:
         p95_ms=found.p95_ms,
         mean_ms=found.mean_ms,
     )
-
-
-def _convert(source: PaddleFiles, target: Path, progress: Progress) -> None:
-    """Convert a graph of Paddle to ONNX.
-
-    Raises:
-        StageFailedError: the installed paddle2onnx cannot convert it.
-    """
-    environment.start(progress)
-    from edgepack.training.models import paddle_graph
-
-    raw = target.with_name(f".{target.name}")
-    try:
-        paddle_graph.convert(source.graph, source.parameters, raw)
-        _copy_graph(raw, target)
-        _load(target)
-    except StageFailedError as error:
-        fix = _OLD_GRAPH if source.graph.suffix == ".pdmodel" else error.fix
-        raise StageFailedError(f"graphs: {error.what}", why=error.why, fix=fix) from error
-    finally:
-        raw.unlink(missing_ok=True)
-
-
-def _load(graph: Path) -> None:
-    """Load a converted graph: paddle2onnx was seen to report success for graphs that do not load.
-
-    Raises:
-        StageFailedError: it does not load.
-    """
-    try:
-        onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise StageFailedError("what paddle2onnx wrote does not load", why=str(error)[:500]) from error
-
-
-def _parity(source: PaddleFiles, runs: Sequence[Run]) -> float:
-    """Largest difference of an output to Paddle Inference's, relative to the largest magnitude of that output.
-
-    Raises:
-        StageFailedError: it exceeds `TOLERANCE`, or the adapter ran the graph for no example.
-    """
-    from edgepack.training.models import paddle_graph
-
-    worst = 0.0
-    for run in runs:
-        wanted = paddle_graph.outputs(source.graph, source.parameters, run.inputs)
-        for theirs, ours in zip(wanted, run.outputs.values(), strict=True):
-            scale = float(np.abs(theirs).max()) or 1.0
-            worst = max(worst, float(np.abs(theirs - ours).max()) / scale)
-    if not runs or not worst <= TOLERANCE:
-        why = f"an output is {worst:.1e} of its magnitude off" if runs else "the adapter ran it for no example"
-        raise StageFailedError(f"graphs: {source.graph.name} is not shown to equal Paddle Inference", why=why)
-    return worst
-
-
-def _copy_graph(source: Path, target: Path) -> None:
-    """Copy an ONNX file that is valid and complete.
-
-    Raises:
-        StageFailedError: it is not.
-    """
-    try:
-        model = onnx.load(str(source), load_external_data=False)
-        onnx.checker.check_model(model)
-    except Exception as error:
-        raise StageFailedError(
-            f"graphs: {source.name} is no valid ONNX model", why=str(error)[:500], fix="export the model again"
-        ) from error
-    if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
-        raise StageFailedError(
-            f"graphs: {source.name} keeps weights in other files",
-            why="a bundle carries each graph as one file",
-            fix="save it as one: onnx.save(onnx.load(FILE), OTHER)",
-        )
-    shutil.copyfile(source, target)

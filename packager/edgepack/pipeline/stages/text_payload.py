@@ -14,7 +14,7 @@ from edgepack.errors import StageFailedError
 from edgepack.export.model_folder import write_wide
 from edgepack.pipeline.stages.bundle import Payload
 from edgepack.progress import Progress
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import BaseRecipe, Recipe
 from edgepack.recipe.training import is_local_folder
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle import golden as names
@@ -40,10 +40,11 @@ class Beside:
 
 
 def make(
-    recipe: Recipe,
+    recipe: BaseRecipe,
     export: ExportArtifact,
     beside: Beside | None,
     data: DataArtifact,
+    ancestors: tuple[str, ...],
     scratch: Path,
     progress: Progress,
 ) -> Payload:
@@ -51,6 +52,7 @@ def make(
 
     Args:
         beside: the linear model that ships; None for the encoder alone.
+        ancestors: names of the pretrained models that it was trained from.
 
     Raises:
         StageFailedError: a model folder is invalid, or there are no test rows.
@@ -61,23 +63,24 @@ def make(
     )
     encoder = export.folder / export.float_model.folder
     expected = _golden(recipe, (shipped, reference, encoder), export.shipped, data, progress)
-    cuts = recipe.task != PAIR and recipe.wide != ONLY
+    config = load(shipped)
+    cuts = config.task != PAIR and config.needs_encoder
     return Payload(
         model=_model(shipped),
-        engine=load(shipped).needs_encoder,
+        engine=config.needs_encoder,
         golden={names.GOLDEN_FILE: expected.golden_jsonl, **_rows(expected)},
         kept_rows=None if carried else expected.rows_jsonl,
         facts=_shipped(export, expected),
         gates=_gates(recipe, expected),
-        described=_described(recipe, export, beside, data),
+        described=_described(recipe, export, beside, data, ancestors),
         examples=expected.examples,
         readme={
             "example": data.example(own=carried),
             "kind": "text classifier",
             "kind_zh": "文本分类器",
             "ask": """-H 'Content-Type: application/json' -d '{"text": "TEXT"}'""",
-            "reads": _READS.format(recipe.student.max_length) if cuts else "",
-            "reads_zh": _READS_ZH.format(recipe.student.max_length) if cuts else "",
+            "reads": _READS.format(config.max_length) if cuts else "",
+            "reads_zh": _READS_ZH.format(config.max_length) if cuts else "",
         },
     )
 
@@ -116,7 +119,7 @@ def _model(folder: Path) -> Members:
 
 
 def _golden(
-    recipe: Recipe, models: tuple[Path, Path, Path], precision: Precision, data: DataArtifact, progress: Progress
+    recipe: BaseRecipe, models: tuple[Path, Path, Path], precision: Precision, data: DataArtifact, progress: Progress
 ) -> golden.Golden:
     rows = data.read("test")
     if not rows:
@@ -149,7 +152,13 @@ def _shipped(export: ExportArtifact, expected: golden.Golden) -> dict[str, Any]:
     }
 
 
-def _described(recipe: Recipe, export: ExportArtifact, beside: Beside | None, data: DataArtifact) -> sbom.Model:
+def _described(
+    recipe: BaseRecipe,
+    export: ExportArtifact,
+    beside: Beside | None,
+    data: DataArtifact,
+    ancestors: tuple[str, ...],
+) -> sbom.Model:
     """The shipped model, for the bill of materials."""
     shipped = export.shipped_model
     weights = export.folder / shipped.folder / MODEL_NAME
@@ -159,7 +168,7 @@ def _described(recipe: Recipe, export: ExportArtifact, beside: Beside | None, da
         name=recipe.name,
         version=recipe.version,
         sha256=sha256_file(weights),
-        task=recipe.task,
+        task=data.task,
         precision=shipped.precision,
         labels=data.labels,
         score=shipped.ledger.score if beside is None else beside.score,
@@ -169,18 +178,18 @@ def _described(recipe: Recipe, export: ExportArtifact, beside: Beside | None, da
             for split in SPLITS
             if split in data.rows
         ),
-        ancestors=_ancestors(recipe),
+        ancestors=ancestors,
     )
 
 
-def _ancestors(recipe: Recipe) -> tuple[str, ...]:
+def ancestors_of(recipe: Recipe) -> tuple[str, ...]:
     """Names of the pretrained models of student and teacher; of local folders the last part."""
     sections = [section for section in (recipe.student, recipe.teacher) if section is not None]
     named = [section.model for section in sections if isinstance(section.model, str)]
     return tuple(dict.fromkeys(Path(name).name if is_local_folder(name) else name for name in named))
 
 
-def _gates(recipe: Recipe, expected: golden.Golden) -> dict[str, Any]:
+def _gates(recipe: BaseRecipe, expected: golden.Golden) -> dict[str, Any]:
     """The recipe's gates, with the facts of the baseline, and the digest of golden rows that are not carried.
 
     A useless model passes no gate, whatever the recipe: each bundle is compared with the most frequent answer.

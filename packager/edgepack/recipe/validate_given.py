@@ -1,17 +1,18 @@
-"""Checks of a recipe with a given model: its files, the adapter, and gates that an adapter does not have."""
+"""Checks of recipes with a given model: its files, labels, the adapter, and gates that an adapter does not have."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from edgepack.recipe.paths import beside, check_there, is_file, is_folder
 from edgepack.recipe.yaml import Document, KeyPath, Problem
-from edgepack_runtime.bundle.model_config import ADAPTER_ITEMS, ADAPTER_NAME, CONFIG_NAME
+from edgepack_runtime.bundle.model_config import ADAPTER_ITEMS, ADAPTER_NAME, CONFIG_NAME, TOKENS
 from edgepack_runtime.inference.adapter import CLASS, METHODS
+from edgepack_runtime.util.spans import OUTSIDE
 
 GRAPHS: Final = (".json", ".pdmodel")  # of Paddle 3 and Paddle 2
 _FORM: Final = "docs/how-to/your-own-model.md shows an adapter"
@@ -101,13 +102,7 @@ def check_model(document: Document) -> Iterator[Problem]:
         if not graph:
             yield ("model", "graph"), "`model.graph` names no graph", "give an .onnx file"
     for where, file in graphs.items():
-        if not isinstance(file, str) or not file or is_folder(beside(document, file)):
-            continue
-        if not file.endswith((".onnx", *GRAPHS)):
-            reason = f"`model.graph`: {file[:200]!r} is no graph"
-            yield where, reason, "give an .onnx file, or a folder with a .json or .pdmodel and its .pdiparams"
-        else:
-            yield from check_there(document, where, file)
+        yield from _check_graph(document, where, file)
     for key in ("examples", "packages"):
         value = document.get(key)
         if isinstance(value, str) and value:
@@ -124,6 +119,55 @@ def check_model(document: Document) -> Iterator[Problem]:
         else:
             yield from check_there(document, here, file)
         seen.add(name)
+
+
+def _check_graph(document: Document, where: KeyPath, file: object) -> Iterator[Problem]:
+    if not isinstance(file, str) or not file or is_folder(beside(document, file)):
+        return
+    if not file.endswith((".onnx", *GRAPHS)):
+        reason = f"`model.graph`: {file[:200]!r} is no graph"
+        yield where, reason, "give an .onnx file, or a folder with a .json or .pdmodel and its .pdiparams"
+    else:
+        yield from check_there(document, where, file)
+
+
+def check_text_model(document: Document) -> Iterator[Problem]:
+    """Find errors in `model` of a given classifier: files that are not there, labels that are none."""
+    yield from _check_graph(document, ("model", "graph"), document.get("model", "graph"))
+    labels, where = document.get("model", "labels"), ("model", "labels")
+    for key in ("vocab", "labels"):
+        file = document.get("model", key)
+        if isinstance(file, str) and file:
+            yield from check_there(document, ("model", key), file)
+    if isinstance(labels, str) and labels and is_file(beside(document, labels)):
+        try:
+            labels = list(read_labels(beside(document, labels)))
+        except (OSError, ValueError) as error:
+            yield where, f"`model.labels`: {labels[:200]!r} cannot be read: {error}", "write one label in each line"
+            return
+    if isinstance(labels, list) and all(isinstance(label, str) for label in labels):
+        for reason in _reasons_against(labels, tokens=document.get("task") == TOKENS):
+            yield where, f"`model.labels`: {reason}", "give them in the order of the graph's outputs"
+
+
+def read_labels(file: Path) -> tuple[str, ...]:
+    """The labels of a file with one in each line. Raises OSError; ValueError if it is not UTF-8."""
+    return tuple(line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip())
+
+
+def _reasons_against(labels: Sequence[str], *, tokens: bool) -> Iterator[str]:
+    if len(labels) < 2:
+        yield "a classifier has at least two"
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    if twice is not None:
+        yield f"{twice[:60]!r} stands twice"
+    if not tokens:
+        return
+    if OUTSIDE not in labels:
+        yield f"tags have `{OUTSIDE}`, for tokens outside of spans"
+    wrong = next((label for label in labels if label != OUTSIDE and label[:2] not in ("B-", "I-")), None)
+    if wrong is not None:
+        yield f"{wrong[:60]!r} is no BIO tag: `{OUTSIDE}`, `B-...` or `I-...`"
 
 
 def check_gates_of_scores(document: Document) -> Iterator[Problem]:

@@ -1,0 +1,159 @@
+"""Given graphs: ONNX files as they are, and graphs of Paddle converted and compared with Paddle Inference."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+
+from edgepack.errors import StageFailedError
+from edgepack.progress import Progress
+from edgepack.recipe.validate_given import GRAPHS
+from edgepack.training import environment
+from edgepack.util.text import counted
+
+FLOAT_FOLDER: Final = "onnx-float"
+INT8_FOLDER: Final = "onnx-int8"
+MOST_RUNS: Final = 32  # of each graph, for calibration
+TOLERANCE: Final = 1e-3  # of the largest magnitude of an output; deep graphs were seen to differ by 3e-6
+_OLD_GRAPH: Final = (
+    "a .pdmodel of Paddle 2 converts with Paddle 2.6: make .venv-lane26/.installed, and build with "
+    ".venv-lane26/bin/edgepack; or export the model again with Paddle 3"
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a graph: its inputs and outputs by name, in the order of the graph."""
+
+    inputs: dict[str, npt.NDArray[Any]]
+    outputs: dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class PaddleFiles:
+    """A static graph of Paddle: its `.json` or `.pdmodel`, and its `.pdiparams`."""
+
+    graph: Path
+    parameters: Path
+
+    @classmethod
+    def of(cls, source: Path) -> PaddleFiles | None:
+        """The files of a folder or of a graph file; None for an ONNX file.
+
+        Raises:
+            StageFailedError: the folder holds no graph or several, or the parameters are missing.
+        """
+        if source.suffix == ".onnx":
+            return None
+        found = [source] if source.is_file() else sorted(file for file in source.glob("*") if file.suffix in GRAPHS)
+        graphs = [file for file in found if file.with_suffix(".pdiparams").is_file()]
+        if len(graphs) != 1:
+            raise StageFailedError(
+                f"graphs: {source.name} is no folder of Paddle Inference",
+                why=f"it holds {counted(len(graphs), 'graph')} with parameters",
+                fix="give a folder with one .json or .pdmodel and its .pdiparams; or that graph file; or an .onnx file",
+            )
+        return cls(graphs[0], graphs[0].with_suffix(".pdiparams"))
+
+
+def files(source: str) -> tuple[Path, ...]:
+    """The files of a given graph. Raises as `PaddleFiles.of`."""
+    found = PaddleFiles.of(Path(source))
+    return (Path(source),) if found is None else (found.graph, found.parameters)
+
+
+def write(source: str, target: Path, progress: Progress) -> PaddleFiles | None:
+    """Write a given graph as ONNX; return the files of Paddle that it was converted from, if it was.
+
+    Raises:
+        StageFailedError: it is no valid ONNX model of one file, or cannot be converted.
+    """
+    found = PaddleFiles.of(Path(source))
+    if found is None:
+        _copy_graph(Path(source), target)
+    else:
+        _convert(found, target, progress)
+    return found
+
+
+def _convert(source: PaddleFiles, target: Path, progress: Progress) -> None:
+    """Convert a graph of Paddle to ONNX.
+
+    Raises:
+        StageFailedError: the installed paddle2onnx cannot convert it.
+    """
+    environment.start(progress)
+    from edgepack.training.models import paddle_graph
+
+    raw = target.with_name(f".{target.name}")
+    try:
+        paddle_graph.convert(source.graph, source.parameters, raw)
+        _copy_graph(raw, target)
+        _load(target)
+    except StageFailedError as error:
+        fix = _OLD_GRAPH if source.graph.suffix == ".pdmodel" else error.fix
+        raise StageFailedError(f"graphs: {error.what}", why=error.why, fix=fix) from error
+    finally:
+        raw.unlink(missing_ok=True)
+
+
+def _load(graph: Path) -> None:
+    """Load a converted graph: paddle2onnx was seen to report success for graphs that do not load.
+
+    Raises:
+        StageFailedError: it does not load.
+    """
+    try:
+        onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise StageFailedError("what paddle2onnx wrote does not load", why=str(error)[:500]) from error
+
+
+def parity(source: PaddleFiles, runs: Sequence[Run]) -> float:
+    """Largest difference of an output to Paddle Inference's, relative to the largest magnitude of that output.
+
+    Raises:
+        StageFailedError: it exceeds `TOLERANCE`, or the adapter ran the graph for no example.
+    """
+    from edgepack.training.models import paddle_graph
+
+    worst = 0.0
+    for run in runs:
+        wanted = paddle_graph.outputs(source.graph, source.parameters, run.inputs)
+        for theirs, ours in zip(wanted, run.outputs.values(), strict=True):
+            scale = float(np.abs(theirs).max()) or 1.0
+            worst = max(worst, float(np.abs(theirs - ours).max()) / scale)
+    if not runs or not worst <= TOLERANCE:
+        why = f"an output is {worst:.1e} of its magnitude off" if runs else "the adapter ran it for no example"
+        raise StageFailedError(f"graphs: {source.graph.name} is not shown to equal Paddle Inference", why=why)
+    return worst
+
+
+def _copy_graph(source: Path, target: Path) -> None:
+    """Copy an ONNX file that is valid and complete.
+
+    Raises:
+        StageFailedError: it is not.
+    """
+    try:
+        model = onnx.load(str(source), load_external_data=False)
+        onnx.checker.check_model(model)
+    except Exception as error:
+        raise StageFailedError(
+            f"graphs: {source.name} is no valid ONNX model", why=str(error)[:500], fix="export the model again"
+        ) from error
+    if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
+        raise StageFailedError(
+            f"graphs: {source.name} keeps weights in other files",
+            why="a bundle carries each graph as one file",
+            fix="save it as one: onnx.save(onnx.load(FILE), OTHER)",
+        )
+    shutil.copyfile(source, target)

@@ -1,0 +1,167 @@
+"""The stage calls of a recipe with a given model: its rows or examples, and its graphs; then bundle and gate."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from edgepack.artifacts import BundleArtifact, DataArtifact, ExamplesArtifact, ExportArtifact
+from edgepack.bundle import packages
+from edgepack.export import given_graphs
+from edgepack.pipeline import cache_keys
+from edgepack.pipeline.calls import Calls, Results, StageCall, Work, gate_call
+from edgepack.pipeline.stages import adapter_payload, bundle, classifier, data, examples, graphs, text_payload
+from edgepack.progress import Progress
+from edgepack.recipe.model import CustomRecipe, GivenTextRecipe
+from edgepack.recipe.validate_given import read_adapter
+from edgepack.results import Build, Delivery, Failure
+from edgepack.targets import local
+from edgepack.targets.context import BuildContext, default_cache
+from edgepack.util.hashing import sha256_file
+from edgepack.util.versions import tool_versions
+
+
+class GivenCalls(Calls):
+    """The stage calls of a recipe with a given model. `rows` reads its examples or its test rows."""
+
+    def __init__(self, recipe: CustomRecipe | GivenTextRecipe, context: BuildContext) -> None:
+        if isinstance(recipe, CustomRecipe):
+            examples = _examples(recipe)
+            self.rows: StageCall[Any] = examples
+            self.graphs = _graphs(recipe, examples, context)
+        else:
+            rows = _test_rows(recipe)
+            self.rows, self.graphs = rows, _classifier(recipe, rows)
+        super().__init__(recipe, context, self.rows)
+        self.given = recipe
+        self.bundles = {target: _bundle(self, target) for target in recipe.targets}
+        self.gates = {
+            target: gate_call(context, target, packed, self._weight_bytes) for target, packed in self.bundles.items()
+        }
+        pairs = zip(self.bundles.values(), self.gates.values(), strict=True)
+        self._order = [self.rows, self.graphs, *(call for pair in pairs for call in pair)]
+
+    def build(
+        self,
+        results: Results,
+        deliveries: Sequence[Delivery] = (),
+        failures: Sequence[Failure] = (),
+        left_out: Sequence[Failure] = (),
+    ) -> Build:
+        read = results[self.rows].artifact
+        return Build(
+            recipe=self.given,
+            data=read if isinstance(read, DataArtifact) else None,
+            teacher=None,
+            student=None,
+            scales=None,
+            export=results[self.graphs].artifact,
+            deliveries=tuple(deliveries),
+            failures=tuple(failures),
+            examples=read if isinstance(read, ExamplesArtifact) else None,
+        )
+
+    def _weight_bytes(self, results: Results) -> int:
+        return results[self.graphs].artifact.shipped_model.onnx_bytes
+
+
+def _examples(recipe: CustomRecipe) -> StageCall[ExamplesArtifact]:
+    file = Path(recipe.examples)
+
+    def work(results: Results) -> Work[ExamplesArtifact]:
+        item = str(read_adapter(Path(recipe.adapter)).item)
+        key = cache_keys.make("examples", examples.VERSION, item, examples.digests(file, item))
+        return Work(key, lambda out, checkpoint, progress: examples.run(file, item, out, progress))
+
+    return StageCall("examples", ExamplesArtifact, (), work)
+
+
+def _graphs(
+    recipe: CustomRecipe, rows: StageCall[ExamplesArtifact], context: BuildContext
+) -> StageCall[ExportArtifact]:
+    section, adapter, requirements = recipe.model, Path(recipe.adapter), recipe.requirements
+
+    def run(read: ExamplesArtifact, out: Path, progress: Progress) -> ExportArtifact:
+        site = None
+        if requirements is not None:
+            site = packages.unpacked_here(requirements, context, progress, default_cache() / "packages")
+        return graphs.run(section, adapter, read, site, recipe.quantize, out, progress)
+
+    def work(results: Results) -> Work[ExportArtifact]:
+        files = [path for file in section.graphs.values() for path in given_graphs.files(file)]
+        files += [Path(file) for file in (*section.files, recipe.adapter)]
+        inputs = [results[rows].digest, *map(sha256_file, files)]
+        inputs += [] if requirements is None else [sha256_file(requirements)]
+        names = [*section.graphs, *(Path(file).name for file in section.files)]
+        decides = {"names": names, "quantize": cache_keys.dump(recipe.quantize)}
+        key = cache_keys.make("graphs", graphs.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts())
+        read = results[rows].artifact
+        return Work(key, lambda out, checkpoint, progress: run(read, out, progress))
+
+    return StageCall("graphs", ExportArtifact, (rows,), work)
+
+
+def _test_rows(recipe: GivenTextRecipe) -> StageCall[DataArtifact]:
+    section, labels = recipe.data, tuple(recipe.model.labels)
+
+    def work(results: Results) -> Work[DataArtifact]:
+        decides = {**cache_keys.dump(section), "test": Path(section.test).suffix, "labels": labels}
+        key = cache_keys.make("data", data.VERSION, decides, [sha256_file(Path(section.test))])
+        return Work(key, lambda out, checkpoint, progress: data.run_given(section, labels, out, progress))
+
+    return StageCall("data", DataArtifact, (), work)
+
+
+def _classifier(recipe: GivenTextRecipe, rows: StageCall[DataArtifact]) -> StageCall[ExportArtifact]:
+    section, quantize = recipe.model, recipe.quantize
+
+    def work(results: Results) -> Work[ExportArtifact]:
+        decides = {
+            "labels": section.labels,
+            "max_length": section.max_length,
+            "lower_case": section.lower_case,
+            "quantize": cache_keys.dump(quantize),
+        }
+        inputs = [
+            results[rows].digest,
+            *map(sha256_file, given_graphs.files(section.graph)),
+            sha256_file(Path(section.vocab)),
+        ]
+        key = cache_keys.make(
+            "graphs", classifier.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts()
+        )
+        read = results[rows].artifact
+        return Work(key, lambda out, checkpoint, progress: classifier.run(section, read, quantize, out, progress))
+
+    return StageCall("graphs", ExportArtifact, (rows,), work)
+
+
+def _bundle(calls: GivenCalls, target: str) -> StageCall[BundleArtifact]:
+    context, recipe = calls.context, calls.given
+
+    def work(results: Results) -> Work[BundleArtifact]:
+        ledger = tuple(row.timeless() for row in calls.build(results).ledger)
+        decides = {
+            "recipe": bundle.recipe_sha256(recipe),
+            "target": target,
+            "ledger": [asdict(row) for row in ledger],
+            "tools": tool_versions(),  # the manifest lists them
+        }
+        inputs = [results[calls.rows].digest, results[calls.graphs].digest, *cache_keys.runtime()]
+        inputs += bundle.inputs(recipe, context.profile(target), context)
+        key = cache_keys.make("bundle", bundle.VERSION, decides, inputs)
+        inputs += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
+        model, rows = results[calls.graphs].artifact, results[calls.rows].artifact
+        if isinstance(recipe, CustomRecipe):
+            payload = functools.partial(adapter_payload.make, recipe, model, rows)
+        else:
+            payload = functools.partial(text_payload.make, recipe, model, None, rows, ())
+        return Work(
+            key,
+            lambda out, checkpoint, progress: bundle.run(recipe, target, payload, ledger, context, out, progress),
+        )
+
+    return StageCall("bundle", BundleArtifact, (calls.rows, calls.graphs), work, target)

@@ -1,0 +1,209 @@
+"""Stage `graphs` of a given classifier: its model folder for the runtime, scored and timed on the test rows."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from edgepack import evaluation
+from edgepack.artifacts import DataArtifact, ExportArtifact, Row
+from edgepack.errors import StageFailedError
+from edgepack.export import given_graphs, given_int8, selection
+from edgepack.export.given_graphs import FLOAT_FOLDER, INT8_FOLDER, MOST_RUNS, Run
+from edgepack.export.model_folder import FINDS_RANGE, ON_CPU
+from edgepack.export.selection import Doubts, Exported
+from edgepack.onnx_graph import parity
+from edgepack.onnx_graph.given_classifier import GivenClassifier
+from edgepack.onnx_graph.graph_writer import Layout, fastest
+from edgepack.onnx_graph.recognise import IDS, TYPES, Unrecognised
+from edgepack.onnx_graph.rewrite import rewrite
+from edgepack.onnx_graph.utils import Array, fold_constants
+from edgepack.progress import Progress
+from edgepack.recipe.model import GivenQuantize, GivenTextModel
+from edgepack_runtime.bundle.model_config import (
+    CONFIG_NAME,
+    MODEL_NAME,
+    PAIR,
+    TOKENS,
+    VOCAB_NAME,
+    ModelConfig,
+    TokenizerConfig,
+    dump,
+)
+from edgepack_runtime.errors import EdgepackError
+from edgepack_runtime.inference.encoding import Encoding
+from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer
+from edgepack_runtime.util.spans import OUTSIDE
+
+VERSION = 1
+PARITY_ROWS: Final = 64
+_PADDING_TOLERANCE: Final = 1e-3  # of the largest logit: batches are summed in another order
+
+
+def run(
+    section: GivenTextModel, data: DataArtifact, quantize: GivenQuantize, out: Path, progress: Progress
+) -> ExportArtifact:
+    """Write `onnx-float/`, and `onnx-int8/` if it is wanted.
+
+    Raises:
+        StageFailedError: the graph is no classifier of texts with these labels and this vocabulary, or cannot be run.
+    """
+    labels, order = _in_order(tuple(section.labels), data.task)
+    config = ModelConfig(
+        task=data.task,
+        labels=labels,
+        max_length=section.max_length,
+        precision="float32",
+        tokenizer=TokenizerConfig(lower_case=section.lower_case),
+        engine=ON_CPU,
+        multi_label=data.multi_label,
+    )
+    folder = out / FLOAT_FOLDER
+    folder.mkdir()
+    shutil.copyfile(section.vocab, folder / VOCAB_NAME)
+    tokenizer = ErnieTokenizer(folder / VOCAB_NAME, config.tokenizer)
+    encoding = Encoding(tokenizer, config, None, "truncate")
+    rows = data.read("test")
+    batches = [_arrays(encoding, [row]) for row in rows[:MOST_RUNS]]
+    graph, apart = _graph(section.graph, batches, tokenizer.pad_id, order, out, progress)
+    graph, as_laid_out = _rewritten(graph, data.task, section.max_length, progress)
+    onnx.save(graph, str(folder / MODEL_NAME))
+    config = replace(config, run_alone=any(node.op_type == FINDS_RANGE for node in graph.graph.node))
+    config = replace(config, hides_padding=not as_laid_out and _hides_padding(folder, rows, config, encoding))
+    _write_config(folder, config)
+    _require_whole_length(folder, config, rows)
+    agrees = parity.Parity(apart, 0, min(len(batches), 3)) if apart is not None else None
+    exported = [Exported("float ONNX", folder, "float32", agrees, "Paddle Inference")]
+    if quantize.method == "ptq":
+        runs = [Run(dict(zip((IDS, TYPES), batch, strict=True)), {}) for batch in batches]
+        exported.append(_int8(runs, folder, config, rows, out, progress))
+    float_model, *small = selection.measured(exported, data, progress)
+    if not small:
+        return ExportArtifact(out, None, float_model, None, "float32", "the model as it was given")
+    lost = 100 * (float_model.ledger.score.value - small[0].ledger.score.value)
+    refusal = ""
+    if evaluation.exceeds(lost, quantize.max_drop_points):
+        refusal = f"it loses {lost:.2f} points, where {quantize.max_drop_points:g} may be lost"
+    ships, reason = selection.choose(float_model, small[0], Doubts(refusal=refusal))
+    progress.line(reason)
+    return ExportArtifact(out, None, float_model, small[0], ships.precision, reason)
+
+
+def _in_order(labels: tuple[str, ...], task: str) -> tuple[tuple[str, ...], list[int] | None]:
+    """The labels in the order of the runtime, where the tag `O` is the first, and their positions in the graph."""
+    if task != TOKENS or labels[0] == OUTSIDE:
+        return labels, None
+    order = sorted(range(len(labels)), key=lambda index: labels[index] != OUTSIDE)
+    return tuple(labels[index] for index in order), order
+
+
+def _arrays(encoding: Encoding, rows: Sequence[Row]) -> tuple[Array, Array]:
+    """Ids and types of rows as one batch, each of shape (rows, tokens)."""
+    batch = encoding.batch(encoding.cut([row.item for row in rows]))
+    shape = (batch.rows, batch.length)
+    return np.array(batch.ids, np.int64).reshape(shape), np.array(batch.types, np.int64).reshape(shape)
+
+
+def _graph(
+    source: str,
+    batches: Sequence[tuple[Array, Array]],
+    pad_id: int,
+    order: Sequence[int] | None,
+    out: Path,
+    progress: Progress,
+) -> tuple[onnx.ModelProto, float | None]:
+    """The graph for the runtime, and how much it differs from Paddle Inference if it was a graph of Paddle."""
+    with tempfile.TemporaryDirectory(dir=out) as scratch:
+        raw = Path(scratch) / MODEL_NAME
+        paddle = given_graphs.write(source, raw, progress)
+        model = onnx.load(str(raw))
+        given = GivenClassifier(model)
+        apart = None
+        if paddle is not None:
+            session = onnxruntime.InferenceSession(str(raw), providers=["CPUExecutionProvider"])
+            names = [value.name for value in session.get_outputs()]
+            runs = []
+            for ids, types in batches[:3]:
+                feeds = given.feeds(ids, types, pad_id)
+                runs.append(Run(feeds, dict(zip(names, session.run(names, feeds), strict=True))))
+            apart = given_graphs.parity(paddle, runs)
+            progress.line(f"the graph agrees with Paddle Inference to {apart:.1e}")
+    return fold_constants(given.adapted(pad_id, order)), apart
+
+
+def _rewritten(graph: onnx.ModelProto, task: str, max_length: int, progress: Progress) -> tuple[onnx.ModelProto, bool]:
+    """The graph in the fastest layout, and whether it is in it: an ERNIE that is recognised. Else as it is."""
+    layout: Layout = replace(fastest(pairs=task == PAIR, tokens=max_length), unpadded=True)
+    try:
+        _, rewritten = rewrite(graph, layout)
+    except Unrecognised as reason:
+        progress.line(f"the graph is not rewritten: {reason}")
+        return graph, False
+    progress.line("the graph is an ERNIE: rewritten for speed, with the same logits")
+    return rewritten, True
+
+
+def _hides_padding(folder: Path, rows: Sequence[Row], config: ModelConfig, encoding: Encoding) -> bool:
+    """Whether a text has the same logits alone and padded to a longer one."""
+    by_length = sorted(rows, key=lambda row: sum(map(len, row.texts)))
+    short, long = by_length[0], by_length[-1]
+    _write_config(folder, config)
+    session = onnxruntime.InferenceSession(str(folder / MODEL_NAME), providers=["CPUExecutionProvider"])
+    given = {value.name for value in session.get_inputs()}
+
+    def logits(several: Sequence[Row]) -> Array:
+        feeds = dict(zip((IDS, TYPES), _arrays(encoding, several), strict=True))
+        found = session.run(["logits"], {name: value for name, value in feeds.items() if name in given})[0]
+        return np.asarray(found[0])
+
+    try:
+        alone, padded = logits([short]), logits([short, long])
+    except Exception as error:
+        raise StageFailedError("graphs: the graph cannot be run on test rows", why=str(error)[:500]) from error
+    largest = max(1.0, float(np.abs(alone).max()))
+    return bool(np.abs(alone - padded[: len(alone)]).max() <= _PADDING_TOLERANCE * largest)
+
+
+def _write_config(folder: Path, config: ModelConfig) -> None:
+    (folder / CONFIG_NAME).write_bytes(dump(config))
+
+
+def _require_whole_length(folder: Path, config: ModelConfig, rows: Sequence[Row]) -> None:
+    """Run a text of `max_length` tokens.
+
+    Raises:
+        StageFailedError: the graph does not read so many, or gives no number for each label.
+    """
+    text = "好" * config.max_length
+    try:
+        Predictor(folder, threads=1).predict((text, text) if config.takes_pairs else text)
+    except EdgepackError as error:
+        raise StageFailedError(
+            f"graphs: the graph does not answer a text of {config.max_length} tokens",
+            why=error.why or error.what,
+            fix="compare `model.labels`, `model.vocab` and `model.max_length` with what the graph was trained with",
+        ) from error
+
+
+def _int8(
+    runs: Sequence[Run], given: Path, config: ModelConfig, rows: Sequence[Row], out: Path, progress: Progress
+) -> Exported:
+    """The model folder in INT8, quantized by ONNX Runtime with the runs."""
+    folder = out / INT8_FOLDER
+    folder.mkdir()
+    shutil.copyfile(given / VOCAB_NAME, folder / VOCAB_NAME)
+    progress.line(f"quantizing the graph with {len(runs)} test rows")
+    given_int8.write(given / MODEL_NAME, runs, folder / MODEL_NAME)
+    _write_config(folder, replace(config, precision="int8"))
+    some = rows[:PARITY_ROWS]
+    before, after = (evaluation.logits(Predictor(one), some) for one in (given, folder))
+    return Exported("INT8 ONNX", folder, "int8", parity.compare(before, after), "float ONNX")
