@@ -122,7 +122,7 @@ def _classifier(recipe: GivenTextRecipe, rows: StageCall[DataArtifact]) -> Stage
         decides = {
             "labels": section.labels,
             "max_length": section.max_length,
-            "lower_case": section.lower_case,
+            "tokenizer": [section.tokenizer, section.lower_case],
             "quantize": cache_keys.dump(quantize),
         }
         inputs = [

@@ -98,7 +98,7 @@ def _given_models() -> Iterator[str]:
 
 
 def _own_keys(kind: type[BaseRecipe], described: set[str]) -> Iterator[str]:
-    """The keys of a kind of recipe that not every recipe has, and the sections below them that are not yet described."""
+    """The keys that only this kind of recipe has, and the sections below them, unless they are described."""
     made = _properties_of(kind)
     own = {key: value for key, value in made["properties"].items() if key not in BaseRecipe.model_fields}
     yield _table({**made, "properties": own})

@@ -384,6 +384,11 @@ class GivenTextModel(Section):
     max_length: int = Field(
         128, ge=8, le=MAX_TOKENS, description="Tokens of a text, with [CLS] and [SEP]; longer texts are cut."
     )
+    tokenizer: Literal["bert", "ernie"] = Field(
+        "bert",
+        description="`bert`: as Google and Hugging Face; `ernie`: as PaddleNLP, where a symbol like ￥ is a word by "
+        "itself.",
+    )
     lower_case: bool = Field(True, description="Whether the tokenizer lower-cases texts and removes accents.")
 
 

@@ -32,7 +32,7 @@ TEXT, TEXTS, JSON, FILE = "text", "texts", "json", "file"
 ADAPTER_ITEMS = (TEXT, JSON, FILE)
 GRAPH_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}\Z")
 PRECISIONS = ("float32", "float16", "int8")
-TOKENIZERS = ("ernie-wordpiece",)
+ERNIE, BERT = TOKENIZERS = ("ernie-wordpiece", "bert-wordpiece")
 ENSEMBLE, CASCADE, ONLY = WIDE_MODES = ("ensemble", "cascade", "only")
 CPU, CUDA = PROVIDERS = ("CPUExecutionProvider", "CUDAExecutionProvider")  # ONNX Runtime's
 MAX_LABELS = 10_000

@@ -1,4 +1,4 @@
-"""Text to ids exactly as PaddleNLP's `ErnieTokenizer` does it.
+"""Text to ids exactly as PaddleNLP's `ErnieTokenizer` does it, or as the BERT tokenizer of Google and Hugging Face.
 
 PaddleNLP's steps: keep special tokens whole; lower-case character by character; drop control, format, private-use and
 unassigned characters, lone surrogates and U+FFFD; make a word of its own of every CJK ideograph; split at white space;
@@ -6,6 +6,8 @@ decompose (NFD) and drop combining marks; make a word of its own of every punctu
 
 Most characters of a Chinese text are words by themselves whatever stands beside them: a table gives their ids. Words of
 other characters are cut into pieces once, and their ids are remembered.
+
+BERT's tokenizer differs in one thing: of symbols only those of ASCII are words by themselves.
 
 Character data is that of Unicode 14.0 (Python 3.11, where ERNIE is trained) on any Python: the same text gives the same
 ids on every device.
@@ -15,12 +17,13 @@ from __future__ import annotations
 
 import io
 import re
+import string
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar, Union, cast
 
-from edgepack_runtime.bundle.model_config import TokenizerConfig
+from edgepack_runtime.bundle.model_config import ERNIE, TokenizerConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference import unicode_data
 from edgepack_runtime.util.fs import read_regular
@@ -29,11 +32,12 @@ from edgepack_runtime.util.fs import read_regular
 # and has no key in model.json because no task of this runtime masks anything.
 MASK_TOKEN = "[MASK]"
 _MAX_WORD_CHARS = 100  # PaddleNLP's WordpieceTokenizer: a longer word is one [UNK]
-# PaddleNLP's lists of ideographs, and of symbols that are none to Unicode; all ASCII punctuation has category P or S.
-_STANDS_ALONE = re.compile(
+_IDEOGRAPHS = re.compile(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
-    "\U0002b820-\U0002ceaf\U0002f800-\U0002fa1f\u00b2\u00b5\u00ba\u00d8\u014b\u01b1\u3007]"
+    "\U0002b820-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
+_ASCII_PUNCTUATION = frozenset(string.punctuation)  # some are symbols to Unicode, and punctuation to every tokenizer
+_SYMBOLS = frozenset("\u00b2\u00b5\u00ba\u00d8\u014b\u01b1\u3007")  # to PaddleNLP, and not to Unicode
 _BEFORE_MARKS = "\u02ff"  # the last character in front of all combining marks
 _REMEMBERED = 16_384  # characters, and words
 _REMEMBERED_CHARS = 32  # of a word: with the pieces that it is cut into, a longer one takes kilobytes
@@ -80,7 +84,7 @@ class ErnieTokenizer:
                 raise _invalid(vocab, f"it lacks the special token {token!r} that model.json names")
         self.vocab_size = max(ids.values()) + 1
         self.unk_id, self.cls_id, self.sep_id, self.pad_id = (ids[token] for token in special)
-        self._lower_case = config.lower_case
+        self._lower_case, self._symbols = config.lower_case, config.type == ERNIE
         self._continuations = {entry[2:]: number for entry, number in ids.items() if entry.startswith("##")}
         self._longest_entry = max(map(len, ids))
         # The longest first, for one may begin with another.
@@ -201,7 +205,7 @@ class ErnieTokenizer:
             parts = "".join(map(unicode_data.decomposed, unicode_data.lower(character)))
             # A mark of combining class 0 stays for now: the characters around it cannot change places across it.
             character = "".join(c for c in parts if unicode_data.category(c) != "Mn" or not unicode_data.combining(c))
-        return self._vocabulary.get(character, self.unk_id) if _stands_alone(character) else character
+        return self._vocabulary.get(character, self.unk_id) if _stands_alone(character, self._symbols) else character
 
     def _read_word(self, word: str) -> Tuple[List[int], List[_Span]]:
         """The ids of the tokens of `word`, and the index of the first and last character of each.
@@ -213,7 +217,7 @@ class ErnieTokenizer:
         kept = [i for i in unicode_data.canonical_order(word) if unicode_data.category(word[i]) != "Mn"]
         bare = "".join(word[i] for i in kept)
         places = sorted(kept)  # a character that changes its place is taken to stand where it is put
-        alone = list(map(_stands_alone, bare))
+        alone = [_stands_alone(part, self._symbols) for part in bare]
         cuts = [i for i in range(1, len(bare)) if alone[i - 1] or alone[i]]
         ids: List[int] = []
         spans: List[_Span] = []
@@ -245,9 +249,14 @@ class ErnieTokenizer:
 
 
 @lru_cache(maxsize=4096)
-def _stands_alone(part: str) -> bool:
-    """Whether `part` is one character, and a word by itself."""
-    return len(part) == 1 and (unicode_data.category(part)[0] in "PS" or _STANDS_ALONE.match(part) is not None)
+def _stands_alone(part: str, symbols: bool) -> bool:
+    """Whether `part` is one character, and a word by itself. With `symbols` those are words, too."""
+    if len(part) != 1:
+        return False
+    kind = unicode_data.category(part)[0]
+    if kind == "P" or part in _ASCII_PUNCTUATION or _IDEOGRAPHS.match(part):
+        return True
+    return symbols and (kind == "S" or part in _SYMBOLS)
 
 
 def _cut(n_first: int, n_second: int, room: int) -> Tuple[int, int]:

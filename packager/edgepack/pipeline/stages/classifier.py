@@ -29,7 +29,9 @@ from edgepack.onnx_graph.utils import Array, fold_constants
 from edgepack.progress import Progress
 from edgepack.recipe.model import GivenQuantize, GivenTextModel
 from edgepack_runtime.bundle.model_config import (
+    BERT,
     CONFIG_NAME,
+    ERNIE,
     MODEL_NAME,
     PAIR,
     TOKENS,
@@ -63,7 +65,7 @@ def run(
         labels=labels,
         max_length=section.max_length,
         precision="float32",
-        tokenizer=TokenizerConfig(lower_case=section.lower_case),
+        tokenizer=TokenizerConfig(ERNIE if section.tokenizer == "ernie" else BERT, section.lower_case),
         engine=ON_CPU,
         multi_label=data.multi_label,
     )
