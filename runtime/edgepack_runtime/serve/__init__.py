@@ -4,6 +4,6 @@
 prometheus_client, which are in bundles of recipes with `serve: true`. Other verbs import nothing of this folder, so
 that they start faster.
 
-A request passes `middleware` (access, request id, log, metrics) -> `app` (routes) -> `requests` or `kserve` (parsing)
--> `batcher` (one queue) -> the predictor in a thread.
+A request passes `middleware` (access, request id, log, metrics) -> `app` (routes) -> `requests`, or `kserve` with
+`kserve_models` (parsing) -> `batcher` (one queue) -> the predictor in a thread.
 """

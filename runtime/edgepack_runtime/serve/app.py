@@ -26,6 +26,7 @@ from edgepack_runtime.install import locate, trust
 from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.serve import kserve, logs, model_info, openapi, page, requests
 from edgepack_runtime.serve.http_errors import HttpError
+from edgepack_runtime.serve.kserve import ServedModel
 from edgepack_runtime.serve.metrics import CONTENT_TYPE, Metrics
 from edgepack_runtime.serve.middleware import Controls, Middleware
 from edgepack_runtime.serve.model_info import ModelInfo
@@ -172,7 +173,8 @@ class Routes:
         return _json({**self.running.facts.as_json(), "limits": limits})
 
     async def openapi(self, request: Request) -> Response:
-        return _json(openapi.document(self.running.facts, self.running.settings))
+        service = self.running
+        return _json(openapi.document(service.facts, service.settings, tuple(service.models)))
 
     async def predict(self, request: Request) -> Response:
         service = self.running
@@ -196,39 +198,40 @@ class Routes:
         return _json({"ready": not why}, 503 if why else 200)
 
     async def v2_model(self, request: Request) -> Response:
-        return _json(kserve.metadata(self._named(request)))
+        return _json(self._named(request).metadata())
 
     async def v2_model_ready(self, request: Request) -> Response:
         why = self.running.unready()
         return _json({"name": self._named(request).name, "ready": not why}, 503 if why else 200)
 
     async def v2_infer(self, request: Request) -> Response:
-        service, facts = self.running, self._named(request)
+        service, model = self.running, self._named(request)
         service.admit()
         raw = await requests.read_body(request, service.settings)
         document, tail = requests.split_json(raw, request.headers.get(kserve.HEADER_LENGTH))
-        inference = kserve.parse(document, facts, max_texts=service.settings.max_texts, tail=tail)
+        inference = model.parse(document, tail)
         found = await service.answer(inference.items, request.scope["log_fields"], requests.gone(request))
         timed = {"Server-Timing": timing(found).header()}
-        answer, binary = kserve.response(inference, predictions(found), facts)
+        answer, binary = model.response(inference, predictions(found))
         if not binary:
             return _json(answer, headers=timed)
         head = _json_bytes(answer)
         timed[kserve.HEADER_LENGTH] = str(len(head))
         return Response(head + binary, headers=timed, media_type="application/octet-stream")
 
-    def _named(self, request: Request) -> ModelInfo:
-        """Properties of the model in the path.
+    def _named(self, request: Request) -> ServedModel:
+        """The model in the path.
 
         Raises:
             HttpError: this server has another model or version (404).
         """
-        facts = self.running.facts
-        if request.path_params["name"] != facts.name:
-            raise HttpError(404, "no_such_model", f"unknown model; this server has {facts.name}")
-        if request.path_params.get("version", facts.version) != facts.version:
-            raise HttpError(404, "no_such_version", f"{facts.name} is here in version {facts.version}")
-        return facts
+        models = self.running.models
+        model = models.get(request.path_params["name"])
+        if model is None:
+            raise HttpError(404, "no_such_model", f"unknown model; this server has {', '.join(models)}")
+        if request.path_params.get("version", model.version) != model.version:
+            raise HttpError(404, "no_such_version", f"{model.name} is here in version {model.version}")
+        return model
 
 
 def _routed(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Sequence
 
 from edgepack_runtime.bundle.model_config import CUSTOM, FILE, PAIR, TEXT, TOKENS
 from edgepack_runtime.serve.model_info import ModelInfo
@@ -26,9 +26,8 @@ _REFUSALS = {
 }
 
 
-def document(facts: ModelInfo, settings: Settings) -> Schema:
-    """The OpenAPI document."""
-    model = f"/v2/models/{facts.name}"
+def document(facts: ModelInfo, settings: Settings, models: Sequence[str]) -> Schema:
+    """The OpenAPI document. `models` are the names in paths of the Open Inference Protocol."""
     paths = {
         "/predict": {"post": _predict(facts, settings)},
         "/model": {"get": _read("Properties of the model.")},
@@ -42,13 +41,12 @@ def document(facts: ModelInfo, settings: Settings) -> Schema:
         "/v2/health/ready": {
             "get": _read("Open Inference Protocol: the server is ready for requests.", open_to_all=True, unready=True)
         },
-        model: {"get": _read("Open Inference Protocol: inputs and outputs of the model.")},
-        f"{model}/ready": {"get": _read("Open Inference Protocol: the model is ready.", unready=True)},
-        f"{model}/infer": {"post": _infer(facts)},
-        f"{model}/versions/{facts.version}": {"get": _read("The same as without the version.")},
-        f"{model}/versions/{facts.version}/ready": {"get": _read("The same as without the version.", unready=True)},
-        f"{model}/versions/{facts.version}/infer": {"post": _infer(facts)},
     }
+    for name in models:
+        for model in (f"/v2/models/{name}", f"/v2/models/{name}/versions/{facts.version}"):
+            paths[model] = {"get": _read("Open Inference Protocol: inputs and outputs of the model.")}
+            paths[f"{model}/ready"] = {"get": _read("Open Inference Protocol: the model is ready.", unready=True)}
+            paths[f"{model}/infer"] = {"post": _infer(name)}
     components: Schema = {"schemas": {"Answer": _answer(facts), "Error": _error()}}
     found: Schema = {"openapi": "3.1.0", "info": {"title": facts.name, "version": facts.version}, "paths": paths}
     if settings.token is not None:
@@ -90,7 +88,7 @@ def _predict_item(facts: ModelInfo, settings: Settings) -> Schema:
     return asked
 
 
-def _infer(facts: ModelInfo) -> Schema:
+def _infer(name: str) -> Schema:
     tensor = {"type": "object", "required": ["name", "shape", "datatype", "data"]}
     asked = {"type": "object", "required": ["inputs"], "properties": {"inputs": {"type": "array", "items": tensor}}}
     answered = {
@@ -98,7 +96,7 @@ def _infer(facts: ModelInfo) -> Schema:
         "required": ["model_name", "outputs"],
         "properties": {"outputs": {"type": "array", "items": tensor}},
     }
-    return _ask(f"Open Inference Protocol: answers of {facts.name}.", asked, answered)
+    return _ask(f"Open Inference Protocol: answers of {name}.", asked, answered)
 
 
 def _ask(summary: str, asked: Schema, answered: Schema) -> Schema:

@@ -10,7 +10,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.inference.windows import TRUNCATE
-from edgepack_runtime.serve import logs
+from edgepack_runtime.serve import kserve_models, logs
 from edgepack_runtime.serve.batcher import Answered, Batch, Batcher, Gone
 from edgepack_runtime.serve.metrics import Metrics
 from edgepack_runtime.serve.model_info import ModelInfo
@@ -47,6 +47,7 @@ class Service:
         self.facts = facts
         self.settings = settings = settings.for_item(facts.item)
         adapter = predictor.config.adapter is not None
+        self.models = kserve_models.models(facts, max_texts=settings.max_texts)
         self._metrics = metrics
         self.batcher = Batcher(
             predictor.timed_batch,

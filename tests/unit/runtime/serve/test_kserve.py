@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from edgepack_runtime.bundle.model_config import ONE_TEXT, PAIR, TEXT, TEXTS, TOKENS
 from edgepack_runtime.inference import predictions as answers
-from edgepack_runtime.serve import kserve
 from edgepack_runtime.serve.http_errors import HttpError
+from edgepack_runtime.serve.kserve import Inference
+from edgepack_runtime.serve.kserve_models import ItemModel
 from edgepack_runtime.serve.model_info import ModelInfo
 
 
@@ -36,8 +37,12 @@ def binary(size: Any, count: int, name: str = "text") -> dict[str, Any]:
     return {"name": name, "shape": [count], "datatype": "BYTES", "parameters": {"binary_data_size": size}}
 
 
-def parse(document: Any, of: ModelInfo | None = None, tail: bytes = b"") -> kserve.Inference:
-    return kserve.parse(document, of or facts(), max_texts=4, tail=tail)
+def parse(document: Any, of: ModelInfo | None = None, tail: bytes = b"") -> Inference:
+    return ItemModel(of or facts(), max_texts=4).parse(document, tail)
+
+
+def response(inference: Inference, predictions: Any, of: ModelInfo | None = None) -> tuple[dict[str, Any], bytes]:
+    return ItemModel(of or facts(), max_texts=4).response(inference, predictions)
 
 
 def test_a_request_is_read() -> None:
@@ -70,8 +75,12 @@ def test_a_request_of_pairs_is_read() -> None:
         ({"inputs": [tensor([], shape=[0])]}, 400, "there is no text"),
         ({"inputs": [tensor(["a"], shape=[2])]}, 400, "does not match its data"),
         ({"inputs": [tensor(["a"], shape=[1, 2])]}, 400, "[n] or [n, 1]"),
-        ({"inputs": [tensor(["a"], shape=[True])]}, 400, "[n] or [n, 1]"),
-        ({"inputs": [tensor(["a"], shape=1)]}, 400, "[n] or [n, 1]"),
+        ({"inputs": [tensor(["a"], shape=[])]}, 400, "[n] or [n, 1]"),
+        ({"inputs": [tensor(["a"], shape=[True])]}, 400, "is not a list of sizes"),
+        ({"inputs": [tensor(["a"], shape=[-1])]}, 400, "is not a list of sizes"),
+        ({"inputs": [tensor(["a"], shape=[2**63])]}, 400, "is not a list of sizes"),
+        ({"inputs": [tensor(["a"], shape=[1] * 33)]}, 400, "is not a list of sizes"),
+        ({"inputs": [tensor(["a"], shape=1)]}, 400, "is not a list of sizes"),
         ({"inputs": [tensor(None)]}, 400, "no list `data`"),
         ({"inputs": [tensor(["a"], parameters=3)]}, 400, "`parameters` of text"),
         ({"inputs": [tensor(["a"])], "parameters": []}, 400, "`parameters` of the request"),
@@ -131,20 +140,20 @@ ONE_LABEL = [answers.one_label(("bad", "good"), row) for row in ([0.0, 2.0], [1.
 
 
 def test_an_answer_has_the_outputs_that_were_asked_for() -> None:
-    found, tail = kserve.response(parse({"id": "7", "inputs": [tensor(["a", "b"])]}), ONE_LABEL, facts())
+    found, tail = response(parse({"id": "7", "inputs": [tensor(["a", "b"])]}), ONE_LABEL)
     assert (found["model_name"], found["model_version"], found["id"], tail) == ("hotel", "1.2.0", "7", b"")
     label, score, scores = found["outputs"]
     assert label == {"name": "label", "datatype": "BYTES", "shape": [2], "data": ["good", "bad"]}
     assert score["data"] == [0.880797, 0.731059]
     assert (scores["shape"], scores["data"]) == ([2, 2], [0.119203, 0.880797, 0.731059, 0.268941])
     wanted = parse({"inputs": [tensor(["a", "b"])], "outputs": [{"name": "score"}, {"name": "label"}]})
-    found, _ = kserve.response(wanted, ONE_LABEL, facts())
+    found, _ = response(wanted, ONE_LABEL)
     assert [entry["name"] for entry in found["outputs"]] == ["score", "label"]
 
 
 def test_an_answer_has_binary_outputs_where_that_is_asked_for() -> None:
     request = {"inputs": [tensor(["a", "b"])], "parameters": {"binary_data_output": True, "priority": 3}}
-    found, tail = kserve.response(parse(request), ONE_LABEL, facts())
+    found, tail = response(parse(request), ONE_LABEL)
     label, score, scores = found["outputs"]
     assert label["parameters"] == {"binary_data_size": 15}
     assert score["parameters"] == {"binary_data_size": 8}
@@ -155,7 +164,7 @@ def test_an_answer_has_binary_outputs_where_that_is_asked_for() -> None:
     )
     assert scores["shape"] == [2, 2]
     outputs = [{"name": "label", "parameters": {"binary_data": False}}, {"name": "score"}]
-    found, tail = kserve.response(parse({**request, "outputs": outputs}), ONE_LABEL, facts())
+    found, tail = response(parse({**request, "outputs": outputs}), ONE_LABEL)
     assert found["outputs"][0]["data"] == ["good", "bad"]
     assert len(tail) == 8
 
@@ -163,17 +172,17 @@ def test_an_answer_has_binary_outputs_where_that_is_asked_for() -> None:
 def test_answers_with_several_labels_and_with_spans() -> None:
     inference = parse({"inputs": [tensor(["a"])]}, facts(multi_label=True))
     several = [answers.several_labels(("bad", "good"), [3.0, -3.0])]
-    labels, scores = kserve.response(inference, several, facts(multi_label=True))[0]["outputs"]
+    labels, scores = response(inference, several, facts(multi_label=True))[0]["outputs"]
     assert (labels["data"], scores["shape"]) == (['["bad"]'], [1, 2])
     spans = [answers.SpansPrediction((answers.SpanPrediction(0, 2, "name", 0.97, "温格"),))]
     inference = parse({"inputs": [tensor(["a"])]}, facts(TOKENS))
-    (only,) = kserve.response(inference, spans, facts(TOKENS))[0]["outputs"]
+    (only,) = response(inference, spans, facts(TOKENS))[0]["outputs"]
     assert json.loads(only["data"][0]) == [{"start": 0, "end": 2, "label": "name", "score": 0.97, "text": "温格"}]
 
 
 @pytest.mark.parametrize(("task", "multi_label"), [(ONE_TEXT, False), (ONE_TEXT, True), (PAIR, False), (TOKENS, False)])
 def test_the_metadata_names_what_goes_in_and_out(task: str, multi_label: bool) -> None:
-    found = kserve.metadata(facts(task, multi_label=multi_label))
+    found = ItemModel(facts(task, multi_label=multi_label), max_texts=4).metadata()
     assert [entry["name"] for entry in found["inputs"]] == (["text", "text_pair"] if task == PAIR else ["text"])
     assert all(entry["shape"][0] == -1 for entry in (*found["inputs"], *found["outputs"]))
     assert found["platform"] == "onnxruntime_onnx"

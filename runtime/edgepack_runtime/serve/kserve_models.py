@@ -1,0 +1,131 @@
+"""The model that the Open Inference Protocol names: the loaded one.
+
+It reads texts as `BYTES` tensors named `text`, and `text_pair` for pairs, of shape [n] or [n, 1]. The
+outputs depend on the task; each is a tensor over the n texts:
+
+    one label         label BYTES [n], score FP32 [n], scores FP32 [n, labels]
+    several labels    labels BYTES [n], each a JSON list; scores FP32 [n, labels]
+    spans             spans BYTES [n], each a JSON list
+    an adapter        answer BYTES [n], each a JSON value
+
+An adapter of JSON values reads `item` BYTES, each a JSON text; one of files reads `file` BYTES, in base64 or binary.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, Dict, List, Sequence
+
+from edgepack_runtime.bundle.model_config import CUSTOM, FILE, JSON, TEXT, TEXTS, TOKENS
+from edgepack_runtime.inference.predictions import (
+    AnyPrediction,
+    JsonPrediction,
+    LabelsPrediction,
+    Prediction,
+    SpansPrediction,
+)
+from edgepack_runtime.serve import http_errors, requests
+from edgepack_runtime.serve.kserve import Entry, InputTensor, ServedModel, unpack_texts
+from edgepack_runtime.serve.model_info import ModelInfo
+
+TEXT_PAIR = "text_pair"
+
+
+def models(facts: ModelInfo, *, max_texts: int) -> Dict[str, ServedModel]:
+    """All models by name."""
+    return {facts.name: ItemModel(facts, max_texts=max_texts)}
+
+
+class ItemModel(ServedModel):
+    """The loaded model. `parameters` of its metadata has the labels, in the order of `scores`.
+
+    Args:
+        max_texts: maximum number of items of a request.
+    """
+
+    def __init__(self, facts: ModelInfo, *, max_texts: int) -> None:
+        names = {TEXTS: (TEXT, TEXT_PAIR), JSON: ("item",), FILE: ("file",)}.get(facts.item, (TEXT,))
+        parameters = {"task": facts.task, "labels": list(facts.labels), "max_length": facts.max_length}
+        super().__init__(facts.name, facts, list(map(_bytes, names)), _outputs(facts), parameters)
+        self._facts, self._max_texts = facts, max_texts
+
+    def items(self, inputs: Sequence[InputTensor]) -> List[Any]:
+        columns, item = list(map(_elements, inputs)), self._facts.item
+        if len({len(column) for column in columns}) != 1:
+            raise http_errors.malformed("`text` and `text_pair` do not have the same number of texts")
+        if not columns[0]:
+            raise http_errors.malformed(f"there is no {inputs[0].name}", self.form)
+        if item in (JSON, FILE):
+            return _values(columns[0], item, self._max_texts)
+        entries = [list(row) for row in zip(*columns)] if item == TEXTS else columns[0]
+        return requests.checked(entries, pairs=item == TEXTS, max_texts=self._max_texts, form=self.form)
+
+    def values(self, output: str, predictions: Sequence[AnyPrediction]) -> List[Any]:
+        rows = [_value(output, prediction, self._facts.labels) for prediction in predictions]
+        return [score for row in rows for score in row] if output == "scores" else rows
+
+
+def _bytes(name: str) -> Entry:
+    return {"name": name, "datatype": "BYTES", "shape": [-1]}
+
+
+def _outputs(facts: ModelInfo) -> List[Entry]:
+    if facts.task == CUSTOM:
+        return [_bytes("answer")]
+    if facts.task == TOKENS:
+        return [_bytes("spans")]
+    scores = {"name": "scores", "datatype": "FP32", "shape": [-1, len(facts.labels)]}
+    if facts.multi_label:
+        return [_bytes("labels"), scores]
+    return [_bytes("label"), {"name": "score", "datatype": "FP32", "shape": [-1]}, scores]
+
+
+def _elements(tensor: InputTensor) -> List[Any]:
+    """The elements of a BYTES tensor: texts; bytes if it is a binary tensor of files."""
+    name, shape, data = tensor
+    if shape[1:] not in ((), (1,)) or not shape:
+        raise http_errors.malformed(f"the shape of `{name}` is [n] or [n, 1]")
+    if isinstance(data, bytes):
+        raw = unpack_texts(tensor, data)
+        data = list(raw) if name == FILE else [_decoded(element, name) for element in raw]
+    elif len(shape) == 2 and all(isinstance(row, list) and len(row) == 1 for row in data):
+        data = [row[0] for row in data]
+    if shape[0] != len(data):
+        raise http_errors.malformed(f"the shape of `{name}` does not match its data")
+    return data
+
+
+def _decoded(raw: bytes, name: str) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise http_errors.malformed(f"an element of `{name}` is not UTF-8") from None
+
+
+def _values(entries: Sequence[Any], item: str, max_texts: int) -> List[Any]:
+    """The items of a model with an adapter: from JSON or base64 in texts, or the bytes of a binary tensor."""
+    if item == FILE and any(isinstance(entry, bytes) for entry in entries):
+        entries = [base64.b64encode(entry).decode() for entry in entries]
+    if item == JSON:
+        entries = [requests.parse_json(entry if isinstance(entry, bytes) else _utf8(entry)) for entry in entries]
+    form = "elements of `file` are base64" if item == FILE else "elements of `item` are JSON, and not null"
+    return requests.values(entries, item, max_texts=max_texts, form=form)
+
+
+def _utf8(entry: Any) -> bytes:
+    if not isinstance(entry, str):
+        raise http_errors.malformed("an element of a BYTES tensor is not a text")
+    return entry.encode("utf-8", "surrogatepass")
+
+
+def _value(name: str, prediction: AnyPrediction, labels: Sequence[str]) -> Any:
+    """The value of the output `name` in `prediction`: a text, a number, or the scores in the order of `labels`."""
+    if isinstance(prediction, JsonPrediction):
+        return json.dumps(prediction.answer, ensure_ascii=False)
+    found = prediction.as_json(with_scores=not isinstance(prediction, SpansPrediction))
+    if name == "scores":
+        assert isinstance(prediction, (Prediction, LabelsPrediction))  # spans have no scores
+        return [found["scores"][label] for label in labels]
+    value = found[name]
+    return value if name in ("label", "score") else json.dumps(value, ensure_ascii=False)
