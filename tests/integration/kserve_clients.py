@@ -1,6 +1,7 @@
 """Asks a server with NVIDIA's and KServe's own Python clients; run with the Python of the clients' environment.
 
-Arguments: host:port, name of the model. Writes the answers of each client as one JSON object.
+Arguments: host:port, name of the model. Writes the answers of each client as one JSON object. A model whose name has a
+dot is a graph: each input NAME is an array that comes back as the output OF_NAME.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import tritonclient.http as triton
 from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
-from tritonclient.utils import InferenceServerException
+from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
 TEXTS = ["店很好", "店很差"]
 
@@ -53,6 +54,50 @@ def with_triton(address: str, model: str) -> dict[str, Any]:
         }
 
 
+def echo_with_triton(address: str, model: str) -> dict[str, Any]:
+    """The metadata, the names of outputs that came back as they went in, by form, and the messages of refusals."""
+    with triton.InferenceServerClient(address) as client:
+        metadata = client.get_model_metadata(model)
+        arrays = {
+            entry["name"]: (np.arange(6).reshape(2, 3) * 37 % 5).astype(triton_to_np_dtype(entry["datatype"]))
+            for entry in metadata["inputs"]
+        }
+        datatypes = {entry["name"]: entry["datatype"] for entry in metadata["inputs"]}
+        found: dict[str, Any] = {"metadata": metadata, "ready": client.is_model_ready(model, metadata["versions"][0])}
+
+        def inputs(*, binary: bool) -> list[Any]:
+            given = []
+            for name, array in arrays.items():
+                given.append(triton.InferInput(name, list(array.shape), datatypes[name]))
+                # The client itself refuses FP16 in JSON.
+                given[-1].set_data_from_numpy(array, binary_data=binary or datatypes[name] == "FP16")
+            return given
+
+        for form, sent, returned in (("binary", True, True), ("json", False, False), ("mixed", False, True)):
+            wanted = [triton.InferRequestedOutput(f"OF_{name}", binary_data=returned) for name in arrays]
+            result = client.infer(model, inputs(binary=sent), outputs=wanted, request_id="9")
+            back = {name: result.as_numpy(f"OF_{name}") for name in arrays}
+            assert result.get_response()["id"] == "9"
+            found[form] = [
+                name
+                for name, array in arrays.items()
+                if back[name].dtype == array.dtype and np.array_equal(back[name], array)
+            ]
+        one = [triton.InferRequestedOutput("OF_float32")]
+        chosen = client.infer(model, inputs(binary=True), outputs=one).get_response()["outputs"]
+        found["chosen"] = [output["name"] for output in chosen]
+        found["refused"] = []
+        for change in ({"shape": [2, 4]}, {"datatype": "INT32"}, {"name": "wrong"}):
+            array = np.zeros(change.get("shape", [2, 3]), "int32" if "datatype" in change else "float32")
+            wrong = triton.InferInput(change.get("name", "float32"), array.shape, change.get("datatype", "FP32"))
+            wrong.set_data_from_numpy(array)
+            try:
+                client.infer(model, [wrong, *(one for one in inputs(binary=True) if one.name() != "float32")])
+            except InferenceServerException as error:
+                found["refused"].append(f"{error.status()}: {error.message()}")
+        return found
+
+
 async def with_kserve(address: str, model: str) -> dict[str, Any]:
     client = InferenceRESTClient(RESTConfig(protocol="v2"))
     base = f"http://{address}"
@@ -77,5 +122,8 @@ async def with_kserve(address: str, model: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     where = sys.argv[1:3]
-    found = {"triton": with_triton(*where), "kserve": asyncio.run(with_kserve(*where))}
+    if "." in where[1]:
+        found = echo_with_triton(*where)
+    else:
+        found = {"triton": with_triton(*where), "kserve": asyncio.run(with_kserve(*where))}
     sys.stdout.write(json.dumps(found, default=str) + "\n")

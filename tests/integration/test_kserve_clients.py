@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
-from served import served
+from given_model import write_echo, write_given
+from served import Served, served
 from tiny_model import write_model_folder
+
+from edgepack_runtime.engine.tensors import TYPES
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-clients" / "bin" / "python"
@@ -18,14 +22,17 @@ pytestmark = [
 ]
 
 
-def test_reference_clients(tmp_path: Path) -> None:
-    model = write_model_folder(tmp_path / "hotel")
-    with served("--model", model) as server:
-        script = Path(__file__).with_name("kserve_clients.py")
-        line = [PYTHON, script, server.url.removeprefix("http://"), "hotel"]
-        done = subprocess.run(line, capture_output=True, encoding="utf-8", timeout=120, check=False)
+def asked(server: Served, model: str) -> Any:
+    script = Path(__file__).with_name("kserve_clients.py")
+    line = [PYTHON, script, server.url.removeprefix("http://"), model]
+    done = subprocess.run(line, capture_output=True, encoding="utf-8", timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_reference_clients(tmp_path: Path) -> None:
+    with served("--model", write_model_folder(tmp_path / "hotel")) as server:
+        found = asked(server, "hotel")
     triton, kserve = found["triton"], found["kserve"]
     assert triton["server"]["extensions"] == ["binary_tensor_data"]
     assert [entry["name"] for entry in triton["metadata"]["outputs"]] == ["label", "score", "scores"]
@@ -40,3 +47,21 @@ def test_reference_clients(tmp_path: Path) -> None:
     for form in ("json", "binary"):
         assert (kserve[form]["id"], kserve[form]["labels"]) == ("8", ["good", "bad"])
         assert kserve[form]["score"] == pytest.approx([0.9526, 0.982])
+
+
+def test_the_graph_of_a_given_model_is_asked_with_tensors_of_every_type(tmp_path: Path) -> None:
+    folder = write_given(tmp_path / "echo", item="file")
+    write_echo(folder / "model.onnx", TYPES, shape=("N", 3))
+    with served("--model", folder) as server:
+        found = asked(server, "echo.model")
+    assert {entry["name"]: entry["datatype"] for entry in found["metadata"]["inputs"]} == {
+        name: "BOOL" if name == "bool" else name.upper().replace("FLOAT", "FP") for name in TYPES
+    }
+    assert {tuple(entry["shape"]) for entry in found["metadata"]["outputs"]} == {(-1, 3)}
+    assert found["ready"]
+    assert found["binary"] == found["json"] == found["mixed"] == list(TYPES)
+    assert found["chosen"] == ["OF_float32"]
+    shape, datatype, name = found["refused"]
+    assert shape.startswith("400: the shape of `float32` is [-1, 3]")
+    assert datatype.startswith("400: the datatype of `float32` is FP32")
+    assert name.startswith("400: the inputs of this model are float32, uint8")

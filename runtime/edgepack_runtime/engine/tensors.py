@@ -39,10 +39,13 @@ class Tensor:
     def __init__(self, data: bytes, shape: Sequence[int], dtype: str) -> None:
         self.data, self.shape, self.dtype = data, tuple(shape), dtype
 
+    def flat(self) -> Tuple[Any, ...]:
+        """The elements in row-major order."""
+        return struct.unpack(f"<{math.prod(self.shape)}{TYPES[self.dtype][0]}", self.data)
+
     def tolist(self) -> Any:
         """The elements as nested lists; a number if the tensor has no axes."""
-        flat = struct.unpack(f"<{math.prod(self.shape)}{TYPES[self.dtype][0]}", self.data)
-        return _nested(flat, self.shape) if self.shape else flat[0]
+        return _nested(self.flat(), self.shape) if self.shape else self.flat()[0]
 
     @property
     def __array_interface__(self) -> Dict[str, Any]:
@@ -92,7 +95,10 @@ def as_tensor(value: Any, dtype: str, where: str) -> Tensor:
     if dtype not in TYPES:
         raise _unfit(where, f"the graph takes elements of {dtype}, which edgepack does not pass on")
     if isinstance(value, (list, tuple, int, float)):
-        return _from_lists(value, dtype, where)
+        try:
+            return from_lists(value, dtype)
+        except ValueError as error:
+            raise _unfit(where, str(error)) from error
     try:
         view = memoryview(value)
     except (TypeError, ValueError):  # the latter for arrays of dates
@@ -108,21 +114,26 @@ def _checked(tensor: Tensor, dtype: str, where: str) -> Tensor:
     return tensor
 
 
-def _from_lists(value: Any, dtype: str, where: str) -> Tensor:
+def from_lists(value: Any, dtype: str) -> Tensor:
+    """Nested lists of numbers, or a number, as a tensor with elements of `dtype`.
+
+    Raises:
+        ValueError: lists have different lengths, or an element is not of `dtype`.
+    """
     shape: List[int] = []
     flat: List[Any] = [value]
     while flat and isinstance(flat[0], (list, tuple)):
         size = len(flat[0])
         if any(not isinstance(one, (list, tuple)) or len(one) != size for one in flat):
-            raise _unfit(where, "its lists have different lengths")
+            raise ValueError("its lists have different lengths")
         shape.append(size)
         flat = [item for one in flat for item in one]
     if dtype == "bool" and not all(item in (0, 1) for item in flat):  # `struct` takes any value
-        raise _unfit(where, "its values are not all bool")
+        raise ValueError("its values are not all bool")
     try:
         return Tensor(struct.pack(f"<{len(flat)}{TYPES[dtype][0]}", *flat), shape, dtype)
     except (struct.error, OverflowError) as error:
-        raise _unfit(where, f"its values are not all {dtype}: {error}") from error
+        raise ValueError(f"its values are not all {dtype}: {error}") from error
 
 
 def _unfit(where: str, why: str) -> StageFailedError:

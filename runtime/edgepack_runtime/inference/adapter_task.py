@@ -11,8 +11,8 @@ from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine.graphs import open_graphs, providers_of
 from edgepack_runtime.inference.adapter import Adapter
-from edgepack_runtime.inference.predictions import AnyPrediction, JsonPrediction
-from edgepack_runtime.inference.task import Split, StreamOptions
+from edgepack_runtime.inference.predictions import AnyPrediction, JsonPrediction, TensorsPrediction
+from edgepack_runtime.inference.task import GraphInputs, Split, StreamOptions
 
 T = TypeVar("T")
 
@@ -26,14 +26,14 @@ class AdapterTask:
 
     def __init__(self, folder: Path, config: ModelConfig, tuning: Tuning) -> None:
         assert config.adapter is not None
-        self._graphs = open_graphs(config.engine, folder, config.adapter.graphs, tuning)
-        self._adapter = Adapter(folder, config.adapter, self._graphs)
+        self.graphs = open_graphs(config.engine, folder, config.adapter.graphs, tuning)
+        self._adapter = Adapter(folder, config.adapter, self.graphs)
         self._lock = threading.Lock()
         self.providers = providers_of(config.engine)
 
     @property
     def engine(self) -> str:
-        version = next(iter(self._graphs.values())).version
+        version = next(iter(self.graphs.values())).version
         return f"onnxruntime {version}"
 
     def answer(self, items: Sequence[Any]) -> Tuple[List[AnyPrediction], Split]:
@@ -52,12 +52,16 @@ class AdapterTask:
         with self._lock:
             return self._adapter.score(answer, expected)
 
-    def _answer(self, item: Any) -> Tuple[JsonPrediction, Split]:
-        graphs = self._graphs.values()
+    def _answer(self, item: Any) -> Tuple[AnyPrediction, Split]:
+        graphs = self.graphs.values()
         for graph in graphs:
             graph.reset()
         begin = time.perf_counter()
-        prediction = JsonPrediction(self._adapter.answer(item))
+        prediction: AnyPrediction
+        if isinstance(item, GraphInputs):
+            prediction = TensorsPrediction(self.graphs[item.graph](item.inputs))
+        else:
+            prediction = JsonPrediction(self._adapter.answer(item))
         end = time.perf_counter()
         first = min((graph.began for graph in graphs if graph.began is not None), default=end)
         run_ms = sum(graph.run_ms for graph in graphs)

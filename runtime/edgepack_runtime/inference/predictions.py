@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple, Union
 
+from edgepack_runtime.engine.tensors import Tensor
 from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.util.spans import Span, token_spans
 
@@ -91,7 +92,22 @@ class JsonPrediction(NamedTuple):
         return self.answer
 
 
-AnyPrediction = Union[Prediction, LabelsPrediction, SpansPrediction, JsonPrediction]
+class TensorsPrediction(NamedTuple):
+    """The outputs of a graph that ran without its adapter, by name."""
+
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def answer(self) -> Any:
+        """The outputs as nested lists."""
+        return {name: tensor.tolist() for name, tensor in self.tensors.items()}
+
+    def as_json(self, *, with_scores: bool) -> Any:
+        """The answer. There are no further scores."""
+        return self.answer
+
+
+AnyPrediction = Union[Prediction, LabelsPrediction, SpansPrediction, JsonPrediction, TensorsPrediction]
 
 
 def one_label(labels: Sequence[str], logits: Sequence[float]) -> Prediction:

@@ -6,7 +6,20 @@ import contextlib
 import dataclasses
 import numbers
 from pathlib import Path
-from typing import Any, Generator, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generator,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+    Union,
+)
 
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.device.tuning import MAX_THREADS, Tuning
@@ -18,6 +31,9 @@ from edgepack_runtime.inference.text_task import TextTask
 from edgepack_runtime.inference.wide import Wide
 from edgepack_runtime.install import locate
 from edgepack_runtime.util.texts import Item
+
+if TYPE_CHECKING:
+    from edgepack_runtime.engine.graphs import Graph
 
 __all__ = ["AnyPrediction", "LabelsPrediction", "Prediction", "Predictor", "SpansPrediction", "Split"]
 
@@ -66,6 +82,7 @@ class Predictor:
         self.folder = found.model
         self.config = model_config.load(found.model)
         self._text: Optional[TextTask] = None
+        self.graphs: Mapping[str, Graph] = {}  # of a model with an adapter; an item `GraphInputs` runs one
         if self.config.adapter is None:
             self._text = TextTask(found.model, self.config, self.tuning, long_texts)
             self._task: Task = self._text
@@ -74,7 +91,8 @@ class Predictor:
 
             if long_texts != windows.TRUNCATE:
                 raise UsageError("this model has an adapter, which reads each item as a whole", fix="omit long_texts")
-            self._task = AdapterTask(found.model, self.config, self.tuning)
+            self._task = adapted = AdapterTask(found.model, self.config, self.tuning)
+            self.graphs = adapted.graphs
 
     @property
     def labels(self) -> Tuple[str, ...]:

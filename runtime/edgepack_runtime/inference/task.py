@@ -5,11 +5,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Generator, Iterable, List, NamedTuple, Optional, Protocol, Sequence, Tuple, TypeVar
+from typing import Any, Generator, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple, TypeVar
 
+from edgepack_runtime.engine.tensors import Tensor
 from edgepack_runtime.inference.predictions import AnyPrediction
 
 T = TypeVar("T")
+
+
+class GraphInputs(NamedTuple):
+    """An item that runs a graph of a model with an adapter, and not the adapter: the graph's name, and its inputs."""
+
+    graph: str
+    inputs: Mapping[str, Tensor]
 
 
 class Split(NamedTuple):

@@ -223,7 +223,8 @@ class Batcher:
         self._executor.shutdown(wait=False)
 
     def _length(self, item: Item) -> int:
-        return min(length(item), self._max_length)
+        """Length of an item; 0 if nothing is compared with it, because batching is off."""
+        return min(length(item), self._max_length) if self._max_batch > 1 else 0
 
     def _pump(self) -> None:
         """Start batches while there are queued texts and idle workers."""

@@ -1,18 +1,20 @@
-"""The Open Inference Protocol, which KServe calls v2, over HTTP: its messages.
+"""The Open Inference Protocol, which KServe calls v2, over HTTP: tensors in, tensors out.
 
 The extension for binary tensors is supported in both directions: `Inference-Header-Content-Length` is the size of the
-JSON in bytes, and the tensors' bytes follow in the order of their entries. A text is its length in 4 bytes,
-little-endian, and UTF-8. Parameters of the protocol without a meaning for a stateless model (`priority`, `timeout`,
-`sequence_id`) are accepted and ignored.
+JSON in bytes, and the tensors' bytes follow in the order of their entries. Numbers are little-endian, in row-major
+order. A text is its length in 4 bytes, little-endian, and UTF-8. Parameters of the protocol without a meaning for a
+stateless model (`priority`, `timeout`, `sequence_id`) are accepted and ignored.
 """
 
 from __future__ import annotations
 
 import abc
 import json
+import math
 import struct
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
+from edgepack_runtime.engine.tensors import Tensor
 from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.serve import http_errors
 from edgepack_runtime.serve.model_info import ModelInfo
@@ -72,8 +74,8 @@ class ServedModel(abc.ABC):
         """
 
     @abc.abstractmethod
-    def values(self, output: str, predictions: Sequence[AnyPrediction]) -> List[Any]:
-        """The values of an output: a flat list whose first axis is that of `predictions`."""
+    def values(self, output: str, predictions: Sequence[AnyPrediction]) -> Union[Tensor, List[Any]]:
+        """The values of an output: a tensor, or a flat list whose first axis is that of `predictions`."""
 
     def metadata(self) -> Dict[str, Any]:
         """The response of `GET /v2/models/{name}`."""
@@ -109,16 +111,26 @@ class ServedModel(abc.ABC):
         return Inference(items, identity, tuple(outputs), frozenset(name for name in outputs if outputs[name]))
 
     def response(self, inference: Inference, predictions: Sequence[AnyPrediction]) -> Tuple[Dict[str, Any], bytes]:
-        """The JSON of the response, and the bytes of its binary tensors (empty if all tensors are JSON)."""
+        """The JSON of the response, and the bytes of its binary tensors (empty if all tensors are JSON).
+
+        Raises:
+            HttpError: 422 if JSON has no form for a value.
+        """
         entries, tail = [], []
         for name in inference.outputs:
             values, entry = self.values(name, predictions), dict(self._outputs[name])
-            entry["shape"] = [len(predictions), *entry["shape"][1:]]
-            if name in inference.binary:
-                tail.append(_as_bytes(entry["datatype"], values))
-                entry["parameters"] = {"binary_data_size": len(tail[-1])}
+            data: Union[Sequence[Any], bytes]
+            if isinstance(values, Tensor):
+                entry["shape"] = list(values.shape)
+                data = values.data if name in inference.binary else _flat(name, values)
             else:
-                entry["data"] = values
+                entry["shape"] = [len(predictions), *entry["shape"][1:]]
+                data = _as_bytes(entry["datatype"], values) if name in inference.binary else values
+            if isinstance(data, bytes):
+                entry["parameters"] = {"binary_data_size": len(data)}
+                tail.append(data)
+            else:
+                entry["data"] = data
             entries.append(entry)
         found: Dict[str, Any] = {"model_name": self.name, "model_version": self.version, "outputs": entries}
         return (found if inference.id is None else {**found, "id": inference.id}), b"".join(tail)
@@ -199,6 +211,15 @@ def _as_bytes(datatype: str, values: Sequence[Any]) -> bytes:
     # A lone surrogate, which JSON may contain, is returned as a JSON escape.
     texts = [text.encode("utf-8", "backslashreplace") for text in values]
     return b"".join(_LENGTH.pack(len(text)) + text for text in texts)
+
+
+def _flat(name: str, tensor: Tensor) -> Sequence[Any]:
+    """The elements of an output, for JSON."""
+    found = tensor.flat()
+    if not all(map(math.isfinite, found)):
+        message = f"the output `{name}` has values that are not finite, for which JSON has no form"
+        raise http_errors.unfit(message, "ask for it as a binary tensor")
+    return found
 
 
 def _is_size(size: Any) -> bool:

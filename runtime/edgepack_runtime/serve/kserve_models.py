@@ -1,6 +1,6 @@
-"""The model that the Open Inference Protocol names: the loaded one.
+"""The models that the Open Inference Protocol names: the loaded model, and each graph of one with an adapter.
 
-It reads texts as `BYTES` tensors named `text`, and `text_pair` for pairs, of shape [n] or [n, 1]. The
+The loaded model reads texts as `BYTES` tensors named `text`, and `text_pair` for pairs, of shape [n] or [n, 1]. The
 outputs depend on the task; each is a tensor over the n texts:
 
     one label         label BYTES [n], score FP32 [n], scores FP32 [n, labels]
@@ -9,32 +9,45 @@ outputs depend on the task; each is a tensor over the n texts:
     an adapter        answer BYTES [n], each a JSON value
 
 An adapter of JSON values reads `item` BYTES, each a JSON text; one of files reads `file` BYTES, in base64 or binary.
+
+The graph `detect` of the model `ocr` is the model `ocr.detect`. Its inputs and outputs are the graph's own.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from typing import Any, Dict, List, Sequence
+import math
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
 
 from edgepack_runtime.bundle.model_config import CUSTOM, FILE, JSON, TEXT, TEXTS, TOKENS
+from edgepack_runtime.engine import tensors
+from edgepack_runtime.engine.tensors import Tensor
 from edgepack_runtime.inference.predictions import (
     AnyPrediction,
     JsonPrediction,
     LabelsPrediction,
     Prediction,
     SpansPrediction,
+    TensorsPrediction,
 )
+from edgepack_runtime.inference.task import GraphInputs
 from edgepack_runtime.serve import http_errors, requests
 from edgepack_runtime.serve.kserve import Entry, InputTensor, ServedModel, unpack_texts
 from edgepack_runtime.serve.model_info import ModelInfo
 
+if TYPE_CHECKING:
+    from edgepack_runtime.engine.graphs import Graph
+    from edgepack_runtime.engine.ort_api import TensorInfo
+
 TEXT_PAIR = "text_pair"
 
 
-def models(facts: ModelInfo, *, max_texts: int) -> Dict[str, ServedModel]:
+def models(facts: ModelInfo, graphs: Mapping[str, Graph], *, max_texts: int) -> Dict[str, ServedModel]:
     """All models by name."""
-    return {facts.name: ItemModel(facts, max_texts=max_texts)}
+    found: List[ServedModel] = [ItemModel(facts, max_texts=max_texts)]
+    found += [GraphModel(facts, name, graph.inputs, graph.outputs) for name, graph in graphs.items()]
+    return {model.name: model for model in found}
 
 
 class ItemModel(ServedModel):
@@ -64,6 +77,28 @@ class ItemModel(ServedModel):
     def values(self, output: str, predictions: Sequence[AnyPrediction]) -> List[Any]:
         rows = [_value(output, prediction, self._facts.labels) for prediction in predictions]
         return [score for row in rows for score in row] if output == "scores" else rows
+
+
+class GraphModel(ServedModel):
+    """A graph of a model with an adapter. The adapter is not called.
+
+    Args:
+        inputs, outputs: of the graph.
+    """
+
+    def __init__(
+        self, facts: ModelInfo, graph: str, inputs: Mapping[str, TensorInfo], outputs: Mapping[str, TensorInfo]
+    ) -> None:
+        super().__init__(f"{facts.name}.{graph}", facts, _declared(inputs), _declared(outputs), {})
+        self._graph, self._infos = graph, inputs
+
+    def items(self, inputs: Sequence[InputTensor]) -> List[Any]:
+        return [GraphInputs(self._graph, {given.name: _tensor(given, self._infos[given.name]) for given in inputs})]
+
+    def values(self, output: str, predictions: Sequence[AnyPrediction]) -> Tensor:
+        [prediction] = predictions
+        assert isinstance(prediction, TensorsPrediction)  # of `GraphInputs`
+        return prediction.tensors[output]
 
 
 def _bytes(name: str) -> Entry:
@@ -129,3 +164,40 @@ def _value(name: str, prediction: AnyPrediction, labels: Sequence[str]) -> Any:
         return [found["scores"][label] for label in labels]
     value = found[name]
     return value if name in ("label", "score") else json.dumps(value, ensure_ascii=False)
+
+
+def _declared(infos: Mapping[str, TensorInfo]) -> List[Entry]:
+    """Entries of a graph's inputs or outputs; FP32 is the protocol's name of float32, INT64 of int64."""
+    return [
+        {"name": name, "datatype": info.dtype.upper().replace("FLOAT", "FP"), "shape": list(info.shape)}
+        for name, info in infos.items()
+    ]
+
+
+def _tensor(given: InputTensor, declared: TensorInfo) -> Tensor:
+    """An input of a graph.
+
+    ONNX Runtime declares an input of any number of axes as one without axes, so that the run checks their number.
+
+    Raises:
+        HttpError: its shape is not the declared one, or its elements do not fit shape or type (400).
+    """
+    name, shape, data = given
+    sizes, dtype = declared
+    if sizes and (len(shape) != len(sizes) or any(size not in (-1, got) for size, got in zip(sizes, shape))):
+        raise http_errors.malformed(f"the shape of `{name}` is {list(sizes)}, where -1 is any size")
+    if isinstance(data, bytes):
+        fits = len(data) == tensors.size_bytes(shape, dtype)
+        if dtype == "bool" and set(data) - {0, 1}:
+            raise http_errors.malformed(f"the bytes of `{name}` are not all 0 or 1")
+        found = Tensor(data, shape, dtype)
+    else:
+        try:
+            found = tensors.from_lists(data, dtype)
+        except ValueError as error:
+            raise http_errors.malformed(f"`{name}` cannot be read: {error}") from None
+        count = math.prod(shape)
+        fits = found.shape in ((count,), shape) or math.prod(found.shape) == count == 0
+    if not fits:
+        raise http_errors.malformed(f"the shape of `{name}` does not match its data")
+    return Tensor(found.data, shape, dtype)

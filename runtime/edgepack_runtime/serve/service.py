@@ -47,7 +47,7 @@ class Service:
         self.facts = facts
         self.settings = settings = settings.for_item(facts.item)
         adapter = predictor.config.adapter is not None
-        self.models = kserve_models.models(facts, max_texts=settings.max_texts)
+        self.models = kserve_models.models(facts, predictor.graphs, max_texts=settings.max_texts)
         self._metrics = metrics
         self.batcher = Batcher(
             predictor.timed_batch,

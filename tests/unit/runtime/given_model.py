@@ -49,6 +49,19 @@ def write_graph(path: Path, *, weight: float = 2.0, bias: float = 1.0, dtype: in
     return path
 
 
+def write_echo(path: Path, dtypes: Iterable[str], *, shape: Sequence[str | int] = ("N", "M")) -> Path:
+    """A graph with an input of each type, named as its type, and as many outputs that equal them: `OF_float32`."""
+    kinds = {name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in dtypes}
+    inputs = [helper.make_tensor_value_info(name, kind, shape) for name, kind in kinds.items()]
+    outputs = [helper.make_tensor_value_info(f"OF_{name}", kind, shape) for name, kind in kinds.items()]
+    nodes = [helper.make_node("Identity", [name], [f"OF_{name}"]) for name in kinds]
+    graph = helper.make_graph(nodes, "echo", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    checker.check_model(model)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
 def write_given(
     folder: Path,
     *,
