@@ -64,6 +64,13 @@ class PaddleFiles:
         return cls(graphs[0], graphs[0].with_suffix(".pdiparams"))
 
 
+def session(graph: Path) -> onnxruntime.InferenceSession:
+    """A session of ONNX Runtime on the CPU, which prints errors alone."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+
+
 def files(source: str) -> tuple[Path, ...]:
     """The files of a given graph. Raises as `PaddleFiles.of`."""
     found = PaddleFiles.of(Path(source))
@@ -112,7 +119,7 @@ def _load(graph: Path) -> None:
         StageFailedError: it does not load.
     """
     try:
-        onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
+        session(graph)
     except Exception as error:
         raise StageFailedError("what paddle2onnx wrote does not load", why=str(error)[:500]) from error
 

@@ -16,8 +16,8 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from edgepack.errors import StageFailedError
 from edgepack.export.given_graphs import Run
 
-# Convolutions and products hold nearly all weights; other operators gain little and cost accuracy.
-OPERATORS: Final = ("Conv", "MatMul", "Gemm")
+# Convolutions, products and embeddings hold nearly all weights; other operators gain little and cost accuracy.
+OPERATORS: Final = ("Conv", "MatMul", "Gemm", "Gather")
 
 
 class _Inputs(CalibrationDataReader):  # type: ignore[misc]

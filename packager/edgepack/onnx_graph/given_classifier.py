@@ -79,12 +79,15 @@ class GivenClassifier:
             else:
                 inputs.append(helper.make_tensor_value_info(role, TensorProto.INT64, _AXES))
             before.append(helper.make_node("Cast", [tensor], [given], to=_type(self._inputs[name])))
-        after, logits = [], _before_probabilities(graph, _GIVEN + self._output.name)
+        after, (logits, cast) = [], _before_probabilities(graph, _GIVEN + self._output.name)
         if order is not None:
             graph.initializer.append(onnx.numpy_helper.from_array(np.array(order, np.int64), "order"))
             after.append(helper.make_node("Gather", [logits, "order"], ["in_order"], axis=-1))
             logits = "in_order"
-        after.append(helper.make_node("Cast", [logits], [OUTPUT], to=TensorProto.FLOAT))
+        if cast or _type(self._output) != TensorProto.FLOAT:
+            after.append(helper.make_node("Cast", [logits], [OUTPUT], to=TensorProto.FLOAT))
+        else:
+            after.append(helper.make_node("Identity", [logits], [OUTPUT]))
         nodes = [*before, *graph.node, *after]
         fed = {_GIVEN + name for name in self._inputs}
         kept = [value for value in graph.input if value.name not in fed]
@@ -142,10 +145,11 @@ def _type(value: onnx.ValueInfoProto) -> int:
     return int(value.type.tensor_type.elem_type)
 
 
-def _before_probabilities(graph: onnx.GraphProto, name: str) -> str:
-    """The tensor from which a final softmax or sigmoid computes `name`; else `name`."""
+def _before_probabilities(graph: onnx.GraphProto, name: str) -> tuple[str, bool]:
+    """The input of a final softmax or sigmoid, else `name`; and whether its type may be another than that of `name`."""
     makers = {tensor: node for node in graph.node for tensor in node.output}
-    at = name
+    at, cast = name, False
     while at in makers and makers[at].op_type in ("Identity", "Cast"):
+        cast |= makers[at].op_type == "Cast"
         at = makers[at].input[0]
-    return makers[at].input[0] if at in makers and makers[at].op_type in _PROBABILITIES else name
+    return (makers[at].input[0], cast) if at in makers and makers[at].op_type in _PROBABILITIES else (name, False)

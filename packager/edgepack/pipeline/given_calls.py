@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from edgepack.artifacts import BundleArtifact, DataArtifact, ExamplesArtifact, ExportArtifact
 from edgepack.bundle import packages
+from edgepack.errors import RecipeInvalidError
 from edgepack.export import given_graphs
 from edgepack.pipeline import cache_keys
 from edgepack.pipeline.calls import Calls, Results, StageCall, Work, gate_call
 from edgepack.pipeline.stages import adapter_payload, bundle, classifier, data, examples, graphs, text_payload
+from edgepack.pipeline.stages.bundle import Payload, PayloadMaker
 from edgepack.progress import Progress
 from edgepack.recipe.model import CustomRecipe, GivenTextRecipe
 from edgepack.recipe.validate_given import read_adapter
@@ -22,6 +24,8 @@ from edgepack.targets import local
 from edgepack.targets.context import BuildContext, default_cache
 from edgepack.util.hashing import sha256_file
 from edgepack.util.versions import tool_versions
+from edgepack_runtime.bundle.golden import MODEL_FOLDER
+from edgepack_runtime.bundle.model_config import CONFIG_NAME, CPU, EngineConfig, dump, load
 
 
 class GivenCalls(Calls):
@@ -37,6 +41,13 @@ class GivenCalls(Calls):
             self.rows, self.graphs = rows, _classifier(recipe, rows)
         super().__init__(recipe, context, self.rows)
         self.given = recipe
+        gpu = [target for target in recipe.targets if context.known(target).provider != CPU]
+        if gpu and recipe.quantize.method != "none":
+            raise RecipeInvalidError(
+                f"`quantize.method` is {recipe.quantize.method}, and the target {gpu[0]} has a GPU",
+                why="ONNX Runtime's INT8 is for CPUs",
+                fix="build it for that target with `--set quantize.method=none`, and for the others with another build",
+            )
         self.bundles = {target: _bundle(self, target) for target in recipe.targets}
         self.gates = {
             target: gate_call(context, target, packed, self._weight_bytes) for target, packed in self.bundles.items()
@@ -152,16 +163,28 @@ def _bundle(calls: GivenCalls, target: str) -> StageCall[BundleArtifact]:
         }
         inputs = [results[calls.rows].digest, results[calls.graphs].digest, *cache_keys.runtime()]
         inputs += bundle.inputs(recipe, context.profile(target), context)
-        key = cache_keys.make("bundle", bundle.VERSION, decides, inputs)
         inputs += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
+        key = cache_keys.make("bundle", bundle.VERSION, decides, inputs)
         model, rows = results[calls.graphs].artifact, results[calls.rows].artifact
         if isinstance(recipe, CustomRecipe):
-            payload = functools.partial(adapter_payload.make, recipe, model, rows)
+            make = functools.partial(adapter_payload.make, recipe, model, rows)
         else:
-            payload = functools.partial(text_payload.make, recipe, model, None, rows, ())
+            make = functools.partial(text_payload.make, recipe, model, None, rows, ())
+        shipped = functools.partial(_for_provider, context.profile(target).provider, make)
         return Work(
             key,
-            lambda out, checkpoint, progress: bundle.run(recipe, target, payload, ledger, context, out, progress),
+            lambda out, checkpoint, progress: bundle.run(recipe, target, shipped, ledger, context, out, progress),
         )
 
     return StageCall("bundle", BundleArtifact, (calls.rows, calls.graphs), work, target)
+
+
+def _for_provider(provider: str, make: PayloadMaker, scratch: Path, progress: Progress) -> Payload:
+    """A payload with a model that runs on the target's provider; the build ran it on the CPU."""
+    payload = make(scratch, progress)
+    name = f"{MODEL_FOLDER}/{CONFIG_NAME}"
+    file = payload.model[name]
+    if provider == CPU or not isinstance(file, Path):
+        return payload
+    config = replace(load(file.parent), engine=EngineConfig(provider))
+    return replace(payload, model={**payload.model, name: dump(config)})

@@ -9,8 +9,9 @@ if TYPE_CHECKING:  # its import takes a second, and every command imports this m
     from edgepack.results import Failure
 
 STAGES: Final = (
-    *("examples", "graphs"),  # of a given model
-    *("data", "linear", "teacher", "student", "narrow", "prune", "quantize", "export", "select", "wide"),
+    *("examples", "data"),
+    "graphs",  # of a given model
+    *("linear", "teacher", "student", "narrow", "prune", "quantize", "export", "select", "wide"),
     *("bundle", "gate"),
 )
 CANDIDATE_STAGES: Final = ("student", "narrow", "prune", "quantize", "export")  # a search runs them per candidate

@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, ExportArtifact, Row
@@ -86,7 +85,11 @@ def run(
     agrees = parity.Parity(apart, 0, min(len(batches), 3)) if apart is not None else None
     exported = [Exported("float ONNX", folder, "float32", agrees, "Paddle Inference")]
     if quantize.method == "ptq":
-        runs = [Run(dict(zip((IDS, TYPES), batch, strict=True)), {}) for batch in batches]
+        reads = {value.name for value in graph.graph.input}
+        runs = [
+            Run({name: one for name, one in zip((IDS, TYPES), batch, strict=True) if name in reads}, {})
+            for batch in batches
+        ]
         exported.append(_int8(runs, folder, config, rows, out, progress))
     float_model, *small = selection.measured(exported, data, progress)
     if not small:
@@ -131,7 +134,7 @@ def _graph(
         given = GivenClassifier(model)
         apart = None
         if paddle is not None:
-            session = onnxruntime.InferenceSession(str(raw), providers=["CPUExecutionProvider"])
+            session = given_graphs.session(raw)
             names = [value.name for value in session.get_outputs()]
             runs = []
             for ids, types in batches[:3]:
@@ -159,7 +162,7 @@ def _hides_padding(folder: Path, rows: Sequence[Row], config: ModelConfig, encod
     by_length = sorted(rows, key=lambda row: sum(map(len, row.texts)))
     short, long = by_length[0], by_length[-1]
     _write_config(folder, config)
-    session = onnxruntime.InferenceSession(str(folder / MODEL_NAME), providers=["CPUExecutionProvider"])
+    session = given_graphs.session(folder / MODEL_NAME)
     given = {value.name for value in session.get_inputs()}
 
     def logits(several: Sequence[Row]) -> Array:

@@ -1,0 +1,95 @@
+"""Given classifiers of texts without an adapter: from a recipe to answers of installed releases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from given_texts import model, write_vocabulary
+
+from .conftest import Project
+from .test_custom import sh
+
+pytestmark = pytest.mark.integration
+RECIPE = """\
+edgepack: 1
+name: texts
+version: 1.0.0
+task: {task}
+model: {{graph: model.onnx, vocab: vocab.txt, labels: {labels}, max_length: 16}}
+data: {{test: test.jsonl, columns: {columns}}}
+gates: {{accuracy: {{min: 0.8}}, latency: {{p50_ms: 1000}}}}
+"""
+
+
+def write_project(
+    folder: Path, graph: onnx.ModelProto, rows: list[dict[str, Any]], *, labels: str, columns: str = "{}", task: str
+) -> Project:
+    onnx.save(graph, str(folder / "model.onnx"))
+    write_vocabulary(folder / "vocab.txt")
+    (folder / "test.jsonl").write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+    )
+    recipe = RECIPE.format(task=task, labels=labels, columns=columns)
+    (folder / "given.yaml").write_text(recipe, encoding="utf-8")
+    return Project(folder)
+
+
+def test_a_classifier_with_a_mask_and_a_softmax_is_built_and_answers(tmp_path: Path) -> None:
+    rows = [
+        {"text": text * n, "label": label} for n in (1, 2, 3, 9) for text, label in (("好", "pos"), ("坏", "neg"))
+    ] * 6
+    labels = tmp_path / "labels.txt"
+    labels.write_text("pos\nneg\n", encoding="utf-8")
+    project = write_project(tmp_path, model(end="Softmax"), rows, labels="labels.txt", task="text-classification")
+    done = project.edgepack("build", "given.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["ledger"][0]["stage"] == "float ONNX"
+    assert report["data"]["labels"] == ["pos", "neg"]
+    [file] = (tmp_path / "dist").glob("*.edgepack")
+    answered = sh(file, "predict", "好好坏", "坏￥1")
+    assert answered.returncode == 0, answered.stderr
+    found = [json.loads(line) for line in answered.stdout.splitlines()]
+    assert [one["label"] for one in found] == ["pos", "neg"]
+    # The logits of 好好坏 are 4 x (3, 2) / 5, for [CLS] votes for the first label and [SEP] for the second.
+    assert found[0]["score"] == pytest.approx(1 / (1 + 2.718281828 ** (-4 / 5)), abs=1e-4)
+
+
+def test_tags_with_O_last_and_a_graph_without_a_mask(tmp_path: Path) -> None:
+    # 好 (id 4) votes for B-x, 坏 (id 5) for I-x, every other token of the texts for O or B-x by its id.
+    rows = [{"text": "好坏", "spans": [{"start": 0, "end": 2, "label": "x"}]}] * 20
+    graph = model(names=("input_ids",), tokens=True, labels=4)  # id 4 -> label 0, id 5 -> label 1
+    project = write_project(
+        tmp_path, graph, rows, labels="[B-x, I-x, B-y, O]", columns="{spans: spans}", task="token-classification"
+    )
+    done = project.edgepack("build", "given.yaml", "--until", "graphs", "--json")
+    assert done.returncode == 0, done.stderr
+    [config] = tmp_path.glob(".edgepack/graphs/*/onnx-float/model.json")
+    found = json.loads(config.read_bytes())
+    assert found["labels"] == ["O", "B-x", "I-x", "B-y"]
+    ledger = json.loads(done.stdout)["ledger"]
+    assert ledger[0]["score"]["value"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"labels": "[pos, neg, other]"}, "does not answer a text of 16 tokens"),
+        ({"rows": [{"text": "好", "label": "positive"}]}, "the label `positive` is none of the model's"),
+        ({"graph": model(shape=(1, 16))}, "has the fixed shape 1 x 16"),
+        ({"graph": model(names=("a", "b", "c"))}, "the graph reads a, b, c"),
+    ],
+)
+def test_what_does_not_fit_is_one_clear_error(tmp_path: Path, change: dict[str, Any], what: str) -> None:
+    rows = [{"text": "好", "label": "pos"}, {"text": "坏", "label": "neg"}] * 10
+    given: dict[str, Any] = {"graph": model(), "rows": rows, "labels": "[pos, neg]", **change}
+    project = write_project(tmp_path, given["graph"], given["rows"], labels=given["labels"], task="text-classification")
+    done = project.edgepack("build", "given.yaml")
+    assert done.returncode not in (0, 1)
+    assert what in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "dist").exists()
