@@ -70,7 +70,7 @@ def load_recipe(
     if document is not None:
         document, more = overrides.apply(document, settings)
         findings += more
-        kind = kind_of(document.get("task"), has_model=document.get("model") is not None)
+        kind = kind_of(document.get("task"), document.get("model"))
         if kind is CustomRecipe:
             recipe, more = _custom(document, known_targets)
         elif kind is GivenTextRecipe:

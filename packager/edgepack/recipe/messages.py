@@ -248,7 +248,7 @@ def _missing(keys: _Keys, path: KeyPath) -> tuple[str, str]:
 
 
 def _kind_of(document: Document) -> type[BaseRecipe]:
-    return kind_of(document.get("task"), has_model=document.get("model") is not None)
+    return kind_of(document.get("task"), document.get("model"))
 
 
 def _fields(section: type[BaseModel]) -> dict[str, FieldInfo]:

@@ -378,7 +378,7 @@ class GivenTextModel(Section):
         "`token_type_ids` and `attention_mask`; it gives logits or probabilities."
     )
     vocab: str = Field(description="The vocabulary, `vocab.txt`: one token in each line, the first has id 0.")
-    labels: Annotated[tuple[str, ...], Field(min_length=2)] | str = Field(
+    labels: tuple[str, ...] | str = Field(
         description="The labels in the order of the outputs, or a file with one in each line; for tokens BIO tags."
     )
     max_length: int = Field(
@@ -417,11 +417,11 @@ AnyRecipe = Recipe | CustomRecipe | GivenTextRecipe
 KINDS: Final[tuple[type[BaseRecipe], ...]] = (Recipe, CustomRecipe, GivenTextRecipe)
 
 
-def kind_of(task: object, *, has_model: bool) -> type[Recipe] | type[CustomRecipe] | type[GivenTextRecipe]:
-    """The kind of recipe with this `task`, with or without a section `model`."""
+def kind_of(task: object, model: object) -> type[Recipe] | type[CustomRecipe] | type[GivenTextRecipe]:
+    """The kind of recipe with these values of `task` and `model`. A name in place of a section belongs to a student."""
     if task == CUSTOM:
         return CustomRecipe
-    return GivenTextRecipe if has_model else Recipe
+    return GivenTextRecipe if isinstance(model, dict) else Recipe
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def cross_checks(document: Document, known_targets: Collection[str], reported: C
         known_targets: profiles that `targets` may name.
         reported: paths that have a finding already.
     """
-    kind = kind_of(document.get("task"), has_model=document.get("model") is not None)
+    kind = kind_of(document.get("task"), document.get("model"))
     model, gates = _CHECKS[kind]
     checks: _Checks = (
         _check_format,

@@ -1,0 +1,90 @@
+"""Recipes of a given classifier of texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.loader import load_recipe
+from edgepack.recipe.model import GivenTextRecipe
+
+RECIPE = """\
+edgepack: 1
+name: given
+version: 1.0.0
+task: {task}
+model: {{graph: a.onnx, vocab: vocab.txt, labels: {labels}}}
+data: {{test: test.tsv}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("a.onnx", "vocab.txt", "test.tsv"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "labels.txt").write_text("\ufeffyes\r\n\nno\n", encoding="utf-8")
+    return tmp_path
+
+
+def load(folder: Path, labels: str, task: str = "text-classification", more: str = "") -> GivenTextRecipe:
+    (folder / "recipe.yaml").write_text(RECIPE.format(labels=labels, task=task) + more, encoding="utf-8")
+    recipe = load_recipe(folder / "recipe.yaml", {"local"})
+    assert isinstance(recipe, GivenTextRecipe)
+    return recipe
+
+
+def refused(folder: Path, labels: str, task: str = "text-classification", more: str = "") -> list[str]:
+    with pytest.raises(RecipeInvalidError) as caught:
+        load(folder, labels, task, more)
+    return [f"{finding.line}: {finding.reason}" for finding in caught.value.findings]
+
+
+def test_paths_and_labels_are_resolved(folder: Path) -> None:
+    recipe = load(folder, "labels.txt")
+    assert recipe.model.labels == ("yes", "no")
+    assert recipe.model.graph == str(folder / "a.onnx")
+    assert (recipe.data.test, recipe.data.columns.label) == (str(folder / "test.tsv"), "label")
+    assert recipe.gates.metric is None
+    tags = load(folder, "[B-x, I-x, O]", "token-classification", "gates: {accuracy: {min: 0.5}}\n")
+    assert (tags.data.columns.spans, tags.gates.metric) == ("spans", "entity_f1")
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "reasons"),
+    [
+        ("[yes]", "text-classification", ["5: `model.labels`: a classifier has at least two"]),
+        ("[yes, yes]", "text-classification", ["5: `model.labels`: 'yes' stands twice"]),
+        ("missing.txt", "text-classification", ["5: `model.labels`: there is no file 'missing.txt'"]),
+        ("[B-x, I-x]", "token-classification", ["5: `model.labels`: tags have `O`, for tokens outside of spans"]),
+        ("[O, S-x]", "token-classification", ["5: `model.labels`: 'S-x' is no BIO tag: `O`, `B-...` or `I-...`"]),
+    ],
+)
+def test_labels_that_no_model_can_have(folder: Path, labels: str, task: str, reasons: list[str]) -> None:
+    found = refused(folder, labels, task)
+    assert len(found) == len(reasons)
+    assert all(one.startswith(reason) for one, reason in zip(found, reasons, strict=True)), found
+
+
+def test_keys_of_a_training_are_refused_with_the_reason(folder: Path) -> None:
+    (folder / "recipe.yaml").write_text(
+        RECIPE.format(labels="[a, b]", task="text-classification") + "student: {model: x}\n", encoding="utf-8"
+    )
+    with pytest.raises(RecipeInvalidError) as caught:
+        load_recipe(folder / "recipe.yaml", {"local"})
+    [finding] = caught.value.findings
+    assert (finding.reason, finding.fix) == (
+        "unknown key `student` in a recipe",
+        "it is for recipes that train a model, without `model:`",
+    )
+
+
+def test_missing_files_and_gates_beyond_the_length_are_found(folder: Path) -> None:
+    (folder / "vocab.txt").unlink()
+    gates = "gates: {latency: {by_length: [{max_tokens: 256, p95_ms: 5}]}}\n"
+    found = refused(folder, "[a, b]", more=gates)
+    assert [one.split(",")[0] for one in found] == [
+        "5: `model.vocab`: there is no file 'vocab.txt'",
+        "7: `gates.latency.by_length[0].max_tokens` is 256",
+    ]
