@@ -21,7 +21,6 @@ import numpy.typing as npt
 import edgepack_runtime
 from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact, Score
 from edgepack.errors import StageFailedError
-from edgepack.export.given_graphs import Run
 from edgepack.progress import Progress
 from edgepack_runtime.bundle.model_config import ADAPTER_NAME
 from edgepack_runtime.engine.ort_api import library_path
@@ -63,6 +62,14 @@ class Answers:
         """None with too few times."""
         enough = len(self.times_ms) >= _P95_N
         return round(intervals.percentile(sorted(self.times_ms), 0.95), 4) if enough else None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a graph: its inputs and outputs by name, in the order of the graph."""
+
+    inputs: dict[str, npt.NDArray[Any]]
+    outputs: dict[str, npt.NDArray[Any]]
 
 
 def read_runs(folder: Path, graph: str) -> list[Run]:

@@ -11,10 +11,18 @@ from typing import Any
 from edgepack.artifacts import BundleArtifact, DataArtifact, ExamplesArtifact, ExportArtifact
 from edgepack.bundle import packages
 from edgepack.errors import RecipeInvalidError
-from edgepack.export import given_graphs
 from edgepack.pipeline import cache_keys
 from edgepack.pipeline.calls import Calls, Results, StageCall, Work, gate_call
-from edgepack.pipeline.stages import adapter_payload, bundle, classifier, data, examples, graphs, text_payload
+from edgepack.pipeline.stages import (
+    adapter_payload,
+    bundle,
+    classifier,
+    data,
+    examples,
+    given_graphs,
+    graphs,
+    text_payload,
+)
 from edgepack.pipeline.stages.bundle import Payload, PayloadMaker
 from edgepack.progress import Progress
 from edgepack.recipe.model import CustomRecipe, GivenTextRecipe

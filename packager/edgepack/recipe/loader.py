@@ -149,7 +149,7 @@ def _custom(document: Document, known_targets: Collection[str]) -> tuple[CustomR
 def _given_text(document: Document, known_targets: Collection[str]) -> tuple[GivenTextRecipe | None, list[Finding]]:
     """The recipe of a given classifier, with absolute paths and labels; None and the findings if it is invalid."""
     recipe, findings = _validate(GivenTextRecipe, document, known_targets)
-    if recipe is None:
+    if recipe is None or findings:  # the labels may be in a file that is not there
         return None, findings
     model, data = recipe.model, recipe.data
     files = {"graph": str(beside(document, model.graph)), "vocab": str(beside(document, model.vocab))}

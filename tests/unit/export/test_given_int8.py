@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgepack.artifacts import LedgerRow, ModelFile, Precision, Score
 from edgepack.errors import StageFailedError
 from edgepack.export import given_int8
-from edgepack.export.given_graphs import Run
+from edgepack.export.examples import Run
 from edgepack.pipeline.stages.graphs import reasons_against
 
 WIDTH = 64

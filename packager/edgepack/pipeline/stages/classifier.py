@@ -15,8 +15,8 @@ import onnx
 from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, ExportArtifact, Row
 from edgepack.errors import StageFailedError
-from edgepack.export import given_graphs, given_int8, selection
-from edgepack.export.given_graphs import FLOAT_FOLDER, INT8_FOLDER, MOST_RUNS, Run
+from edgepack.export import given_int8, selection
+from edgepack.export.examples import Run
 from edgepack.export.model_folder import FINDS_RANGE, ON_CPU
 from edgepack.export.selection import Doubts, Exported
 from edgepack.onnx_graph import parity
@@ -25,6 +25,8 @@ from edgepack.onnx_graph.graph_writer import Layout, fastest
 from edgepack.onnx_graph.recognise import IDS, TYPES, Unrecognised
 from edgepack.onnx_graph.rewrite import rewrite
 from edgepack.onnx_graph.utils import Array, fold_constants
+from edgepack.pipeline.stages import given_graphs
+from edgepack.pipeline.stages.given_graphs import FLOAT_FOLDER, INT8_FOLDER, MOST_RUNS
 from edgepack.progress import Progress
 from edgepack.recipe.model import GivenQuantize, GivenTextModel
 from edgepack_runtime.bundle.model_config import (

@@ -13,9 +13,9 @@ from edgepack import evaluation
 from edgepack.artifacts import SCORES_FILE, ExamplesArtifact, ExportArtifact, LedgerRow, ModelFile, mebibytes
 from edgepack.errors import StageFailedError
 from edgepack.export import examples as export_examples
-from edgepack.export import given_graphs
-from edgepack.export.examples import Answers
-from edgepack.export.given_graphs import FLOAT_FOLDER, INT8_FOLDER, MOST_RUNS, Run
+from edgepack.export.examples import Answers, Run
+from edgepack.pipeline.stages import given_graphs
+from edgepack.pipeline.stages.given_graphs import FLOAT_FOLDER, INT8_FOLDER, MOST_RUNS
 from edgepack.progress import Progress
 from edgepack.recipe.model import GivenModel, GivenQuantize
 from edgepack.util.text import counted

@@ -76,6 +76,21 @@ def test_tokens_are_those_of_ernie(tokenizer: ErnieTokenizer, text: str, expecte
     assert tokens(tokenizer, text) == expected.split()
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("～12", "[UNK]"),  # one word, and the vocabulary has no ##12 behind ～
+        ("★好★", "★ 好 ★"),
+        ("〇ok", "[UNK]"),
+        ("o$k，12", "[UNK] [UNK] [UNK] ， 1 ##2"),  # symbols of ASCII are words, as all punctuation
+        ("O\u0301K", "ok"),
+    ],
+)
+def test_tokens_are_those_of_bert(tmp_path: Path, text: str, expected: str) -> None:
+    bert = ErnieTokenizer(write_vocab(tmp_path, "\n".join(VOCAB)), TokenizerConfig("bert-wordpiece"))
+    assert tokens(bert, text) == expected.split()
+
+
 def test_a_word_of_more_than_100_characters_is_unknown(tokenizer: ErnieTokenizer) -> None:
     assert tokens(tokenizer, "好1" + "2" * 99, 128) == ["好", "1", *["##2"] * 99]
     assert tokens(tokenizer, "好1" + "2" * 100, 128) == ["好", "[UNK]"]

@@ -6,14 +6,14 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnxruntime
 
 from edgepack.errors import StageFailedError
+from edgepack.export.examples import Run
 from edgepack.progress import Progress
 from edgepack.recipe.validate_given import GRAPHS
 from edgepack.training import environment
@@ -27,14 +27,6 @@ _OLD_GRAPH: Final = (
     "a .pdmodel of Paddle 2 converts with Paddle 2.6: make .venv-lane26/.installed, and build with "
     ".venv-lane26/bin/edgepack; or export the model again with Paddle 3"
 )
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of a graph: its inputs and outputs by name, in the order of the graph."""
-
-    inputs: dict[str, npt.NDArray[Any]]
-    outputs: dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
