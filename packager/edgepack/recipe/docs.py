@@ -25,6 +25,7 @@ for, and how they work together, is in [Recipe file](recipe-file.md).
 2. the **recipe file** wins over it, with `${NAME}` and `${NAME:-default}` in its scalars filled in from the
    environment (`$$` is a dollar sign). A plain scalar is typed after that, a quoted one stays text;
 3. **`--set KEY=VALUE`** wins over the file, the later over the earlier. The value is YAML; nothing is filled in.
+   Variables in a value that it replaces need not be set.
 
 """
 _GIVEN_HEAD: Final = """\

@@ -64,7 +64,7 @@ def load_recipe(
         RecipeInvalidError: `.findings` has all errors, those of the file before those of `settings`.
     """
     expansion = Expansion(path, os.environ if environment is None else environment)
-    document, findings = parse(_read(path), path, expansion)
+    document, findings = parse(_read(path), path, expansion, overrides.keys(settings))
     findings += list(dict.fromkeys(expansion.findings))
     recipe: AnyRecipe | None = None
     if document is not None:

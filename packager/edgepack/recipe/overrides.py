@@ -88,6 +88,11 @@ def apply(document: Document, settings: Sequence[str]) -> tuple[Document, list[F
     return made, findings
 
 
+def keys(settings: Sequence[str]) -> frozenset[KeyPath]:
+    """The paths that `settings` set."""
+    return frozenset(tuple(text.partition("=")[0].split(".")) for text in settings if "=" in text)
+
+
 def copied(document: Document) -> Document:
     """A copy of the document, for `put`."""
     return replace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -83,12 +83,15 @@ _FIXES: Final = {
 _OTHERWISE: Final = "check the indentation, the colons and the quotes here and on the line before"
 
 
-def parse(raw: bytes, file: Path, expand: Expand | None = None) -> tuple[Document | None, list[Finding]]:
+def parse(
+    raw: bytes, file: Path, expand: Expand | None = None, replaced: Collection[KeyPath] = ()
+) -> tuple[Document | None, list[Finding]]:
     """Parse the bytes of a recipe.
 
     Args:
         file: name of the file, for findings.
         expand: expands the variables of every scalar except keys; it collects its own findings.
+        replaced: paths whose values are not used; their variables are not expanded and need not be set.
 
     Returns:
         The document (None if it cannot be parsed), and the findings about YAML: encoding, syntax, duplicate keys, tags.
@@ -108,7 +111,7 @@ def parse(raw: bytes, file: Path, expand: Expand | None = None) -> tuple[Documen
         fix = _COLON if "：" in text else _START
         return _error(file, _line(node), "a recipe is made of `key: value` lines, and this is not", fix)
 
-    return _read(text, file, (), accept, expand)
+    return _read(text, file, (), accept, expand, replaced)
 
 
 def parse_setting(text: str, file: Path, path: KeyPath) -> tuple[Document | None, list[Finding]]:
@@ -147,12 +150,17 @@ def has_surrogate(text: str) -> bool:
 
 
 def _read(
-    text: str, file: Path, path: KeyPath, accept: Callable[[Node | None], Finding | None], expand: Expand | None = None
+    text: str,
+    file: Path,
+    path: KeyPath,
+    accept: Callable[[Node | None], Finding | None],
+    expand: Expand | None = None,
+    replaced: Collection[KeyPath] = (),
 ) -> tuple[Document | None, list[Finding]]:
     """The data of `text` at `path`; or the finding why it cannot be parsed."""
     yaml: Any = YAML(typ="safe", pure=True)
     # The characters and values of a text without aliases are at most one and a half times its length.
-    builder = _Builder(yaml, file, expand, 2 * len(text) + MAX_ALIASED)
+    builder = _Builder(yaml, file, expand, replaced, 2 * len(text) + MAX_ALIASED)
     try:
         _check_depth(text)
         node = yaml.compose(text)
@@ -202,8 +210,8 @@ class _TooLargeError(Exception):
 class _Builder:
     """Converts nodes to plain data with lines, and collects findings."""
 
-    def __init__(self, yaml: Any, file: Path, expand: Expand | None, room: int) -> None:
-        self._yaml, self._file, self._expand, self._room = yaml, file, expand, room
+    def __init__(self, yaml: Any, file: Path, expand: Expand | None, replaced: Collection[KeyPath], room: int) -> None:
+        self._yaml, self._file, self._expand, self._replaced, self._room = yaml, file, expand, replaced, room
         self.lines: dict[KeyPath, int] = {}
         self.raw: dict[KeyPath, str] = {}
         self.findings: list[Finding] = []
@@ -274,7 +282,7 @@ class _Builder:
         if node.tag != self._kind(node, node.value):
             return self._tagged(node)
         text = str(node.value)
-        if self._expand is not None:
+        if self._expand is not None and not any(path[: len(key)] == key for key in self._replaced):
             text = self._expand(text, _line(node))
         self.raw[path] = text
         if has_surrogate(text):

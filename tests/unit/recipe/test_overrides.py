@@ -143,6 +143,16 @@ def test_defaults_then_the_file_then_the_settings(tmp_path: Path) -> None:
     assert (recipe.student.seed, recipe.data.seed, recipe.teacher.seed) == (0, 5, 7)
 
 
+def test_a_variable_in_a_replaced_value_need_not_be_set(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(RECIPE, encoding="utf-8")
+    recipe = load_recipe(tmp_path / "r.yaml", TARGETS, ["teacher.seed=7", "data={train: 'builtin:reviews-zh'}"], {})
+    assert recipe.teacher is not None
+    assert recipe.teacher.seed == 7
+    with pytest.raises(RecipeInvalidError, match="has 1 error") as caught:
+        load_recipe(tmp_path / "r.yaml", TARGETS, ["teacher.seed=7"], {})
+    assert [finding.line for finding in caught.value.findings] == [6]
+
+
 def test_the_environment_of_the_process_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "r.yaml").write_text(RECIPE, encoding="utf-8")
     monkeypatch.setenv("SEED", "11")
