@@ -10,6 +10,7 @@ from edgepack.report import NOTHING, limit, measured, quantity, span
 from edgepack.report.i18n import text
 from edgepack.util.text import metric_name
 from edgepack_runtime.stats.checks import PER_CLASS
+from edgepack_runtime.stats.scores import SCORE
 
 _ON: Final = "on "  # before the name of a target, in the ledger
 _LINEAR: Final = "linear"
@@ -86,7 +87,7 @@ def _lost_by(check: Mapping[str, Any], rows: Sequence[LedgerRow], metric: str) -
     if gate.startswith(PER_CLASS):
         return _Loss("lost.classes", {})
     if gate in ("latency.p50_ms", "latency.p95_ms"):
-        return _lost_latency(float(check["limit"]), gate.removeprefix("latency."), ledger)
+        return _lost_latency(float(check["limit"]), gate.removeprefix("latency."), ledger, is_given=metric == SCORE)
     if gate == "latency.p99_ms":
         return _Loss("lost.no_p99", {"times": _times(ledger, "p95_ms")})
     if gate.startswith("latency.max_tokens_"):
@@ -95,7 +96,11 @@ def _lost_by(check: Mapping[str, Any], rows: Sequence[LedgerRow], metric: str) -
         return _Loss("lost.open_loop", {"times": _times(ledger, "p50_ms")})
     if gate.startswith("latency."):
         return _Loss("lost.on_device", {})
-    return _Loss("lost.model_size" if gate == "size.model_mib" else "lost.bundle", {})
+    if gate == "memory.peak_rss_mib" and metric == SCORE:
+        return _Loss("lost.given_memory", {})
+    if gate == "size.model_mib":
+        return _Loss("lost.given_model_size" if metric == SCORE else "lost.model_size", {})
+    return _Loss("lost.bundle", {})
 
 
 def _times(ledger: Sequence[LedgerRow], percentile: str) -> str:
@@ -109,12 +114,12 @@ def _of_stages(ledger: Sequence[LedgerRow], percentile: str) -> list[tuple[str, 
     return [(stage, value) for stage, value in timed if value is not None]
 
 
-def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow]) -> _Loss:
+def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow], *, is_given: bool) -> _Loss:
     """The stage after the last row within the limit; without such a row, the model is too slow."""
     times = _times(ledger, percentile)
     kept = [stage for stage, value in _of_stages(ledger, percentile) if value <= most_ms]
     if not kept:
-        return _Loss("lost.too_slow", {"times": times})
+        return _Loss("lost.given_too_slow" if is_given else "lost.too_slow", {"times": times})
     return _Loss("lost.by_target", {"stage": kept[-1], "times": times})
 
 

@@ -24,7 +24,7 @@ from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor, Split
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.checks import GateCheck, sampled
-from edgepack_runtime.util.progress import Log
+from edgepack_runtime.util.progress import Log, Pace
 from edgepack_runtime.util.texts import Item, length
 
 WINDOWS = 2
@@ -141,11 +141,22 @@ def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progres
         # Alternate texts in order of length, so that both windows have the same lengths; shuffle within the window.
         ordered = random.Random(_SEED + number).sample(chosen[number::WINDOWS], len(chosen[number::WINDOWS]))
         before = interference.read()
-        samples = [predictor.timed_predict(text.item)[1] for text in ordered]
+        samples = _timed(predictor, ordered, f"latency: window {number + 1} of {WINDOWS}", progress)
         beside = interference.between(before, interference.read())
         timing.windows.append(TimingWindow(samples, [text.kind for text in ordered], beside))
         progress(f"latency: window {number + 1} of {WINDOWS}: {timing.medians_ms[-1]:.3f} ms")
     return timing
+
+
+def _timed(predictor: Predictor, texts: Sequence[TimedText], window: str, progress: Log) -> List[Split]:
+    """The timings of `texts`, with lines of progress if they take long."""
+    samples: List[Split] = []
+    pace = Pace()
+    for text in texts:
+        samples.append(predictor.timed_predict(text.item)[1])
+        if pace.is_due():
+            progress(f"{window}, {len(samples)} of {len(texts)}")
+    return samples
 
 
 def shuffled(texts: Sequence[Item]) -> List[Item]:

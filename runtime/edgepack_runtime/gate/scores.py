@@ -13,10 +13,9 @@ from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import intervals, scores
 from edgepack_runtime.stats.checks import GateCheck, sampled
 from edgepack_runtime.stats.intervals import Interval
-from edgepack_runtime.util.progress import Log
+from edgepack_runtime.util.progress import Log, Pace
 from edgepack_runtime.util.texts import counted
 
-_PROGRESS_EXAMPLES = 100
 _RIGHT = 1.0
 
 
@@ -35,9 +34,10 @@ def measure(predictor: Predictor, release: Path, limits: Limits, progress: Log) 
         )
     examples = read_examples(release, predictor.config)
     found: List[float] = []
+    pace = Pace()
     for number, example in enumerate(examples, start=1):
         found.append(predictor.score(predictor.predict(example.item).answer, example.expected))
-        if number % _PROGRESS_EXAMPLES == 0 or number == len(examples):
+        if number == len(examples) or pace.is_due():
             progress(f"accuracy: {number} of {counted(len(examples), 'example')}, mean score {sum(found) / number:.4f}")
     interval = scores.mean(found, limits.confidence)
     distinct = len({item if isinstance(item, bytes) else canonical(item) for item in (one.item for one in examples)})

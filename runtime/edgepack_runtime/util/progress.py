@@ -7,7 +7,8 @@ import time
 from typing import Callable, Optional, TextIO
 
 Log = Callable[[str], None]  # prints one line about a step
-_TERMINAL_S, _LOG_S = 0.2, 10.0  # between two lines
+LOG_S = 10.0  # between two lines
+_TERMINAL_S = 0.2  # between two updates of a line
 _BAR = 20  # characters
 
 
@@ -36,7 +37,7 @@ class Progress:
         now = time.monotonic()
         if self._from is None:
             self._from = done
-        if self._quiet or now - self._last < (_TERMINAL_S if self._terminal else _LOG_S):
+        if self._quiet or now - self._last < (_TERMINAL_S if self._terminal else LOG_S):
             return
         self._last = now
         self._show(self._text(count, (count - before) / (now - self._begin), done, now - self._begin))
@@ -65,6 +66,21 @@ class Progress:
         else:
             self._stream.write(text + "\n")
         self._stream.flush()
+
+
+class Pace:
+    """Times of the lines of a long step: one every `LOG_S` seconds."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Whether `LOG_S` seconds have passed since the last line; if so, they start again."""
+        now = time.monotonic()
+        if now - self._last < LOG_S:
+            return False
+        self._last = now
+        return True
 
 
 def _clock(seconds: float) -> str:

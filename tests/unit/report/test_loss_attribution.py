@@ -12,6 +12,7 @@ from edgepack.artifacts import LedgerRow, Variation, proportion
 from edgepack.report.loss_attribution import explain
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.checks import read_once, sampled
+from edgepack_runtime.stats.scores import SCORE
 
 
 def ledger(**right: int) -> list[LedgerRow]:
@@ -181,3 +182,19 @@ def test_the_time_of_the_target_itself_is_no_stage_that_kept_to_the_limit() -> N
     rows = [replace(row, p50_ms=ms) for row, ms in zip(ledger(**{"INT8": 900, "on a": 900}), (3.0, 1.0), strict=True)]
     (line,) = explain(receipt([check("latency.p50_ms", 3.0, 2.0, "ms")]), rows)
     assert line.endswith("lost by stage student: its shape is too slow in the form that ships (INT8 3.00 ms)")
+
+
+@pytest.mark.parametrize(
+    ("gate", "unit", "lost_by"),
+    [
+        ("memory.peak_rss_mib", "MiB", "lost on the device: memory is measured there alone"),
+        ("size.model_mib", "MiB", "lost by the given graphs"),
+        ("latency.p50_ms", "ms", "lost by the given model"),
+        ("size.bundle_mib", "MiB", "lost by stage bundle"),
+    ],
+)
+def test_a_given_model_has_no_student_to_blame(gate: str, unit: str, lost_by: str) -> None:
+    rows = [replace(row, p50_ms=300.0) for row in ledger(**{"float ONNX": 900})]
+    (line,) = explain(receipt([check(gate, 200.0, 100.0, unit)], SCORE), rows)
+    assert f"; {lost_by}" in line
+    assert "student" not in line

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from installing import silent
 from tiny_model import write_release
 
+from edgepack_runtime.bundle import golden
 from edgepack_runtime.gate import latency, process
 from edgepack_runtime.gate.interference import Interference
 from edgepack_runtime.gate.latency import Kind, Timing, TimingWindow
 from edgepack_runtime.gate.limits import LatencyLimits, LengthBudget, Limits, Percentiles
-from edgepack_runtime.inference.predictor import Split
+from edgepack_runtime.inference.predictor import Predictor, Split
 from edgepack_runtime.stats import intervals
+from edgepack_runtime.util import progress
 
 ROWS = [("很好", "good", "good")] * 190 + [("很差", "good", "bad")] * 10  # the model is wrong on the last ten
 
@@ -123,6 +125,18 @@ def test_the_second_timing_runs_in_its_own_process(tmp_path: Path) -> None:
     assert len(first.samples) == len(first.kinds) == len(second.samples) >= 65
     assert all(isinstance(split, Split) and split.total_ms > 0 for split in first.samples + second.samples)
     assert isinstance(first.interference, Interference) and first.interference.own_cpu_ms > 0
+
+
+def test_a_slow_window_reports_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release, _ = write_release(tmp_path / "release", rows=ROWS[:200])
+    monkeypatch.setattr(progress, "LOG_S", 0.0)
+    monkeypatch.setattr(latency, "_MOST_TEXTS", 10)
+    lines: list[str] = []
+    predictor = Predictor(release / golden.MODEL_FOLDER, threads=1)
+    latency.measure(predictor, ["很好", "很差"], limits(p50_ms=1), lines.append)
+    count = (len(lines) - 3) // 2
+    assert lines[1] == f"latency: window 1 of 2, 1 of {count}"
+    assert lines[-2] == f"latency: window 2 of 2, {count} of {count}"
 
 
 def of_lengths(*tokens: int) -> TimingWindow:
