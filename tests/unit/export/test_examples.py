@@ -46,6 +46,16 @@ def test_examples_are_answered_scored_and_timed(tmp_path: Path) -> None:
     assert found.p95_ms is None  # of too few times
 
 
+def test_runs_are_recorded_as_examples_are_answered(tmp_path: Path) -> None:
+    """An adapter of some seconds would exceed the time for its first answer if all runs were recorded before."""
+    (tmp_path / "runs").mkdir()
+    counted = doing("self.calls = getattr(self, 'calls', 0) + 1; return self.calls")
+    found = answer(tmp_path, counted, runs=tmp_path / "runs", most_runs=2)
+    assert found.answers == (2, 8, 13)  # the first two: recorded, then timed five times
+    runs = export_examples.read_runs(tmp_path / "runs", "model")
+    assert [len(run.inputs) for run in runs] == [1, 1]
+
+
 def test_files_are_read_as_bytes(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"\0\xff")
     found = answer(tmp_path, ADAPTER.format(item="file"), {"file": "a", "expected": 4.5}, item="file")

@@ -26,7 +26,7 @@ from edgepack.onnx_graph.recognise import IDS, TYPES, Unrecognised
 from edgepack.onnx_graph.rewrite import rewrite
 from edgepack.onnx_graph.utils import Array, fold_constants
 from edgepack.pipeline.stages import given_graphs
-from edgepack.pipeline.stages.given_graphs import FLOAT_FOLDER, INT8_FOLDER, MOST_RUNS
+from edgepack.pipeline.stages.given_graphs import FLOAT_FOLDER, INT8_FOLDER, MOST_RUNS, PARITY_RUNS
 from edgepack.progress import Progress
 from edgepack.recipe.model import GivenQuantize, GivenTextModel
 from edgepack_runtime.bundle.model_config import (
@@ -84,7 +84,7 @@ def run(
     config = replace(config, hides_padding=not as_laid_out and _hides_padding(folder, rows, config, encoding))
     _write_config(folder, config)
     _require_whole_length(folder, config, rows)
-    agrees = parity.Parity(apart, 0, min(len(batches), 3)) if apart is not None else None
+    agrees = parity.Parity(apart, 0, min(len(batches), PARITY_RUNS)) if apart is not None else None
     exported = [Exported("float ONNX", folder, "float32", agrees, "Paddle Inference")]
     if quantize.method == "ptq":
         reads = {value.name for value in graph.graph.input}
@@ -139,7 +139,7 @@ def _graph(
             session = given_graphs.session(raw)
             names = [value.name for value in session.get_outputs()]
             runs = []
-            for ids, types in batches[:3]:
+            for ids, types in batches[:PARITY_RUNS]:
                 feeds = given.feeds(ids, types, pad_id)
                 runs.append(Run(feeds, dict(zip(names, session.run(names, feeds), strict=True))))
             apart = given_graphs.parity(paddle, runs)

@@ -22,6 +22,7 @@ from edgepack.util.text import counted
 FLOAT_FOLDER: Final = "onnx-float"
 INT8_FOLDER: Final = "onnx-int8"
 MOST_RUNS: Final = 32  # of each graph, for calibration
+PARITY_RUNS: Final = 3  # of each graph, compared with Paddle Inference
 TOLERANCE: Final = 1e-3  # of the largest magnitude of an output; deep graphs were seen to differ by 3e-6
 _OLD_GRAPH: Final = (
     "a .pdmodel of Paddle 2 converts with Paddle 2.6: make .venv-lane26/.installed, and build with "

@@ -15,7 +15,7 @@ from edgepack.errors import StageFailedError
 from edgepack.export import examples as export_examples
 from edgepack.export.examples import Answers, Run
 from edgepack.pipeline.stages import given_graphs
-from edgepack.pipeline.stages.given_graphs import FLOAT_FOLDER, INT8_FOLDER, MOST_RUNS
+from edgepack.pipeline.stages.given_graphs import FLOAT_FOLDER, INT8_FOLDER, MOST_RUNS, PARITY_RUNS
 from edgepack.progress import Progress
 from edgepack.recipe.model import GivenModel, GivenQuantize
 from edgepack.util.text import counted
@@ -63,12 +63,13 @@ def run(
     with tempfile.TemporaryDirectory(dir=out) as scratch:
         ptq = quantize.method == "ptq"
         runs = Path(scratch) if ptq or any(sources.values()) else None
+        most_runs = MOST_RUNS if ptq else PARITY_RUNS
         [found] = export_examples.answer(
-            [folder], examples, packages, "answers of the adapter", progress, runs=runs, most_runs=MOST_RUNS
+            [folder], examples, packages, "answers of the adapter", progress, runs=runs, most_runs=most_runs
         )
         recorded = {} if runs is None else {name: export_examples.read_runs(runs, name) for name in sources}
         compared = {
-            name: given_graphs.parity(source, recorded[name][:3])
+            name: given_graphs.parity(source, recorded[name][:PARITY_RUNS])
             for name, source in sources.items()
             if source is not None
         }
