@@ -112,9 +112,15 @@ def _remove_at_exit(folder: str) -> None:
             finally:
                 os._exit(0)
         os.close(ended)
+
+    def remove() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):  # a second Ctrl-C would leave a part of the folder
+            signal.signal(number, signal.SIG_IGN)
+        shutil.rmtree(folder, True)
+
     # Last of all: who waits for the end is not to remove the name again, which another user may have taken by then.
     atexit.register(os.write, held, b"\n")
-    atexit.register(shutil.rmtree, folder, True)
+    atexit.register(remove)
 
 
 def _check(where: Path) -> str:

@@ -241,3 +241,25 @@ def test_who_waits_for_the_end_is_not_to_remove_the_folder_again(tmp_path: Path)
         assert not folder.exists()
     finally:
         os.close(waiting)
+
+
+INTERRUPTED = """
+import shutil, signal
+
+remove = shutil.rmtree
+def interrupted(*arguments):
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    remove(*arguments)
+
+shutil.rmtree = interrupted
+"""
+
+
+def test_a_second_interrupt_does_not_leave_the_folder(tmp_path: Path) -> None:
+    (folder := tmp_path / "hotel.abcdef").mkdir()
+    (folder / "library").touch()
+    script = ENDS.replace("launcher._remove", f"{INTERRUPTED}\nlauncher._remove")
+    done = subprocess.run([sys.executable, "-c", script, str(folder)], check=False)
+    assert done.returncode == 0
+    assert not folder.exists()
