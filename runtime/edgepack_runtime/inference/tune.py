@@ -22,7 +22,7 @@ from edgepack_runtime.errors import StageFailedError, printed
 from edgepack_runtime.inference import bench, selftest
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.util.progress import Log
+from edgepack_runtime.util.progress import Log, Pace
 from edgepack_runtime.util.texts import Item, evenly
 
 ROUNDS = 9  # minimum and maximum of 7 bound the median at 99 % on each side; two more allow for an outlier
@@ -72,7 +72,7 @@ def run(release: Path, *, most_threads: int, progress: Log) -> Dict[str, Any]:
         EnvironmentUnfitError: the model's execution provider is not active.
         StageFailedError: the model cannot be run.
     """
-    arena = _Arena(release)
+    arena = _Arena(release, progress)
     config = arena.predictor(Tuning()).config
     why_emulated = conditions.collect(threads=1, engine="", providers=())["emulated_why"]
     most = min(most_threads, usable_cores())
@@ -155,8 +155,8 @@ def _needed(step: Step, best: Tuning, found: Tuning) -> float:
 class _Arena:
     """The release's model, with at most two open sessions, and the texts for timing."""
 
-    def __init__(self, release: Path) -> None:
-        self._release = release
+    def __init__(self, release: Path, progress: Log) -> None:
+        self._release, self._progress = release, progress
         self._open: Dict[Tuning, Predictor] = {}
         first = self.predictor(Tuning())
         self.engine, self.providers = first.engine, first.providers
@@ -170,7 +170,13 @@ class _Arena:
 
     def duel(self, first: Tuning, second: Tuning) -> intervals.Interval:
         self._open = {tuning: one for tuning, one in self._open.items() if tuning == first}
-        timed = bench.take_turns([self.predictor(first), self.predictor(second)], self.texts, ROUNDS, _silent)
+        pace = Pace()
+
+        def round_over(line: str) -> None:
+            if pace.is_due():
+                self._progress(f"comparing two settings, {line}")
+
+        timed = bench.take_turns([self.predictor(first), self.predictor(second)], self.texts, ROUNDS, round_over)
         ratios = sorted(bench.p50_ms(theirs) / bench.p50_ms(ours) for ours, theirs in zip(*timed))
         return intervals.percentile_interval(ratios, 0.5, bench.CONFIDENCE)
 
@@ -191,10 +197,6 @@ def _how_many(predictor: Predictor, texts: Sequence[Item]) -> int:
     probe_ms = statistics.median(predictor.timed_predict(text)[1].total_ms for text in probed)
     fit = int(_DUEL_BUDGET_MS / (2 * ROUNDS * max(probe_ms, 1e-3)))
     return max(_LEAST_TEXTS, min(_MOST_TEXTS, fit))
-
-
-def _silent(line: str) -> None:
-    """Drop progress lines of single rounds."""
 
 
 def render(result: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from edgepack_runtime.inference import tune
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.stats.intervals import Interval
+from edgepack_runtime.util import progress
 
 CPU = EngineConfig(disabled_optimizers=("SkipLayerNormFusion",))
 Times = Callable[[Tuning], float]
@@ -137,10 +138,19 @@ def test_a_real_release_is_tuned(tmp_path: Path) -> None:
 
 def test_an_arena_objects_to_other_answers(tmp_path: Path) -> None:
     release = a_release(tmp_path / "release")
-    arena = tune._Arena(release)
+    arena = tune._Arena(release, silent)
     assert arena.objection(Tuning()) is None
     write_lines(release / golden.GOLDEN_FILE, [{"text": "好", "logits": [1.0, 1.0]}])
     assert "the self-test fails with it" in (arena.objection(Tuning()) or "")
+
+
+def test_a_long_comparison_reports_its_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LOG_S", 0.0)
+    lines: list[str] = []
+    tune._Arena(a_release(tmp_path / "release"), lines.append).duel(Tuning(), Tuning(disabled_optimizers=()))
+    assert [line.partition(": ")[0] for line in lines] == [
+        f"comparing two settings, round {number} of {tune.ROUNDS}" for number in range(1, tune.ROUNDS + 1)
+    ]
 
 
 def test_an_emulated_machine_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
