@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy.typing as npt
+import onnx
+import onnx.version_converter
+import onnxruntime
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -18,6 +20,7 @@ from edgepack.export.examples import Run
 
 # Convolutions, products and embeddings hold nearly all weights; other operators gain little and cost accuracy.
 OPERATORS: Final = ("Conv", "MatMul", "Gemm", "Gather")
+_OPSET: Final = 13  # the first one with a scale per channel
 
 
 class _Inputs(CalibrationDataReader):  # type: ignore[misc]
@@ -38,16 +41,17 @@ def write(source: Path, runs: Sequence[Run], target: Path) -> None:
         runs: at least one.
 
     Raises:
-        StageFailedError: the quantizer cannot read the graph.
+        StageFailedError: the quantizer cannot read the graph, or what it writes does not load.
     """
     logging.getLogger().addFilter(_quiet)
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            prepared = Path(scratch) / source.name
+            raised, prepared = Path(scratch) / f"raised-{source.name}", Path(scratch) / source.name
+            onnx.save(_raised(onnx.load(str(source))), str(raised))
             try:
-                quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
+                quant_pre_process(str(raised), str(prepared), skip_symbolic_shape=True)
             except Exception:  # noqa: BLE001 - it only makes shapes known; the quantizer works without them
-                shutil.copyfile(source, prepared)
+                prepared = raised
             quantize_static(
                 str(prepared),
                 str(target),
@@ -64,6 +68,7 @@ def write(source: Path, runs: Sequence[Run], target: Path) -> None:
                     "OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"],
                 },
             )
+            onnxruntime.InferenceSession(str(target), providers=["CPUExecutionProvider"])  # it must load
     except Exception as error:
         raise StageFailedError(
             f"graphs: ONNX Runtime cannot quantize {source.name}",
@@ -72,6 +77,12 @@ def write(source: Path, runs: Sequence[Run], target: Path) -> None:
         ) from error
     finally:
         logging.getLogger().removeFilter(_quiet)
+
+
+def _raised(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with at least opset `_OPSET`."""
+    opset = max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=_OPSET)
+    return model if opset >= _OPSET else onnx.version_converter.convert_version(model, _OPSET)
 
 
 def _quiet(record: logging.LogRecord) -> bool:
