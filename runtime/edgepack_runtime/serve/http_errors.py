@@ -73,7 +73,10 @@ def draining() -> HttpError:
 def expired(timeout_s: float) -> HttpError:
     """504: no answer in time."""
     return HttpError(
-        504, "timeout", f"no answer within {timeout_s:g} s", fix="try again, or send fewer texts at a time"
+        504,
+        "timeout",
+        f"no answer within {timeout_s:g} s",
+        fix="try again, send less at a time, or serve with a larger --timeout-s",
     )
 
 

@@ -100,7 +100,11 @@ async def _read(request: Request, most: int) -> bytes:
             parts.append(part)
     if size > most:
         raise HttpError(
-            413, "too_large", f"the body is larger than {most} bytes", fix="send fewer texts", headers=_CLOSE
+            413,
+            "too_large",
+            f"the body is larger than {most} bytes",
+            fix="send less at a time, or serve with a larger --max-body-kib",
+            headers=_CLOSE,
         )
     return b"".join(parts)
 
