@@ -79,7 +79,9 @@ def run(release: Path, *, most_threads: int, progress: Log) -> Dict[str, Any]:
     trials: List[Trial] = []
     best = Tuning()
     if why_emulated is None and config.needs_encoder:
-        best, trials = walk(best, steps(config.engine, most), arena.duel, arena.objection, progress)
+        best, trials = walk(
+            best, steps(config.engine, most, rewrites=config.adapter is None), arena.duel, arena.objection, progress
+        )
     where = conditions.collect(threads=best.threads, engine=arena.engine, providers=arena.providers)
     return {
         "tune": 1,
@@ -94,15 +96,21 @@ def run(release: Path, *, most_threads: int, progress: Log) -> Dict[str, Any]:
     }
 
 
-def steps(config: EngineConfig, most_threads: int) -> List[Step]:
-    """The steps in their order; each one is measured with the accepted changes of the earlier ones."""
+def steps(config: EngineConfig, most_threads: int, *, rewrites: bool = True) -> List[Step]:
+    """The steps in their order; each one is measured with the accepted changes of the earlier ones.
+
+    Args:
+        rewrites: whether to try a rewrite that only encoders of texts have. Comparisons of slow items take minutes.
+    """
     if config.provider == CUDA:
         return []  # a captured graph has no such settings
-    other = tuple(name for name in config.disabled_optimizers if name != _SLOW_REWRITE)
-    if other == config.disabled_optimizers:
-        other = (*other, _SLOW_REWRITE)
-    verb = "without" if _SLOW_REWRITE in other else "with"
-    found = [Step(f"{verb} {_SLOW_REWRITE}", _change(disabled_optimizers=other), _GAIN_OF_REWRITES)]
+    found = []
+    if rewrites:
+        other = tuple(name for name in config.disabled_optimizers if name != _SLOW_REWRITE)
+        if other == config.disabled_optimizers:
+            other = (*other, _SLOW_REWRITE)
+        verb = "without" if _SLOW_REWRITE in other else "with"
+        found.append(Step(f"{verb} {_SLOW_REWRITE}", _change(disabled_optimizers=other), _GAIN_OF_REWRITES))
     counts = sorted({*(2**power for power in range(1, 9) if 2**power < most_threads), most_threads} - {1})
     found += [Step(f"{count} threads", _change(threads=count), _GAIN_OF_DOUBLING) for count in counts]
     if counts:

@@ -62,6 +62,7 @@ def test_what_is_tried_depends_on_provider_model_and_threads() -> None:
     assert names(CPU, 4) == ["with SkipLayerNormFusion", "2 threads", "4 threads", "spinning"]
     assert names(CPU, 6) == ["with SkipLayerNormFusion", "2 threads", "4 threads", "6 threads", "spinning"]
     assert names(EngineConfig("CUDAExecutionProvider"), 4) == []
+    assert [step.what for step in tune.steps(CPU, 2, rewrites=False)] == ["2 threads", "spinning"]
 
 
 def test_other_optimizers_that_a_model_switches_off_stay_off() -> None:
