@@ -13,10 +13,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from edgepack.artifacts import Precision
 from edgepack.errors import StageFailedError
 from edgepack.onnx_graph.graph_writer import OUTPUT
 from edgepack.onnx_graph.recognise import IDS, TYPES
-from edgepack.onnx_graph.utils import Array, drop_unused
+from edgepack.onnx_graph.utils import Array, drop_unused, every_node
 
 MASK: Final = "attention_mask"
 _GIVEN: Final = "given/"  # before the names of the given graph
@@ -99,6 +100,14 @@ class GivenClassifier:
             field.extend(values)
         drop_unused(made)
         return made
+
+
+def precision_of(model: onnx.ModelProto) -> Precision:
+    """The precision in which a graph computes, by its operators and weights."""
+    if any("Quantize" in node.op_type or "Integer" in node.op_type for node in every_node(model.graph)):
+        return "int8"
+    half = any(item.data_type == TensorProto.FLOAT16 for item in model.graph.initializer)
+    return "float16" if half else "float32"
 
 
 def _roles(inputs: Sequence[str]) -> dict[str, str]:

@@ -10,11 +10,14 @@ from typing import Final
 
 from edgepack.recipe.paths import beside, check_there, is_file, is_folder
 from edgepack.recipe.yaml import Document, KeyPath, Problem
-from edgepack_runtime.bundle.model_config import ADAPTER_ITEMS, ADAPTER_NAME, CONFIG_NAME, TOKENS
+from edgepack_runtime.bundle.model_config import ADAPTER_ITEMS, ADAPTER_NAME, CONFIG_NAME, TOKENS, TokenizerConfig
+from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.adapter import CLASS, METHODS
+from edgepack_runtime.inference.tokenizer import read_vocab
 from edgepack_runtime.util.spans import OUTSIDE
 
 GRAPHS: Final = (".json", ".pdmodel")  # of Paddle 3 and Paddle 2
+_VOCABULARY: Final = "give the vocab.txt of a BERT or an ERNIE, with one token in each line"
 _FORM: Final = "docs/how-to/your-own-model.md shows an adapter"
 
 
@@ -139,6 +142,7 @@ def check_text_model(document: Document) -> Iterator[Problem]:
         file = document.get("model", key)
         if isinstance(file, str) and file:
             yield from check_there(document, ("model", key), file)
+    yield from _check_vocabulary(document)
     if isinstance(labels, str) and labels and is_file(beside(document, labels)):
         try:
             labels = list(read_labels(beside(document, labels)))
@@ -148,6 +152,21 @@ def check_text_model(document: Document) -> Iterator[Problem]:
     if isinstance(labels, list) and all(isinstance(label, str) for label in labels):
         for reason in _reasons_against(labels, tokens=document.get("task") == TOKENS):
             yield where, f"`model.labels`: {reason}", "give them in the order of the graph's outputs"
+
+
+def _check_vocabulary(document: Document) -> Iterator[Problem]:
+    value = document.get("model", "vocab")
+    if not isinstance(value, str) or not is_file(beside(document, value)):
+        return
+    try:
+        tokens = set(read_vocab(beside(document, value)))
+    except BundleInvalidError as error:
+        yield ("model", "vocab"), f"`model.vocab`: {value[:200]!r} cannot be read: {error.why}", _VOCABULARY
+        return
+    used = TokenizerConfig()
+    lacking = [one for one in (used.pad_token, used.unk_token, used.cls_token, used.sep_token) if one not in tokens]
+    if lacking:
+        yield ("model", "vocab"), f"`model.vocab`: {value[:200]!r} lacks {', '.join(lacking)}", _VOCABULARY
 
 
 def read_labels(file: Path) -> tuple[str, ...]:

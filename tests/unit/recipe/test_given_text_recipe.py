@@ -22,8 +22,9 @@ data: {{test: test.tsv}}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("a.onnx", "vocab.txt", "test.tsv"):
+    for name in ("a.onnx", "test.tsv"):
         (tmp_path / name).write_bytes(b"")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n", encoding="utf-8")
     (tmp_path / "labels.txt").write_text("\ufeffyes\r\n\nno\n", encoding="utf-8")
     return tmp_path
 
@@ -65,6 +66,11 @@ def test_labels_that_no_model_can_have(folder: Path, labels: str, task: str, rea
     found = refused(folder, labels, task)
     assert len(found) == len(reasons)
     assert all(one.startswith(reason) for one, reason in zip(found, reasons, strict=True)), found
+
+
+def test_a_vocabulary_without_special_tokens_is_none(folder: Path) -> None:
+    (folder / "vocab.txt").write_text("<pad>\n[UNK]\n[CLS]\n", encoding="utf-8")
+    assert refused(folder, "[a, b]") == ["5: `model.vocab`: 'vocab.txt' lacks [PAD], [SEP]"]
 
 
 def test_keys_of_a_training_are_refused_with_the_reason(folder: Path) -> None:

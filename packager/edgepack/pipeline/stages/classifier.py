@@ -18,10 +18,10 @@ from edgepack.errors import StageFailedError
 from edgepack.export import given_int8, selection
 from edgepack.export.examples import Run
 from edgepack.export.model_folder import FINDS_RANGE, ON_CPU
-from edgepack.export.selection import Doubts, Exported
+from edgepack.export.selection import SHORT, Doubts, Exported
 from edgepack.onnx_graph import parity
-from edgepack.onnx_graph.given_classifier import GivenClassifier
-from edgepack.onnx_graph.graph_writer import Layout, fastest
+from edgepack.onnx_graph.given_classifier import GivenClassifier, precision_of
+from edgepack.onnx_graph.graph_writer import OUTPUT, Layout, fastest
 from edgepack.onnx_graph.recognise import IDS, TYPES, Unrecognised
 from edgepack.onnx_graph.rewrite import rewrite
 from edgepack.onnx_graph.utils import Array, fold_constants
@@ -29,6 +29,7 @@ from edgepack.pipeline.stages import given_graphs
 from edgepack.pipeline.stages.given_graphs import FLOAT_FOLDER, INT8_FOLDER, MOST_RUNS, PARITY_RUNS
 from edgepack.progress import Progress
 from edgepack.recipe.model import GivenQuantize, GivenTextModel
+from edgepack.util.text import counted
 from edgepack_runtime.bundle.model_config import (
     BERT,
     CONFIG_NAME,
@@ -78,24 +79,26 @@ def run(
     rows = data.read("test")
     batches = [_arrays(encoding, [row]) for row in rows[:MOST_RUNS]]
     graph, apart = _graph(section.graph, batches, tokenizer.pad_id, order, out, progress)
+    precision = precision_of(graph)
+    if precision != "float32" and quantize.method == "ptq":
+        raise StageFailedError(f"graphs: the graph is {SHORT[precision]} already", fix="remove `quantize`")
     graph, as_laid_out = _rewritten(graph, data.task, section.max_length, progress)
     onnx.save(graph, str(folder / MODEL_NAME))
-    config = replace(config, run_alone=any(node.op_type == FINDS_RANGE for node in graph.graph.node))
-    config = replace(config, hides_padding=not as_laid_out and _hides_padding(folder, rows, config, encoding))
+    config = replace(
+        config,
+        precision=precision,
+        run_alone=any(node.op_type == FINDS_RANGE for node in graph.graph.node),
+        hides_padding=not as_laid_out and _hides_padding(folder / MODEL_NAME, rows, encoding),
+    )
     _write_config(folder, config)
-    _require_whole_length(folder, config, rows)
+    _require_whole_length(folder, config)
     agrees = parity.Parity(apart, 0, min(len(batches), PARITY_RUNS)) if apart is not None else None
-    exported = [Exported("float ONNX", folder, "float32", agrees, "Paddle Inference")]
+    exported = [Exported(f"{SHORT[precision]} ONNX", folder, precision, agrees, "Paddle Inference")]
     if quantize.method == "ptq":
-        reads = {value.name for value in graph.graph.input}
-        runs = [
-            Run({name: one for name, one in zip((IDS, TYPES), batch, strict=True) if name in reads}, {})
-            for batch in batches
-        ]
-        exported.append(_int8(runs, folder, config, rows, out, progress))
+        exported.append(_int8(batches, folder, config, rows, out, progress))
     float_model, *small = selection.measured(exported, data, progress)
     if not small:
-        return ExportArtifact(out, None, float_model, None, "float32", "the model as it was given")
+        return ExportArtifact(out, None, float_model, None, precision, "the model as it was given")
     lost = 100 * (float_model.ledger.score.value - small[0].ledger.score.value)
     refusal = ""
     if evaluation.exceeds(lost, quantize.max_drop_points):
@@ -159,18 +162,15 @@ def _rewritten(graph: onnx.ModelProto, task: str, max_length: int, progress: Pro
     return rewritten, True
 
 
-def _hides_padding(folder: Path, rows: Sequence[Row], config: ModelConfig, encoding: Encoding) -> bool:
+def _hides_padding(graph: Path, rows: Sequence[Row], encoding: Encoding) -> bool:
     """Whether a text has the same logits alone and padded to a longer one."""
     by_length = sorted(rows, key=lambda row: sum(map(len, row.texts)))
     short, long = by_length[0], by_length[-1]
-    _write_config(folder, config)
-    session = given_graphs.session(folder / MODEL_NAME)
-    given = {value.name for value in session.get_inputs()}
+    session = given_graphs.session(graph)
+    reads = [value.name for value in session.get_inputs()]
 
     def logits(several: Sequence[Row]) -> Array:
-        feeds = dict(zip((IDS, TYPES), _arrays(encoding, several), strict=True))
-        found = session.run(["logits"], {name: value for name, value in feeds.items() if name in given})[0]
-        return np.asarray(found[0])
+        return np.asarray(session.run([OUTPUT], _feeds(_arrays(encoding, several), reads))[0][0])
 
     try:
         alone, padded = logits([short]), logits([short, long])
@@ -180,11 +180,16 @@ def _hides_padding(folder: Path, rows: Sequence[Row], config: ModelConfig, encod
     return bool(np.abs(alone - padded[: len(alone)]).max() <= _PADDING_TOLERANCE * largest)
 
 
+def _feeds(batch: tuple[Array, Array], reads: Sequence[str]) -> dict[str, Array]:
+    """Ids and types of a batch by name, as far as the graph reads them."""
+    return {name: values for name, values in zip((IDS, TYPES), batch, strict=True) if name in reads}
+
+
 def _write_config(folder: Path, config: ModelConfig) -> None:
     (folder / CONFIG_NAME).write_bytes(dump(config))
 
 
-def _require_whole_length(folder: Path, config: ModelConfig, rows: Sequence[Row]) -> None:
+def _require_whole_length(folder: Path, config: ModelConfig) -> None:
     """Run a text of `max_length` tokens.
 
     Raises:
@@ -202,13 +207,20 @@ def _require_whole_length(folder: Path, config: ModelConfig, rows: Sequence[Row]
 
 
 def _int8(
-    runs: Sequence[Run], given: Path, config: ModelConfig, rows: Sequence[Row], out: Path, progress: Progress
+    batches: Sequence[tuple[Array, Array]],
+    given: Path,
+    config: ModelConfig,
+    rows: Sequence[Row],
+    out: Path,
+    progress: Progress,
 ) -> Exported:
-    """The model folder in INT8, quantized by ONNX Runtime with the runs."""
+    """The model folder in INT8, quantized by ONNX Runtime on the batches, and compared on the rows."""
     folder = out / INT8_FOLDER
     folder.mkdir()
     shutil.copyfile(given / VOCAB_NAME, folder / VOCAB_NAME)
-    progress.line(f"quantizing the graph with {len(runs)} test rows")
+    progress.line(f"quantizing the graph with {counted(len(batches), 'test row')}")
+    reads = [value.name for value in given_graphs.session(given / MODEL_NAME).get_inputs()]
+    runs = [Run(_feeds(batch, reads), {}) for batch in batches]
     given_int8.write(given / MODEL_NAME, runs, folder / MODEL_NAME)
     _write_config(folder, replace(config, precision="int8"))
     some = rows[:PARITY_ROWS]
