@@ -282,7 +282,7 @@ def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> GateChe
         detail = f"no golden row has {lengths or 'a text'}: give `data.test` such texts"
         return GateCheck(asked.gate, intervals.INCONCLUSIVE, None, None, None, asked.limit_ms, "ms", 0, None, detail)
     interval, verdict, why = _judge(timing, asked)
-    detail = "; ".join(filter(None, ["text in to label out, batch 1" + (f", {lengths}" if lengths else ""), why]))
+    detail = "; ".join(filter(None, ["from input to answer, batch 1" + (f", {lengths}" if lengths else ""), why]))
     verdict, detail = refuse_if_emulated(verdict, detail, emulated_why)
     return sampled(
         asked.gate,

@@ -246,7 +246,8 @@ def _process_checks(
     texts = examples.selftest_items(release, predictor.config)
     if limits.peak_rss_mib is not None:
         peaks_mib = process.peaks_mib(release, threads, limits.peak_rss_mib, progress)
-        checks.append(process.memory_check(peaks_mib, limits.peak_rss_mib, len(texts), emulated_why))
+        ran = wording.counted(len(texts), "golden text" if predictor.config.adapter is None else "example")
+        checks.append(process.memory_check(peaks_mib, limits.peak_rss_mib, ran, emulated_why))
     if limits.cold_start_ms is not None:
         adapter = predictor.config.adapter is not None
         words = [examples.example_argument(release, predictor.config)] if adapter else process.presentable(texts)

@@ -196,7 +196,7 @@ def test_a_peak_near_its_limit_is_measured_as_often_as_a_cold_start(
     peaks, lines = peaks_of(*scripted, limit=limit, monkeypatch=monkeypatch)
     assert peaks == scripted and len(peaks) == process.RUNS
     assert "within 5 % of the limit" in lines[1] and lines[-1] == "memory: 92.9 MiB at most, run 7 of 7"
-    row = process.memory_check(peaks, limit, 3, None)
+    row = process.memory_check(peaks, limit, "3 golden texts", None)
     assert (row.verdict, row.value, row.low, row.high, row.n, row.confidence) == (
         verdict, 92.5, 91.2, 93.0, 7, bench.CONFIDENCE,
     )  # fmt: skip
@@ -208,7 +208,7 @@ def test_a_peak_near_its_limit_is_measured_as_often_as_a_cold_start(
 def test_a_peak_far_from_its_limit_is_measured_once(peak: float, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
     peaks, lines = peaks_of(peak, limit=100, monkeypatch=monkeypatch)
     assert peaks == [peak] and lines == [f"memory: {peak} MiB at most"]
-    row = process.memory_check(peaks, 100, 3, None)
+    row = process.memory_check(peaks, 100, "3 golden texts", None)
     assert row[1:9] == (verdict, peak, None, None, 100, "MiB", 1, None)
     assert "one run, since the limit is more than 5 % away" in row.detail and str(peak) not in row.detail
     for near in (95.0, 105.0):
@@ -218,9 +218,9 @@ def test_a_peak_far_from_its_limit_is_measured_once(peak: float, verdict: str, m
 def test_memory_of_an_emulator_may_pass_but_not_fail() -> None:
     near = [99.0, 99, 99, 99, 99, 101, 101]
     for peaks, limit, verdict in (([100.0], 200, "pass"), ([300], 200, "inconclusive"), (near, 101, "pass")):
-        assert process.memory_check(peaks, limit, 3, "emulated by x").verdict == verdict
+        assert process.memory_check(peaks, limit, "3 golden texts", "emulated by x").verdict == verdict
     for limit in (100, 98):
-        row = process.memory_check(near, limit, 3, "by x")
+        row = process.memory_check(near, limit, "3 golden texts", "by x")
         assert row.verdict == "inconclusive" and row.detail.endswith("; emulated (by x)")
 
 
