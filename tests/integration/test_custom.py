@@ -123,6 +123,16 @@ def test_the_bundle_is_verified_gated_and_asked(bundle: Path, tmp_path: Path) ->
     assert sh(bundle, "selftest").returncode == 0
 
 
+def test_the_bundle_is_inspected_and_compared(given: tuple[Project, Done], bundle: Path) -> None:
+    project, _ = given
+    shown = project.edgepack("inspect", str(bundle))
+    assert shown.returncode == 0, shown.stderr
+    assert "an adapter that reads file" in shown.stdout
+    found = json.loads(project.edgepack("inspect", "--json", str(bundle)).stdout)
+    assert (found["ships"], found["adapter"]) == ("adapter", {"graphs": ["model"], "item": "file"})
+    assert project.edgepack("diff", str(bundle), str(bundle)).returncode == 0
+
+
 def test_a_worse_version_does_not_replace_an_installed_one(
     given: tuple[Project, Done], bundle: Path, tmp_path: Path
 ) -> None:

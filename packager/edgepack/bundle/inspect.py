@@ -79,10 +79,18 @@ class _Wide(TypedDict):
     mode: str
 
 
+class _Adapter(TypedDict):
+    item: str
+    graphs: list[str]
+
+
 class _ModelFacts(TypedDict):
-    labels: list[str]
-    max_length: int
+    """Of a model of texts `labels` and `max_length`, of one with an adapter that."""
+
+    labels: NotRequired[list[str]]
+    max_length: NotRequired[int]
     wide: NotRequired[_Wide]
+    adapter: NotRequired[_Adapter]
 
 
 class _ShippedModel(TypedDict):
@@ -135,9 +143,10 @@ def inspect(bundle: Path) -> dict[str, Any]:
         "version": manifest.version,
         "sequence": manifest.sequence,
         "task": manifest.task,
-        "labels": config["labels"],
-        "max_length": config["max_length"],
-        "ships": config["wide"]["mode"] if "wide" in config else "encoder",
+        "labels": config.get("labels", []),
+        "max_length": config.get("max_length"),
+        "adapter": config.get("adapter"),
+        "ships": "adapter" if "adapter" in config else config["wide"]["mode"] if "wide" in config else "encoder",
         "target": asdict(manifest.target),
         "model": dict(manifest.model),
         "parts": {part: asdict(size) for part, size in bytes_by_part(bundle).items()},

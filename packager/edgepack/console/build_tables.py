@@ -152,10 +152,16 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
     yield Text(
         safe(f"{found['name']} {found['version']} for {target['profile']} ({found['release_id']})"), style="bold"
     )
-    labels = ", ".join(found["labels"])
+    labels, adapter = ", ".join(found["labels"]), found["adapter"]
+    if adapter is None:
+        task = f"{found['task']}, {counted(len(found['labels']), 'label')}: {labels}"
+        reads = f"cuts texts to {found['max_length']} tokens"
+    else:
+        task = f"{found['task']}, an adapter that reads {adapter['item']}"
+        reads = f"{counted(len(adapter['graphs']), 'graph')}: {', '.join(adapter['graphs'])}"
     facts = {
-        "task": f"{found['task']}, {counted(len(found['labels']), 'label')}: {labels}",
-        "model": f"{model['precision']}, cuts texts to {found['max_length']} tokens",
+        "task": task,
+        "model": f"{model['precision']}, {reads}",
         "needs": f"Linux on {' or '.join(target['machines'])}{_host_needs(target)}, {target['provider']}",
         "sequence": found["sequence"],
         "built with": ", ".join(f"{name} {version}" for name, version in sorted(found["tools"].items())),

@@ -110,13 +110,13 @@ def answer(
     """
     with tempfile.TemporaryDirectory(prefix="edgepack-") as scratch:
         job = {
-            "models": [str(model) for model in models],
-            "examples": str(examples.folder / EXAMPLES_FILE),
-            "folder": str(examples.folder),
-            "paths": [str(_site(Path(scratch))), *([str(packages)] if packages is not None else [])],
+            "models": [str(model.resolve()) for model in models],
+            "examples": str((examples.folder / EXAMPLES_FILE).resolve()),
+            "folder": str(examples.folder.resolve()),
+            "paths": [str(_site(Path(scratch))), *([str(packages.resolve())] if packages is not None else [])],
             "rounds": _ROUNDS,
             "budget_ms": _BUDGET_MS,
-            "runs": None if runs is None else str(runs),
+            "runs": None if runs is None else str(runs.resolve()),
             "most_runs": most_runs,
         }
         command = [sys.executable, "-I", "-S", "-B", str(_PROGRAM), json.dumps(job)]

@@ -22,7 +22,7 @@ _RECORDED_ROWS = 32  # runs are recorded while these are answered: once more and
 def main(job: dict[str, Any], results: TextIO) -> None:
     """Answer each example, in rounds, and print its score and its times in ms."""
     sys.path[:] = [*sys.path, *job["paths"]]
-    from edgepack_runtime.errors import EdgepackError, to_json
+    from edgepack_runtime.errors import EdgepackError, StageFailedError, to_json
     from edgepack_runtime.inference.predictor import Predictor
 
     try:
@@ -45,6 +45,9 @@ def main(job: dict[str, Any], results: TextIO) -> None:
             _report(results, {"scores": [round(score, 6) for score in scores], "ms": times, "answers": answers})
     except EdgepackError as error:
         _report(results, {"error": to_json(error)})
+    except Exception as error:  # noqa: BLE001 - what the adapter does to this process, for the message
+        failed = StageFailedError("the adapter's answer cannot be scored", why=f"{type(error).__name__}: {error}")
+        _report(results, {"error": to_json(failed)})
 
 
 def _item(job: dict[str, Any], row: dict[str, Any]) -> Any:

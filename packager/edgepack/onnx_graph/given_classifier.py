@@ -25,7 +25,7 @@ _GIVEN: Final = "given/"  # before the names of the given graph
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     IDS: ("input_ids", "src_ids"),
     TYPES: ("token_type_ids", "segment_ids", "sent_ids"),
-    MASK: ("attention_mask", "input_mask"),
+    MASK: ("mask",),
 }
 _PROBABILITIES: Final = ("Softmax", "LogSoftmax", "Sigmoid")
 _AXES: Final = ("texts", "tokens")

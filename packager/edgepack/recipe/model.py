@@ -421,7 +421,8 @@ def kind_of(task: object, model: object) -> type[Recipe] | type[CustomRecipe] | 
     """The kind of recipe with these values of `task` and `model`. A name in place of a section belongs to a student."""
     if task == CUSTOM:
         return CustomRecipe
-    return GivenTextRecipe if isinstance(model, dict) else Recipe
+    is_graph = isinstance(model, str) and model.endswith((".onnx", ".pdmodel"))
+    return GivenTextRecipe if is_graph or isinstance(model, dict) else Recipe
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,13 @@ def check_data(document: Document) -> Iterator[Problem]:
     yield from _check_same_file(document, splits)
 
 
+def check_test(document: Document) -> Iterator[Problem]:
+    """Find errors in the file of test rows, where nothing is trained."""
+    value = document.get("data", "test")
+    if isinstance(value, str):
+        yield from _check_split_file(document, "test", value)
+
+
 def check_unlabelled(document: Document) -> Iterator[Problem]:
     """Find errors in the file of unlabelled texts."""
     where: KeyPath = ("data", "unlabelled")

@@ -177,6 +177,8 @@ def read_labels(file: Path) -> tuple[str, ...]:
 def _reasons_against(labels: Sequence[str], *, tokens: bool) -> Iterator[str]:
     if len(labels) < 2:
         yield "a classifier has at least two"
+    if not all(label.strip() for label in labels):
+        yield "one of them is empty"
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
         yield f"{twice[:60]!r} stands twice"

@@ -13,7 +13,7 @@ from edgepack.recipe.messages import did_you_mean, dotted, listed
 from edgepack.recipe.model import BaseRecipe, CustomRecipe, GivenTextRecipe, Recipe, kind_of
 from edgepack.recipe.paths import beside, check_there, is_file, is_folder
 from edgepack.recipe.training import Student, Training
-from edgepack.recipe.validate_data import check_columns, check_data, check_unlabelled, check_vocabulary
+from edgepack.recipe.validate_data import check_columns, check_data, check_test, check_unlabelled, check_vocabulary
 from edgepack.recipe.validate_given import check_adapter, check_gates_of_scores, check_model, check_text_model
 from edgepack.recipe.validate_training import check_distillation, check_models
 from edgepack.recipe.yaml import Document, KeyPath, Problem
@@ -282,5 +282,5 @@ _GATES_OF_TEXTS: Final = (_check_metric, _check_lengths)
 _CHECKS: Final[Mapping[type[BaseRecipe], tuple[_Checks, _Checks]]] = {
     Recipe: (_TRAINED, _GATES_OF_TEXTS),
     CustomRecipe: ((check_model, check_adapter), (check_gates_of_scores,)),
-    GivenTextRecipe: ((check_text_model, check_data, check_columns), _GATES_OF_TEXTS),
+    GivenTextRecipe: ((check_text_model, check_test, check_columns), _GATES_OF_TEXTS),
 }

@@ -122,9 +122,15 @@ def _module(path: Path) -> types.ModuleType:
     module = types.ModuleType("edgepack_adapter")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and pickle look there
+    module.__dict__["print"] = _print
     # The manifest has its hash, and a signature covers that.
     _called("", lambda: exec(compile(source, str(path), "exec"), module.__dict__))  # noqa: S102
     return module
+
+
+def _print(*values: Any, **options: Any) -> None:
+    """The `print` of adapters: standard output has answers alone."""
+    print(*values, **{"file": sys.stderr, **options})  # noqa: T201
 
 
 def _called(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -135,9 +141,8 @@ def _called(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
         raise
     except (Exception, SystemExit) as error:  # an adapter does not end the program, nor choose its exit code
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if _is_adapter(frame.filename)]
-        where = f" ({ADAPTER_NAME}, line {lines[-1]})" if lines else ""
-        if isinstance(error, SyntaxError) and not lines:
-            where = f" ({ADAPTER_NAME}, line {error.lineno})"
+        # The text of a SyntaxError names file and line already.
+        where = f" ({ADAPTER_NAME}, line {lines[-1]})" if lines and not isinstance(error, SyntaxError) else ""
         raise StageFailedError(
             f"the adapter's {method} failed" if method else "the adapter cannot be loaded",
             why=f"{type(error).__name__}: {error}{where}",
@@ -146,7 +151,7 @@ def _called(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _is_adapter(file: str) -> bool:
-    return Path(file).name == ADAPTER_NAME
+    return Path(file).name == ADAPTER_NAME and file != __file__
 
 
 def _as_json(answer: Any) -> Any:

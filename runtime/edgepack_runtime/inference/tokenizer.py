@@ -39,6 +39,7 @@ _IDEOGRAPHS = re.compile(
 _ASCII_PUNCTUATION = frozenset(string.punctuation)  # some are symbols to Unicode, and punctuation to every tokenizer
 _SYMBOLS = frozenset("\u00b2\u00b5\u00ba\u00d8\u014b\u01b1\u3007")  # to PaddleNLP, and not to Unicode
 _BEFORE_MARKS = "\u02ff"  # the last character in front of all combining marks
+_ALL = 2**53  # tokens: no text has more
 _REMEMBERED = 16_384  # characters, and words
 _REMEMBERED_CHARS = 32  # of a word: with the pieces that it is cut into, a longer one takes kilobytes
 
@@ -133,7 +134,12 @@ class ErnieTokenizer:
         for text, pair in zip(texts, pairs):
             # Of a text with as many tokens as there is room for, `_cut` need not know how many more there are.
             ids, other_ids = self._ids(text, room), self._ids(pair, room)
-            left, other_left = _cut(len(ids), len(other_ids), room)
+            if self._symbols:
+                left, other_left = _cut(len(ids), len(other_ids), room)
+            else:
+                if len(ids) == len(other_ids) == room:
+                    ids, other_ids = self._ids(text, _ALL), self._ids(pair, _ALL)
+                left, other_left = _cut_as_bert(len(ids), len(other_ids), room)
             rows.append([self.cls_id, *ids[:left], self.sep_id, *other_ids[:other_left], self.sep_id])
             n_first.append(left + 2)
         return rows, n_first
@@ -269,6 +275,18 @@ def _cut(n_first: int, n_second: int, room: int) -> Tuple[int, int]:
         return n_first, n_second
     second_left = min(n_second, max(room - n_first, room // 2))
     return room - second_left, second_left
+
+
+def _cut_as_bert(n_first: int, n_second: int, room: int) -> Tuple[int, int]:
+    """How many tokens are left of each text of a pair, as Hugging Face's tokenizers cut them.
+
+    As `_cut`, but where both are cut and `room` is odd, the longer text keeps one token more; the second if they are of
+    one length (`truncate_encodings` with `LongestFirst`).
+    """
+    if n_first + n_second <= room:
+        return n_first, n_second
+    shorter = min(n_first, n_second, room // 2)
+    return (room - shorter, shorter) if n_first > n_second else (shorter, room - shorter)
 
 
 def _with_marks(text: str, spans: Sequence[_Span]) -> List[_Span]:

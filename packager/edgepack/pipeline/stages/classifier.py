@@ -84,6 +84,7 @@ def run(
         raise StageFailedError(f"graphs: the graph is {SHORT[precision]} already", fix="remove `quantize`")
     graph, as_laid_out = _rewritten(graph, data.task, section.max_length, progress)
     onnx.save(graph, str(folder / MODEL_NAME))
+    _check_outputs(folder / MODEL_NAME, batches, tokenizer.vocab_size, progress)
     config = replace(
         config,
         precision=precision,
@@ -162,6 +163,31 @@ def _rewritten(graph: onnx.ModelProto, task: str, max_length: int, progress: Pro
     return rewritten, True
 
 
+def _check_outputs(graph: Path, batches: Sequence[tuple[Array, Array]], vocab_size: int, progress: Progress) -> None:
+    """Run some test rows, and the last token of the vocabulary; warn of outputs that look like probabilities.
+
+    Raises:
+        StageFailedError: the graph cannot be run, or has fewer tokens than the vocabulary.
+    """
+    session = given_graphs.session(graph)
+    reads = [value.name for value in session.get_inputs()]
+    try:
+        found = [np.asarray(session.run([OUTPUT], _feeds(batch, reads))[0]) for batch in batches]
+    except Exception as error:
+        raise StageFailedError("graphs: the graph cannot be run on test rows", why=str(error)[:500]) from error
+    if all((one >= 0).all() and np.allclose(one.sum(axis=-1), 1, atol=1e-3) for one in found):
+        progress.line("warning: the outputs look like probabilities: scores will be too low; export logits")
+    last = np.full((1, 3), vocab_size - 1, np.int64)
+    try:
+        session.run([OUTPUT], _feeds((last, np.zeros_like(last)), reads))
+    except Exception as error:
+        raise StageFailedError(
+            f"graphs: the vocabulary has {vocab_size} tokens, and the graph does not know the last of them",
+            why=str(error)[:500],
+            fix="give the vocab.txt that the model was trained with",
+        ) from error
+
+
 def _hides_padding(graph: Path, rows: Sequence[Row], encoding: Encoding) -> bool:
     """Whether a text has the same logits alone and padded to a longer one."""
     by_length = sorted(rows, key=lambda row: sum(map(len, row.texts)))
@@ -172,10 +198,7 @@ def _hides_padding(graph: Path, rows: Sequence[Row], encoding: Encoding) -> bool
     def logits(several: Sequence[Row]) -> Array:
         return np.asarray(session.run([OUTPUT], _feeds(_arrays(encoding, several), reads))[0][0])
 
-    try:
-        alone, padded = logits([short]), logits([short, long])
-    except Exception as error:
-        raise StageFailedError("graphs: the graph cannot be run on test rows", why=str(error)[:500]) from error
+    alone, padded = logits([short]), logits([short, long])
     largest = max(1.0, float(np.abs(alone).max()))
     return bool(np.abs(alone - padded[: len(alone)]).max() <= _PADDING_TOLERANCE * largest)
 

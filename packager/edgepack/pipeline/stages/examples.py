@@ -36,13 +36,12 @@ def run(examples: Path, item: str, out: Path, progress: Progress) -> ExamplesArt
     with (out / EXAMPLES_FILE).open("w", encoding="utf-8") as stream:
         for number, raw in _lines(examples):
             try:
-                row = _row(raw.decode("utf-8"), item)
+                row = _row(raw.decode("utf-8-sig"), item)
                 if item == FILE:
                     row["file"], added = _copied(examples.parent / row["file"], out / FILES)
                     size += added
-            except (ValueError, OSError) as error:
-                reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-                findings.append(_finding(examples, number, reason))
+            except ValueError as error:
+                findings.append(_finding(examples, number, str(error)))
                 continue
             stream.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
             rows += 1
@@ -94,8 +93,11 @@ def _row(line: str, item: str) -> dict[str, Any]:
 
 
 def _copied(file: Path, folder: Path) -> tuple[str, int]:
-    """Path of the copy, relative to the artifact, and the bytes that it added."""
-    raw = file.read_bytes()
+    """Path of the copy, relative to the artifact, and the bytes that it added. Raises ValueError."""
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{file.name}: {error.strerror or error}") from error
     name = hashlib.sha256(raw).hexdigest()[:16] + file.suffix.lower()
     if (folder / name).exists():
         return f"{FILES}/{name}", 0

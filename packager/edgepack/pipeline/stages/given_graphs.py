@@ -65,9 +65,17 @@ def session(graph: Path) -> onnxruntime.InferenceSession:
 
 
 def files(source: str) -> tuple[Path, ...]:
-    """The files of a given graph. Raises as `PaddleFiles.of`."""
+    """The files of a given graph: of ONNX also those with weights outside of it. Raises as `PaddleFiles.of`."""
     found = PaddleFiles.of(Path(source))
-    return (Path(source),) if found is None else (found.graph, found.parameters)
+    if found is not None:
+        return found.graph, found.parameters
+    graph = Path(source)
+    try:
+        model = onnx.load(source, load_external_data=False)
+    except Exception:  # noqa: BLE001 - the stage reports it
+        return (graph,)
+    outside = {_location(tensor) for tensor in model.graph.initializer if _is_outside(tensor)}
+    return (graph, *(path for name in sorted(outside) if (path := graph.parent / name).is_file()))
 
 
 def write(source: str, target: Path, progress: Progress) -> PaddleFiles | None:
@@ -138,22 +146,30 @@ def parity(source: PaddleFiles, runs: Sequence[Run]) -> float:
 
 
 def _copy_graph(source: Path, target: Path) -> None:
-    """Copy an ONNX file that is valid and complete.
+    """Copy an ONNX file that is valid and complete, as one file.
 
     Raises:
         StageFailedError: it is not.
     """
     try:
         model = onnx.load(str(source), load_external_data=False)
+        outside = any(map(_is_outside, model.graph.initializer))
+        if outside:  # as `torch.onnx.export` writes it; a bundle carries each graph as one file
+            model = onnx.load(str(source))
+            onnx.save(model, str(target))
         onnx.checker.check_model(model)
     except Exception as error:
         raise StageFailedError(
             f"graphs: {source.name} is no valid ONNX model", why=str(error)[:500], fix="export the model again"
         ) from error
-    if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
-        raise StageFailedError(
-            f"graphs: {source.name} keeps weights in other files",
-            why="a bundle carries each graph as one file",
-            fix="save it as one: onnx.save(onnx.load(FILE), OTHER)",
-        )
-    shutil.copyfile(source, target)
+    if not outside:
+        shutil.copyfile(source, target)
+
+
+def _is_outside(tensor: onnx.TensorProto) -> bool:
+    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def _location(tensor: onnx.TensorProto) -> str:
+    """The name of the file with the weight, relative to the graph's folder."""
+    return next((str(entry.value) for entry in tensor.external_data if entry.key == "location"), "")

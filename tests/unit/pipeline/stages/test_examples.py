@@ -79,8 +79,8 @@ def test_files_that_are_not_there_are_found(tmp_path: Path) -> None:
     rows = [{"file": "nowhere", "expected": 1}, {"file": ".", "expected": 1}, {"file": None, "expected": 1}]
     found = findings(write(tmp_path, *rows), "file")
     assert [line for line, _ in found] == [1, 2, 3]
-    assert found[0][1].startswith("No such file")
-    assert found[1][1].startswith("Is a directory")
+    assert found[0][1] == "nowhere: No such file or directory"
+    assert found[1][1].endswith(": Is a directory")
 
 
 def test_no_examples_and_bytes_that_are_no_text_are_found(tmp_path: Path) -> None:

@@ -261,3 +261,20 @@ def test_our_own_errors_pass_through_an_adapter(tmp_path: Path) -> None:
         opened(tmp_path, source).predict(0)
     with pytest.raises(EdgepackError, match="does not give the inputs"):
         opened(tmp_path / "b", TWO_GRAPHS.replace('{"x": [item]}', "{}"), graphs=("first", "second")).predict([1])
+
+
+def test_what_an_adapter_prints_goes_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = with_lines("print('a', 1, sep='-')", "return 1") + "print('loaded')\n"
+    assert opened(tmp_path, source).predict(0) == JsonPrediction(1)
+    assert capsys.readouterr() == ("", "loaded\na-1\n")
+
+
+def test_an_error_outside_of_the_adapter_names_no_line(tmp_path: Path) -> None:
+    with pytest.raises(StageFailedError) as caught:
+        opened(tmp_path, ADAPTER.format(item="json").replace("(self, item)", "(self)")).predict(0)
+    assert caught.value.why.startswith("TypeError:")
+    assert "line" not in caught.value.why
+    with pytest.raises(StageFailedError) as caught:
+        opened(tmp_path, "class Adapter:\n\n\n  def")
+    assert caught.value.why.endswith("(adapter.py, line 4)")
+    assert caught.value.why.count("adapter.py") == 1

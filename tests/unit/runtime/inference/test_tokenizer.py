@@ -21,7 +21,7 @@ import edgepack_runtime
 from edgepack_runtime.bundle.model_config import TokenizerConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference import tokenizer as module
-from edgepack_runtime.inference.tokenizer import ErnieTokenizer, _cut
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer, _cut, _cut_as_bert
 
 ID = {token: number for number, token in enumerate(VOCAB)}
 # Digests of the words that every character of Unicode gives, and of Unicode 14.0's data about it.
@@ -89,6 +89,28 @@ def test_tokens_are_those_of_ernie(tokenizer: ErnieTokenizer, text: str, expecte
 def test_tokens_are_those_of_bert(tmp_path: Path, text: str, expected: str) -> None:
     bert = ErnieTokenizer(write_vocab(tmp_path, "\n".join(VOCAB)), TokenizerConfig("bert-wordpiece"))
     assert tokens(bert, text) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "room", "left"),
+    [
+        ((3, 4), 7, (3, 4)),
+        ((3, 60), 9, (3, 6)),
+        ((60, 3), 9, (6, 3)),
+        ((60, 5), 9, (5, 4)),  # both are cut: the longer one keeps the odd token
+        ((5, 60), 9, (4, 5)),
+        ((60, 60), 9, (4, 5)),  # of one length: the second
+        ((60, 60), 8, (4, 4)),
+    ],
+)
+def test_pairs_are_cut_as_bert_cuts_them(lengths: tuple[int, int], room: int, left: tuple[int, int]) -> None:
+    assert _cut_as_bert(*lengths, room) == left
+
+
+def test_of_two_long_texts_the_longer_keeps_one_token_more(tmp_path: Path) -> None:
+    bert = ErnieTokenizer(write_vocab(tmp_path, "\n".join(VOCAB)), TokenizerConfig("bert-wordpiece"))
+    _, n_first = bert.encode_pairs(["好" * 300, "好" * 200], ["好" * 200, "好" * 300], 12)
+    assert n_first == [7, 6]  # with [CLS] and [SEP]; nine tokens are left for both texts
 
 
 def test_a_word_of_more_than_100_characters_is_unknown(tokenizer: ErnieTokenizer) -> None:
