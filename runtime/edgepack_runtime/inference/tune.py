@@ -26,7 +26,8 @@ from edgepack_runtime.util.progress import Log, Pace
 from edgepack_runtime.util.texts import Item, evenly
 
 ROUNDS = 9  # minimum and maximum of 7 bound the median at 99 % on each side; two more allow for an outlier
-_MOST_TEXTS, _LEAST_TEXTS = 32, 5
+_MOST_TEXTS, _LEAST_TEXTS = 32, 2  # of slow items few, so that an install does not take minutes longer
+_PROBED = 5
 _DUEL_BUDGET_MS = 2000.0
 _GAIN_OF_REWRITES = 0.03
 _GAIN_OF_DOUBLING = 0.15  # of the time, for each doubling of the threads
@@ -199,7 +200,7 @@ class _Arena:
 
 def _how_many(predictor: Predictor, texts: Sequence[Item]) -> int:
     """Number of texts that fit into the time of a comparison, within limits."""
-    probed = evenly(texts, _LEAST_TEXTS)
+    probed = evenly(texts, _PROBED)
     for text in probed:
         predictor.predict(text)
     probe_ms = statistics.median(predictor.timed_predict(text)[1].total_ms for text in probed)
