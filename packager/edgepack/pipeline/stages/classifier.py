@@ -15,7 +15,7 @@ import onnx
 from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, ExportArtifact, Row
 from edgepack.errors import StageFailedError
-from edgepack.export import given_int8, selection
+from edgepack.export import selection
 from edgepack.export.examples import Run
 from edgepack.export.model_folder import FINDS_RANGE, ON_CPU
 from edgepack.export.selection import SHORT, Doubts, Exported
@@ -238,6 +238,8 @@ def _int8(
     progress: Progress,
 ) -> Exported:
     """The model folder in INT8, quantized by ONNX Runtime on the batches, and compared on the rows."""
+    from edgepack.export import given_int8
+
     folder = out / INT8_FOLDER
     folder.mkdir()
     shutil.copyfile(given / VOCAB_NAME, folder / VOCAB_NAME)
