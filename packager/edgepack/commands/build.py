@@ -282,6 +282,7 @@ def _raise_if_left_out(built: Build | Part, console: Console) -> None:
 
 
 def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
+    from edgepack.pipeline.stages.adapter_payload import ARGUMENT
     from edgepack.results import NotRunHere
 
     lines = [f"wrote {path}" for path in delivered]
@@ -289,7 +290,9 @@ def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
     bundle = next((path for path in delivered if path.name in ran), delivered[0])
     gates = "" if built.recipe.gates.asks_nothing else ", which gates it"
     where = "here or on a device that has never seen a network" if bundle.name in ran else f"on its device{gates}"
-    example = "ITEM" if built.data is None else built.data.example(own=built.recipe.gates.golden.carry)
+    example = ARGUMENT[built.examples.item] if built.examples is not None else ""
+    if built.data is not None:
+        example = built.data.example(own=built.recipe.gates.golden.carry)
     return [
         *lines,
         "",

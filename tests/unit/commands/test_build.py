@@ -10,7 +10,9 @@ from typing import Any, NoReturn
 import pytest
 from click.testing import CliRunner, Result
 
+from edgepack.artifacts import ExamplesArtifact
 from edgepack.cli import main
+from edgepack.commands import build as build_command
 from edgepack.commands import options
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.pipeline import delivery, runner
@@ -111,3 +113,14 @@ def test_a_server_that_does_not_answer_is_found_before_the_build(
     done = CliRunner().invoke(main, ["build", "r.yaml", "--mlflow", "http://user:secret@127.0.0.1:9"])
     assert done.exit_code == 4 and "error: --mlflow: http://127.0.0.1:9 cannot be used\n  why: " in done.stderr
     assert "secret" not in done.output
+
+
+@pytest.mark.parametrize(("item", "shown"), [("text", '"你好"'), ("json", "'JSON'"), ("file", "FILE-TO-ANSWER")])
+def test_a_model_with_an_adapter_shows_how_to_give_it_an_item(
+    built: Any, tmp_path: Path, item: str, shown: str
+) -> None:
+    (delivered,) = built.deliveries
+    bundle = tmp_path / delivered.bundle.file_name
+    given = replace(built, data=None, examples=ExamplesArtifact(tmp_path, item, 1))
+    assert build_command._next_steps(given, [bundle])[-1].endswith(f" predict {shown}")
+    assert "ITEM" not in build_command._next_steps(built, [bundle])[-1]

@@ -19,11 +19,40 @@ from edgepack_runtime.bundle.examples import FILES_FOLDER, SELFTEST_EXAMPLES
 from edgepack_runtime.bundle.model_config import FILE, JSON, TEXT
 
 LEAST_TOLERANCE: Final = 0.05  # of the mean score in the self-test
-_ARGUMENT: Final = {TEXT: '"你好"', JSON: "'JSON'", FILE: "FILE-TO-ANSWER"}
+# An item, as an argument of `predict`.
+ARGUMENT: Final = {TEXT: '"你好"', JSON: "'JSON'", FILE: "FILE-TO-ANSWER"}
 _ASK: Final = {
     TEXT: """-H 'Content-Type: application/json' -d '{"text": "TEXT"}'""",
     JSON: """-H 'Content-Type: application/json' -d '{"item": JSON}'""",
     FILE: "--data-binary @FILE-TO-ANSWER",
+}
+_SEVERAL: Final = {
+    TEXT: """\
+  PREFIX/bin/{name} predict "TEXT" "TEXT" > answers.jsonl
+  PREFIX/bin/{name} predict < texts.txt > answers.jsonl    one text a line
+""",
+    JSON: """\
+  PREFIX/bin/{name} predict 'JSON' 'JSON' > answers.jsonl
+  PREFIX/bin/{name} predict < items.jsonl > answers.jsonl    one JSON value a line
+""",
+    FILE: """\
+  PREFIX/bin/{name} predict FILE-TO-ANSWER ANOTHER ... > answers.jsonl
+  COMMAND | PREFIX/bin/{name} predict    one file, from the output of another program
+""",
+}
+_SEVERAL_ZH: Final = {
+    TEXT: """\
+  PREFIX/bin/{name} predict "文本" "文本" > answers.jsonl
+  PREFIX/bin/{name} predict < texts.txt > answers.jsonl    每行一条文本
+""",
+    JSON: """\
+  PREFIX/bin/{name} predict 'JSON' 'JSON' > answers.jsonl
+  PREFIX/bin/{name} predict < items.jsonl > answers.jsonl    每行一个 JSON 值
+""",
+    FILE: """\
+  PREFIX/bin/{name} predict FILE-TO-ANSWER ANOTHER ... > answers.jsonl
+  COMMAND | PREFIX/bin/{name} predict    一个文件，来自另一个程序的输出
+""",
 }
 
 
@@ -61,10 +90,12 @@ def make(
         described=_described(recipe, export, examples, folder),
         examples=None,
         readme={
-            "example": _ARGUMENT[examples.item],
+            "example": ARGUMENT[examples.item],
             "kind": "model",
             "kind_zh": "模型",
             "ask": _ASK[examples.item],
+            "several": _SEVERAL[examples.item].format(name=recipe.name),
+            "several_zh": _SEVERAL_ZH[examples.item].format(name=recipe.name),
             "reads": "",
             "reads_zh": "",
         },

@@ -235,7 +235,7 @@ def _manifest(
 
 
 def _readme(recipe: AnyRecipe, profile: Profile, needs: Needs, file: str, words: Mapping[str, str]) -> bytes:
-    """The README; `words` has `example`, `kind`, `ask` and `reads` with their Chinese forms."""
+    """The README; `words` has `example`, `kind`, `ask`, `several` and `reads` with their Chinese forms."""
     serve, serve_zh = (
         "not in this file: it was built without `serve: true`",
         "本文件没有此功能：构建时没有 `serve: true`",
@@ -251,7 +251,7 @@ def _readme(recipe: AnyRecipe, profile: Profile, needs: Needs, file: str, words:
         file=file,
         serve=serve,
         serve_zh=serve_zh,
-        **{key: words[key] for key in ("example", "kind", "kind_zh", "reads", "reads_zh")},
+        **{key: words[key] for key in ("example", "kind", "kind_zh", "several", "several_zh", "reads", "reads_zh")},
     )
     return text.encode()
 

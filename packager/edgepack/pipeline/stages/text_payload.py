@@ -79,12 +79,26 @@ def make(
             "kind": "text classifier",
             "kind_zh": "文本分类器",
             "ask": """-H 'Content-Type: application/json' -d '{"text": "TEXT"}'""",
+            "several": _SEVERAL.format(name=recipe.name),
+            "several_zh": _SEVERAL_ZH.format(name=recipe.name),
             "reads": _READS.format(config.max_length) if cuts else "",
             "reads_zh": _READS_ZH.format(config.max_length) if cuts else "",
         },
     )
 
 
+_SEVERAL: Final = """\
+  PREFIX/bin/{name} predict --input texts.txt --output labels.csv
+  PREFIX/bin/{name} predict --input table.csv --column NAME --encoding gb18030 --output labels.csv
+                                  a table from Excel; --resume goes on after an interruption;
+                                  --label-column NAME: how many answers are right
+"""
+_SEVERAL_ZH: Final = """\
+  PREFIX/bin/{name} predict --input texts.txt --output labels.csv
+  PREFIX/bin/{name} predict --input table.csv --column 列名 --encoding gb18030 --output labels.csv
+                                  Excel 导出的表格；中断后加 --resume 继续；
+                                  --label-column 列名：统计答对了多少
+"""
 _READS: Final = """The model reads the first {} tokens of a text; a Chinese character is one. When
 a text is longer, `predict` prints a note; `--long windows` reads all of it.
 
