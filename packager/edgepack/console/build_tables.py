@@ -27,6 +27,7 @@ from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST, parse
 from edgepack_runtime.bundle.verify import read_signed_manifest
 from edgepack_runtime.stats.metrics import METRICS
+from edgepack_runtime.stats.scores import SCORE
 from edgepack_runtime.util.fs import open_regular
 
 if TYPE_CHECKING:
@@ -61,9 +62,10 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     else:
         yield from one_by_one([Text(stage, style="bold") for stage in stages], heads[1:], [row[1:] for row in figures])
     basis = f" ({bases.pop()})" if len(bases) == 1 else ""
+    what = "an output" if metrics == [SCORE] else "a logit"
     yield Text(
         f"{' or '.join(map(metric_name, metrics))} with its interval{basis}; "
-        "parity: largest difference of a logit to the row before",
+        f"parity: largest difference of {what} to the row before",
         style="dim",
     )
     for stage, other, note in zip(stages, to, notes, strict=True):

@@ -14,6 +14,7 @@ from edgepack_runtime.stats.scores import SCORE
 
 _ON: Final = "on "  # before the name of a target, in the ledger
 _LINEAR: Final = "linear"
+_STUDENT: Final = "student"
 _WIDE: Final = ("ensemble", "cascade", _LINEAR)  # rows of what ships in place of the encoder alone
 _BY_DEVICE: Final = (
     "lost.on_device",
@@ -73,7 +74,7 @@ def _why(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) -> 
 
 
 def _lost_by(check: Mapping[str, Any], rows: Sequence[LedgerRow], metric: str) -> _Loss:
-    gate = check["gate"]
+    gate, is_given = check["gate"], _is_given(rows, metric)
     baseline, ledger = (rows[:1], rows[1:]) if rows[0].stage == _LINEAR else ([], rows)
     if gate == "accuracy.min":
         if any(row.score.metric != metric for row in ledger):
@@ -83,11 +84,11 @@ def _lost_by(check: Mapping[str, Any], rows: Sequence[LedgerRow], metric: str) -
         wide = [row.stage for row in ledger if row.stage in _WIDE]
         return _Loss("lost.wide", {"stage": wide[0]}) if wide else _Loss("lost.quantized", {})
     if gate == "accuracy.max_regression_points":
-        return _Loss("lost.earlier_release", {})
+        return _Loss("lost.given_release" if is_given else "lost.earlier_release", {})
     if gate.startswith(PER_CLASS):
         return _Loss("lost.classes", {})
     if gate in ("latency.p50_ms", "latency.p95_ms"):
-        return _lost_latency(float(check["limit"]), gate.removeprefix("latency."), ledger, is_given=metric == SCORE)
+        return _lost_latency(float(check["limit"]), gate.removeprefix("latency."), ledger, is_given=is_given)
     if gate == "latency.p99_ms":
         return _Loss("lost.no_p99", {"times": _times(ledger, "p95_ms")})
     if gate.startswith("latency.max_tokens_"):
@@ -99,8 +100,13 @@ def _lost_by(check: Mapping[str, Any], rows: Sequence[LedgerRow], metric: str) -
     if gate == "memory.peak_rss_mib" and metric == SCORE:
         return _Loss("lost.given_memory", {})
     if gate == "size.model_mib":
-        return _Loss("lost.given_model_size" if metric == SCORE else "lost.model_size", {})
+        return _Loss("lost.given_model_size" if is_given else "lost.model_size", {})
     return _Loss("lost.bundle", {})
+
+
+def _is_given(ledger: Sequence[LedgerRow], metric: str) -> bool:
+    """Whether edgepack did not train the model: every ledger of a training has the row of a student."""
+    return metric == SCORE or all(row.stage != _STUDENT for row in ledger)
 
 
 def _times(ledger: Sequence[LedgerRow], percentile: str) -> str:

@@ -293,3 +293,11 @@ def test_a_label_of_200_characters_breaks_within_its_column(report: dict[str, An
     text = render(report)
     assert re.search(rf'<td class="text">{long}: 3, b: 4</td>', text)
     assert re.search(r"td\.text\b[^{]*\{[^}]*overflow-wrap: anywhere", text)
+
+
+def test_the_page_of_a_model_with_an_adapter_speaks_of_no_texts(report: dict[str, Any]) -> None:
+    page = render({**report, "task": "custom"})
+    for words in ("characters of a text", "difference of a logit", "tokenizer ", "encoder (", "分词", "文本字数"):
+        assert words in render(report), words
+        assert words not in page, words
+    assert "largest absolute difference of an output" in page and "model (int8)" in page

@@ -179,7 +179,8 @@ def row_of(stage: str) -> LedgerRow:
 
 
 def test_the_time_of_the_target_itself_is_no_stage_that_kept_to_the_limit() -> None:
-    rows = [replace(row, p50_ms=ms) for row, ms in zip(ledger(**{"INT8": 900, "on a": 900}), (3.0, 1.0), strict=True)]
+    timed = ledger(**{"student": 900, "INT8": 900, "on a": 900})
+    rows = [replace(row, p50_ms=ms) for row, ms in zip(timed, (None, 3.0, 1.0), strict=True)]
     (line,) = explain(receipt([check("latency.p50_ms", 3.0, 2.0, "ms")]), rows)
     assert line.endswith("lost by stage student: its shape is too slow in the form that ships (INT8 3.00 ms)")
 
@@ -197,4 +198,25 @@ def test_a_given_model_has_no_student_to_blame(gate: str, unit: str, lost_by: st
     rows = [replace(row, p50_ms=300.0) for row in ledger(**{"float ONNX": 900})]
     (line,) = explain(receipt([check(gate, 200.0, 100.0, unit)], SCORE), rows)
     assert f"; {lost_by}" in line
+    assert "student" not in line
+
+
+@pytest.mark.parametrize(
+    ("stages", "advice"),
+    [
+        (("teacher", "student", "float ONNX"), "compare their teachers and data"),
+        (("float ONNX", "INT8 ONNX"), "compare the two models"),
+    ],
+)
+def test_a_given_classifier_has_no_teacher_to_compare(stages: tuple[str, ...], advice: str) -> None:
+    missed = check("accuracy.max_regression_points", 3.0, 1.0, "points")
+    (line,) = explain(receipt([missed]), ledger(**dict.fromkeys(stages, 900)))
+    assert line.endswith(f"the earlier release is no stage of this build: {advice}")
+
+
+@pytest.mark.parametrize("gate", ["size.model_mib", "latency.p50_ms"])
+def test_a_given_classifier_has_no_student_to_blame(gate: str) -> None:
+    rows = [replace(row, p50_ms=300.0) for row in ledger(**{"float ONNX": 900})]
+    (line,) = explain(receipt([check(gate, 200.0, 100.0, "ms")]), rows)
+    assert "lost by the given" in line
     assert "student" not in line
