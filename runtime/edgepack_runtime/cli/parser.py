@@ -139,7 +139,7 @@ def add_bench(verbs: Verbs) -> None:
         texts += " of the\nmodel's release, or texts.txt beside the model folder"
     parser = verbs.add(
         "bench",
-        "measure latency, text in to label out; compare several models",
+        "measure latency, from item to answer; compare several models",
         "Models are measured in turns, under the same conditions. Texts come from --texts; without it,\n"
         f"{BENCH_TEXTS} are drawn evenly from {texts}.\n"
         "A text-pair model needs two columns, `text` and `text_pair`, or two texts per line separated by a tab.",
@@ -170,7 +170,7 @@ def add_bench(verbs: Verbs) -> None:
 def add_predict(verbs: Verbs) -> None:
     parser = verbs.add(
         "predict",
-        "classify texts: one JSON object per line",
+        "classify texts or files: one JSON value per line",
         "Texts come from the arguments, from --input, or from standard input, one per line. Each gives one line, in\n"
         "the same order. Put -- before a text that begins with a dash. The form depends on the model:\n\n"
         '  {"label": "1", "score": 0.98}                    one label\n'
@@ -179,6 +179,8 @@ def add_predict(verbs: Verbs) -> None:
         "A text-pair model takes two arguments (TEXT TEXT_PAIR), two columns of a file, or two texts per line\n"
         "separated by a tab. Spans count characters from 0; the end is exclusive. The model reads the first\n"
         "`max_length` tokens of a text; with --long windows, all of them.\n\n"
+        "A model with an adapter reads texts, JSON values or files, from arguments or standard input, and takes\n"
+        "neither --input nor --output. Standard input is one file, or a text or JSON value in each line.\n\n"
         "With --output, an invalid row does not stop the run: its line has nulls or empty cells, and\n"
         "OUTPUT.errors.jsonl names the reason. --resume continues an interrupted run. With --strict, and without\n"
         "--output, the first invalid row ends the run with exit code 2.",
@@ -186,7 +188,10 @@ def add_predict(verbs: Verbs) -> None:
     if verbs.named:
         parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="model folder, or its model.onnx")
     parser.add_argument(
-        "texts", nargs="*", metavar="TEXT", help="texts to classify; put -- before one that begins with -"
+        "texts",
+        nargs="*",
+        metavar="TEXT",
+        help="texts to classify, or items for an adapter; put -- before one that begins with -",
     )
     parser.add_argument(
         "--input",
@@ -298,7 +303,7 @@ edgert: the device side of edgepack, on any machine.
 
   edgert verify FILE.edgepack                 check every byte of a bundle
   edgert install FILE.edgepack --prefix DIR   install it here
-  edgert bench onnx-float onnx-int8           compare models, text in to label out
+  edgert bench onnx-float onnx-int8           compare models, from text to answer
   edgert predict --model onnx-int8 TEXT       run a model folder
 """
 
