@@ -1,7 +1,7 @@
 """Asks a server with NVIDIA's and KServe's own Python clients; run with the Python of the clients' environment.
 
-Arguments: host:port, name of the model. Writes the answers of each client as one JSON object. A model whose name has a
-dot is a graph: each input NAME is an array that comes back as the output OF_NAME.
+Arguments: host:port, name of the model. Writes the answers of each client as one JSON object. A name with a dot
+is that of a graph: each input NAME is an array that comes back as the output OF_NAME.
 """
 
 from __future__ import annotations

@@ -23,7 +23,12 @@ from edgepack_runtime.inference.predictor import Predictor
 
 # The fused kernel takes 537 us per run; the operators that it replaces take about 120 (4 layers x 312, x86).
 ON_CPU: Final = EngineConfig(CPU, disabled_optimizers=("SkipLayerNormFusion",))
-FINDS_RANGE: Final = "DynamicQuantizeLinear"  # one range for a whole batch
+_FINDS_RANGE: Final = "DynamicQuantizeLinear"  # one range for a whole batch
+
+
+def finds_range(graph: onnx.ModelProto) -> bool:
+    """Whether a graph computes quantization ranges in each run, over the whole batch."""
+    return any(node.op_type == _FINDS_RANGE for node in graph.graph.node)
 
 
 def write_wide(encoder: Path, linear: Path, wide: WideConfig | None, folder: Path) -> None:
@@ -79,7 +84,7 @@ class ModelWriter:
             precision=precision,
             multi_label=self.data.multi_label,
             hides_padding=not (as_laid_out and self.layout.unpadded),
-            run_alone=any(node.op_type == FINDS_RANGE for node in graph.graph.node),
+            run_alone=finds_range(graph),
             tokenizer=self.tokenizer,
             engine=self.engine,
         )

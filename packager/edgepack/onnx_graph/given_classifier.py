@@ -17,7 +17,7 @@ from edgepack.artifacts import Precision
 from edgepack.errors import StageFailedError
 from edgepack.onnx_graph.graph_writer import OUTPUT
 from edgepack.onnx_graph.recognise import IDS, TYPES
-from edgepack.onnx_graph.utils import Array, drop_unused, every_node
+from edgepack.onnx_graph.utils import Array, GraphView, drop_unused, every_node
 
 MASK: Final = "attention_mask"
 _GIVEN: Final = "given/"  # before the names of the given graph
@@ -80,7 +80,7 @@ class GivenClassifier:
             else:
                 inputs.append(helper.make_tensor_value_info(role, TensorProto.INT64, _AXES))
             before.append(helper.make_node("Cast", [tensor], [given], to=_type(self._inputs[name])))
-        after, (logits, cast) = [], _before_probabilities(graph, _GIVEN + self._output.name)
+        after, (logits, cast) = [], _before_probabilities(GraphView(made), _GIVEN + self._output.name)
         if order is not None:
             graph.initializer.append(onnx.numpy_helper.from_array(np.array(order, np.int64), "order"))
             after.append(helper.make_node("Gather", [logits, "order"], ["in_order"], axis=-1))
@@ -154,9 +154,9 @@ def _type(value: onnx.ValueInfoProto) -> int:
     return int(value.type.tensor_type.elem_type)
 
 
-def _before_probabilities(graph: onnx.GraphProto, name: str) -> tuple[str, bool]:
+def _before_probabilities(view: GraphView, name: str) -> tuple[str, bool]:
     """The input of a final softmax or sigmoid, else `name`; and whether its type may be another than that of `name`."""
-    makers = {tensor: node for node in graph.node for tensor in node.output}
+    makers = view.makers
     at, cast = name, False
     while at in makers and makers[at].op_type in ("Identity", "Cast"):
         cast |= makers[at].op_type == "Cast"

@@ -91,7 +91,7 @@ def parse(
     Args:
         file: name of the file, for findings.
         expand: expands the variables of every scalar except keys; it collects its own findings.
-        replaced: paths whose values are not used; their variables are not expanded and need not be set.
+        replaced: paths of values that are not used; their variables are not expanded and need not be set.
 
     Returns:
         The document (None if it cannot be parsed), and the findings about YAML: encoding, syntax, duplicate keys, tags.

@@ -75,7 +75,7 @@ class ServedModel(abc.ABC):
 
     @abc.abstractmethod
     def values(self, output: str, predictions: Sequence[AnyPrediction]) -> Union[Tensor, List[Any]]:
-        """The values of an output: a tensor, or a flat list whose first axis is that of `predictions`."""
+        """The values of an output: a tensor, or a flat list with the `predictions` as first axis."""
 
     def metadata(self) -> Dict[str, Any]:
         """The response of `GET /v2/models/{name}`."""

@@ -11,13 +11,14 @@ from typing import Final
 
 import numpy as np
 import onnx
+import onnxruntime
 
 from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, ExportArtifact, Row
 from edgepack.errors import StageFailedError
 from edgepack.export import selection
 from edgepack.export.examples import Run
-from edgepack.export.model_folder import FINDS_RANGE, ON_CPU
+from edgepack.export.model_folder import ON_CPU, finds_range
 from edgepack.export.selection import SHORT, Doubts, Exported
 from edgepack.onnx_graph import parity
 from edgepack.onnx_graph.given_classifier import GivenClassifier, precision_of
@@ -84,19 +85,22 @@ def run(
         raise StageFailedError(f"graphs: the graph is {SHORT[precision]} already", fix="remove `quantize`")
     graph, as_laid_out = _rewritten(graph, data.task, section.max_length, progress)
     onnx.save(graph, str(folder / MODEL_NAME))
-    _check_outputs(folder / MODEL_NAME, batches, tokenizer.vocab_size, progress)
+    session = given_graphs.session(folder / MODEL_NAME)
+    _check_outputs(session, batches, tokenizer.vocab_size, progress)
     config = replace(
         config,
         precision=precision,
-        run_alone=any(node.op_type == FINDS_RANGE for node in graph.graph.node),
-        hides_padding=not as_laid_out and _hides_padding(folder / MODEL_NAME, rows, encoding),
+        run_alone=finds_range(graph),
+        hides_padding=not as_laid_out and _hides_padding(session, rows, encoding),
     )
+    runs = [Run(_feeds(session, batch), {}) for batch in batches]  # for the quantizer
+    del session  # its memory
     _write_config(folder, config)
     _require_whole_length(folder, config)
     agrees = parity.Parity(apart, 0, min(len(batches), PARITY_RUNS)) if apart is not None else None
     exported = [Exported(f"{SHORT[precision]} ONNX", folder, precision, agrees, "Paddle Inference")]
     if quantize.method == "ptq":
-        exported.append(_int8(batches, folder, config, rows, out, progress))
+        exported.append(_int8(runs, folder, config, rows, out, progress))
     float_model, *small = selection.measured(exported, data, progress)
     if not small:
         return ExportArtifact(out, None, float_model, None, precision, "the model as it was given")
@@ -163,23 +167,26 @@ def _rewritten(graph: onnx.ModelProto, task: str, max_length: int, progress: Pro
     return rewritten, True
 
 
-def _check_outputs(graph: Path, batches: Sequence[tuple[Array, Array]], vocab_size: int, progress: Progress) -> None:
+def _check_outputs(
+    session: onnxruntime.InferenceSession,
+    batches: Sequence[tuple[Array, Array]],
+    vocab_size: int,
+    progress: Progress,
+) -> None:
     """Run some test rows, and the last token of the vocabulary; warn of outputs that look like probabilities.
 
     Raises:
         StageFailedError: the graph cannot be run, or has fewer tokens than the vocabulary.
     """
-    session = given_graphs.session(graph)
-    reads = [value.name for value in session.get_inputs()]
     try:
-        found = [np.asarray(session.run([OUTPUT], _feeds(batch, reads))[0]) for batch in batches]
+        found = [_logits(session, batch) for batch in batches]
     except Exception as error:
         raise StageFailedError("graphs: the graph cannot be run on test rows", why=str(error)[:500]) from error
     if all((one >= 0).all() and np.allclose(one.sum(axis=-1), 1, atol=1e-3) for one in found):
         progress.line("warning: the outputs look like probabilities: scores will be too low; export logits")
     last = np.full((1, 3), vocab_size - 1, np.int64)
     try:
-        session.run([OUTPUT], _feeds((last, np.zeros_like(last)), reads))
+        _logits(session, (last, np.zeros_like(last)))
     except Exception as error:
         raise StageFailedError(
             f"graphs: the vocabulary has {vocab_size} tokens, and the graph does not know the last of them",
@@ -188,23 +195,22 @@ def _check_outputs(graph: Path, batches: Sequence[tuple[Array, Array]], vocab_si
         ) from error
 
 
-def _hides_padding(graph: Path, rows: Sequence[Row], encoding: Encoding) -> bool:
+def _hides_padding(session: onnxruntime.InferenceSession, rows: Sequence[Row], encoding: Encoding) -> bool:
     """Whether a text has the same logits alone and padded to a longer one."""
     by_length = sorted(rows, key=lambda row: sum(map(len, row.texts)))
     short, long = by_length[0], by_length[-1]
-    session = given_graphs.session(graph)
-    reads = [value.name for value in session.get_inputs()]
-
-    def logits(several: Sequence[Row]) -> Array:
-        return np.asarray(session.run([OUTPUT], _feeds(_arrays(encoding, several), reads))[0][0])
-
-    alone, padded = logits([short]), logits([short, long])
+    alone, padded = (_logits(session, _arrays(encoding, several))[0] for several in ([short], [short, long]))
     largest = max(1.0, float(np.abs(alone).max()))
     return bool(np.abs(alone - padded[: len(alone)]).max() <= _PADDING_TOLERANCE * largest)
 
 
-def _feeds(batch: tuple[Array, Array], reads: Sequence[str]) -> dict[str, Array]:
+def _logits(session: onnxruntime.InferenceSession, batch: tuple[Array, Array]) -> Array:
+    return np.asarray(session.run([OUTPUT], _feeds(session, batch))[0])
+
+
+def _feeds(session: onnxruntime.InferenceSession, batch: tuple[Array, Array]) -> dict[str, Array]:
     """Ids and types of a batch by name, as far as the graph reads them."""
+    reads = {value.name for value in session.get_inputs()}
     return {name: values for name, values in zip((IDS, TYPES), batch, strict=True) if name in reads}
 
 
@@ -230,22 +236,15 @@ def _require_whole_length(folder: Path, config: ModelConfig) -> None:
 
 
 def _int8(
-    batches: Sequence[tuple[Array, Array]],
-    given: Path,
-    config: ModelConfig,
-    rows: Sequence[Row],
-    out: Path,
-    progress: Progress,
+    runs: Sequence[Run], given: Path, config: ModelConfig, rows: Sequence[Row], out: Path, progress: Progress
 ) -> Exported:
-    """The model folder in INT8, quantized by ONNX Runtime on the batches, and compared on the rows."""
+    """The model folder in INT8, quantized by ONNX Runtime on the runs, and compared on the rows."""
     from edgepack.export import given_int8
 
     folder = out / INT8_FOLDER
     folder.mkdir()
     shutil.copyfile(given / VOCAB_NAME, folder / VOCAB_NAME)
-    progress.line(f"quantizing the graph with {counted(len(batches), 'test row')}")
-    reads = [value.name for value in given_graphs.session(given / MODEL_NAME).get_inputs()]
-    runs = [Run(_feeds(batch, reads), {}) for batch in batches]
+    progress.line(f"quantizing the graph with {counted(len(runs), 'test row')}")
     given_int8.write(given / MODEL_NAME, runs, folder / MODEL_NAME)
     _write_config(folder, replace(config, precision="int8"))
     some = rows[:PARITY_ROWS]
