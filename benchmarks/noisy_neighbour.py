@@ -30,9 +30,9 @@ from typing import Any, Final
 from throughput import model_folders, random_texts
 
 from edgepack_runtime.bundle import golden
-from edgepack_runtime.device import conditions
+from edgepack_runtime.device import conditions, interference
 from edgepack_runtime.device.cores import usable_cores
-from edgepack_runtime.gate import interference, latency, process
+from edgepack_runtime.gate import latency, process
 from edgepack_runtime.gate.latency import Timing
 from edgepack_runtime.gate.limits import Limits, parse
 from edgepack_runtime.inference import bench

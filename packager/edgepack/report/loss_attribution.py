@@ -52,7 +52,7 @@ def _line(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) ->
     gate, unit, value = check["gate"], check["unit"], check["value"]
     if value is None:
         return f"{gate}: {check['verdict']}: {check['detail']}"
-    head = f"{gate}: {measured(check)} where {limit(check)} is due"
+    head = f"{gate}: {measured(check)}, limit {limit(check)}"
     if check["verdict"] == "inconclusive":
         return f"{head}: inconclusive, {span(check['low'], check['high'], unit)}; {check['detail']}"
     detail = f"; {check['detail']}" if _lost_by(check, ledger, metric).message in _BY_DEVICE else ""

@@ -130,6 +130,7 @@ def _number(text: str, most: int) -> int:
     return int(text)
 
 
+WAIT_S = 60.0  # default of `install`
 BENCH_TEXTS = 200  # with 20 rounds 4000 predictions a model: seconds on a desktop, a minute on a small board
 
 
@@ -460,12 +461,15 @@ def _add_install(verbs: Verbs) -> None:
     parser = verbs.add(
         "install",
         "test the bundle on this device, then switch to it",
-        "Steps: signature, verify, doctor, stage, re-hash from disk, self-test, tune, gate, commit, read back. The\n"
-        "commit is one atomic rename. If a step fails, the old release stays active. From `stage` on, and for a\n"
+        "Steps: signature, verify, doctor, stage, re-hash from disk, self-test, wait, tune, gate, commit, read back.\n"
+        "The commit is one atomic rename. If a step fails, the old release stays active. From `stage` on, and for a\n"
         "bundle that is older than one before, a receipt in PREFIX/receipts names the cause. The previous release\n"
         "is kept. Installing the active release again repairs damaged files.\n\n"
         "If keys are pinned (`trust`), one of them must have signed the bundle. Bundles older than the newest ever\n"
         "installed are refused. PREFIX/bin/NAME install FILE checks both before any code of the new release runs.\n\n"
+        "A gate that fails refuses. One that is inconclusive goes on, and receipt and `status` say what was not\n"
+        "shown, unless the recipe has `gates.inconclusive: refuse` or --strict is given. On a busy device an update\n"
+        "is compared with the active release: both answer the same texts in turns.\n\n"
         "A release that carries no interpreter will run on the Python that starts this command.",
     )
     if verbs.context.bundle is None:
@@ -474,6 +478,20 @@ def _add_install(verbs: Verbs) -> None:
     parser.add_argument(
         "--no-tune", action="store_true", help="skip the search for the fastest settings on this device"
     )
+    parser.add_argument(
+        "--wait",
+        type=positive,
+        default=WAIT_S,
+        metavar="S",
+        help=f"how long to wait for other programs to leave the processor, before measuring ({WAIT_S:g})",
+    )
+    doubt = parser.add_mutually_exclusive_group()
+    doubt.add_argument(
+        "--accept-inconclusive",
+        action="store_true",
+        help="install although the gate is inconclusive and the recipe refuses that; the receipt names it",
+    )
+    doubt.add_argument("--strict", action="store_true", help="refuse an inconclusive gate, whatever the recipe says")
     parser.add_argument("--systemd", action="store_true", help="also write a systemd unit that runs `serve`")
     verbs.add_json(parser)
 
@@ -563,6 +581,9 @@ def _add_proofs(verbs: Verbs) -> None:
     parser.add_argument("--without-gates", action="store_true", help=argparse.SUPPRESS)
     # Size of the bundle file, which an unpacked release does not know.
     parser.add_argument("--bundle-bytes", type=at_least_one, help=argparse.SUPPRESS)
+    # For an update: the active release, and what runs in it.
+    parser.add_argument("--against", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--turns", action="store_true", help=argparse.SUPPRESS)
 
 
 def _add_tune(verbs: Verbs) -> None:

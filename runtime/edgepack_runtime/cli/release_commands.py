@@ -112,6 +112,7 @@ def run_readme(options: argparse.Namespace, context: Context, arguments: List[st
 
 def run_install(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime.install import install as installer
+    from edgepack_runtime.stats import checks as gate_checks
 
     bundle: Path = context.bundle or options.bundle
     own = running_prefix(context)
@@ -123,7 +124,12 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
         from edgepack_runtime.cli import serve_command
 
         check = serve_command.check_carried
-    receipt = installer.install(bundle, root, log=log, tune=not options.no_tune, check=check)
+    choices = installer.Choices(
+        tune=not options.no_tune,
+        wait_s=options.wait,
+        refuse_doubt=True if options.strict else False if options.accept_inconclusive else None,
+    )
+    receipt = installer.install(bundle, root, log=log, choices=choices, check=check)
     release = receipt["bundle"]["release_id"]
     command = Path(root).absolute() / "bin" / receipt["bundle"]["name"]
     lines = {
@@ -132,7 +138,10 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
         "already installed": f"already installed: {release} is active and is intact",
     }
     task = read_bundle_manifest(bundle, own=context.bundle is not None).task
-    hints = [f"next: {shlex.quote(str(command))} predict {'ITEM' if task == CUSTOM else 'TEXT'}"]
+    doubts = [] if receipt["gate"] is None else gate_checks.not_shown(receipt["gate"])
+    if doubts and receipt["gate"]["verdict"] == "inconclusive":
+        doubts = ["its gate is INCONCLUSIVE; not shown on this device:", *map("  {}".format, doubts)]
+    hints = [*doubts, f"next: {shlex.quote(str(command))} predict {'ITEM' if task == CUSTOM else 'TEXT'}"]
     if options.systemd:
         from edgepack_runtime.serve import systemd
 
@@ -230,6 +239,11 @@ def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]
     from edgepack_runtime.util import gate_lock
 
     manifest, _ = verify.read_manifest(context.release)
+    if options.turns:
+        from edgepack_runtime.gate import limits, turns
+
+        turns.answer(runner.opened(context.release, limits.parse(manifest.gates)), sys.stdin, sys.stdout)
+        return ExitCode.OK
     prefix = running_prefix(context)
     size = options.bundle_bytes
     if size is None and prefix is not None:
@@ -247,6 +261,7 @@ def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]
             rows_file=options.rows,
             without_rows=options.without_rows,
             without_gates=options.without_gates,
+            active=options.against,
         )
     print_result(options, receipt, runner.render(receipt))
     if prefix is not None:

@@ -234,7 +234,10 @@ def _min_check(measured: Measured, limit: float, confidence: float) -> GateCheck
 
 
 def _majority_check(measured: Measured, confidence: float) -> GateCheck:
-    """Paired gain over the most frequent answer on the same rows. It passes, or nothing is shown: never a fail."""
+    """Paired gain over the most frequent answer on the same rows. It passes, or nothing is shown: never a fail.
+
+    Every release must pass it (`checks.refusal`).
+    """
     truths = [row.answer for row in measured.rows]
     majority = max(Counter(truths).items(), key=lambda item: (item[1], repr(item[0])))[0]
     constant = [majority] * len(truths)
@@ -243,15 +246,21 @@ def _majority_check(measured: Measured, confidence: float) -> GateCheck:
     )
     gain = intervals.Interval(-drop.value, -drop.high, -drop.low)
     value = shown(measured.interval.value - gain.value, "fraction")
+    verdict = intervals.PASS if gain.low > 0 else intervals.INCONCLUSIVE
+    notes = [f"a model that answers {_quoted(majority)} to every text has {value}"]
+    if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY and gain.value > 0:
+        counts = scoring.count(truths, constant, measured.answers)
+        needed = intervals.n_for_drop(counts.lost, counts.won, counts.n, 0.0, confidence)
+        notes.append(would_decide(needed, "rows"))
     return sampled(
         ABOVE_MAJORITY,
-        intervals.PASS if gain.low > 0 else intervals.INCONCLUSIVE,
+        verdict,
         intervals.Interval(*(100 * number for number in gain)),
         limit=0.0,
         unit="points",
         n=measured.counts.n,
         confidence=confidence,
-        detail=f"a model that answers {_quoted(majority)} to every text has {value}",
+        detail="; ".join(notes),
     )
 
 

@@ -2,7 +2,7 @@
 
 Texts are sampled evenly over all lengths, as many as the percentiles need, and timed in two windows with the same
 lengths. If the medians of the windows differ by more than 10 % (as in Triton Model Navigator), or a limit is missed
-while other programs run, everything is measured once more in a fresh process. Then
+while other programs run, everything is measured again in a fresh process, in three processes at most. Then
 
 - *pass*: the percentile's interval is below the limit, even if other programs ran, since they only add time; if the
   windows differ, the slower one must be below the limit too;
@@ -15,20 +15,22 @@ from __future__ import annotations
 import heapq
 import random
 import statistics
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from edgepack_runtime.gate import interference
-from edgepack_runtime.gate.interference import Interference
+from edgepack_runtime.device import interference
+from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.gate.limits import P95, LengthBudget, Limits, Percentiles
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor, Split
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.checks import GateCheck, sampled
 from edgepack_runtime.util.progress import Log, Pace
-from edgepack_runtime.util.texts import Item, length
+from edgepack_runtime.util.texts import Item, counted, length
 
+T = TypeVar("T")
 WINDOWS = 2
 MAX_DRIFT = 0.10
+PROCESSES = 3  # at most, until one decides
 _SEED = 20240229  # the same texts on every device and in every process
 _BUDGET_MS = 5000.0  # for all windows together, unless the percentiles need more samples
 _MOST_TEXTS = 1000
@@ -135,7 +137,8 @@ def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progres
     for text in drawn[: bench.WARM_UP_TEXTS]:
         predictor.predict(text)
     probe_ms = statistics.median(predictor.timed_predict(text)[1].total_ms for text in drawn[: bench.WARM_UP_TEXTS])
-    chosen = choose(drawn, limits, probe_ms, tokens, [predictor.needs_encoder(text) for text in drawn])
+    count = max(_needed(limits.latency.percentiles), min(_MOST_TEXTS, int(_BUDGET_MS / max(probe_ms, 1e-3))))
+    chosen = choose(drawn, limits, count, tokens, [predictor.needs_encoder(text) for text in drawn])
     timing = Timing([])
     for number in range(WINDOWS):
         # Alternate texts in order of length, so that both windows have the same lengths; shuffle within the window.
@@ -159,26 +162,22 @@ def _timed(predictor: Predictor, texts: Sequence[TimedText], window: str, progre
     return samples
 
 
-def shuffled(texts: Sequence[Item]) -> List[Item]:
+def shuffled(texts: Sequence[T]) -> List[T]:
     """`texts` in a seeded order."""
     return random.Random(_SEED).sample(list(texts), len(texts))
 
 
 def choose(
-    drawn: Sequence[Item], limits: Limits, probe_ms: float, tokens: Sequence[int], by_encoder: Sequence[bool]
+    drawn: Sequence[Item], limits: Limits, count: int, tokens: Sequence[int], by_encoder: Sequence[bool]
 ) -> List[TimedText]:
-    """Select up to 1,000 of `drawn` to time, evenly over all lengths, in order of length.
+    """Select `count` of `drawn` to time, evenly over all lengths, in order of length.
 
-    As many as fit into the time budget, and at least as many as the percentiles need; texts repeat if there are too
-    few. Lengths with a limit that are rare among them get additional texts.
+    Texts repeat if there are too few. Lengths with a limit that are rare among them get additional texts.
 
     Args:
-        probe_ms: approximate latency of one text.
         tokens: number of tokens of each of `drawn`; 0 without limits by length.
         by_encoder: whether the encoder runs for each of `drawn`.
     """
-    fit = int(_BUDGET_MS / max(probe_ms, 1e-3))
-    count = max(_needed(limits.latency.percentiles), min(_MOST_TEXTS, fit))
     lengths = [length(item) for item in drawn]
     # Texts that a linear model answers alone come first: both windows have the same share of them.
     order = list(zip(by_encoder, lengths))
@@ -219,18 +218,29 @@ def _needed(limits: Percentiles) -> int:
 def settle(
     first: Timing, limits: Limits, emulated_why: Optional[str], again: Callable[[], Timing], progress: Log
 ) -> Timing:
-    """`first` if it is stable and not disturbed; else the result of `again`, measured in a fresh process."""
-    why = ""
-    if not first.stable:
-        why = f"unstable, the medians of {WINDOWS} windows differ by {first.drift:.0%}"
-    elif first.interference.disturbed and emulated_why is None:
-        timed = [asked for asked in _asked(limits) if first.totals_ms(asked)]
-        if any(_judge(first, asked)[1] != intervals.PASS for asked in timed):
-            why = first.interference.describe()
-    if not why:
-        return first
-    progress(f"latency: {why}; measuring again in a new process")
-    return again()._replace(processes=2)
+    """The first timing that decides, of `first` and those of `again` in fresh processes; else the last one.
+
+    To take the first that decides does not pass a slow model: others only add time.
+    """
+    timing = first
+    for number in range(2, PROCESSES + 1):
+        why = _undecided(timing, limits, emulated_why)
+        if not why:
+            break
+        progress(f"latency: {why}; measuring again in a new process ({number} of {PROCESSES} at most)")
+        timing = again()._replace(processes=number)
+    return timing
+
+
+def _undecided(timing: Timing, limits: Limits, emulated_why: Optional[str]) -> str:
+    """Why to measure again; empty if there is no reason."""
+    timed = [asked for asked in asked_of(limits) if timing.totals_ms(asked)]
+    missed = any(_judge(timing, asked)[1] != intervals.PASS for asked in timed)
+    if not timing.stable and (missed or timing.processes == 1):
+        return f"unstable, the medians of {WINDOWS} windows differ by {timing.drift:.0%}"
+    if missed and timing.interference.disturbed and emulated_why is None:
+        return timing.interference.describe()
+    return ""
 
 
 def summary(timing: Timing, threads: int) -> Dict[str, Any]:
@@ -263,10 +273,11 @@ def distribution(totals_ms: Sequence[float]) -> Dict[str, float]:
 
 def checks(timing: Timing, limits: Limits, emulated_why: Optional[str]) -> List[GateCheck]:
     """One check per limit on latency."""
-    return [_check(timing, asked, emulated_why) for asked in _asked(limits)]
+    return [_check(timing, asked, emulated_why) for asked in asked_of(limits)]
 
 
-def _asked(limits: Limits) -> List[Asked]:
+def asked_of(limits: Limits) -> List[Asked]:
+    """The limits on percentiles, of all texts and by length."""
     found = [Asked(f"latency.{key}", part, limit) for key, part, limit in limits.latency.percentiles.asked()]
     for budget in limits.latency.by_length:
         name = f"latency.max_tokens_{budget.max_tokens}"
@@ -308,7 +319,8 @@ def _judge(timing: Timing, asked: Asked) -> Tuple[intervals.Interval, str, str]:
         return (
             interval,
             intervals.INCONCLUSIVE,
-            f"unstable: the medians of two windows differ by {timing.drift:.0%}, twice",
+            f"unstable: the medians of two windows differ by {timing.drift:.0%}, "
+            f"measured in {counted(timing.processes, 'process', 'processes')}",
         )
     return interval, *undisturbed(verdict, timing.interference)
 

@@ -8,6 +8,7 @@ import re
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.stats.checks import DELIVER, POLICIES
 from edgepack_runtime.stats.metrics import METRICS
 
 KeyPath = Tuple[Union[str, int], ...]
@@ -308,6 +309,7 @@ _KNOWN: Mapping[str, Tuple[str, ...]] = {
     "cold_start": ("ms",),
     "golden": GOLDEN_KEYS,
 }
+POLICY = "inconclusive"  # the one key of the gates that is no section
 
 
 @dataclasses.dataclass(frozen=True)
@@ -318,6 +320,7 @@ class Limits:
     model's task (`gate.accuracy.metric_for`). `per_class` maps `FIGURES` to floors. `max_regression_points` is
     against the earlier release `baseline`. `above_majority`: the model must be better than the most frequent answer;
     every build sets it, a recipe cannot. `rows_sha256` is set if the labelled rows are kept out of the bundle.
+    `inconclusive` is what happens to a release in doubt, one of `checks.POLICIES`.
     """
 
     accuracy_min: Optional[float] = None
@@ -335,6 +338,7 @@ class Limits:
     max_regression_points: Optional[float] = None
     rows_sha256: Optional[str] = None
     above_majority: bool = False
+    inconclusive: str = DELIVER
 
 
 def parse(gates: Mapping[str, Any]) -> Limits:
@@ -356,7 +360,10 @@ def parse(gates: Mapping[str, Any]) -> Limits:
 def read(gates: Mapping[str, Any]) -> Tuple[Limits, List[Problem]]:
     """The limits of `gates` and their problems; the limits are valid only without problems."""
     problems: List[Problem] = []
-    Section(gates, (), tuple(_KNOWN), problems)
+    whole = Section(gates, (), (*_KNOWN, POLICY), problems)
+    policy = DELIVER if whole.get(POLICY) is None else whole.get(POLICY)
+    if policy not in POLICIES:
+        whole.refuse(POLICY, f"is {policy!r}")
     sections = {name: Section(gates.get(name), (name,), keys, problems) for name, keys in _KNOWN.items()}
     accuracy, latency, size = sections["accuracy"], sections["latency"], sections["size"]
     above_majority = _flag(accuracy, "above_majority")
@@ -387,5 +394,6 @@ def read(gates: Mapping[str, Any]) -> Tuple[Limits, List[Problem]]:
         per_class=floors(accuracy),
         rows_sha256=rows_at_home(sections["golden"]),
         above_majority=above_majority,
+        inconclusive=policy,
     )
     return limits, problems

@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
+from edgepack_runtime.device import interference
+from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.errors import printed
-from edgepack_runtime.gate import interference, latency
-from edgepack_runtime.gate.interference import Interference
+from edgepack_runtime.gate import latency
 from edgepack_runtime.gate.limits import P95, OpenLoop, Percentiles
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle import examples, golden
+from edgepack_runtime.device import interference
+from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.errors import ExitCode
-from edgepack_runtime.gate import interference
 from edgepack_runtime.gate import latency as gate_latency
-from edgepack_runtime.gate.interference import Interference
 from edgepack_runtime.gate.latency import Timing, TimingWindow
 from edgepack_runtime.gate.limits import parse
 from edgepack_runtime.inference import bench

@@ -15,10 +15,10 @@ from edgepack_runtime.bundle import examples, golden, verify
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.bundle.model_config import weight_bytes
 from edgepack_runtime.device import conditions
-from edgepack_runtime.errors import BundleInvalidError, ExitCode, printed
+from edgepack_runtime.errors import BundleInvalidError, ExitCode, StageFailedError, printed
 from edgepack_runtime.gate import accuracy as gate_accuracy
 from edgepack_runtime.gate import latency as gate_latency
-from edgepack_runtime.gate import open_loop, process, sustained
+from edgepack_runtime.gate import open_loop, process, sustained, turns
 from edgepack_runtime.gate import rows as gate_rows
 from edgepack_runtime.gate import scores as gate_scores
 from edgepack_runtime.gate.limits import Limits, parse
@@ -59,6 +59,7 @@ def run(
     rows_file: Optional[Path] = None,
     without_rows: bool = False,
     without_gates: bool = False,
+    active: Optional[Path] = None,
 ) -> Dict[str, Any]:
     """Measure accuracy, latency, and what `manifest.gates` limits; return the receipt.
 
@@ -70,6 +71,7 @@ def run(
             receipt are null, and `unmeasured` lists the accuracy gates.
         without_rows: let the other gates alone decide in that case. Otherwise the verdict is at best inconclusive.
         without_gates: let a release without limits pass, as in a build or an install. Otherwise it is inconclusive.
+        active: the release that an update replaces. Where latency cannot be decided in ms, both answer in turns.
 
     Raises:
         UsageError: `rows_file` does not belong to the release.
@@ -82,9 +84,8 @@ def run(
     found, raw = verify.read_manifest(release)
     if found != manifest:
         raise BundleInvalidError(f"the manifest does not belong to {release}", fix="give the release's own")
-    tuned = locate.locate(release).tuning()
-    threads = min(tuned.threads, limits.threads) if tuned else limits.threads
-    predictor = Predictor(release / golden.MODEL_FOLDER, threads=threads)
+    predictor = opened(release, limits)
+    threads = predictor.tuning.threads
     where = conditions.collect(threads=threads, engine=predictor.engine, providers=predictor.providers)
     measured = _measure_accuracy(predictor, release, limits, rows_file, progress)
     texts = examples.timing_items(release, predictor.config)
@@ -95,11 +96,15 @@ def run(
         lambda: process.latency(release, threads, manifest.gates),
         progress,
     )
+    timed = gate_latency.checks(timing, limits, where["emulated_why"])
+    compared = None
+    if active is not None and where["emulated_why"] is None:
+        timed, compared = _against(active, timed, predictor, texts, limits, progress)
     at_rate, long_run = _measure_loads(predictor, texts, limits, where["emulated_why"], progress)
     where["after"] = conditions.collect_changing()  # before other processes load the machine
     checks = [
         *([] if measured is None else measured.checks),
-        *gate_latency.checks(timing, limits, where["emulated_why"]),
+        *timed,
         *_load_checks(at_rate, long_run, limits, where["emulated_why"]),
         *_process_checks(release, limits, threads, predictor, where["emulated_why"], progress),
         *_size_checks(release, limits, bundle_bytes),
@@ -116,6 +121,7 @@ def run(
         "verb": "gate",
         "bundle": receipts.bundle_facts(manifest, raw),
         "verdict": intervals.overall([*(check.verdict for check in checks), *undecided]),
+        "inconclusive": limits.inconclusive,
         "checks": [check.as_json() for check in checks],
         "unmeasured": unmeasured,
         "accuracy": measured and measured.summary,
@@ -126,11 +132,19 @@ def run(
             **gate_latency.summary(timing, threads),
             "open_loop": at_rate and open_loop.summary(at_rate),
             "sustained": long_run and sustained.summary(long_run),
+            "turns": compared,
         },
         "tuning": dataclasses.asdict(predictor.tuning),
         "conditions": where,
         "seconds": round(time.perf_counter() - begin, 3),
     }
+
+
+def opened(release: Path, limits: Limits) -> Predictor:
+    """The model of a release as it serves: with the threads that `tune` found, and at most those of its gates."""
+    tuned = locate.locate(release).tuning()
+    threads = min(tuned.threads, limits.threads) if tuned else limits.threads
+    return Predictor(release / golden.MODEL_FOLDER, threads=threads)
 
 
 def exit_code(receipt: Mapping[str, Any]) -> ExitCode:
@@ -196,6 +210,28 @@ def _measure_accuracy(
         progress(f"accuracy: not measured: {gate_rows.WHY_NOT}")
         return None
     return gate_accuracy.result(predictor, rows, limits, progress)
+
+
+def _against(
+    active: Path,
+    timed: List[GateCheck],
+    predictor: Predictor,
+    texts: Sequence[Item],
+    limits: Limits,
+    progress: Log,
+) -> Tuple[List[GateCheck], Optional[Dict[str, Any]]]:
+    """The checks on latency with those decided that were not, by a comparison with the active release; and its record.
+
+    An active release that cannot be compared with leaves the checks as they are: the policy decides.
+    """
+    if all(check.verdict != intervals.INCONCLUSIVE for check in timed):
+        return timed, None
+    try:
+        found = turns.measure(predictor, active, texts, limits, progress)
+    except StageFailedError as error:
+        progress(f"latency: {error.what}: {error.why}")
+        return timed, {"active": active.name, "error": f"{error.what}: {error.why}"}
+    return [turns.judge(check, found, limits) for check in timed], found.as_json()
 
 
 def _measure_loads(

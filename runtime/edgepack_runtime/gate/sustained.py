@@ -6,10 +6,10 @@ import math
 import time
 from typing import Any, Dict, List, NamedTuple, Sequence
 
-from edgepack_runtime.device import throttling
+from edgepack_runtime.device import interference, throttling
+from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.device.throttling import Throttle
-from edgepack_runtime.gate import interference, latency
-from edgepack_runtime.gate.interference import Interference
+from edgepack_runtime.gate import latency
 from edgepack_runtime.gate.limits import Sustained
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor

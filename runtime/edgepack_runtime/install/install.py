@@ -1,6 +1,7 @@
 """Install a bundle so that the device is on a known-good release at every instant.
 
-    trust -> verify -> doctor -> stage -> fsync -> re-hash from disk -> self-test -> tune -> gate -> commit -> read back
+    trust -> verify -> doctor -> stage -> fsync -> re-hash from disk -> self-test -> wait -> tune -> gate -> commit
+    -> read back
 
 The commit is one atomic rename of the symlink `current`. Until then the old release stays active, and a failure
 leaves only a receipt. A failure of the read-back switches back. After a kill or a power cut, the next install
@@ -14,12 +15,12 @@ import os
 import platform
 import shlex
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Mapping, Optional
 
 from edgepack_runtime.bundle import extract, verify
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import BUNDLED, MANIFEST_NAME, Manifest, release_id
-from edgepack_runtime.device import doctor, tuning
+from edgepack_runtime.device import doctor, interference, tuning
 from edgepack_runtime.errors import (
     BundleInvalidError,
     EdgepackError,
@@ -32,9 +33,26 @@ from edgepack_runtime.install import activate, receipts, recovery, release_proce
 from edgepack_runtime.install.prefix import Prefix, State, check_owner, lock, write_state
 from edgepack_runtime.install.receipts import Journal
 from edgepack_runtime.stats import checks as gate_checks
+from edgepack_runtime.stats import intervals
 from edgepack_runtime.util import gate_lock
 from edgepack_runtime.util.fs import fsync_folder, holds, make_folder, os_errors
 from edgepack_runtime.util.progress import Log
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """What the user chooses for an install.
+
+    Attributes:
+        tune: whether to search for the fastest settings on this device before the gate.
+        wait_s: longest time to wait for other programs to leave the processor, before anything is timed; 0 measures at
+            once.
+        refuse_doubt: whether an inconclusive gate refuses; None leaves that to the recipe.
+    """
+
+    tune: bool = True
+    wait_s: float = 0.0
+    refuse_doubt: Optional[bool] = None
 
 
 @dataclasses.dataclass
@@ -45,7 +63,7 @@ class Install(Journal):
     manifest: Manifest
     raw: bytes  # bytes of the manifest
     signature: Optional[bytes]  # bytes of its signature
-    tune: bool
+    choices: Choices
 
     @property
     def release(self) -> str:
@@ -53,7 +71,12 @@ class Install(Journal):
 
 
 def install(
-    bundle: Path, root: Path, *, log: Log, tune: bool = True, check: Optional[Callable[[Manifest], None]] = None
+    bundle: Path,
+    root: Path,
+    *,
+    log: Log,
+    choices: Choices = Choices(),
+    check: Optional[Callable[[Manifest], None]] = None,
 ) -> Dict[str, Any]:
     """Install `bundle` into the prefix `root`; return the receipt, which is also stored in `<root>/receipts`.
 
@@ -61,14 +84,13 @@ def install(
     `already installed` (the active release is intact and passed its self-test).
 
     Args:
-        tune: whether to search for the fastest settings on this device before the gate.
         check: called with the verified manifest; raises to refuse the bundle.
 
     Raises:
         UsageError: the bundle file does not exist, or the prefix holds something else.
         EnvironmentUnfitError: this device cannot run the bundle, or the prefix cannot be written.
         StageFailedError: staging, self-test or gate failed to run.
-        GateFailedError, GateInconclusiveError: the gate did not pass. The old release stays active.
+        GateFailedError, GateInconclusiveError: the gate refuses (`checks.refusal`). The old release stays active.
         BundleInvalidError: the bundle or its staged files are damaged, it is not signed by a pinned key, or a newer
             one was installed before.
         RolledBackError: the new release failed right after the switch; the previous one is active again.
@@ -95,10 +117,12 @@ def install(
             "signature": proof.as_json(),
             "doctor": [],
             "selftest": None,
+            "waited_s": None,
             "tuning": None,
             "gate": None,
+            "inconclusive_accepted": False,
         }
-        run = Install(prefix, manifest.name, log, receipt, bundle, manifest, raw, signature, tune)
+        run = Install(prefix, manifest.name, log, receipt, bundle, manifest, raw, signature, choices)
         if proof.note:
             run.note(proof.note)
         with run.step("doctor"):
@@ -251,18 +275,30 @@ def _prove(run: Install, stage: Path) -> None:
     with run.step("self-test"):
         run.receipt["selftest"] = release_process.run_selftest(release_process.command(stage, ["selftest", "--json"]))
     with gate_lock.hold(run.note):
-        if run.tune:
+        if run.choices.wait_s > 0 and _limits_time(run.manifest.gates):
+            with run.step("wait"):
+                run.receipt["waited_s"] = round(interference.wait_for_quiet(run.choices.wait_s, run.log), 1)
+        if run.choices.tune:
             with run.step("tune"):
                 _tune(run, stage)
         with run.step("gate"):
             size = str(run.receipt["bundle_bytes"])
             options = ["gate", "--json", "--without-rows", "--without-gates", "--bundle-bytes", size]
-            code, run.receipt["gate"] = release_process.run_json(
+            active = run.receipt["previous"]
+            if active is not None and active != run.release:
+                options += ["--against", str(run.prefix.releases / active)]
+            _, run.receipt["gate"] = release_process.run_json(
                 release_process.command(stage, options),
                 "gate",
                 accepted=[ExitCode.OK, ExitCode.GATE_FAILED, ExitCode.GATE_INCONCLUSIVE],
             )
-            _require_gate(run, code)
+            _require_gate(run)
+
+
+def _limits_time(gates: Mapping[str, Any]) -> bool:
+    """Whether a gate is on time: other programs disturb no other figure."""
+    latency = gates.get("latency") or {}
+    return bool(gates.get("cold_start")) or any(latency[key] for key in latency if key != "threads")
 
 
 def _tune(run: Install, stage: Path) -> None:
@@ -276,23 +312,34 @@ def _tune(run: Install, stage: Path) -> None:
     run.receipt["tuning"] = {"tuning": found["tuning"], "measured": found["measured"]}
 
 
-def _require_gate(run: Install, code: ExitCode) -> None:
-    if code == ExitCode.OK:
-        for one in run.receipt["gate"].get("unmeasured", []):
-            run.note("{gate}: not measured: {why}".format(**one))
+def _require_gate(run: Install) -> None:
+    """Refuse a release that its gate refuses; note what was not shown of one that goes on."""
+    gate, doubt = run.receipt["gate"], run.choices.refuse_doubt
+    refused, doubts = gate_checks.refusal(gate, refuse_doubt=doubt), gate_checks.not_shown(gate)
+    if refused is None:
+        run.receipt["inconclusive_accepted"] = doubt is False and gate_checks.refusal(gate) is not None
+        for line in doubts:
+            run.note(line)
         return
-    checks = run.receipt["gate"].get("checks", [])
-    missed = [gate_checks.missed(check) for check in checks if check.get("verdict") != "pass"]
     serving = run.receipt["previous"] or "no release"
-    why = "; ".join(missed) + f"; {serving} stays active"
-    if code == ExitCode.GATE_FAILED:
+    why = "; ".join([*doubts, f"{serving} stays active"])
+    limits = [check["gate"] for check in gate["checks"] if check.get("verdict") != intervals.PASS]
+    change = (
+        "change the limit and build the bundle again, which takes seconds: edgepack build RECIPE --set gates.{}=..."
+    )
+    ways = [change.format(limits[0])] if limits and limits[0] != gate_checks.ABOVE_MAJORITY else []
+    if refused == intervals.FAIL:
         raise GateFailedError(
             f"{run.bundle.name} failed its gate on this device",
             why=why,
-            fix="send the receipt to the builder of the bundle",
+            fix="; or ".join(["send the receipt to the builder of the bundle", *ways]),
         )
+    if gate_checks.ABOVE_MAJORITY in limits:
+        ways = ["send the receipt to the builder of the bundle: more test rows, or a better model, are needed"]
+    else:
+        longer = f"wait longer for other programs to end: --wait {10 * max(60, round(run.choices.wait_s))}"
+        accept = "omit --strict" if doubt else "take it as it is: --accept-inconclusive, which the receipt names"
+        ways = [longer, accept, *ways]
     raise GateInconclusiveError(
-        f"the gate of {run.bundle.name} was inconclusive on this device",
-        why=why,
-        fix="stop other programs on this device, then install again",
+        f"the gate of {run.bundle.name} was inconclusive on this device", why=why, fix="; or ".join(ways)
     )

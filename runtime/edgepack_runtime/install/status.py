@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -13,6 +14,7 @@ from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix, State, is_locked, read_state
 from edgepack_runtime.install.receipts import CHANGES, last_receipt, read_receipts
 from edgepack_runtime.install.release_process import servers
+from edgepack_runtime.stats import checks
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.texts import counted
 
@@ -87,7 +89,8 @@ def render(found: Mapping[str, Any]) -> str:
         if last:
             when = f", {last['device_clock']} by this device's clock" if last["device_clock"] else ""
             lines.append(f"  {last['verb']:<8} {last['verdict']} ({last['release_id'] or 'no release'}{when})")
-            lines += [f"           | {line}" for line in (last["error"] or "").splitlines()]
+            told = [*(last["error"] or "").splitlines(), *last.get("not_shown", ())]
+            lines += [f"           | {line}" for line in told]
     lines += [f"  note     {note}" for note in found["notes"]]
     return printed(lines)
 
@@ -175,8 +178,12 @@ def _last_gate(prefix: Prefix, current: Optional[str]) -> Optional[Dict[str, Any
     """The newest gate of the active release, its own or that of its install; None without one."""
     for receipt in read_receipts(prefix, "gate", "install"):
         gate = receipt if receipt.get("verb") == "gate" else receipt.get("gate")
-        found = _summary(gate) if isinstance(gate, dict) else None
+        if not isinstance(gate, dict):
+            continue
+        found = _summary(gate)
         if found is not None and found["release_id"] == current:
+            with contextlib.suppress(LookupError, TypeError, AttributeError):  # a receipt may have been edited
+                found["not_shown"] = checks.not_shown(gate)
             return found
     return None
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Mapping, NamedTuple, Optional
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
-from edgepack_runtime.stats.intervals import FAIL, PASS, Interval
+from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS, Interval
 
 PER_CLASS = "accuracy.per_class."  # prefix of the check names for recall, precision and F1 of classes
 ABOVE_MAJORITY = "accuracy.above_majority"  # better than the most frequent answer; not a limit of the recipe
 ACCURACY_NOT_GATED = "accuracy is not gated: the recipe sets no limit for it"
 NO_GATES = "the recipe sets no gates"  # reason in receipts of releases without limits
+DELIVER, REFUSE = POLICIES = ("deliver", "refuse")  # `gates.inconclusive`: what happens to a release that is in doubt
 _SIGNS = {"percent": " %", "fraction": " %"}  # other units are printed by their name
 _DECIMALS = 4
 
@@ -76,10 +77,35 @@ def missed(row: Mapping[str, Any]) -> str:
     if measured == "-":
         measured = shown(row.get("value"), unit)
     sign = ">=" if at_least(str(row.get("gate"))) else "<="
-    due = f"{measured} where {sign} {shown(row.get('limit'), unit)} is due; "
+    against = f"{measured}, limit {sign} {shown(row.get('limit'), unit)}; "
     if measured == "-" or row.get("limit") is None:
-        due = ""
-    return "{}: {}{}".format(row.get("gate"), due, row.get("detail") or row.get("verdict"))
+        against = ""
+    return "{}: {}{}".format(row.get("gate"), against, row.get("detail") or row.get("verdict"))
+
+
+def refusal(receipt: Mapping[str, Any], *, refuse_doubt: Optional[bool] = None) -> Optional[str]:
+    """The verdict that keeps a release from going on; None if it goes on.
+
+    A gate refuses what is shown to be bad. Doubt is written down, and refuses only by the policy of the recipe
+    (`inconclusive` of the receipt). One floor must be shown, whatever the policy: better than the most frequent answer.
+
+    Args:
+        refuse_doubt: overrides the policy.
+    """
+    checks = receipt["checks"]
+    if receipt["verdict"] == FAIL:
+        return FAIL
+    if any(check["gate"] == ABOVE_MAJORITY and check["verdict"] != PASS for check in checks):
+        return INCONCLUSIVE
+    if refuse_doubt is None:
+        refuse_doubt = receipt.get("inconclusive", DELIVER) == REFUSE
+    return INCONCLUSIVE if refuse_doubt and receipt["verdict"] == INCONCLUSIVE else None
+
+
+def not_shown(receipt: Mapping[str, Any]) -> List[str]:
+    """A line for each check that did not pass, and each gate that was not measured."""
+    lines = [missed(check) for check in receipt["checks"] if check.get("verdict") != PASS]
+    return lines + ["{gate}: not measured: {why}".format(**one) for one in receipt.get("unmeasured", ())]
 
 
 def at_least(gate: str) -> bool:
@@ -96,7 +122,7 @@ def is_accuracy_gated(receipt: Mapping[str, Any]) -> bool:
 def would_decide(n: Optional[int], of_what: str) -> str:
     """Sentence about the sample size that would decide an inconclusive check; None stands for over 10 million."""
     if n is None:
-        return f"not even 10 million {of_what} would decide: the figure is at the limit, or next to it"
+        return f"too close to the limit to decide, even with 10 million {of_what}"
     return f"about {n} {of_what} would decide"
 
 

@@ -58,7 +58,7 @@ def check(gate: str, value: float | None, limit: float, unit: str, verdict: str 
 )
 def test_the_stage_that_lost_the_accuracy(rows: dict[str, int], lost_by: str) -> None:
     (line,) = explain(receipt([check("accuracy.min", 0.85, 0.9, "fraction")]), ledger(**rows))
-    assert line == f"accuracy.min: 85.0 % where >= 90.0 % is due: missed by 5.00 points; {lost_by}"
+    assert line == f"accuracy.min: 85.0 %, limit >= 90.0 %: missed by 5.00 points; {lost_by}"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_drop_against_float_names_what_ships(stage: str) -> None:
         (check("size.model_mib", 4.0, 5.0, "MiB", "pass"), []),
         (
             check("accuracy.min", 0.9, 0.9, "fraction", "inconclusive"),
-            ["accuracy.min: 90.0 % where >= 90.0 % is due: inconclusive, [89.1, 90.9]; why"],
+            ["accuracy.min: 90.0 %, limit >= 90.0 %: inconclusive, [89.1, 90.9]; why"],
         ),
         (check("latency.p50_ms", None, 5.0, "ms", "inconclusive"), ["latency.p50_ms: inconclusive: why"]),
     ],
@@ -104,7 +104,7 @@ def test_each_figure_stands_once() -> None:
     row = sampled("latency.sustained.max_slowdown_percent", "inconclusive", figures, **told).as_json()  # type: ignore[arg-type]
     (line,) = explain(receipt([row]), ledger(student=900))
     assert line == (
-        "latency.sustained.max_slowdown_percent: 5.1 % where <= 40.0 % is due: inconclusive, 3.0 % or more; "
+        "latency.sustained.max_slowdown_percent: 5.1 %, limit <= 40.0 %: inconclusive, 3.0 % or more; "
         "the last third of 10 s"
     )
     row = read_once("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx").as_json()
@@ -118,9 +118,7 @@ def test_each_figure_stands_once() -> None:
 )
 def test_the_stage_that_lost_the_latency(limit_ms: float, lost_by: str) -> None:
     (line,) = explain(receipt([check("latency.p50_ms", 3.0, limit_ms, "ms")]), ledger(student=900))
-    assert line.startswith(
-        f"latency.p50_ms: 3.00 ms where <= {limit_ms:.2f} ms is due: missed by {3 - limit_ms:.2f} ms"
-    )
+    assert line.startswith(f"latency.p50_ms: 3.00 ms, limit <= {limit_ms:.2f} ms: missed by {3 - limit_ms:.2f} ms")
     assert f"lost by {lost_by}" in line
 
 

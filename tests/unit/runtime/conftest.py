@@ -61,17 +61,24 @@ import json
 
 CODES = {"pass": 0, "fail": 6, "inconclusive": 7}
 
-def run(release, manifest, *, bundle_bytes, progress, rows_file, without_rows, without_gates):
+def run(release, manifest, *, bundle_bytes, progress, rows_file, without_rows, without_gates, active):
     verdict = json.loads((release / "golden/behaviour.json").read_text())["gate"]
     progress("measuring")
+    if active is not None:
+        progress(f"measured beside {active.name}")
+    policy = "refuse" if verdict == "inconclusive, which refuses" else "deliver"
+    verdict = verdict.replace(", which refuses", "")
     check = {"gate": "size.bundle", "verdict": verdict, "value": bundle_bytes, "detail": "n=1"}
+    if verdict == "no better than the majority":
+        verdict = "inconclusive"
+        check = {"gate": "accuracy.above_majority", "verdict": verdict, "detail": "one answer"}
     at_home = [{"gate": "accuracy.min", "why": "they are at home", "waived": without_rows}]
     unmeasured = at_home if verdict == "pass at home" else []
     if verdict == "no gates":
         verdict, check = "pass" if without_gates else "inconclusive", None
         unmeasured = [{"gate": "gates", "why": "the recipe sets none", "waived": without_gates}]
     return {"receipt": 1, "verb": "gate", "verdict": verdict.split()[0], "checks": [check] if check else [],
-            "unmeasured": unmeasured}
+            "unmeasured": unmeasured, "inconclusive": policy, "bundle": {"release_id": release.name}}
 
 def exit_code(receipt):
     return CODES[receipt["verdict"]]
@@ -271,7 +278,7 @@ def prefix(tmp_path: Path) -> Prefix:
 @pytest.fixture
 def proven(monkeypatch: pytest.MonkeyPatch) -> None:
     """Self-test, tuning and gate pass without starting a process."""
-    passed = (ExitCode.OK, {"verdict": "pass", **TUNED})
+    passed = (ExitCode.OK, {"verdict": "pass", "checks": [], **TUNED})
     monkeypatch.setattr(release_process, "run_json", lambda *args, **options: passed)
 
 

@@ -138,11 +138,13 @@ def write_release(
     texts: Iterable[str | dict[str, Any]] = ("店很好", "店很差", "好好差"),
     gates: dict[str, Any] | None = None,
     tolerance: Any = 1e-4,
+    extra: str = "",
     **config: Any,
 ) -> tuple[Path, Manifest]:
-    """An unpacked release whose `__main__.py` predicts as a real one does; returns the folder and its manifest.
+    """An unpacked release whose `__main__.py` runs verbs as a real one does; returns the folder and its manifest.
 
     `rows` and `texts` are the lines of the golden files, in full where a task other than the usual one wants that.
+    `extra` is code that `__main__.py` runs before the verb.
     """
     write_model_folder(folder / golden.MODEL_FOLDER, **config)
     (folder / "golden").mkdir()
@@ -151,7 +153,7 @@ def write_release(
     write_lines(folder / golden.ROWS_FILE, lines)
     lines = [text if isinstance(text, dict) else {"text": text, "logits": logits_of(text)} for text in texts]
     write_lines(folder / golden.GOLDEN_FILE, lines)
-    (folder / "__main__.py").write_text(_MAIN.format(path=[str(RUNTIME), *sys.path]), encoding="utf-8")
+    (folder / "__main__.py").write_text(_MAIN.format(path=[str(RUNTIME), *sys.path], extra=extra), encoding="utf-8")
     return folder, write_manifest(folder, config.get("task", model_config.ONE_TEXT), gates or {}, tolerance)
 
 
@@ -182,12 +184,11 @@ def write_lines(path: Path, objects: Iterable[Any]) -> None:
 
 
 _MAIN = """\
-import json, sys
+import sys
 sys.path[:] = {path!r}
 sys.dont_write_bytecode = True
 from pathlib import Path
-from edgepack_runtime.inference.predictor import Predictor
-assert sys.argv[1] == "predict"
-found = Predictor(Path(__file__).parent / "model").predict(*sys.argv[2:])
-print(json.dumps(found.as_json(with_scores=False)))
+from edgepack_runtime.cli import main
+{extra}
+sys.exit(main.run(sys.argv[1:], main.Context("tiny", None, Path(__file__).parent)))
 """

@@ -100,7 +100,7 @@ def test_a_model_that_finds_nothing_passes_nothing() -> None:
 
 def test_at_the_limit_itself_no_number_of_rows_decides() -> None:
     [row] = accuracy.checks(of(Counts(100, 90, 0, 0)), limits(accuracy_min=0.9))
-    assert row.verdict == "inconclusive" and "not even 10 million rows would decide" in row.detail
+    assert row.verdict == "inconclusive" and "too close to the limit to decide" in row.detail
 
 
 def judged(truths: str, theirs: str, ours: str, metric: str, **asked: Any) -> GateCheck:

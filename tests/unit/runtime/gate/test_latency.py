@@ -14,8 +14,8 @@ from installing import silent
 from tiny_model import write_release
 
 from edgepack_runtime.bundle import golden
+from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.gate import latency, process
-from edgepack_runtime.gate.interference import Interference
 from edgepack_runtime.gate.latency import Kind, Timing, TimingWindow
 from edgepack_runtime.gate.limits import LatencyLimits, LengthBudget, Limits, Percentiles
 from edgepack_runtime.inference.predictor import Predictor, Split
@@ -82,9 +82,10 @@ def test_an_unstable_timing_passes_only_where_the_slower_window_does() -> None:
     assert "differ by 20%" in row.detail
 
 
-def settled(first: Timing, asked: Limits, second: Timing, emulated_why: str | None = None) -> Timing:
-    """What is judged in the end, where measuring again gives `second`."""
-    return latency.settle(first, asked, emulated_why, lambda: second, silent)
+def settled(first: Timing, asked: Limits, *later: Timing, emulated_why: str | None = None) -> Timing:
+    """What is judged in the end, where measuring again gives `later` in turn."""
+    again = iter(later)
+    return latency.settle(first, asked, emulated_why, lambda: next(again), silent)
 
 
 def test_only_a_timing_that_cannot_be_judged_is_repeated() -> None:
@@ -97,7 +98,17 @@ def test_only_a_timing_that_cannot_be_judged_is_repeated() -> None:
     assert settled(beside, limits(p50_ms=6.0), good) is beside  # it passes all the same
     assert settled(beside, limits(), good) is beside  # nothing is asked for
     assert settled(beside, limits(p50_ms=4.0), good).processes == 2
-    assert settled(beside, limits(p50_ms=4.0), good, "the kernel is other") is beside
+    assert settled(beside, limits(p50_ms=4.0), emulated_why="the kernel is other") is beside
+
+
+def test_the_first_timing_that_decides_is_judged_of_three_at_most() -> None:
+    beside, quiet = timing(*[window(5.0, others_ms=900.0)] * 2), timing(window(3.0), window(3.0))
+    found = settled(beside, limits(p50_ms=4.0), beside, quiet)
+    assert (found.processes, verdicts(found, 4.0)) == (3, ["pass"] * 2)
+    found = settled(beside, limits(p50_ms=4.0), beside, beside, quiet)
+    assert (found.processes, verdicts(found, 4.0)) == (3, ["inconclusive"] * 2)
+    found = settled(beside, limits(p50_ms=2.0), quiet, beside)
+    assert (found.processes, verdicts(found, 2.0)) == (2, ["fail"] * 2)
 
 
 @pytest.mark.parametrize(
@@ -173,32 +184,36 @@ def test_texts_that_a_budget_adds_do_not_change_the_figures_of_all() -> None:
     assert [row.verdict for row in latency.checks(timed, asked, None)] == ["pass", "pass"]
 
 
-def test_as_many_texts_are_timed_as_the_percentiles_need() -> None:
+def test_texts_repeat_where_there_are_too_few_and_lengths_with_a_limit_get_more() -> None:
     texts = [f"{'a' * (i % 10)}" for i in range(100)]
-    tokens = [len(text) for text in texts]
-    choose = latency.choose
-    assert len(choose(texts, limits(p95_ms=1), 100.0, tokens, [True] * len(texts))) == 130
-    assert len(choose(texts, limits(p99_ms=1), 100.0, tokens, [True] * len(texts))) == 662
-    assert len(choose(texts, limits(), 0.01, tokens, [True] * len(texts))) == 1000
-    few = choose(texts * 10, limits(p95_ms=1), 100.0, [0] * 1000, [True] * 1000)
+    tokens, encoder = [len(text) for text in texts], [True] * len(texts)
+    few = latency.choose(texts * 10, limits(p95_ms=1), 130, [0] * 1000, [True] * 1000)
     assert Counter(len(str(text.item)) for text in few) == dict.fromkeys(range(10), 13)
     budget = LengthBudget(8, 9, Percentiles(p95_ms=1))
-    chosen = choose(texts, Limits(latency=LatencyLimits(by_length=(budget,))), 100.0, tokens, [True] * len(texts))
+    chosen = latency.choose(texts, Limits(latency=LatencyLimits(by_length=(budget,))), 130, tokens, encoder)
     assert sum(text.kind.usual for text in chosen) == 130
     assert sum(budget.holds(text.kind.tokens) for text in chosen) == 130  # 10 of 9 characters, again and again
     assert all(text.kind.tokens == len(str(text.item)) for text in chosen)
-    none = LengthBudget(50, 60, Percentiles(p95_ms=1))
-    assert (
-        len(choose(texts, Limits(latency=LatencyLimits(by_length=(none,))), 100.0, tokens, [True] * len(texts))) == 130
-    )
+    none = Limits(latency=LatencyLimits(by_length=(LengthBudget(50, 60, Percentiles(p95_ms=1)),)))
+    assert len(latency.choose(texts, none, 130, tokens, encoder)) == 130
+
+
+@pytest.mark.parametrize(("asked", "least"), [({"p95_ms": 1}, 130), ({"p99_ms": 1}, 662)])
+def test_as_many_texts_are_timed_as_the_percentiles_need(
+    asked: dict[str, float], least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latency, "_BUDGET_MS", 1e-9)
+    release, _ = write_release(tmp_path / "release", rows=ROWS)
+    predictor = Predictor(release / golden.MODEL_FOLDER, threads=1)
+    found = latency.measure(predictor, [row[0] for row in ROWS], limits(**asked), silent)
+    assert len(found.samples) == least
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.sampled_from([0.5, 0.95, 0.99]))
 def test_both_windows_have_texts_as_long_as_the_golden_rows(lengths: list[int], part: float) -> None:
     """Of each length as many as its share is, to less than one text; in each half, to less than two."""
-    chosen = latency.choose(
-        ["a" * n for n in lengths], limits(p99_ms=1), 100.0, [0] * len(lengths), [True] * len(lengths)
-    )
+    texts = ["a" * n for n in lengths]
+    chosen = latency.choose(texts, limits(p99_ms=1), 662, [0] * len(lengths), [True] * len(lengths))
     found = Counter(len(str(text.item)) for text in chosen)
     halves = [Counter(len(str(text.item)) for text in chosen[number::2]) for number in range(2)]
     for length, there_are in Counter(lengths).items():

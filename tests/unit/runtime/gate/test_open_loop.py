@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from installing import silent
 
-from edgepack_runtime.device import throttling
+from edgepack_runtime.device import interference, throttling
+from edgepack_runtime.device.interference import Interference, Reading
 from edgepack_runtime.device.throttling import Throttle
 from edgepack_runtime.device.tuning import Tuning
-from edgepack_runtime.gate import interference, open_loop, runner, sustained
-from edgepack_runtime.gate.interference import Interference, Reading
+from edgepack_runtime.gate import open_loop, runner, sustained
 from edgepack_runtime.gate.limits import Limits, OpenLoop, Percentiles, Sustained, parse
 from edgepack_runtime.inference.predictor import Split
 from edgepack_runtime.stats.checks import GateCheck

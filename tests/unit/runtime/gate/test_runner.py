@@ -13,10 +13,10 @@ import pytest
 from installing import silent
 from tiny_model import write_release
 
+from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.errors import BundleInvalidError, ExitCode
 from edgepack_runtime.gate import process, runner
-from edgepack_runtime.gate.interference import Interference
 from edgepack_runtime.inference import bench
 from edgepack_runtime.install import locate
 

@@ -21,7 +21,7 @@ from edgepack_runtime.bundle import extract
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import TargetFacts
 from edgepack_runtime.bundle.verify import verify_folder
-from edgepack_runtime.device import doctor, tuning
+from edgepack_runtime.device import doctor, interference, tuning
 from edgepack_runtime.errors import (
     BundleInvalidError,
     EnvironmentUnfitError,
@@ -34,7 +34,7 @@ from edgepack_runtime.errors import (
 )
 from edgepack_runtime.install import activate, release_process, status
 from edgepack_runtime.install import install as install_module
-from edgepack_runtime.install.install import install
+from edgepack_runtime.install.install import Choices, install
 from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.install.rollback import rollback
 
@@ -131,7 +131,7 @@ def test_install_replaces_a_damaged_tuning(small_bundle: Path, installed: Prefix
     file = installed.tuning_file(installed.releases / id_of(small_bundle))
     file.parent.mkdir(exist_ok=True)
     file.write_text('{"tuning_format": 1')
-    receipt = install(small_bundle, installed.root, log=silent, tune=tune)
+    receipt = install(small_bundle, installed.root, log=silent, choices=Choices(tune=tune))
     assert [note for note in receipt["notes"] if "is damaged" in note and file.name in note]
     assert (tuning.read(file) is not None) == tune
     assert install(small_bundle, installed.root, log=silent)["verdict"] == "already installed"
@@ -170,7 +170,8 @@ def test_install_keeps_one_previous_release(
     ("behaviour", "error", "code"),
     [
         ({"gate": "fail"}, GateFailedError, 6),
-        ({"gate": "inconclusive"}, GateInconclusiveError, 7),
+        ({"gate": "inconclusive, which refuses"}, GateInconclusiveError, 7),
+        ({"gate": "no better than the majority"}, GateInconclusiveError, 7),
         ({"selftest": "fail"}, StageFailedError, 5),
         ({"selftest": "signal"}, StageFailedError, 5),
     ],
@@ -186,7 +187,7 @@ def test_a_release_that_fails_a_step_never_serves(
     with pytest.raises(error) as caught:
         install(make_bundle(version="2.0.0", **behaviour), prefix.root, log=silent)
     if "gate" in behaviour:
-        assert f"size.bundle: n=1; {id_of(bundle)} stays active" in caught.value.why
+        assert caught.value.why.endswith(f"; {id_of(bundle)} stays active")
     if behaviour.get("selftest") == "signal":
         assert "SIGILL" in str(caught.value)
         assert "lacks an instruction" in str(caught.value)
@@ -195,6 +196,79 @@ def test_a_release_that_fails_a_step_never_serves(
     assert (told["ok"], told["notes"], told["last_install"]["verdict"]) == (True, [], "not installed")
     receipt = last_receipt(prefix, "install")
     assert (receipt["exit_code"], receipt["gate"] is not None) == (code, "gate" in behaviour)
+
+
+def test_doubt_goes_on_and_is_written_down(make_bundle: MakeBundle, prefix: Prefix, device: Device) -> None:
+    doubtful = make_bundle(gate="inconclusive")
+    done = device(sys.executable, doubtful, "install", "--prefix", prefix.root)
+    assert done.returncode == 0, done.stderr
+    assert "INCONCLUSIVE" in done.stdout and "size.bundle: n=1" in done.stdout
+    told = status.status(prefix)
+    assert (told["last_gate"]["verdict"], told["last_gate"]["not_shown"]) == ("inconclusive", ["size.bundle: n=1"])
+    assert "| size.bundle: n=1" in status.render(told)
+    receipt = last_receipt(prefix, "install")
+    assert (receipt["verdict"], receipt["gate"]["verdict"]) == ("installed", "inconclusive")
+    assert not receipt["inconclusive_accepted"] and "size.bundle: n=1" in receipt["notes"]
+
+
+@pytest.mark.parametrize(
+    ("gate", "option", "code", "accepted"),
+    [
+        ("inconclusive", "--strict", 7, False),
+        ("inconclusive, which refuses", "--accept-inconclusive", 0, True),
+        ("inconclusive", "--accept-inconclusive", 0, False),  # there was nothing to accept
+        ("no better than the majority", "--accept-inconclusive", 7, False),
+        ("fail", "--accept-inconclusive", 6, False),
+        ("pass", "--strict", 0, False),
+    ],
+)
+def test_a_command_overrides_the_policy_for_doubt_alone(
+    make_bundle: MakeBundle, prefix: Prefix, device: Device, gate: str, option: str, code: int, accepted: bool
+) -> None:
+    done = device(sys.executable, make_bundle(gate=gate), "install", "--prefix", prefix.root, option)
+    assert done.returncode == code, done.stderr
+    assert last_receipt(prefix, "install")["inconclusive_accepted"] is accepted
+    assert (prefix.current_id() is None) == (code != 0)
+
+
+def test_a_refusal_for_doubt_names_all_ways_out(make_bundle: MakeBundle, prefix: Prefix) -> None:
+    with pytest.raises(GateInconclusiveError) as caught:
+        install(make_bundle(gate="inconclusive, which refuses"), prefix.root, log=silent)
+    for way in ("--wait", "--accept-inconclusive", "--set gates.size.bundle="):
+        assert way in caught.value.fix
+
+
+def test_a_busy_device_is_waited_for_only_where_time_is_gated(
+    make_bundle: MakeBundle, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(interference, "wait_for_quiet", lambda most_s, log: asked.append(most_s) or 12.34)
+    for number, (gates, waits) in enumerate(
+        [
+            ({}, False),
+            ({"latency": {"threads": 2}}, False),
+            ({"latency": {"p95_ms": 5}}, True),
+            ({"cold_start": {"ms": 9}}, True),
+        ],
+        start=1,
+    ):
+        receipt = install(
+            make_bundle(version=f"1.{number}.0", sequence=number, gates=gates),
+            prefix.root,
+            log=silent,
+            choices=Choices(wait_s=7),
+        )
+        assert (receipt["waited_s"], asked) == ((12.3, [7]) if waits else (None, []))
+        asked.clear()
+
+
+def test_an_update_is_gated_beside_the_active_release(
+    bundle: Path, second: Path, prefix: Prefix, device: Device
+) -> None:
+    first = device(sys.executable, bundle, "install", "--prefix", prefix.root)
+    update = device(sys.executable, second, "install", "--prefix", prefix.root)
+    assert " beside " not in first.stderr
+    assert f" beside {id_of(bundle)}" in update.stderr
 
 
 def test_install_switches_back_from_a_release_that_fails_after_the_switch(

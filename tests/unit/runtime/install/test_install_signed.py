@@ -445,7 +445,9 @@ def test_an_uncommitted_release_does_not_raise_the_floor(
 ) -> None:
     install(releases[1], prefix.root, log=silent)
     monkeypatch.setattr(
-        release_process, "run_json", lambda *args, **options: (ExitCode.GATE_FAILED, {"checks": [], **TUNED})
+        release_process,
+        "run_json",
+        lambda *args, **options: (ExitCode.GATE_FAILED, {"verdict": "fail", "checks": [], **TUNED}),
     )
     with pytest.raises(EdgepackError):
         install(releases[3], prefix.root, log=silent)

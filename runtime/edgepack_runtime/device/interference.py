@@ -1,4 +1,4 @@
-"""CPU time of other programs during a measurement, from /proc/stat.
+"""CPU time of other programs, before and during a measurement, from /proc/stat.
 
 Other programs only add latency: a limit met despite them is met, but a limit missed might be met on an idle machine.
 So a disturbed timing may pass, but not fail. Memory bandwidth or hyper-threads used by other guests of the same host
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from edgepack_runtime.device import info
+from edgepack_runtime.util.progress import Log, Pace
 from edgepack_runtime.util.texts import counted
 
 # Mean number of cores used by others above which a timing is disturbed. Kernel threads and daemons of an idle system
@@ -24,6 +25,7 @@ TICK_MS = 1e3 / os.sysconf("SC_CLK_TCK")  # resolution of /proc/stat, which roun
 _IDLE = (3, 4)  # columns idle and iowait of /proc/stat
 _STOLEN = 7
 _FIELDS = 8  # later columns are included in the earlier ones
+_LOOK_S = 0.5  # of the processor's load, before a measurement
 _FROZEN_MS = 2 * _FIELDS * TICK_MS  # in some sandboxes the counters never move
 
 
@@ -123,6 +125,26 @@ def together(parts: Sequence[Interference]) -> Interference:
         others_ms=_sum([part.others_ms for part in parts]),
         stolen_ms=_sum([part.stolen_ms for part in parts]),
     )
+
+
+def wait_for_quiet(most_s: float, log: Log) -> float:
+    """Wait until other programs leave the processor alone, for `most_s` seconds at most; return the seconds.
+
+    A device that does not report the time of other programs is not waited for.
+    """
+    begin, pace = time.monotonic(), Pace()
+    while True:
+        before = read()
+        time.sleep(_LOOK_S)
+        beside, waited_s = between(before, read()), time.monotonic() - begin
+        if beside.others_cores is None or not beside.disturbed:
+            return waited_s
+        found = f"other programs use {beside.others_cores:.2f} of {counted(beside.cores or 1, 'core')}"
+        if waited_s >= most_s:
+            log(f"  note  {found}: measuring beside them, after {waited_s:.0f} s")
+            return waited_s
+        if waited_s < 2 * _LOOK_S or pace.is_due():
+            log(f"        {found}: waiting for them to end, {waited_s:.0f} of {most_s:.0f} s at most")
 
 
 def _grown(before: Optional[float], after: Optional[float]) -> Optional[float]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from fake_device import tree
 
-from edgepack_runtime.gate import interference
-from edgepack_runtime.gate.interference import Interference, Reading
+from edgepack_runtime.device import interference
+from edgepack_runtime.device.interference import Interference, Reading
 
 
 def reading(clock_ms: float, own_ms: float, *, idle_ms: float, stolen_ms: float = 0.0, cores: int = 2) -> Reading:
@@ -74,3 +74,29 @@ def test_this_machine_reports_our_own_time() -> None:
     found = interference.between(before, interference.read())
     assert found.own_cpu_ms >= 49 and found.wall_ms > 0
     assert found.cores is None or found.others_ms is not None
+
+
+def test_other_programs_are_waited_for_until_they_end_or_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    busy_until_s = [3.0]
+
+    def read() -> Reading:
+        busy_ms = 1000 * min(clock[0], busy_until_s[0])
+        return reading(1000 * clock[0], 0, idle_ms=2000 * clock[0] - busy_ms)
+
+    monkeypatch.setattr(interference, "read", read)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    lines: list[str] = []
+    assert interference.wait_for_quiet(60, lines.append) == pytest.approx(3.5, abs=0.51)
+    assert len(lines) == 1 and "1.00 of 2 cores" in lines[0]
+    clock[0], busy_until_s[0] = 0.0, 1e9
+    assert interference.wait_for_quiet(30, lines.append) == pytest.approx(30, abs=0.51)
+    assert "measuring beside them" in lines[-1] and len(lines) == 5  # a line at once and every ten seconds
+    assert interference.wait_for_quiet(0, lines.append) == pytest.approx(0.5, abs=0.01)  # a look, and no waiting
+
+
+def test_a_device_without_counters_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interference, "read", lambda: Reading(0.0, 0.0))
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    assert interference.wait_for_quiet(60, lambda line: pytest.fail(line)) < 5
