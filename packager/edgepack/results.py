@@ -26,6 +26,7 @@ from edgepack.artifacts import (
 from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.recipe.model import AnyRecipe, Recipe
 from edgepack.util.text import UNGATED, counted, verdict
+from edgepack_runtime.stats import checks
 
 Verdict = Literal["pass", "fail", "inconclusive", "not run here", "no gates"]
 NOT_RUN_HERE: Final = "not run here"
@@ -41,10 +42,14 @@ class NotRunHere:
 
 @dataclass(frozen=True)
 class Delivery:
-    """The bundle of one target, with the result of its gate if this machine can run it."""
+    """The bundle of one target, with the result of its gate if this machine can run it.
+
+    `refuses_doubt`: whether the command refuses an inconclusive gate (`--strict`), whatever the recipe says.
+    """
 
     bundle: BundleArtifact
     gate: GateArtifact | NotRunHere
+    refuses_doubt: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -52,6 +57,20 @@ class Delivery:
         if isinstance(self.gate, NotRunHere):
             return NOT_RUN_HERE
         return "no gates" if verdict(self.gate.receipt) == UNGATED else self.gate.verdict
+
+    @property
+    def refused(self) -> str | None:
+        """The verdict for which the bundle is not delivered, `fail` or `inconclusive`; None if it is delivered."""
+        if isinstance(self.gate, NotRunHere):
+            return None
+        return checks.refusal(self.gate.receipt, refuse_doubt=True if self.refuses_doubt else None)
+
+    @property
+    def doubts(self) -> list[str]:
+        """What the gate of a delivered bundle did not show, a line each."""
+        if self.verdict != "inconclusive" or isinstance(self.gate, NotRunHere):
+            return []
+        return checks.not_shown(self.gate.receipt)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from edgepack_runtime.install import receipts
 
 CODES = {"pass": 0, "fail": 6, "inconclusive": 7}
 
-def run(release, manifest, *, bundle_bytes, progress, rows_file, without_rows, without_gates):
+def run(release, manifest, *, bundle_bytes, progress, rows_file, without_rows, without_gates, active):
     verdict = json.loads((release / "golden/behaviour.json").read_text())["gate"]
     progress("measuring")
     if verdict == "hang":

@@ -55,7 +55,7 @@ class Runner:
         dist = self.names(**inputs)["dist"]
         assert Path(dist).parent == self.temp
         recipe = inputs.get("recipe", "recipe.yaml")
-        return ["build", recipe, "--workspace", f"{self.folder}/.cache/edgepack/stages", "--dist", dist]
+        return ["build", recipe, "--strict", "--workspace", f"{self.folder}/.cache/edgepack/stages", "--dist", dist]
 
     def run(self, name: str, **inputs: str) -> subprocess.CompletedProcess[str]:
         """Run a step. `inputs` are those of the action; further names are variables."""
@@ -110,7 +110,7 @@ def test_without_targets_those_of_the_recipe_stay(runner: Runner) -> None:
 def test_every_line_of_set_is_one_value(runner: Runner) -> None:
     value = "sign.key=a b\"c'$(touch x)`touch x`*"
     assert runner.run("build", set=f"{value}\n\ngates.golden.rows=9\n").returncode == 0
-    rest = runner.text("arguments").splitlines()[6:]
+    rest = runner.text("arguments").splitlines()[7:]
     assert rest == ["--set", value, "--set", "gates.golden.rows=9"]
     assert not (runner.folder / "x").exists()
 

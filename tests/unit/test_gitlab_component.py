@@ -146,7 +146,7 @@ def test_locked_packages_are_installed_and_the_build_s_exit_code_is_the_job_s(ru
     done = runner.run("script", recipe="a b.yaml", targets="local,linux", CODE=str(code))
     assert done.returncode == code, done.stderr
     assert (runner.folder / "arguments").read_text().splitlines() == [
-        "build", "a b.yaml", "--workspace", ".edgepack", "--dist", "dist", "--set", "targets=[local,linux]",
+        "build", "a b.yaml", "--strict", "--workspace", ".edgepack", "--dist", "dist", "--set", "targets=[local,linux]",
     ]  # fmt: skip
     *locked, own = (runner.folder / "pip").read_text().splitlines()
     assert len(locked) == 2 and all("--require-hashes" in line for line in locked)
@@ -158,7 +158,7 @@ def test_every_item_of_set_is_one_value(runner: Runner) -> None:
     settings = ['sign.key=a b"c$(touch x)`touch x`*\\n', "gates.golden.rows=9"]
     done = runner.run("script", settings=settings)
     assert done.returncode == 0, done.stderr
-    rest = (runner.folder / "arguments").read_text().splitlines()[6:]
+    rest = (runner.folder / "arguments").read_text().splitlines()[7:]
     assert rest == ["--set", settings[0], "--set", settings[1]]
     assert not (runner.project / "x").exists()
 

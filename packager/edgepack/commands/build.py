@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     help="Build one candidate of `search`, to its export; INDEX counts from 0. A later build reuses its results.",
 )
 @options.keep_going_option
+@options.strict_option
 @options.mlflow_option
 @options.report_json_option
 @click.pass_context
@@ -50,22 +51,24 @@ def command(
     force: bool,
     candidate: str | None,
     keep_going: bool,
+    strict: bool,
     mlflow: str | None,
     as_json: bool,
 ) -> None:
     """Build RECIPE: train, distil, quantize, export, bundle and gate. Bundles that pass go to --dist.
 
-    Ends with the loss ledger: accuracy, MiB and ms after each stage. Exits 6 if a gate failed and 7 if one was
-    inconclusive; then no bundle is delivered. A bundle for a target that this machine cannot run is delivered without a
-    verdict: install gates it on the device. To continue an interrupted build, even after kill -9, run the same command
-    again.
+    Ends with the loss ledger: accuracy, MiB and ms after each stage. Exits 6 if a gate failed; then no bundle is
+    delivered. An inconclusive bundle is delivered, and its report names what was not shown; with `--strict`, or
+    `gates.inconclusive: refuse` in the recipe, it is not, and the exit code is 7. A bundle for a target that this
+    machine cannot run is delivered without a verdict: install gates it on the device. To continue an interrupted build,
+    even after kill -9, run the same command again.
     """
     if mlflow is not None and (candidate is not None or until not in (None, STAGES[-1])):
         raise click.UsageError("--mlflow logs a finished build; use it without --until and --candidate")
     loaded, build_context = options.load(recipe, settings, drawn)
     from edgepack.recipe.model import Recipe
 
-    build_options = options.build_options(until, start, force, keep_going=keep_going)
+    build_options = options.build_options(until, start, force, keep_going=keep_going, strict=strict)
     if candidate is not None and not isinstance(loaded, Recipe):
         raise UsageError("a given model has no candidates", fix="omit --candidate")
     if candidate is not None and isinstance(loaded, Recipe):
@@ -151,7 +154,7 @@ def run(
             console.line(f"logged to MLflow as run {experiment.log(built, report, dist, file)}")
     except EdgepackError as error:  # a failed gate takes precedence
         problem = error
-    verdict = _not_passed(built)
+    verdict = _refused(built)
     if delivered and verdict is None and not as_json:
         console.closing(_next_steps(built, delivered))
     _raise_if(verdict, problem, console)
@@ -240,15 +243,15 @@ def _raise_if(verdict: EdgepackError | None, problem: EdgepackError | None, cons
         raise verdict
 
 
-def _not_passed(built: Build) -> EdgepackError | None:
-    """The error of the worst target: its figure, the distance from the limit, and the stage that lost it."""
+def _refused(built: Build) -> EdgepackError | None:
+    """The error of the worst refused target: its figure, the distance from the limit, and the stage that lost it."""
     from edgepack.artifacts import GateArtifact
     from edgepack.report.loss_attribution import explain
 
     if built.failures:
         return _no_bundle(built.failures)
     for verdict, kind in (("fail", GateFailedError), ("inconclusive", GateInconclusiveError)):
-        missed = [item for item in built.deliveries if item.verdict == verdict]
+        missed = [item for item in built.deliveries if item.refused == verdict]
         if missed:
             gated = [(item, item.gate.receipt) for item in missed if isinstance(item.gate, GateArtifact)]
             many = len(gated) > 1
@@ -259,7 +262,8 @@ def _not_passed(built: Build) -> EdgepackError | None:
                     for item, receipt in gated
                     for line in explain(receipt, built.ledger_of(item))
                 ),
-                fix=f"the candidate is kept at {missed[0].bundle.path}; change the recipe or the gate and build again",
+                fix=f"the candidate is kept at {missed[0].bundle.path}; change the recipe or the gate and build again"
+                + ("; or deliver it with its doubts: omit --strict" if missed[0].refuses_doubt else ""),
             )
     return None
 
@@ -286,6 +290,10 @@ def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
     from edgepack.results import NotRunHere
 
     lines = [f"wrote {path}" for path in delivered]
+    for item in built.deliveries:
+        if item.doubts and item.refused is None:
+            lines += ["", f"INCONCLUSIVE for {item.bundle.target}; delivered, and written on it what was not shown:"]
+            lines += [f"  {line}" for line in item.doubts]
     ran = [item.bundle.file_name for item in built.deliveries if not isinstance(item.gate, NotRunHere)]
     bundle = next((path for path in delivered if path.name in ran), delivered[0])
     gates = "" if built.recipe.gates.asks_nothing else ", which gates it"

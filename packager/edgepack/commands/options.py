@@ -74,6 +74,9 @@ dist_option = click.option(
 keep_going_option = click.option(
     "--keep-going", is_flag=True, help="Continue with other candidates or targets if one fails."
 )
+strict_option = click.option(
+    "--strict", is_flag=True, help="Deliver no bundle whose gates are inconclusive, whatever the recipe says (exit 7)."
+)
 mlflow_option = click.option(
     "--mlflow",
     metavar="URI",
@@ -250,7 +253,9 @@ def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def build_options(until: str | None, start: str | None, force: bool, *, keep_going: bool = False) -> BuildOptions:
+def build_options(
+    until: str | None, start: str | None, force: bool, *, keep_going: bool = False, strict: bool = False
+) -> BuildOptions:
     """The build options of the command line.
 
     Raises:
@@ -260,7 +265,7 @@ def build_options(until: str | None, start: str | None, force: bool, *, keep_goi
         raise click.UsageError("--force runs every stage again; use it without --from")
     if until is not None and start is not None and STAGES.index(start) > STAGES.index(until):
         raise click.UsageError(f"--from {start} comes after --until {until}: no stage would run")
-    return BuildOptions(until, start, force, keep_going)
+    return BuildOptions(until, start, force, keep_going, strict=strict)
 
 
 def arguments(settings: Sequence[str], workspace: Path, drawn: Drawn) -> list[str]:

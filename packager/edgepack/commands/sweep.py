@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     help="GPUs of each candidate, for ray and slurm.",
 )
 @options.keep_going_option
+@options.strict_option
 @options.mlflow_option
 @options.report_json_option
 @click.pass_context
@@ -57,6 +58,7 @@ def command(
     cpus: int | None,
     gpus: int,
     keep_going: bool,
+    strict: bool,
     mlflow: str | None,
     as_json: bool,
 ) -> None:
@@ -95,7 +97,7 @@ def command(
         recipe,
         loaded,
         build_context,
-        BuildOptions(keep_going=keep_going),
+        BuildOptions(keep_going=keep_going, strict=strict),
         workspace=place,
         dist=dist,
         mlflow=mlflow,

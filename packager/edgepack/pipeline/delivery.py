@@ -1,4 +1,4 @@
-"""Deliver a build to `dist/`: bundles that passed their gates, reports, and the exported models."""
+"""Deliver a build to `dist/`: bundles that their gates do not refuse, reports, and the exported models."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from edgepack.export.selection import TEXTS_FILE
 from edgepack.progress import Progress
 from edgepack.recipe.model import Sign
 from edgepack.report import document
-from edgepack.results import NOT_RUN_HERE, Build, Delivery
+from edgepack.results import Build, Delivery
 from edgepack.util.folders import require_own
 from edgepack.util.hashing import files_below, sha256_file
-from edgepack.util.text import UNGATED
+from edgepack.util.text import safe
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import MAX_README_BYTES, README_NAME
 from edgepack_runtime.bundle.verify import read_signed_manifest
@@ -55,13 +55,14 @@ def require_writable(dist: Path) -> None:
 
 
 def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress) -> list[Path]:
-    """Write the bundles that passed, the reports and the models to `dist`; return their paths, bundles first.
+    """Write the bundles, the reports and the models to `dist`; return their paths, bundles first.
 
     Bundles are signed here, not in their stage: a hardware key is not needed again for a bundle that is signed already.
-    A bundle that did not pass its gate is not delivered; an earlier one of the same name is removed. A line says so,
-    and where another bundle is replaced. Reports are written whatever the verdict. `NAME.sha256` lists all digests for
-    `sha256sum -c`, those of earlier bundles of the same version for other targets too. Golden rows that the bundle does
-    not carry are written beside it, readable by their owner only, and are not listed.
+    A bundle that its gate refuses is not delivered; an earlier one of the same name is removed. A line says so, and
+    where another bundle is replaced. The README beside an inconclusive bundle begins with what was not shown.
+    Reports are written whatever the verdict. `NAME.sha256` lists all digests for `sha256sum -c`, those of earlier
+    bundles of the same version for other targets too. Golden rows that the bundle does not carry are written beside it,
+    readable by their owner only, and are not listed.
 
     Args:
         report: the document of `report.document.make`.
@@ -146,13 +147,10 @@ def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path])
 
 
 def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progress: Progress) -> list[str]:
-    """Copy or sign a bundle that passed, and its README; return their names. Else remove those of an earlier build.
-
-    Bundles that cannot be gated here, and those of recipes without gates, are delivered too.
-    """
+    """Copy or sign a bundle that is not refused, and its README; return their names. Else remove earlier ones."""
     name = item.bundle.file_name
     readme = name.removesuffix(BUNDLE_SUFFIX) + README_SUFFIX
-    if item.verdict not in ("pass", NOT_RUN_HERE, UNGATED):
+    if item.refused is not None:
         (dist / readme).unlink(missing_ok=True)
         if (dist / name).is_file():
             (dist / name).unlink()
@@ -167,7 +165,8 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progres
             "another `version` or --dist"
         )
     with Archive(item.bundle.path) as archive:
-        (staged / readme).write_bytes(archive.read(README_NAME, MAX_README_BYTES))
+        told = archive.read(README_NAME, MAX_README_BYTES)
+        (staged / readme).write_bytes("".join(f"{line}\n" for line in _doubts(item)).encode() + told)
     if sign is not None:
         signing.sign(item.bundle.path, Path(sign.key), staged / name, known=dist / name)
         return [name, readme]
@@ -177,6 +176,14 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progres
         write.flush()
         os.fsync(write.fileno())
     return [name, readme]
+
+
+def _doubts(item: Delivery) -> list[str]:
+    """What the gate did not show, for the beginning of the README beside the bundle."""
+    if not item.doubts:
+        return []
+    heads = ("INCONCLUSIVE: the gates of the build did not show", "无法判定：构建时的门限未能证实")
+    return [*heads, *(f"  {safe(line)}" for line in item.doubts), ""]
 
 
 class _Earlier(NamedTuple):

@@ -27,6 +27,7 @@ class BuildOptions:
         force: run every stage again.
         keep_going: other candidates and targets continue after one fails.
         left_out: candidates that failed elsewhere; they are not tried here.
+        strict: an inconclusive gate refuses its bundle, whatever the recipe says.
     """
 
     until: str | None = None
@@ -34,6 +35,7 @@ class BuildOptions:
     force: bool = False
     keep_going: bool = False
     left_out: tuple[Failure, ...] = ()
+    strict: bool = False
 
     def ends_before(self, stage: str) -> bool:
         """Whether `stage` comes after the last stage to run."""

@@ -182,5 +182,6 @@ class _Run:
             if target in self._not_run:
                 found.append(Delivery(self._results[packed].artifact, self._not_run[target]))
             elif gate in self._results:
-                found.append(Delivery(self._results[packed].artifact, self._results[gate].artifact))
+                made, judged = self._results[packed].artifact, self._results[gate].artifact
+                found.append(Delivery(made, judged, self._options.strict))
         return found

@@ -19,6 +19,7 @@ from edgepack_runtime.gate.limits import (
 )
 
 MOST_GOLDEN_ROWS = 100_000
+NOT_LIMITS = ("golden", "inconclusive")  # keys of `gates` that limit nothing
 Threads = Annotated[int, Field(ge=1, le=256)]
 _Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -164,11 +165,17 @@ class Gates(Section):
     size: SizeGate | None = Field(None, description="Limits on sizes.")
     cold_start: ColdStartGate | None = Field(None, description="Limit on the time to the first answer.")
     golden: GoldenRows = Field(GoldenRows(), description="Golden rows, on which the gates are measured.")
+    inconclusive: Literal["deliver", "refuse"] = Field(
+        "deliver",
+        description="What build and install do with a bundle whose gates are inconclusive: `deliver` goes on and "
+        "writes down what was not shown; `refuse` does not go on. A bundle that fails is always refused, and so is one "
+        "that is not shown to be better than the most frequent answer.",
+    )
 
     @property
     def asks_nothing(self) -> bool:
         """Whether no limit is set."""
-        return all(getattr(self, name) is None for name in Gates.model_fields if name != "golden")
+        return all(getattr(self, name) is None for name in Gates.model_fields if name not in NOT_LIMITS)
 
     @property
     def metric(self) -> str | None:

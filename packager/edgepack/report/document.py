@@ -339,6 +339,7 @@ def _target(item: Delivery, ledger: Sequence[LedgerRow]) -> dict[str, Any]:
     return {
         "target": bundle.target,
         "verdict": item.verdict,
+        "delivered": item.refused is None,
         "exit_code": ran and ran.exit_code,
         "not_run_here": asdict(gate) if isinstance(gate, NotRunHere) else None,
         "bundle": {

@@ -10,6 +10,7 @@ import jinja2
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
+from edgepack.recipe.gates import NOT_LIMITS
 from edgepack.report import NOTHING, limit, measured, plots, quantity, span, svg, unmet
 from edgepack.report.document import dumps
 from edgepack.report.i18n import MESSAGES, t
@@ -37,8 +38,8 @@ def render(report: Mapping[str, Any]) -> str:
 
 
 def _asks_nothing(gates: Mapping[str, Any]) -> bool:
-    """Whether a resolved recipe sets no gates (`golden` is always set)."""
-    return all(limits is None for name, limits in gates.items() if name != "golden")
+    """Whether a resolved recipe sets no limits."""
+    return all(limits is None for name, limits in gates.items() if name not in NOT_LIMITS)
 
 
 def _plots(report: Mapping[str, Any]) -> dict[str, Markup]:

@@ -1,10 +1,10 @@
 """Gate checks as JUnit XML: one suite per target, one case per check.
 
-A failed check is a `<failure>`. An inconclusive check is an `<error type="inconclusive">`, on which CI servers stop;
-`<skipped>` would let it pass. These are skipped: gates on rows that the bundle does not carry with `--without-rows`, a
-recipe without gates, and a target that this machine cannot run. The `timestamp` of a suite is the device's clock in
-UTC. Its `time` is that of the whole gate (with copying, for a remote device), since several checks share one
-measurement.
+A failed check is a `<failure>`. An inconclusive check is an `<error type="inconclusive">`, on which CI servers stop,
+except in a build that delivers the bundle all the same: there it is `<skipped>`. Skipped too are gates on rows that the
+bundle does not carry with `--without-rows`, a recipe without gates, and a target that this machine cannot run. The
+`timestamp` of a suite is the device's clock in UTC. Its `time` is that of the whole gate (with copying, for a remote
+device), since several checks share one measurement.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgepack.util.text import as_text, safe_lines
 _NOT_XML: Final = re.compile("[^\t\n\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _CLOCK: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})Z")
 _MOST_SECONDS: Final = 1e9
-_ELEMENTS: Final = {"fail": ("failure", "gate failed"), "inconclusive": ("error", "inconclusive")}
+_TYPES: Final = {"fail": "gate failed", "inconclusive": "inconclusive"}
 
 
 def render(report: Mapping[str, Any]) -> str:
@@ -66,13 +66,15 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
     verdicts = [check["verdict"] for check in checks]
     unmeasured = receipt.get("unmeasured", [])
     waived = [one["waived"] for one in unmeasured]
+    doubt = "skipped" if target.get("delivered") else "error"
+    doubtful = verdicts.count("inconclusive")
     suite = ElementTree.Element(
         "testsuite",
         name=_text(" ".join(f"gates of {report['name']} {report['version']} for {target['target']}".split())),
         tests=str(len(checks) + len(unmeasured) + (not_run is not None) + (error is not None)),
         failures=str(verdicts.count("fail")),
-        errors=str(verdicts.count("inconclusive") + waived.count(False) + (error is not None)),
-        skipped=str(waived.count(True) + (not_run is not None)),
+        errors=str(doubtful * (doubt == "error") + waived.count(False) + (error is not None)),
+        skipped=str(doubtful * (doubt == "skipped") + waived.count(True) + (not_run is not None)),
     )
     seconds = target.get("seconds", receipt.get("seconds"))  # of a build there are those of the receipt alone
     for name, value in (("timestamp", _timestamp(receipt)), ("time", _seconds(seconds))):
@@ -90,7 +92,7 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
     class_name = f"{report['name']}.{target['target']}"
     explained = {one["gate"]: one["why"] for one in target.get("explained", ())}
     for check in checks:
-        suite.append(_case(class_name, check, explained.get(check["gate"])))
+        suite.append(_case(class_name, check, explained.get(check["gate"]), doubt))
     for one in unmeasured:
         case = ElementTree.SubElement(suite, "testcase", classname=_text(class_name), name=_text(one["gate"]))
         element = ElementTree.SubElement(case, "skipped" if one["waived"] else "error", message=_text(one["why"]))
@@ -106,12 +108,14 @@ def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.
     return suite
 
 
-def _case(class_name: str, check: Mapping[str, Any], explained: str | None) -> ElementTree.Element:
+def _case(class_name: str, check: Mapping[str, Any], explained: str | None, doubt: str) -> ElementTree.Element:
+    """The case of a check; `doubt` is the element for an inconclusive one."""
     case = ElementTree.Element("testcase", classname=_text(class_name), name=_text(check["gate"]))
     interval = span(check["low"], check["high"], check["unit"])
     message = f"{measured(check)}, interval {interval}, limit {limit(check)}, n {check['n'] or NOTHING}"
-    if check["verdict"] in _ELEMENTS:
-        name, kind = _ELEMENTS[check["verdict"]]
+    kind = _TYPES.get(check["verdict"])
+    if kind is not None:
+        name = "failure" if check["verdict"] == "fail" else doubt
         element = ElementTree.SubElement(case, name, type=kind, message=_text(message))
         element.text = _text("\n".join(filter(None, (explained, check["detail"]))))
     else:

@@ -27,10 +27,12 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "deliver", full)
 
 
-def build(built: Any, verdict: str, code: int, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
+def build(
+    built: Any, verdict: str, code: int, monkeypatch: pytest.MonkeyPatch, *arguments: str, policy: str = "refuse"
+) -> Result:
     """Run the command, with a pipeline that ends with `built`, and `verdict` for its one target."""
     (item,) = built.deliveries
-    receipt = {**item.gate.receipt, "verdict": verdict}
+    receipt = {**item.gate.receipt, "verdict": verdict, "inconclusive": policy}
     gate = replace(item.gate, verdict=verdict, exit_code=code, receipt=receipt)
     done = replace(built, deliveries=(replace(item, gate=gate),))
     monkeypatch.setattr(options, "load", lambda *given: (built.recipe, None))
@@ -52,6 +54,15 @@ def test_a_full_disk_hides_no_verdict(
     in_json = build(built, verdict, 0 if verdict == "pass" else code, monkeypatch, "--json")
     assert in_json.exit_code == code
     assert json.loads(in_json.stdout)["targets"][0]["verdict"] == verdict
+
+
+def test_doubt_is_delivered_and_named_at_the_end(built: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (item,) = built.deliveries
+    monkeypatch.setattr(delivery, "deliver", lambda *given: [tmp_path / item.bundle.file_name])
+    monkeypatch.chdir(tmp_path)
+    done = build(built, "inconclusive", 7, monkeypatch, policy="deliver")
+    assert done.exit_code == 0, done.output
+    assert "INCONCLUSIVE for local; delivered" in done.stdout and "install it" in done.stdout
 
 
 def test_after_ctrl_c_the_same_command_goes_on(built: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from ssh_keys import make_key, needs_ssh_keygen
 from tests.heads import HEAD, HEAD_SHA256
-from tests.unit.conftest import ungated_of
+from tests.unit.conftest import check, ungated_of
 from tests.unit.far import Heard
 
+from edgepack.artifacts import GateArtifact
 from edgepack.bundle.archive import write_bundle
 from edgepack.bundle.signing import verify_signed
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
@@ -23,7 +25,7 @@ from edgepack.pipeline.delivery import require_writable
 from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import Sign
 from edgepack.report import document, html
-from edgepack.results import NotRunHere
+from edgepack.results import Delivery, NotRunHere
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME, README_NAME, FileEntry, Manifest, TargetFacts, dump
 
 
@@ -36,6 +38,16 @@ def sums_checked(dist: Path) -> str:
     done = subprocess.run(command, cwd=dist, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def judged(item: Delivery, verdict: Literal["pass", "fail", "inconclusive"], **receipt: Any) -> Delivery:
+    """A delivery whose gate ended with `verdict`."""
+    assert isinstance(item.gate, GateArtifact)
+    code = {"pass": 0, "fail": 6, "inconclusive": 7}[verdict]
+    gate = replace(
+        item.gate, verdict=verdict, exit_code=code, receipt={**item.gate.receipt, "verdict": verdict, **receipt}
+    )
+    return replace(item, gate=gate)
 
 
 _PAGES: dict[str, str] = {}
@@ -70,8 +82,7 @@ def passed(built: Any, tmp_path: Path) -> Any:
     (exported / "onnx-int8").mkdir(parents=True)
     (exported / "onnx-int8" / "model.onnx").write_bytes(b"the model")
     (exported / "texts.txt").write_text("好\n", encoding="utf-8")
-    gate = replace(item.gate, verdict="pass", exit_code=0)
-    delivery = replace(item, bundle=bundle, gate=gate)
+    delivery = judged(replace(item, bundle=bundle), "pass")
     return replace(built, export=replace(built.export, folder=exported), deliveries=(delivery,))
 
 
@@ -105,6 +116,41 @@ def test_a_bundle_without_gates_or_whose_gate_cannot_run_here_is_delivered(passe
     assert deliver(ungated, tmp_path / "ungated")[0].read_bytes() == item.bundle.path.read_bytes()
 
 
+def test_doubt_is_delivered_and_the_readme_begins_with_it(passed: Any, tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    doubtful = judged(passed.deliveries[0], "inconclusive")
+    deliver(replace(passed, deliveries=(doubtful,)), dist)
+    assert "local.edgepack: OK" in sums_checked(dist)
+    (readme,) = dist.glob("*.README.txt")
+    told = readme.read_text()
+    assert told.startswith("INCONCLUSIVE: ") and "  accuracy.min: " in told and told.endswith(README.decode())
+    report = json.loads((dist / "hotel-sentiment-1.2.0.report.json").read_text())
+    assert [(target["verdict"], target["delivered"]) for target in report["targets"]] == [("inconclusive", True)]
+    junit = (dist / "hotel-sentiment-1.2.0.junit.xml").read_text()
+    assert '<skipped type="inconclusive"' in junit and "<error" not in junit
+
+
+@pytest.mark.parametrize(
+    ("changes", "policy"),
+    [
+        ({"refuses_doubt": True}, {}),
+        ({}, {"inconclusive": "refuse"}),
+        ({}, {"checks": [check("accuracy.above_majority", "inconclusive", (0.5, -1, 2, 0, 60), "points")]}),
+    ],
+)
+def test_doubt_that_is_refused_leaves_no_bundle(
+    passed: Any, tmp_path: Path, changes: dict[str, Any], policy: dict[str, Any]
+) -> None:
+    dist = tmp_path / "dist"
+    deliver(passed, dist)
+    refused = replace(judged(passed.deliveries[0], "inconclusive", **policy), **changes)
+    assert refused.refused == "inconclusive"
+    deliver(replace(passed, deliveries=(refused,)), dist)
+    assert not [*dist.glob("*.edgepack"), *dist.glob("*.README.txt")]
+    junit = (dist / "hotel-sentiment-1.2.0.junit.xml").read_text()
+    assert '<error type="inconclusive"' in junit and "<skipped" not in junit
+
+
 def test_rows_that_a_bundle_does_not_carry_lie_beside_it_until_it_fails(passed: Any, tmp_path: Path) -> None:
     item, dist = passed.deliveries[0], tmp_path / "dist"
     bundle = replace(item.bundle, rows_name=f"{item.bundle.path.stem}.rows.jsonl")
@@ -119,7 +165,7 @@ def test_rows_that_a_bundle_does_not_carry_lie_beside_it_until_it_fails(passed: 
     not_carried = replace(passed, recipe=passed.recipe.model_copy(update={"gates": gates}))
     assert "texts.txt" not in deliver(not_carried, tmp_path / "other")[-1].read_text(encoding="utf-8")
     assert not list((tmp_path / "other").rglob("texts.txt"))
-    failed = replace(item, bundle=bundle, gate=replace(item.gate, verdict="fail", exit_code=6))
+    failed = judged(replace(item, bundle=bundle), "fail")
     heard = Heard()
     assert not {rows, *paths[:2]} & {*deliver(replace(passed, deliveries=(failed,)), dist, heard), *dist.iterdir()}
     assert heard.lines == [f"removed {paths[0]}: an earlier build made it, and its successor did not pass its gate"]
