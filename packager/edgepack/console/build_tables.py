@@ -484,22 +484,29 @@ def _beside(bundle: Path) -> Path:
     with Archive(bundle) as archive:
         raw, _ = read_signed_manifest(archive)
     made = parse(raw)
-    file = bundle.with_name(f"{made.name}-{made.version}{SUFFIX}")
-    if not file.is_file():
+    plain = bundle.with_name(f"{made.name}-{made.version}{SUFFIX}")
+    # A build of other targets has its report beside the plain one.
+    files = [
+        file for file in (plain, *sorted(bundle.parent.glob(f"{made.name}-{made.version}-*{SUFFIX}"))) if file.is_file()
+    ]
+    if not files:
         raise UsageError(
             f"the report of {bundle} is missing",
-            why=f"there is no {file}",
+            why=f"there is no {plain}",
             fix="copy it from the dist folder of the build; `edgepack diff OLD NEW` compares bundles without reports",
         )
-    if hashlib.sha256(raw).hexdigest() not in [one.bundle.manifest_sha256 for one in _report(file).targets]:
-        raise UsageError(f"{file} is not the report of {bundle}", why="a later build of the same version wrote it")
-    return file
+    digest = hashlib.sha256(raw).hexdigest()
+    for file in files:
+        if digest in [one.bundle.manifest_sha256 for one in _report(file).targets]:
+            return file
+    names = ", ".join(map(str, files))
+    raise UsageError(f"{names} is not the report of {bundle}", why="a later build of the same version wrote it")
 
 
 def _version(file: Path) -> tuple[int, ...]:
     """The version in a file name as numbers, so that `hotel-1.10.0.report.json` comes after `1.9.0`."""
-    version = file.name.removesuffix(SUFFIX).rpartition("-")[2].split(".")
-    return tuple(int(part) for part in version) if all(part.isdecimal() for part in version) else ()
+    parts = (part.split(".") for part in reversed(file.name.removesuffix(SUFFIX).split("-")))
+    return next((tuple(map(int, part)) for part in parts if len(part) == 3 and all(map(str.isdecimal, part))), ())
 
 
 def _report(file: Path) -> _Report:
