@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from edgepack.training.doctor import Report
 
 
-LEAST_NOTE: Final = 24  # columns for notes beside the figures of the ledger
+LEAST_NOTE: Final = 30  # columns for notes that wrap beside the figures of the ledger
 MOST_NOTE_LINES: Final = 4  # longest note beside the figures
 
 
@@ -54,7 +54,8 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     notes = [safe(_remark(row)) for row in rows]
     beside = [[*cells[:-1], f"{cells[-1]}{other and f' ({other})'}"] for cells, other in zip(figures, to, strict=True)]
     room = width - wide(heads, beside, live) - gap(live)
-    fits = room >= LEAST_NOTE and max(map(cell_len, notes), default=0) <= MOST_NOTE_LINES * room
+    longest = max(map(cell_len, ("note", *notes)))
+    fits = longest <= (MOST_NOTE_LINES if room >= LEAST_NOTE else 1) * room
     if fits:
         yield _table((*heads, "note"), [[*cells, note] for cells, note in zip(beside, notes, strict=True)], live)
     elif wide(heads, figures, live) <= width:
