@@ -12,6 +12,7 @@ import click
 from edgepack.commands import options
 from edgepack.errors import EdgepackError, GateFailedError, GateInconclusiveError, UsageError
 from edgepack.pipeline.options import STAGES
+from edgepack.util.text import two_digits_up
 
 if TYPE_CHECKING:
     from edgepack.console.console import Console
@@ -286,6 +287,7 @@ def _raise_if_left_out(built: Build | Part, console: Console) -> None:
 
 
 def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
+    """The delivered files, a limit on latency if the recipe has none, and how to install a bundle."""
     from edgepack.pipeline.stages.adapter_payload import ARGUMENT
     from edgepack.results import NotRunHere
 
@@ -304,7 +306,26 @@ def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
     return [
         *lines,
         "",
+        *_latency_limit(built),
         f"install it, {where}:",
         f"  sh {bundle} install --prefix ~/{built.recipe.name}",
         f"  ~/{built.recipe.name}/bin/{built.recipe.name} predict {example}",
+    ]
+
+
+def _latency_limit(built: Build) -> list[str]:
+    """Two lines with a limit of twice the latency of the slowest target measured here, if the recipe has no limit."""
+    from edgepack.artifacts import GateArtifact
+
+    receipts = [item.gate.receipt for item in built.deliveries if isinstance(item.gate, GateArtifact)]
+    measured = [receipt["latency"] for receipt in receipts if receipt["latency"] is not None]
+    keys = [key for key in ("p50_ms", "p95_ms") if all(one[key] is not None for one in measured)]
+    if built.recipe.gates.latency is not None or not measured:
+        return []
+    limits = ", ".join(f"{key}: {two_digits_up(2 * max(one[key] for one in measured))}" for key in keys)
+    return [
+        "no limit on latency is set. Twice what was measured here, for `gates` in the recipe, or as "
+        f"--set 'gates.latency={{{limits}}}':",
+        f"  latency: {{{limits}}}",
+        "",
     ]

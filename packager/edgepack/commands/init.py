@@ -35,7 +35,7 @@ def command(context: click.Context, data: Path, dev: Path | None, test: Path | N
     DATA is a table (.tsv, .csv, .jsonl or similar), or has a token and its tag on each line. Separator, encoding, task,
     columns and labels are detected. Without --dev or --test, or if a recipe cannot read DATA directly, train.tsv,
     dev.tsv and test.tsv are written beside the recipe (.jsonl for several labels or spans): a tenth of each label for
-    dev and for test, without equal or nearly equal texts in two files.
+    dev and for test, more of less than 1,000 rows, without equal or nearly equal texts in two files.
     """
     from edgepack.data.draft.draft import draft
 

@@ -17,7 +17,7 @@ from edgepack.commands import options
 def command(context: click.Context, reports: tuple[Path, ...], as_json: bool) -> None:
     """Compare builds: score, latency and size of each, and the changes between them.
 
-    REPORT is a NAME-VERSION.report.json from the dist folder of a build, a bundle beside it, or such a folder.
+    REPORT is a .report.json from the dist folder of a build, a bundle beside it, or such a folder.
     """
     from edgepack.console import build_tables
 

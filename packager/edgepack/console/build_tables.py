@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from edgepack.training.doctor import Report
 
 
-LEAST_NOTE: Final = 24  # columns for notes beside the figures of the ledger
+LEAST_NOTE: Final = 30  # columns for notes that wrap beside the figures of the ledger
 MOST_NOTE_LINES: Final = 4  # longest note beside the figures
 
 
@@ -54,7 +54,8 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     notes = [safe(_remark(row)) for row in rows]
     beside = [[*cells[:-1], f"{cells[-1]}{other and f' ({other})'}"] for cells, other in zip(figures, to, strict=True)]
     room = width - wide(heads, beside, live) - gap(live)
-    fits = room >= LEAST_NOTE and max(map(cell_len, notes), default=0) <= MOST_NOTE_LINES * room
+    longest = max(map(cell_len, ("note", *notes)))
+    fits = longest <= (MOST_NOTE_LINES if room >= LEAST_NOTE else 1) * room
     if fits:
         yield _table((*heads, "note"), [[*cells, note] for cells, note in zip(beside, notes, strict=True)], live)
     elif wide(heads, figures, live) <= width:
@@ -484,22 +485,29 @@ def _beside(bundle: Path) -> Path:
     with Archive(bundle) as archive:
         raw, _ = read_signed_manifest(archive)
     made = parse(raw)
-    file = bundle.with_name(f"{made.name}-{made.version}{SUFFIX}")
-    if not file.is_file():
+    plain = bundle.with_name(f"{made.name}-{made.version}{SUFFIX}")
+    # A build of other targets has its report beside the plain one.
+    files = [
+        file for file in (plain, *sorted(bundle.parent.glob(f"{made.name}-{made.version}-*{SUFFIX}"))) if file.is_file()
+    ]
+    if not files:
         raise UsageError(
             f"the report of {bundle} is missing",
-            why=f"there is no {file}",
+            why=f"there is no {plain}",
             fix="copy it from the dist folder of the build; `edgepack diff OLD NEW` compares bundles without reports",
         )
-    if hashlib.sha256(raw).hexdigest() not in [one.bundle.manifest_sha256 for one in _report(file).targets]:
-        raise UsageError(f"{file} is not the report of {bundle}", why="a later build of the same version wrote it")
-    return file
+    digest = hashlib.sha256(raw).hexdigest()
+    for file in files:
+        if digest in [one.bundle.manifest_sha256 for one in _report(file).targets]:
+            return file
+    names = ", ".join(map(str, files))
+    raise UsageError(f"{names} is not the report of {bundle}", why="a later build of the same version wrote it")
 
 
 def _version(file: Path) -> tuple[int, ...]:
     """The version in a file name as numbers, so that `hotel-1.10.0.report.json` comes after `1.9.0`."""
-    version = file.name.removesuffix(SUFFIX).rpartition("-")[2].split(".")
-    return tuple(int(part) for part in version) if all(part.isdecimal() for part in version) else ()
+    parts = (part.split(".") for part in reversed(file.name.removesuffix(SUFFIX).split("-")))
+    return next((tuple(map(int, part)) for part in parts if len(part) == 3 and all(map(str.isdecimal, part))), ())
 
 
 def _report(file: Path) -> _Report:

@@ -110,8 +110,6 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
             left_out = {
                 name: f"{mask.count(False)} of {len(mask)} {name} rows are left out" for name, mask in kept.items()
             }
-            for name, (leaked, repeated) in dropped.items():
-                progress.line(f"{left_out[name]}: {leaked.sum()} with a leaked text, {repeated.sum()} repeated")
             facts |= {name: _facts(name, section, files[name], no_progress, mask) for name, mask in kept.items()}
             # Errors that arise from the dropped rows: train may have lost a label.
             for error in errors(check_splits(facts, section.leaks, section.repeats)) if kept else []:

@@ -111,11 +111,8 @@ def rows_to_drop(
         for other in held if leaks == "drop" else ():
             leaked |= np.isin(split.exact, other.exact)
             leaked |= np.isin(split.normalised, other.normalised) & (split.normalised != 0)
-        repeated = np.zeros(len(split), bool)
-        if name == "train" and repeats == "drop":
-            again, first = _repeats(split)
-            repeated[again[split.answers[again] == split.answers[first]]] = True
-        repeated &= ~leaked
+        dropped = name == "train" and repeats == "drop"
+        repeated = repeated_rows(split) & ~leaked if dropped else np.zeros(len(split), bool)
         if leaked.any() or repeated.any():
             found[name] = leaked, repeated
         held.append(split)
@@ -255,6 +252,14 @@ def _check_repeats(split: SplitFacts, repeats: Choice) -> None:
                 fix = f"decide on the {split.columns.answer} of this text"
             split.log.add(kind, kind_severity, line, reason, fix)
         split.log.count_more(kind, int(np.count_nonzero(chosen)) - listed)
+
+
+def repeated_rows(split: SplitFacts) -> _Rows:
+    """Which rows have the text and the answer of an earlier row; shape (rows,)."""
+    again, first = _repeats(split)
+    found = np.zeros(len(split), bool)
+    found[again[split.answers[again] == split.answers[first]]] = True
+    return found
 
 
 def _repeats(split: SplitFacts) -> tuple[_Indices, _Indices]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from edgepack.artifacts import ROWS_SUFFIX
 from edgepack.bundle import signing
-from edgepack.bundle.archive import BUNDLE_SUFFIX
+from edgepack.bundle.archive import BUNDLE_SUFFIX, write_signed
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.export.selection import TEXTS_FILE
 from edgepack.progress import Progress
@@ -59,9 +59,11 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress
 
     Bundles are signed here, not in their stage: a hardware key is not needed again for a bundle that is signed already.
     A bundle that its gate refuses is not delivered; an earlier one of the same name is removed. A line says so, and
-    where another bundle is replaced. The README beside an inconclusive bundle begins with what was not shown.
-    Reports are written whatever the verdict. `NAME.sha256` lists all digests for `sha256sum -c`, those of earlier
-    bundles of the same version for other targets too. Golden rows that the bundle does not carry are written beside it,
+    where another bundle is replaced. A signed bundle is replaced by an unsigned one only if their manifests differ.
+    The README beside an inconclusive bundle begins with what was not shown. Reports are written whatever the verdict,
+    and list the bundles of this build. They keep the report of an earlier build of the same version for other targets
+    (`report.document.stem`). `NAME-VERSION.sha256` lists all digests for `sha256sum -c`, those of earlier bundles and
+    reports of the same version for other targets too. Golden rows that the bundle does not carry are written beside it,
     readable by their owner only, and are not listed.
 
     Args:
@@ -74,7 +76,7 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress
     """
     stem = f"{build.recipe.name}-{build.recipe.version}"
     text = document.dumps(report)
-    names = [f"{stem}.{name}" for name in REPORTS]
+    names = [f"{document.stem(report, dist)}.{name}" for name in REPORTS]
     sums, sign = dist / f"{stem}.sha256", build.recipe.sign
     try:
         dist.mkdir(parents=True, exist_ok=True)
@@ -82,7 +84,7 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress
         with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=dist) as temporary:
             staged = Path(temporary)
             fresh = [name for item in build.deliveries for name in _bundle(item, dist, staged, sign, progress)]
-            json_file = dist / f"{stem}.report.json"
+            json_file = dist / names[REPORTS.index("report.json")]
             if not (
                 json_file.is_file()
                 and json_file.read_bytes() == text.encode()
@@ -94,7 +96,9 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress
             for path in sorted(staged.iterdir()):
                 _put(path, dist / path.name)
             everything = [dist / name for name in [*fresh, *names]]
-            earlier = {path for suffix in (BUNDLE_SUFFIX, README_SUFFIX) for path in dist.glob(f"{stem}-*{suffix}")}
+            suffixes = (BUNDLE_SUFFIX, README_SUFFIX, *(f".{name}" for name in REPORTS))
+            patterns = [f"{stem}{between}{suffix}" for suffix in suffixes for between in ("", "-*")]
+            earlier = {path for pattern in patterns for path in dist.glob(pattern)}
             listed = [*everything, *sorted(earlier.difference(everything))]
             (staged / sums.name).write_text(_sums(listed, dist), encoding="utf-8")
             _put(staged / sums.name, sums)
@@ -130,10 +134,10 @@ def _agrees(sums: Path, reports: Sequence[Path], dist: Path) -> bool:
     """Whether `sums` lists the `reports` with their present digests. Bundles are always copied."""
     if not sums.is_file() or not all(path.exists() for path in reports):
         return False
+    names = {path.name for path in reports}
     listed = sums.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [line for line in listed if not line.endswith((BUNDLE_SUFFIX, README_SUFFIX))] == _sums(
-        reports, dist
-    ).splitlines()
+    mine = [line for line in listed if line.partition("  ")[2].partition("/")[0] in names]
+    return sorted(mine) == sorted(_sums(reports, dist).splitlines())
 
 
 def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path]) -> None:
@@ -157,9 +161,13 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progres
             progress.line(f"removed {dist / name}: an earlier build made it, and its successor did not pass its gate")
         return []
     earlier = _earlier(dist / name)
-    if sign is None and earlier is not None and earlier.signed:
+    same = earlier is not None and earlier.manifest_sha256 == item.bundle.manifest_sha256
+    signature = earlier.signature if earlier is not None and sign is None else None
+    if signature is not None and same:
+        progress.line(f"{dist / name} has the same content, and keeps its signature")
+    elif signature is not None:
         progress.line(f"{dist / name} was signed, and is replaced: sign it again, or set `sign.key` in the recipe")
-    if earlier is not None and earlier.manifest_sha256 != item.bundle.manifest_sha256:
+    if earlier is not None and not same:
         progress.line(
             f"{dist / name} is replaced: an earlier build made another bundle of the same version; to keep both, give "
             "another `version` or --dist"
@@ -167,6 +175,9 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progres
     with Archive(item.bundle.path) as archive:
         told = archive.read(README_NAME, MAX_README_BYTES)
         (staged / readme).write_bytes("".join(f"{line}\n" for line in _doubts(item)).encode() + told)
+        if signature is not None and same:
+            write_signed(archive, signature, staged / name)
+            return [name, readme]
     if sign is not None:
         signing.sign(item.bundle.path, Path(sign.key), staged / name, known=dist / name)
         return [name, readme]
@@ -190,7 +201,7 @@ class _Earlier(NamedTuple):
     """What an earlier build left under the name of a bundle."""
 
     manifest_sha256: str
-    signed: bool
+    signature: bytes | None
 
 
 def _earlier(there: Path) -> _Earlier | None:
@@ -200,7 +211,7 @@ def _earlier(there: Path) -> _Earlier | None:
             raw, signature = read_signed_manifest(archive)
     except (EdgepackError, OSError):  # nothing to keep
         return None
-    return _Earlier(hashlib.sha256(raw).hexdigest(), signature is not None)
+    return _Earlier(hashlib.sha256(raw).hexdigest(), signature)
 
 
 def _rows(item: Delivery, dist: Path, staged: Path) -> str | None:

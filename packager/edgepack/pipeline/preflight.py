@@ -15,6 +15,7 @@ from edgepack.pipeline.stage_calls import StageCalls
 from edgepack.pipeline.stages import train
 from edgepack.progress import Progress
 from edgepack.recipe import hub
+from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import AnyRecipe, CustomRecipe, Recipe
 from edgepack.results import with_candidate
 from edgepack.training import environment
@@ -34,19 +35,23 @@ def check_options(calls: Calls, options: BuildOptions) -> None:
             raise UsageError(f"this recipe has no stage {stage}", fix=f"name one of {', '.join(stages)}")
 
 
-def check_inputs(calls: Calls, found: Artifact, progress: Progress) -> None:
+def check_inputs(calls: Calls, found: Artifact, progress: Progress, *, cached: bool) -> None:
     """Check the recipe against its rows, if it has any, the installed packages, and the wheels of every target.
+
+    Warnings are printed unless the rows are `cached`: an earlier build printed them, and `edgepack check` repeats them.
 
     Raises:
         RecipeInvalidError: gates, baseline or further texts do not fit the rows.
         EnvironmentUnfitError: a package or a wheel is missing.
     """
-    if isinstance(found, DataArtifact):
-        _check_rows(calls.recipe, found, progress)
-    if isinstance(found, ExamplesArtifact):
-        for reason, fix in gates.examples_out_of_reach(calls.recipe.gates.accuracy, found.rows):
-            progress.line(f"warning: {reason}\n    fix: {fix}")
     recipe, context = calls.recipe, calls.context
+    warnings: list[tuple[str, str]] = []
+    if isinstance(found, DataArtifact):
+        warnings = [(finding.reason, finding.fix) for finding in _check_rows(recipe, found)]
+    if isinstance(found, ExamplesArtifact):
+        warnings = gates.examples_out_of_reach(recipe.gates.accuracy, found.rows)
+    for reason, fix in () if cached else warnings:
+        progress.line(f"warning: {reason}\n    fix: {fix}")
     for target in recipe.targets:
         profile = context.profile(target)
         for machine in profile.machines:
@@ -61,16 +66,17 @@ def check_inputs(calls: Calls, found: Artifact, progress: Progress) -> None:
         interpreters.fetch(recipe, profile, context, progress)
 
 
-def _check_rows(recipe: AnyRecipe, rows: DataArtifact, progress: Progress) -> None:
+def _check_rows(recipe: AnyRecipe, rows: DataArtifact) -> list[Finding]:
+    """The warnings about a recipe and its rows; errors are raised."""
     assert not isinstance(recipe, CustomRecipe), "it has examples"
     require_judged_by(recipe, rows.labels)
     if recipe.gates.baseline is not None:
         baseline.require_comparable(recipe.gates.baseline, rows.task, rows.labels)
-    for finding in check_built(rows, recipe) if isinstance(recipe, Recipe) else check_given(rows, recipe):
-        progress.line(f"warning: {finding.reason}\n    fix: {finding.fix}")
-    if isinstance(recipe, Recipe):
-        read_further_texts(recipe, lambda: rows.read("dev") + rows.read("test"))
-        environment.versions()
+    if not isinstance(recipe, Recipe):
+        return check_given(rows, recipe)
+    read_further_texts(recipe, lambda: rows.read("dev") + rows.read("test"))
+    environment.versions()
+    return check_built(rows, recipe)
 
 
 def check_training(stage: str, calls: StageCalls, options: BuildOptions, progress: Progress) -> None:

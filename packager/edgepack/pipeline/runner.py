@@ -82,6 +82,7 @@ class _Run:
                 continue
             if call.alternatives and not any(alternative in results for alternative in call.alternatives):
                 continue
+            made = len(self._new)
             try:
                 self._run_call(call, number)
             except EdgepackError as error:
@@ -89,7 +90,8 @@ class _Run:
             if call is calls.inputs and not self._options.ends_before(
                 "bundle" if call.stage == "examples" else "teacher"
             ):
-                preflight.check_inputs(calls, results[call].artifact, self._listener)
+                cached = len(self._new) == made
+                preflight.check_inputs(calls, results[call].artifact, self._listener, cached=cached)
         if self._options.ends_before("gate"):
             return Part(calls.recipe, tuple(self._made), tuple(self._left_out), tuple(self._failures))
         return calls.build(results, self._deliveries(), self._failures, self._left_out)

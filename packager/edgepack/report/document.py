@@ -94,6 +94,21 @@ def dumps(report: Mapping[str, Any]) -> str:
     return json.dumps(report, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
+def stem(report: Mapping[str, Any], dist: Path) -> str:
+    """First part of the names of a report's files in `dist`: NAME-VERSION.
+
+    The targets of its recipe follow if `dist` has the report of an earlier build of this version that has another
+    target: both are kept.
+    """
+    plain, targets = f"{report['name']}-{report['version']}", report["recipe"]["targets"]
+    try:
+        earlier = json.loads((dist / f"{plain}.report.json").read_bytes())["recipe"]["targets"]
+        other = not set(earlier) <= set(targets)
+    except (OSError, ValueError, LookupError, TypeError):  # nothing to keep
+        other = False
+    return "-".join([plain, *targets]) if other else plain
+
+
 def worst(verdicts: Sequence[str]) -> str:
     """The worst verdict: `fail`, `inconclusive`, `not run here`, `no gates`, `pass`; inconclusive without targets."""
     for verdict in ("fail", "inconclusive", NOT_RUN_HERE, UNGATED):

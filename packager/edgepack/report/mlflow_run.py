@@ -15,6 +15,7 @@ from typing import Any, Final
 from edgepack import __version__
 from edgepack.artifacts import METRICS_FILE, GateArtifact
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.report import document
 from edgepack.results import Build
 from edgepack.util.hashing import sha256_file
 from edgepack.util.process import find_program
@@ -77,9 +78,9 @@ class MlflowExperiment:
         metrics = [Metric(name, value, now, step) for name, step, value in _metrics(build, report)]
         params = [Param(key, as_text(value)[:_VALUE_CHARACTERS]) for key, value in flat(report["recipe"])]
         tags = [RunTag(key, value) for key, value in _tags(build, report, dist, recipe)]
-        stem = f"{report['name']}-{report['version']}"
+        name, stem = f"{report['name']}-{report['version']}", document.stem(report, dist)
         with self._reached():
-            run = str(self._client.create_run(self._id, run_name=stem).info.run_id)
+            run = str(self._client.create_run(self._id, run_name=name).info.run_id)
             for start in range(0, max(len(metrics), len(params), len(tags)), _BATCH):
                 part = slice(start, start + _BATCH)
                 self._client.log_batch(run, metrics[part], params[part], tags[part])

@@ -250,7 +250,7 @@ def n_for_proportion(
         interval = proportion_between(observed * n, n, confidence, confidence if to_fail is None else to_fail)
         return verdict_at_least(interval, limit) != INCONCLUSIVE
 
-    return None if observed == limit else _first(decides, beyond)
+    return None if observed == limit else first_number(decides, beyond)
 
 
 def n_for_drop(lost: int, won: int, n: int, limit: float, confidence: float) -> Optional[int]:
@@ -263,11 +263,11 @@ def n_for_drop(lost: int, won: int, n: int, limit: float, confidence: float) -> 
         interval = paired_drop(lost * rows / n, won * rows / n, rows, confidence)
         return verdict_at_most(interval, limit) != INCONCLUSIVE
 
-    return _first(decides, n)
+    return first_number(decides, n)
 
 
-def _first(decides: Callable[[int], bool], beyond: int) -> Optional[int]:
-    """The smallest number above `beyond` that decides; None if it is above `_MAX_N`."""
+def first_number(decides: Callable[[int], bool], beyond: int) -> Optional[int]:
+    """The smallest number above `beyond` that `decides`, as all larger ones do; None if it is above 10 million."""
     low, high = beyond, beyond + 1
     while not decides(high):
         low, high = high, high * 2

@@ -16,6 +16,7 @@ from edgepack.commands import build as build_command
 from edgepack.commands import options
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.pipeline import delivery, runner
+from edgepack.recipe.loader import load_recipe
 from edgepack.report import mlflow_run
 
 
@@ -135,3 +136,27 @@ def test_a_model_with_an_adapter_shows_how_to_give_it_an_item(
     given = replace(built, data=None, examples=ExamplesArtifact(tmp_path, item, 1))
     assert build_command._next_steps(given, [bundle])[-1].endswith(f" predict {shown}")
     assert "ITEM" not in build_command._next_steps(built, [bundle])[-1]
+
+
+def test_a_build_without_a_limit_on_latency_ends_with_one_that_a_recipe_takes(built: Any, tmp_path: Path) -> None:
+    (item,) = built.deliveries
+    bundle = tmp_path / item.bundle.file_name
+    assert not [line for line in build_command._next_steps(built, [bundle]) if "latency" in line]
+    gates = built.recipe.gates.model_copy(update={"latency": None})
+    free = replace(built, recipe=built.recipe.model_copy(update={"gates": gates}))
+    about, snippet = (line for line in build_command._next_steps(free, [bundle]) if "latency" in line)
+    assert snippet == "  latency: {p50_ms: 2.5, p95_ms: 4.1}"  # measured: 1.248 and 2.02
+    setting = about.partition("--set '")[2].partition("'")[0]
+    (tmp_path / "r.yaml").write_text(
+        "edgepack: 1\nname: a\nversion: 1.0.0\ndata: {train: builtin:reviews-zh}\n"
+        "student: {model: ernie-3.0-tiny-nano-v2-zh}\ntargets: [local]\n"
+    )
+    assert load_recipe(tmp_path / "r.yaml", {"local"}).gates.latency is None
+    limit = load_recipe(tmp_path / "r.yaml", {"local"}, (setting,)).gates.latency
+    assert limit is not None and (limit.p50_ms, limit.p95_ms) == (2.5, 4.1)
+    slow = replace(item.gate, receipt={**item.gate.receipt, "latency": {"p50_ms": 6.2, "p95_ms": 50.1}})
+    two = replace(free, deliveries=(item, replace(item, gate=slow)))
+    assert "  latency: {p50_ms: 13, p95_ms: 110}" in build_command._next_steps(two, [bundle])
+    few = replace(item.gate, receipt={**item.gate.receipt, "latency": {"p50_ms": 6.2, "p95_ms": None}})
+    only = replace(free, deliveries=(replace(item, gate=few),))
+    assert "  latency: {p50_ms: 13}" in build_command._next_steps(only, [bundle])

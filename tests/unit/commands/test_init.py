@@ -32,7 +32,7 @@ def test_a_draft_passes_the_check_and_a_second_needs_force(folder: Path) -> None
     assert result.output.endswith("edgepack check recipe.yaml\n")
     checked = run("check", "recipe.yaml")
     assert checked.exit_code == 0, checked.output
-    assert "valid (48 train, 6 dev, 6 test rows)" in checked.output
+    assert "valid (34 train, 8 dev, 18 test rows)" in checked.output
     again = run("init", "reviews.tsv")
     assert again.exit_code == ExitCode.USAGE
     assert "recipe.yaml is there already" in again.output
@@ -87,7 +87,7 @@ def test_every_task_is_drafted(folder: Path, content: str, task: str, columns: s
     assert f"  columns: {columns}\n" in drafted
     checked = run("check", "recipe.yaml")
     assert checked.exit_code == 0, checked.output
-    assert "valid (48 train, 6 dev, 6 test rows)" in checked.output
+    assert "valid (33 train, 9 dev, 18 test rows)" in checked.output
 
 
 def test_a_wrong_column_names_the_place_in_the_recipe_and_the_name_that_is_meant(folder: Path) -> None:

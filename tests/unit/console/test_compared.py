@@ -93,7 +93,12 @@ def test_a_bundle_stands_for_the_report_beside_it(write: Write, tmp_path: Path) 
         report["targets"][0]["bundle"]["manifest_sha256"] = digest
         file.write_text(json.dumps(report), encoding="utf-8")
     assert [row.build for row in build_tables.read(bundles[::-1]).builds] == ["1.10.0", "1.2.0"]
-    write("1.2.0")
+    named = tmp_path / "dist" / "hotel-sentiment-1.2.0-local.report.json"
+    shutil.move(tmp_path / "dist" / "hotel-sentiment-1.2.0.report.json", named)
+    write("1.2.0")  # of another target
+    assert [row.build for row in build_tables.read(bundles).builds] == ["1.2.0", "1.10.0"]
+    assert [row.build[:6] for row in build_tables.read([tmp_path / "dist"]).builds] == ["1.2.0 ", "1.2.0 ", "1.10.0"]
+    named.unlink()
     other = run(*bundles)
     assert other.exit_code == ExitCode.USAGE
     assert "is not the report of" in other.output

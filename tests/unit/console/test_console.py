@@ -212,7 +212,7 @@ def test_a_row_names_what_it_has_another_of_than_the_row_before(ledger: Ledger) 
     screen = Screen()
     screen.console.ledger([LedgerRow(stage, Score(0.9, 0.8, 0.95, n, 0.95)) for stage, n in (("a", 100), ("b", 50))])
     assert "90.0 % [80.0, 95.0] 95 %, n=50" in screen.out.getvalue()
-    first, *_, last = ledger
+    first, last = replace(ledger[0], note="float", seconds=None), ledger[-1]
     moved = LedgerRow("c", last.score, parity=0.5, parity_with="teacher")
     screen.console.ledger([first, replace(last, stage="b"), moved])
     assert "5.0e-01 (to teacher)" in screen.out.getvalue()
@@ -220,6 +220,17 @@ def test_a_row_names_what_it_has_another_of_than_the_row_before(ledger: Ledger) 
         [first, replace(last, stage="on linux-x86_64-cuda12"), moved]
     )  # wider than leaves room for notes
     assert "\nc: parity to teacher\n" in screen.out.getvalue()
+
+
+def test_notes_wrap_beside_the_figures_in_30_columns_or_more(ledger: Ledger) -> None:
+    wraps = set()
+    for columns in range(70, 161):
+        text = printed(build_tables.ledger(ledger, live=False, width=columns), columns)
+        head, *table = text.partition("accuracy with its interval")[0].splitlines()
+        if head.rstrip().endswith("note"):
+            wraps.add(len(table) > len(ledger))
+            assert len(table) == len(ledger) or columns - head.index("note") >= 30
+    assert wraps == {True, False}
 
 
 def test_a_note_that_would_take_many_lines_stands_below(ledger: Ledger) -> None:

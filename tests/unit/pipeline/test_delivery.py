@@ -107,6 +107,25 @@ def test_sums_keep_the_bundles_of_other_targets(passed: Any, tmp_path: Path) -> 
     assert "1.2.0-linux.edgepack: OK" in listed and "1.2.0-linux.README.txt: OK" in listed and "1.2.1" not in listed
 
 
+def test_the_report_of_other_targets_is_kept_and_found(passed: Any, tmp_path: Path) -> None:
+    def made(*targets: str) -> Any:
+        return replace(passed, recipe=passed.recipe.model_copy(update={"targets": targets}))
+
+    dist, plain = tmp_path / "dist", tmp_path / "dist" / "hotel-sentiment-1.2.0.report.json"
+    deliver(made("linux"), dist)
+    first = plain.read_bytes()
+    for _ in range(2):
+        second = {path.name for path in deliver(made("local"), dist)}
+        assert {f"hotel-sentiment-1.2.0-local.{name}" for name in NAMES[:-1]} <= second
+        assert plain.name not in second and plain.read_bytes() == first
+        listed = sums_checked(dist)
+        assert f"{plain.name}: OK" in listed and "hotel-sentiment-1.2.0-local.report.json: OK" in listed
+    deliver(made("linux", "local"), dist)  # all that the first one has
+    assert plain.read_bytes() != first
+    plain.write_text("[]", encoding="utf-8")
+    assert plain in deliver(made("local"), dist)  # nothing to keep
+
+
 def test_a_bundle_without_gates_or_whose_gate_cannot_run_here_is_delivered(passed: Any, tmp_path: Path) -> None:
     (item,) = passed.deliveries
     not_run = replace(passed, deliveries=(replace(item, gate=NotRunHere("it is for aarch64", "type this")),))
@@ -260,9 +279,16 @@ def test_a_bundle_is_signed_when_it_is_delivered(passed: Any, tmp_path: Path, mo
     deliver(passed, dist)
     assert bundle.read_bytes() == first
     text = (dist / "hotel-sentiment-1.2.0.report.json").read_text(encoding="utf-8")
+    unsigned = replace(passed, recipe=passed.recipe.model_copy(update={"sign": None}))
+    (item,) = unsigned.deliveries
+    same = replace(item.bundle, manifest_sha256=hashlib.sha256(dump(manifest)).hexdigest())
     heard = Heard()
-    deliver(replace(passed, recipe=passed.recipe.model_copy(update={"sign": None})), dist, heard)
+    deliver(replace(unsigned, deliveries=(replace(item, bundle=same),)), dist, heard)
+    assert bundle.read_bytes() == first and heard.lines == [f"{bundle} has the same content, and keeps its signature"]
+    heard = Heard()
+    deliver(unsigned, dist, heard)
     assert heard.lines[0].partition(": ")[0] == f"{bundle} was signed, and is replaced"
+    assert not verify_signed(bundle, None)[1].proven
     assert '"key": "release"' in text
     assert str(tmp_path) not in text
     sums_checked(dist)

@@ -49,7 +49,7 @@ class Stages:
         for stage in STAGES:
             monkeypatch.setattr(function_of(stage), self._stand_in(stage))
         for check in ("check_inputs", "check_training"):
-            monkeypatch.setattr(preflight, check, lambda *inputs: None)
+            monkeypatch.setattr(preflight, check, lambda *inputs, **how: None)
         monkeypatch.setattr(runner, "monotonic", lambda: self.seconds)
         monkeypatch.setattr("edgepack.pipeline.stages.bundle.inputs", lambda *inputs, **options: [])
         monkeypatch.setattr("edgepack.targets.local.lacking", lambda *inputs, **options: None)
@@ -149,6 +149,16 @@ def test_only_a_gate_that_passes_is_kept(stages: Stages, built: Build) -> None:
     assert stages.called == [*UP_TO_EXPORT, "bundle local", "gate local"]
     stages.build(built.recipe)
     assert stages.called == ["gate local"]
+
+
+def test_rows_are_checked_by_every_build_and_warned_of_by_the_one_that_reads_them(
+    stages: Stages, built: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached: list[bool] = []
+    monkeypatch.setattr(preflight, "check_inputs", lambda *inputs, **how: cached.append(how["cached"]))
+    for again in ("", "", "data"):
+        stages.build(built.recipe, BuildOptions(start=again or None))
+    assert cached == [False, True, False]
 
 
 def test_a_stage_that_failed_runs_again(stages: Stages, built: Build) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.forged import FORGED, commands
 
-from edgepack.util.text import json_text, safe, safe_lines
+from edgepack.util.text import json_text, safe, safe_lines, two_digits_up
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,10 @@ def test_json_escapes_what_a_terminal_or_ci_obeys() -> None:
         shown = json_text(text)
         assert shown.isprintable() and commands(shown) == []
         assert json.loads(shown) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.21, "1.3"), (1.2, "1.2"), (0.0612, "0.062"), (9.99, "10"), (113.0, "120"), (20.0, "20")]
+)
+def test_a_limit_is_rounded_up_to_two_digits(value: float, text: str) -> None:
+    assert two_digits_up(value) == text and float(text) >= value

@@ -9,20 +9,21 @@ from typing import Final
 
 import numpy as np
 
-from edgepack.data.draft.recipe_text import Draft, describe, recipe_text, too_few_for_drop
+from edgepack.data.draft.recipe_text import Draft, describe, recipe_text, too_few_for_drop, too_few_for_majority
 from edgepack.data.draft.source import DraftSource, look_at
 from edgepack.data.draft.split import (
     DEV,
-    HELD_OUT_SHARE,
     LEFT_OUT,
+    REPEATED,
     TEST,
     TRAIN,
     assign,
+    held_out_share,
     writing,
     written_columns,
     written_suffix,
 )
-from edgepack.data.split_checks import check_splits
+from edgepack.data.split_checks import check_splits, rows_to_drop
 from edgepack.data.split_stats import HELD_OUT, SPLIT_NAMES, HeldOut, SplitFacts, SplitName
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, UsageError
 from edgepack.progress import Progress
@@ -45,7 +46,8 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
     """Write a recipe for `given`: training rows, and dev and test rows if they exist.
 
     The recipe names the files directly if there are three that it can read. Otherwise train.tsv, dev.tsv and test.tsv
-    are written beside it (.jsonl for several labels or spans), with missing splits taken from the training rows.
+    are written beside it (.jsonl for several labels or spans), with missing splits taken from the training rows. Rows
+    that repeat an earlier training row, or that dev or test holds, are left out.
 
     Raises:
         UsageError: a file would be overwritten without `force`, or one of `given` would be.
@@ -60,12 +62,15 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
         recipe.parent.mkdir(parents=True, exist_ok=True)
         if _usable_as_they_are(sources):
             facts = {name: source.facts for name, source in sources.items()}
-            findings = check_splits(facts)
+            findings = [*check_splits(facts), *_too_few(facts["test"])]
+            dropped = rows_to_drop(facts, "drop", "drop").values()
+            held, repeated = (sum(np.count_nonzero(kinds[place]) for kinds in dropped) for place in (0, 1))
+            notes = _remaining(facts, held, repeated)
             files = {name: source.file for name, source in sources.items()}
             train = sources["train"]
-            made = Draft(given["train"], recipe, files, train.columns, facts, (), train.label_separator)
+            made = Draft(given["train"], recipe, files, train.columns, facts, notes, train.label_separator)
             write_atomic(recipe, recipe_text(made).encode())
-            return Drafted((recipe,), tuple(findings), (*lines, *_described(facts)))
+            return Drafted((recipe,), tuple(findings), (*lines, *_described(facts), *notes))
         suffix = written_suffix(sources["train"].columns)
         files = {name: recipe.parent / f"{name}{suffix}" for name in SPLIT_NAMES}
         _refuse_overwriting(files.values(), given, force)
@@ -102,14 +107,16 @@ def _convert(
     origins = {name: sources.get(name, sources["train"]).file for name in SPLIT_NAMES}
     with writing(files, origins, columns) as written:
         for (line, row), code in zip(sources["train"].rows(progress), codes, strict=True):
-            if code != LEFT_OUT:
+            if code in _SPLIT_OF:
                 written.add(_SPLIT_OF[int(code)], line, row)
         for name in HELD_OUT:
             for line, row in sources[name].rows(progress) if name in sources else ():
                 written.add(name, line, row)
-        notes = _notes(held, int(np.count_nonzero(codes == LEFT_OUT)), written.respaced)
+        usable = {name: source.facts for name, source in sources.items()}
+        notes = _remaining(usable, np.count_nonzero(codes == LEFT_OUT), np.count_nonzero(codes == REPEATED))
+        notes += _notes(held, np.count_nonzero(np.isin(codes, list(_SPLIT_OF))), written.respaced)
         findings = [finding for source in sources.values() for finding in source.facts.log.left_out()]
-        findings += check_splits(written.facts)
+        findings += [*check_splits(written.facts), *_too_few(written.facts["test"])]
         text = recipe_text(Draft(sources["train"].file, recipe, files, columns, written.facts, notes))
     write_atomic(recipe, text.encode())
     return findings, [*_described(written.facts), *notes]
@@ -121,13 +128,26 @@ def _described(facts: Mapping[SplitName, SplitFacts]) -> list[str]:
     return [*describe(facts), *([] if unlimited is None else [unlimited])]
 
 
-def _notes(held: list[HeldOut], left_out: int, respaced: int) -> list[str]:
+def _too_few(test: SplitFacts) -> list[Finding]:
+    """The warning about test rows that show few good models to be better than the most frequent answer."""
+    found = too_few_for_majority(test)
+    return [] if found is None else [Finding("warning", test.file, None, *found)]
+
+
+def _remaining(usable: Mapping[SplitName, SplitFacts], held: int, repeated: int) -> list[str]:
+    """How many of the usable rows remain, and why not all: `held` are in a later split too."""
+    rows = sum(map(len, usable.values()))
+    reasons = [f"{repeated} repeat the text and the answer of an earlier training row"] if repeated else []
+    reasons += [f"{held} are in dev or test too, or nearly so"] if held else []
+    return [f"{rows - held - repeated} of {rows} usable rows remain: {'; '.join(reasons)}."] if reasons else []
+
+
+def _notes(held: list[HeldOut], rows: int, respaced: int) -> list[str]:
+    """Splits that were made of so many `rows`, and changed texts."""
     notes = []
     if held:
-        shares = " and ".join(f"{HELD_OUT_SHARE:.0%} for {name}" for name in held)
+        shares = " and ".join(f"{held_out_share(name, rows):.0%} for {name}" for name in held)
         notes.append(f"Split off the training rows: {shares}, label by label; alike texts are on the same side.")
-    if left_out:
-        notes.append(f"{left_out} training rows that dev or test hold too, or nearly so, were left out.")
     if respaced:
         notes.append(f"Tabs and line ends in {respaced} texts became spaces, which are the same to the model.")
     return notes

@@ -14,7 +14,15 @@ from string import Template
 from typing import Final
 
 from edgepack.artifacts import proportion
-from edgepack.data.gates import DROPS, MOST_GATED_ROWS, drop_half_width, suggested_drop, suggested_min
+from edgepack.data.gates import (
+    DROPS,
+    MOST_GATED_ROWS,
+    check_majority,
+    drop_half_width,
+    rows_for_drop,
+    suggested_drop,
+    suggested_min,
+)
 from edgepack.data.lengths import describe_lengths, suggest_max_length
 from edgepack.data.lines import form_by_suffix
 from edgepack.data.split_stats import SplitFacts, SplitName
@@ -36,7 +44,6 @@ _TRIED_ACCURACY: Final = 0.9
 _PLAIN: Final = re.compile(r"[A-Za-z_\u4e00-\u9fff][\w./-]*\Z")
 _WORDS_OF_YAML: Final = ("true", "false", "null")
 _SPLIT_NAMES: Final = ("train", "dev", "test", "data", "dataset", "all", "labels")  # file names that name no task
-_P95_MS_AT_128: Final = 15
 _NAME_CHARACTERS: Final = 48
 _WIDTH: Final = 114
 
@@ -81,7 +88,6 @@ def recipe_text(draft: Draft) -> str:
         "student": STUDENT,
         "student_size": mib(hub.model(STUDENT).size_bytes or 0),
         "calibration_rows": max(_MIN_CALIBRATION_ROWS, min(_CALIBRATION_ROWS, len(draft.facts["train"]))),
-        **_latency(max_length),
     }
     fields |= {name: _scalar(_relative(file, draft.recipe)) for name, file in draft.files.items()}
     template = Template((Path(__file__).parent / TEMPLATE).read_text(encoding="utf-8"))
@@ -100,14 +106,14 @@ def _columns(draft: Draft) -> str:
 
 
 def _accuracy(test: SplitFacts) -> str:
-    """Lines of the accuracy gate, with limits that so many test rows can decide."""
+    """Lines of the accuracy gate, with limits that so many test rows can show; others are comments."""
     metric, rows = _measure(test)
     of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {_OF[metric]}, in the {len(test)} test rows"]
     least = suggested_min(_majority(test), min(len(test), MOST_GATED_ROWS), _CONFIDENCE)
     limit = f"min: {least:.2g} # raise it to what you need"
     points = suggested_drop(rows, _CONFIDENCE)
     if points is None:
-        drop = [f"# {_too_few(test)}", f"# max_drop_points: {DROPS[0]}"]
+        drop = [f"# {_too_few(test)}", f"# max_drop_points: {DROPS[-1]}"]
     else:
         tighter = f"; {rows} test rows show it to about ±{drop_half_width(rows, _CONFIDENCE):.1f}"
         drop = [f"max_drop_points: {points} # that what ships may lose against the float encoder{tighter}"]
@@ -131,8 +137,8 @@ def _known(test: SplitFacts) -> list[str]:
     known = proportion(round(_TRIED_ACCURACY * len(test)), len(test), _CONFIDENCE)
     said = unprintable_replaced(f"`{shortened(majority)}`")
     return [
-        f"A model that always says {said} has {_majority(test):.1%} of the {len(test)} test rows right: "
-        "`min` must be well above.",
+        f"A model that always says {said} has {_majority(test):.1%} of the {len(test)} test rows right; what ships "
+        "must be shown to be better.",
         f"An accuracy of {known.value:.3f} on them is known to lie between {known.low:.3f} and {known.high:.3f}, and "
         f"passes a `min` below {known.low:.3f}.",
     ]
@@ -143,10 +149,20 @@ def too_few_for_drop(test: SplitFacts) -> str | None:
     return _too_few(test) if suggested_drop(_measure(test)[1], _CONFIDENCE) is None else None
 
 
+def too_few_for_majority(test: SplitFacts) -> tuple[str, str] | None:
+    """Reason and fix if most good models are not shown to be better than the most frequent answer; else None."""
+    if test.columns.answer != "label":
+        return None
+    most, rows = max(test.label_rows.values(), default=0), len(test)
+    scale = min(1.0, MOST_GATED_ROWS / max(rows, 1))
+    return next(check_majority(round(most * scale), round(rows * scale), _CONFIDENCE), None)
+
+
 def _too_few(test: SplitFacts) -> str:
     points = drop_half_width(_measure(test)[1], _CONFIDENCE)
     return (
-        f"The {len(test)} test rows are too few for a limit of what INT8 loses: they show it to ±{points:.0f} points."
+        f"The {len(test)} test rows are too few for a limit of what INT8 loses: they show it to ±{points:.1f} points; "
+        f"{rows_for_drop(_CONFIDENCE)} are needed for a limit of {DROPS[-1]:g}."
     )
 
 
@@ -169,12 +185,6 @@ def describe(facts: Mapping[SplitName, SplitFacts]) -> list[str]:
 
 def _lengths(facts: Mapping[SplitName, SplitFacts]) -> str:
     return describe_lengths({name: split.lengths for name, split in facts.items()}).capitalize() + "."
-
-
-def _latency(max_length: int) -> dict[str, int]:
-    """Latency limits that a small model keeps on a current x86 core, by the length of the texts."""
-    p95_ms = _P95_MS_AT_128 * max(1, -(-max_length // 128))
-    return {"p50_ms": p95_ms // 3, "p95_ms": p95_ms}
 
 
 def _name(source: Path) -> str:

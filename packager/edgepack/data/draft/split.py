@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from edgepack.artifacts import Row
 from edgepack.data.finding_log import FindingLog
+from edgepack.data.split_checks import repeated_rows
 from edgepack.data.split_stats import HeldOut, SplitFacts, SplitName
 from edgepack.recipe.model import Columns
 from edgepack_runtime.util.fs import random_name
@@ -26,19 +27,44 @@ from edgepack_runtime.util.spans import Span
 TRAIN: Final = 0
 DEV: Final = 1
 TEST: Final = 2
-LEFT_OUT: Final = 3
-HELD_OUT_SHARE: Final = 0.1  # of the rows of each label, for dev and for test each
+LEFT_OUT: Final = 3  # dev or test holds it
+REPEATED: Final = 4
+_SHARE: Final = 0.1  # of the rows of each label, for dev and for test each
+_LEAST_ROWS: Final[Mapping[HeldOut, int]] = {"dev": 50, "test": 100}  # if that is at most the greatest share
+_GREATEST_SHARE: Final[Mapping[HeldOut, float]] = {"dev": 0.15, "test": 0.3}
 _MIN_GROUPS: Final = 3  # a label with fewer different texts cannot be in every split, and stays in train
 
 _Keys = NDArray[np.uint64]
 
 
-def assign(facts: SplitFacts, held: Iterable[HeldOut], taken: Iterable[SplitFacts] = ()) -> NDArray[np.uint8]:
-    """The split of each row, shape (rows,): TRAIN, DEV, TEST or LEFT_OUT.
+def held_out_share(name: HeldOut, rows: int) -> float:
+    """The share (0 to 1) of `rows` that a split gets: a tenth; of less than 1,000 rows more.
 
-    Rows with similar texts (equal, or equal after normalisation) stay together. About HELD_OUT_SHARE of the rows of
-    each label go to each split in `held`: at least one text if the label has three or more and none is a large part of
-    it.
+    Test gets at least 100 rows while that is at most 30 % of them, dev at least 50 while that is at most 15 %. A
+    release must be shown to be better than the most frequent answer, and on 30 test rows most good models are not.
+    Share of models that the gate's own check shows to be better, at 95 % (binomial, errors independent of the label):
+
+    ========================  ========  =======  =======  =======  ========
+    most frequent answer      accuracy  30 rows  60 rows  90 rows  100 rows
+    ========================  ========  =======  =======  =======  ========
+    50 %, 2 or 10 labels      80 %      74 %     99 %     100 %    100 %
+    50 %, 2 or 10 labels      85 %      92 %     100 %    100 %    100 %
+    50 %, 2 or 10 labels      90 %      99 %     100 %    100 %    100 %
+    70 %, 2 or 10 labels      80 %      6 %      18 %     29 %     32 %
+    70 %, 2 or 10 labels      85 %      19 %     53 %     75 %     80 %
+    70 %, 2 or 10 labels      90 %      46 %     90 %     98 %     99 %
+    10 %, 10 equal labels     80 %      100 %    100 %    100 %    100 %
+    ========================  ========  =======  =======  =======  ========
+    """
+    return max(_SHARE, min(_LEAST_ROWS[name] / max(rows, 1), _GREATEST_SHARE[name]))
+
+
+def assign(facts: SplitFacts, held: Iterable[HeldOut], taken: Iterable[SplitFacts] = ()) -> NDArray[np.uint8]:
+    """The split of each row, shape (rows,): TRAIN, DEV, TEST, LEFT_OUT or REPEATED.
+
+    A row with the text and the answer of an earlier one is REPEATED. Other rows with similar texts (equal, or equal
+    after normalisation) stay together. About `held_out_share` of the rows of each label go to each split in `held`: at
+    least one text if the label has three or more and none is a large part of it.
 
     Args:
         facts: statistics of all rows.
@@ -46,32 +72,38 @@ def assign(facts: SplitFacts, held: Iterable[HeldOut], taken: Iterable[SplitFact
         taken: existing splits; rows that are similar to their texts are left out.
     """
     # A group for each text, in the order of digests, which is as good as random.
-    keys, first, group, sizes = np.unique(_keys(facts), return_index=True, return_inverse=True, return_counts=True)
-    labels = facts.label_ids[first]
+    kept = ~repeated_rows(facts)
+    keys, first, group, sizes = np.unique(
+        _keys(facts)[kept], return_index=True, return_inverse=True, return_counts=True
+    )
+    labels = facts.label_ids[kept][first]
     of_group = np.full(len(keys), TRAIN, np.uint8)
     for split in taken:
         of_group[np.isin(keys, _keys(split))] = LEFT_OUT
-    codes = [{"dev": DEV, "test": TEST}[name] for name in held]
+    rows = int(np.count_nonzero(of_group[group] == TRAIN))
+    shares = {{"dev": DEV, "test": TEST}[name]: held_out_share(name, rows) for name in held}
     by_label = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])
     for groups in by_label:
         free = groups[of_group[groups] == TRAIN]
-        of_group[free] = _divide(sizes[free].tolist(), codes)
-    return of_group[group]
+        of_group[free] = _divide(sizes[free].tolist(), shares)
+    codes = np.full(len(facts), REPEATED, np.uint8)
+    codes[kept] = of_group[group]
+    return codes
 
 
-def _divide(sizes: list[int], codes: list[int]) -> list[int]:
-    """The split of each group of one label, from the number of rows of each group."""
+def _divide(sizes: list[int], shares: Mapping[int, float]) -> list[int]:
+    """The split of each group of one label, from the number of rows of each group and the share of each split."""
     if len(sizes) < _MIN_GROUPS:
         return [TRAIN] * len(sizes)
-    needed = dict.fromkeys(codes, max(1, round(sum(sizes) * HELD_OUT_SHARE)))
+    wanted = {code: max(1, round(sum(sizes) * share)) for code, share in shares.items()}
+    needed = dict(wanted)
     result = []
     for size in sizes:
-        code = max(needed, key=lambda code: needed[code], default=TRAIN)
-        # A text that is repeated more often than a split has rows would fill it alone.
-        if size > needed.get(code, 0):
-            result.append(TRAIN)
-            continue
-        needed[code] -= size
+        # A group of more similar texts than a split has rows would fill it alone.
+        fitting = [code for code in needed if needed[code] >= size]
+        code = max(fitting, key=lambda code: needed[code] / wanted[code], default=TRAIN)
+        if fitting:
+            needed[code] -= size
         result.append(code)
     return result
 

@@ -306,7 +306,8 @@ def _needs_in_chinese(profile: Profile, needs: Needs) -> str:
 def _report(packages: Sequence[Package], needs: Needs, progress: Progress) -> None:
     for package in packages:
         before, after = mib(package.bytes_before), mib(package.bytes_after)
-        progress.line(f"{package.name} {package.version}: {before} -> {after} after slimming")
+        if before != mib(0):
+            progress.line(f"{package.name} {package.version}: {before} -> {after} after slimming")
     progress.line(
         f"{counted(len(needs.checks.passed), 'content check')} passed; binaries need glibc {needs.glibc} or newer"
     )

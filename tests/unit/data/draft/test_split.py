@@ -6,11 +6,12 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack.artifacts import Row
-from edgepack.data.draft.split import DEV, LEFT_OUT, TEST, TRAIN, assign
+from edgepack.data.draft.split import DEV, LEFT_OUT, REPEATED, TEST, TRAIN, assign, held_out_share
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.split_stats import SplitFacts, gather_facts
 from edgepack.data.text_digests import MIN_NORMALISED, normalise
@@ -51,11 +52,29 @@ def test_rare_labels_are_held_out_once_and_rarer_ones_are_trained_on() -> None:
 
 
 def test_one_split_alone_can_be_held_out_and_a_text_that_fills_one_is_trained_on() -> None:
-    assert Counter(assign(facts(many(100, 100)), ["test"]).tolist()) == {TRAIN: 180, TEST: 20}
+    assert Counter(assign(facts(many(1000, 1000)), ["test"]).tolist()) == {TRAIN: 1800, TEST: 200}
     assert Counter(assign(facts(many(100, 100)), []).tolist()) == {TRAIN: 200}
-    rows = [Row("总是同一句评论", "1")] * 50 + many(25, 25)
+    rows = [Row(f"总是同一句评论{'！' * n}", "1") for n in range(50)] + many(25, 25)
     codes = assign(facts(rows), ["dev", "test"])
     assert set(codes[:50].tolist()) == {TRAIN}
+
+
+def test_a_row_that_repeats_an_earlier_one_is_in_no_split() -> None:
+    rows = many(40, 20)
+    again = [rows[3], Row(f" {rows[50].text}", rows[50].label), Row(rows[5].text, "1")]
+    codes = assign(facts([*rows, *again]), ["dev", "test"])
+    assert np.flatnonzero(codes == REPEATED).tolist() == [60, 61]
+    assert codes[62] == codes[5]  # the same text with another label is for a person to decide
+
+
+@pytest.mark.parametrize(
+    ("rows", "dev", "test"),
+    [(100, 15, 30), (300, 45, 90), (400, 50, 100), (600, 60, 100), (1000, 100, 100), (5000, 500, 500)],
+)
+def test_of_few_rows_more_are_held_out(rows: int, dev: int, test: int) -> None:
+    assert [round(held_out_share("dev", rows) * rows), round(held_out_share("test", rows) * rows)] == [dev, test]
+    found = Counter(assign(facts(many(rows * 7 // 10, rows * 3 // 10)), ["dev", "test"]).tolist())
+    assert abs(found[DEV] - dev) <= 1 and abs(found[TEST] - test) <= 1
 
 
 def test_what_other_splits_hold_is_left_out() -> None:
@@ -77,6 +96,8 @@ def test_alike_texts_are_on_one_side(rows: list[Row]) -> None:
     assert len(codes) == len(rows)
     sides: dict[str, set[int]] = {}
     for row, code in zip(rows, codes, strict=True):
+        if code == REPEATED:
+            continue
         normalised = normalise(row.text)
         key = normalised if len(normalised) >= MIN_NORMALISED else row.text.strip()
         sides.setdefault(key, set()).add(int(code))
@@ -85,16 +106,16 @@ def test_alike_texts_are_on_one_side(rows: list[Row]) -> None:
 
 
 def test_rows_of_several_labels_are_split_by_the_first_of_them() -> None:
-    rows = [Row(f"文本编号 {n}", ((), ("b", "c"), ("a", "c"), ("b",))[n % 4]) for n in range(120)]
+    rows = [Row(f"文本编号 {n}", ((), ("b", "c"), ("a", "c"), ("b",))[n % 4]) for n in range(1200)]
     codes = assign(facts(rows), ["dev", "test"])
     first = [row.names[:1] for row in rows]
     shares = {
         name: Counter(int(code) for code, other in zip(codes, first, strict=True) if other == name) for name in first
     }
     assert shares == {
-        (): {TRAIN: 24, DEV: 3, TEST: 3},
-        ("a",): {TRAIN: 24, DEV: 3, TEST: 3},
-        ("b",): {TRAIN: 48, DEV: 6, TEST: 6},
+        (): {TRAIN: 240, DEV: 30, TEST: 30},
+        ("a",): {TRAIN: 240, DEV: 30, TEST: 30},
+        ("b",): {TRAIN: 480, DEV: 60, TEST: 60},
     }
 
 

@@ -12,14 +12,16 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import edgepack_runtime
-from edgepack.artifacts import BundleArtifact, DataArtifact, ExportArtifact, LedgerRow, ModelFile, proportion
+from edgepack.artifacts import BundleArtifact, Checks, DataArtifact, ExportArtifact, LedgerRow, ModelFile, proportion
 from edgepack.bundle import wheels
 from edgepack.bundle.main_program import main_source
+from edgepack.bundle.site_packages import Package
 from edgepack.errors import StageFailedError
 from edgepack.pipeline.stages import bundle, text_payload
 from edgepack.progress import SILENT
@@ -244,3 +246,13 @@ def test_inputs_change_with_the_facts(recipe: Recipe, monkeypatch: pytest.Monkey
     assert before == bundle.inputs(recipe, load_profiles()[TARGET], BuildContext())
     monkeypatch.setattr("edgepack.targets.package_data.digest", lambda: "other")
     assert bundle.inputs(recipe, load_profiles()[TARGET], BuildContext()) != before
+
+
+def test_slimming_is_reported_of_packages_that_weigh_something() -> None:
+    sizes = {"onnxruntime": (42 << 20, 17 << 20), "click": (30_000, 30_000)}
+    packages = [Package(name, "1.0", "w", "0" * 64, "MIT", (), 1, *size) for name, size in sizes.items()]
+    lines: list[str] = []
+    needs: Any = SimpleNamespace(checks=Checks(), glibc="2.28")
+    progress: Any = SimpleNamespace(line=lines.append)
+    bundle._report(packages, needs, progress)
+    assert lines[:-1] == ["onnxruntime 1.0: 42.0 MiB -> 17.0 MiB after slimming"]

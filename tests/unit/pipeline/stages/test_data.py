@@ -67,6 +67,14 @@ def test_labels_lengths_and_warnings_come_back_with_the_artifact(tmp_path: Path,
     assert artifacts.load(artifacts.DataArtifact, tmp_path) == made
 
 
+def test_repeated_rows_are_named_once(tmp_path: Path, section: Data) -> None:
+    with Path(section.train).open("a", encoding="utf-8") as stream:
+        stream.write("train 7\tcommon\n")
+    said = io.StringIO()
+    data.run(section, tmp_path, Console(stdout=io.StringIO(), stderr=said))
+    assert said.getvalue().count("left out") == 1
+
+
 def test_built_in_data_are_written_like_files(tmp_path: Path) -> None:
     made = data.run(Data(train="builtin:reviews-zh", train_rows=100), tmp_path, SILENT)
     assert made.rows == {"train": 100, "dev": 500, "test": 1000}
