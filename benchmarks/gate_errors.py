@@ -6,7 +6,8 @@
 The truth is put where it is hardest to tell: at the limit, where a fail is wrong, and a hair beyond it, where a pass
 is wrong. Each may be wrong in half of what the confidence leaves. `power` is the share that is decided two points (F1:
 six) to the right side of the limit, or as far as that side reaches; of floors, where one class is ten points below its
-own. `wilson_alone` is what Wilson's interval by itself would fail wrongly, by arithmetic. The last line is JSON.
+own. `goes_on` is the share of the models two points below `min` that the policies for doubt let out: `deliver` all but
+those that fail, `refuse` those that pass. `wilson_alone` is what Wilson's interval by itself would fail wrongly, by arithmetic. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import math
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from edgepack_runtime.stats import intervals, scoring
 A_HAIR = 1e-9
 LIMITS = (0.7, 0.88, 0.95, 0.99, 0.998)
 ROWS = (100, 500, 1200)
+POLICY_MIN, POLICY_ROWS, BELOW = 0.88, (30, 60, 100, 300, 1000, 3000), 0.02
 # Share of rows that only the float model has right, at the limit, and how many are won back besides.
 DROPS = ((0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (2.0, 4.0))
 THREE = synthetic.Confusing((0.6, 0.3, 0.1), ((0.95, 0.04, 0.01), (0.06, 0.9, 0.04), (0.1, 0.1, 0.8)))
@@ -83,6 +86,7 @@ def main() -> None:
         found += [drop_of_f1(options.f1_models, metric, n) for metric, n in F1_DROPS]
     if options.span_models:
         found += [case for named in SPANS for case in spans(options.span_models, *named)]
+    policies = [goes_on(options.models, n, options.confidence) for n in POLICY_ROWS]
     allowed = (1 - options.confidence) / 2
     worst = {key: max(one[key] for one in found) for key in ("wrong_fail", "wrong_pass")}
     drawn = {"models": options.models, "floor_models": options.floor_models, "f1_models": options.f1_models}
@@ -90,7 +94,15 @@ def main() -> None:
     told = {**drawn, "allowed": round(allowed, 6), **worst}
     seconds = round(time.perf_counter() - begin, 1)
     print(
-        json.dumps({**told, "allowed_with_noise": _noisy(allowed, options.models), "cases": found, "seconds": seconds})
+        json.dumps(
+            {
+                **told,
+                "allowed_with_noise": _noisy(allowed, options.models),
+                "cases": found,
+                "goes_on": policies,
+                "seconds": seconds,
+            }
+        )
     )
 
 
@@ -101,6 +113,20 @@ def minimum(models: int, n: int, limit: float, confidence: float) -> dict[str, A
         for seed, true in enumerate((limit, limit - A_HAIR, min(limit + 0.02, 1.0)))
     )
     return _row(f"min {limit:g}", n, at, below, above, wilson_alone=wilson_fails(n, limit, confidence))
+
+
+def goes_on(models: int, n: int, confidence: float) -> dict[str, Any]:
+    """Of models `BELOW` the minimum, the share that each policy for doubt lets out."""
+    true = POLICY_MIN - BELOW
+    judged = Counter(
+        verdict for _, verdict in synthetic.minimums(models, n, POLICY_MIN, confidence, lambda source: true, n)
+    )
+    shares = {
+        "deliver": round(1 - judged[intervals.FAIL] / models, 4),
+        "refuse": round(judged[intervals.PASS] / models, 4),
+    }
+    print(f"min {POLICY_MIN:g}, models at {true:g}, {n} rows: go on {shares}", flush=True)
+    return {"min": POLICY_MIN, "true": true, "rows": n, **shares}
 
 
 def drop(models: int, n: int, points: float, won: float, confidence: float) -> dict[str, Any]:

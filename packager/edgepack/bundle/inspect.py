@@ -99,7 +99,7 @@ class _ShippedModel(TypedDict):
 
 class _BuildFacts(TypedDict):
     model: _ShippedModel
-    gates: dict[str, dict[str, Any] | None]
+    gates: dict[str, dict[str, Any] | str | None]
     ledger: tuple[LedgerRow, ...]
     tools: dict[str, str]
 

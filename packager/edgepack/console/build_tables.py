@@ -185,7 +185,7 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
     gates = table(live, "gate", "limits")
     for name, limits in found["gates"].items():
         if limits is not None:
-            gates.add_row(safe(name), safe(_limits(limits)))
+            gates.add_row(safe(name), safe(limits if isinstance(limits, str) else _limits(limits)))
     yield gates
     yield Text("")
     metrics = sorted({safe(row["score"]["metric"]) for row in found["ledger"]})
@@ -481,15 +481,16 @@ def _files(path: Path) -> list[Path]:
 
 
 def _beside(bundle: Path) -> Path:
-    """The report of the build that made the bundle, in the same folder."""
+    """The report of the build that made the bundle: in its folder, or in `dist` beside the workspace that keeps it."""
     with Archive(bundle) as archive:
         raw, _ = read_signed_manifest(archive)
     made = parse(raw)
-    plain = bundle.with_name(f"{made.name}-{made.version}{SUFFIX}")
-    # A build of other targets has its report beside the plain one.
-    files = [
-        file for file in (plain, *sorted(bundle.parent.glob(f"{made.name}-{made.version}-*{SUFFIX}"))) if file.is_file()
-    ]
+    stem = f"{made.name}-{made.version}"
+    plain = bundle.with_name(f"{stem}{SUFFIX}")
+    # A refused bundle stays in WORKSPACE/bundle/DIGEST. A build of other targets has its report beside the plain one.
+    folders = [bundle.parent, *(above.parent / "dist" for above in bundle.absolute().parents[2:3])]
+    every = [file for folder in folders for file in (folder / plain.name, *sorted(folder.glob(f"{stem}-*{SUFFIX}")))]
+    files = [file for file in every if file.is_file()]
     if not files:
         raise UsageError(
             f"the report of {bundle} is missing",

@@ -104,6 +104,20 @@ def test_a_bundle_stands_for_the_report_beside_it(write: Write, tmp_path: Path) 
     assert "is not the report of" in other.output
 
 
+def test_a_refused_bundle_in_the_workspace_has_its_report_in_dist(write: Write, tmp_path: Path) -> None:
+    kept = tmp_path / ".edgepack" / "bundle" / ("0" * 64)
+    kept.mkdir(parents=True)
+    bundle = bundle_of("1.2.0", kept)
+    assert run(bundle).exit_code == ExitCode.USAGE
+    file = write("1.2.0")
+    report = json.loads(file.read_bytes())
+    with Archive(bundle) as archive:
+        digest = hashlib.sha256(archive.read(MANIFEST_NAME, 1 << 20)).hexdigest()
+    report["targets"][0]["bundle"]["manifest_sha256"] = digest
+    file.write_text(json.dumps(report), encoding="utf-8")
+    assert [row.build for row in build_tables.read([bundle]).builds] == ["1.2.0"]
+
+
 def test_names_of_builds_differ(write: Write, tmp_path: Path) -> None:
     found = build_tables.read([write("1.0.0"), write("1.0.0", name="comments")])
     assert [row.build for row in found.builds] == ["hotel-sentiment 1.0.0", "comments 1.0.0"]
