@@ -100,6 +100,7 @@ def command(
         dist=dist,
         mlflow=mlflow,
         as_json=as_json,
+        settings=settings,
         first=candidates,
     )
 

@@ -205,7 +205,10 @@ def read_file(release: Path, name: str) -> bytes:
 def parse_lines(
     raw: bytes, name: str, keys: Set[str], *, optional: Sequence[str] = ()
 ) -> Iterator[Tuple[str, Dict[str, Any]]]:
-    """The place (for messages) and object of each line. Objects have exactly `keys`; of `optional`, all have the same."""
+    """The place (for messages) and object of each line.
+
+    Objects have exactly `keys`, and of `optional` those of the first.
+    """
     number = 0
     try:
         for number, line in enumerate(io.StringIO(raw.decode("utf-8")), start=1):

@@ -1,8 +1,9 @@
 """The configuration of a model folder, `model.json`.
 
 The folder of a text model holds `model.onnx`, `vocab.txt` and `model.json`, and `linear.json` if its configuration has
-`wide`. A linear model alone is `linear.json` and `model.json`. The folder of a model with an adapter holds `NAME.onnx` for each graph, `adapter.py`, `model.json` and the files that
-the adapter reads. The build side writes `model.json` through `dump`.
+`wide`. A linear model alone is `linear.json` and `model.json`. The folder of a model with an adapter holds `NAME.onnx`
+for each graph, `adapter.py`, `model.json` and the files that the adapter reads. The build side writes `model.json`
+through `dump`.
 """
 
 from __future__ import annotations
