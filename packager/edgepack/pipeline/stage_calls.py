@@ -416,6 +416,7 @@ def _select(
             *(results[one.export].digest for one in built.values()),
         ]
         inputs += [digest for one in built.values() for digest in cache_keys.model(results[one.model])]
+        inputs += [sha256_file(gates.baseline)] if gates.baseline is not None else []
         key = cache_keys.make("select", select.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts())
         read = results[rows].artifact
         entries = {

@@ -39,13 +39,13 @@ from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import WideMode
 from edgepack_runtime.bundle.model_config import LINEAR_NAME, weight_bytes
 from edgepack_runtime.inference.linear import LinearModel
+from edgepack_runtime.stats import intervals
 
 VERSION = 5
 MOST_ALONE: Final = 0.9  # of the dev rows: to drop the encoder is a decision of the user
 MAY_LOSE_POINTS: Final = 0.2  # of the dev score, by what `auto` ships in place of the encoder, noise included
 _LIMITS: Final = 200  # limits of a cascade that are tried
 _ROUNDS: Final = 3  # over the timed texts
-_SHOWN: Final = 2  # `Judged.rank` of what is shown to miss a gate
 WAYS: Final[tuple[WideName, ...]] = ("encoder", "ensemble", "cascade", "linear")
 _SHIPS: Final[Mapping[WideMode, WideName]] = {"baseline": "encoder", "ensemble": "ensemble", "cascade": "cascade"}
 Float = npt.NDArray[np.float64]
@@ -218,10 +218,9 @@ def _way(name: WideName, fit: WideFit, dev: Scored, test: Scored, size: int, lat
 def choose(mode: WideMode, ways: Sequence[Way]) -> tuple[WideName, str]:
     """The way that ships, and the reason.
 
-    `auto`: first the accuracy gates on dev. A way competes if no other is further from missing one (`Judged.rank`); if
-    each is shown to miss one, the encoder ships. Of those that compete and are `as_good` as the encoder, the fastest on
-    average of the best on dev. Noise of the timing decides nothing: an ensemble is never faster than the encoder, and a
-    cascade that answers nothing alone is one.
+    `auto`: first the accuracy gates on dev. A way competes if no other has a lower `Judged.rank`. Of those that compete
+    and are `as_good` as the encoder, the fastest on average of the best on dev. Noise of the timing decides nothing: an
+    ensemble is never faster than the encoder, and a cascade that answers nothing alone is one.
     """
     if mode in _SHIPS:
         named = next(way for way in ways if way.name == _SHIPS[mode])
@@ -229,8 +228,6 @@ def choose(mode: WideMode, ways: Sequence[Way]) -> tuple[WideName, str]:
     tried = [way for way in ways if way.name != "linear" and (way.name != "cascade" or way.share)]
     encoder = tried[0]
     rank = min(way.on_dev.rank for way in tried)
-    if rank == _SHOWN:
-        return encoder.name, "; ".join(("every way is shown to miss a gate on dev", *_missed(tried)))
     fit = [way for way in tried if way.on_dev.rank == rank]
     kept = [way for way in fit if as_good(way.dev_value, encoder.dev_value, way.noise_points)] or fit
     best = max(way.dev_value for way in kept)
@@ -250,5 +247,5 @@ def _missed(ways: Sequence[Way]) -> Iterator[str]:
     """A phrase for each way that misses a gate on dev."""
     for way in ways:
         if way.on_dev.missed:
-            shown = "is shown to miss" if way.on_dev.rank == _SHOWN else "misses"
+            shown = "is shown to miss" if way.on_dev.verdict == intervals.FAIL else "misses"
             yield f"{way.name} {shown} on dev: {', '.join(way.on_dev.missed)}"
