@@ -7,7 +7,8 @@ The truth is put where it is hardest to tell: at the limit, where a fail is wron
 is wrong. Each may be wrong in half of what the confidence leaves. `power` is the share that is decided two points (F1:
 six) to the right side of the limit, or as far as that side reaches; of floors, where one class is ten points below its
 own. `goes_on` is the share of the models two points below `min` that the policies for doubt let out: `deliver` all but
-those that fail, `refuse` those that pass. `wilson_alone` is what Wilson's interval by itself would fail wrongly, by arithmetic. The last line is JSON.
+those that fail, `refuse` those that pass. `wilson_alone` is what Wilson's interval by itself would fail wrongly, by
+arithmetic. The last line is JSON.
 """
 
 from __future__ import annotations

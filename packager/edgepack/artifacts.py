@@ -21,7 +21,7 @@ from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.errors import StageFailedError
 from edgepack.recipe.model import AnswerKey, Prefer, TaskName
 from edgepack.util.text import counted
-from edgepack_runtime.bundle.model_config import CASCADE, ONLY, WideConfig
+from edgepack_runtime.bundle.model_config import CASCADE, WideConfig
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.spans import Span, tag_names
 
@@ -60,13 +60,14 @@ class Example:
 
     Attributes:
         text: the text; the number of its line, `#17`, if the bundle does not carry its rows.
+        float_answer: None if there is no float model.
         score: probability (0 to 1) of the true answer in the shipped model; the lowest one of several labels; None for
             spans.
     """
 
     text: str
     truth: str
-    float_answer: str
+    float_answer: str | None
     answer: str
     score: float | None
 
@@ -75,7 +76,7 @@ class Example:
 class Examples:
     """Golden rows whose answers changed from float to shipped, and the worst errors; at most `MOST` of each kind.
 
-    `changed` starts with rows that the float model answers correctly.
+    `changed` starts with rows that the float model answers correctly. `compared`: there is a float model.
     """
 
     rows: int
@@ -84,6 +85,7 @@ class Examples:
     other: int  # different answers, both wrong
     changed: tuple[Example, ...]
     wrong: tuple[Example, ...]
+    compared: bool = True
 
 
 Method = Literal["ptq", "qat", "dynamic"]
@@ -437,7 +439,26 @@ class Gain:
         )
 
 
+@dataclass(frozen=True)
+class Judged:
+    """What the accuracy gates of the recipe say about a model on some rows.
+
+    Attributes:
+        verdict: of all gates: `pass`, `fail` (shown to miss one) or `inconclusive`.
+        missed: the gates whose limit the measured value misses, shown or not, each with both.
+    """
+
+    verdict: str
+    missed: tuple[str, ...]
+
+    @property
+    def rank(self) -> int:
+        """0: every value keeps its limit; 1: one misses it, within its interval; 2: one is shown to miss it."""
+        return 2 if self.verdict == intervals.FAIL else 1 if self.missed else 0
+
+
 WideName = Literal["encoder", "ensemble", "cascade", "linear"]
+NOT_WORSE_POINTS: Final = 0.5  # the cheaper model is advised if it is shown to lose no more
 
 
 @dataclass(frozen=True)
@@ -447,6 +468,7 @@ class Way:
     Attributes:
         dev_value: its dev score in the metric of the build (0 to 1).
         noise_points: one standard error of the difference between its dev score and the encoder's.
+        on_dev, on_test: what the accuracy gates say about it; of the linear model without `max_drop_points`.
         gains: how much better it is than the linear model alone on the test rows, by metric.
         gains_over_encoder: how much better it is than the encoder alone, likewise.
         share: share (0 to 1) of the test rows that the linear model answers alone.
@@ -457,6 +479,8 @@ class Way:
     name: WideName
     dev_value: float
     noise_points: float
+    on_dev: Judged
+    on_test: Judged
     test_scores: dict[str, Score]  # in every metric of the task
     gains: dict[str, Gain]
     gains_over_encoder: dict[str, Gain]
@@ -482,11 +506,9 @@ class WideFit:
     least_lead: float
 
     def config(self, name: WideName) -> WideConfig | None:
-        """`wide` of the `model.json` of one way; None for the encoder alone."""
+        """`wide` of the `model.json` of one way with an encoder; None for the encoder alone."""
         if name == "encoder":
             return None
-        if name == "linear":
-            return WideConfig(ONLY)
         return WideConfig(name, self.encoder_weight, self.linear_weight, self.least_lead if name == CASCADE else 0.0)
 
 
@@ -500,21 +522,27 @@ class WideArtifact(Artifact):
     chosen: WideName
     why: str
 
-    @property
-    def advice(self) -> str:
-        """What to ship instead, where what ships is worse than the encoder or not shown to beat the linear model."""
+    def instead(self, metric: str | None = None) -> tuple[WideName, str] | None:
+        """What to ship in place of the chosen way, and why; None if nothing is shown to be as good.
+
+        It must keep the accuracy gates on the test rows, on which the two are compared.
+
+        Args:
+            metric: None for that of the build.
+        """
         ships, linear = self.ships, self.way("linear")
-        if ships == linear:
-            return ""
-        gain, over_encoder = ships.gains[self.metric], ships.gains_over_encoder[self.metric]
-        if over_encoder.high < 0:
-            return f"the {self.chosen} {over_encoder.over('the encoder alone')}; `wide: baseline` ships the encoder"
-        if gain.low > 0:
-            return ""
-        faster = f"{ships.mean_ms / linear.mean_ms:.1f} x as fast on average, without ONNX Runtime"
+        gain = ships.gains[metric or self.metric]
+        over_encoder = ships.gains_over_encoder[metric or self.metric]
+        if over_encoder.high < 0 and self.way("encoder").on_test.rank == 0:
+            return "encoder", f"the {self.chosen} {over_encoder.over('the encoder alone')}"
+        if gain.high > NOT_WORSE_POINTS or linear.on_test.rank > 0:
+            return None
         small, large = (mebibytes(way.weight_bytes) for way in (linear, ships))
-        saved = f"{faster}, {small:.2g} MiB of weights in place of {large:.3g}"
-        return f"the {self.chosen} {gain.over('the linear model alone')}; `wide: only` would be {saved}"
+        return "linear", (
+            f"the {self.chosen} {gain.over('the linear model alone')}; the linear model is "
+            f"{ships.mean_ms / linear.mean_ms:.1f} x as fast on average, without ONNX Runtime, {small:.2g} MiB of "
+            f"weights in place of {large:.3g}"
+        )
 
     @property
     def ships(self) -> Way:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -24,7 +25,9 @@ from edgepack.artifacts import (
     mebibytes,
 )
 from edgepack.errors import EdgepackError, RecipeInvalidError
+from edgepack.recipe import linear_only
 from edgepack.recipe.model import AnyRecipe, Recipe
+from edgepack.recipe.training import FromTeacher
 from edgepack.util.text import UNGATED, counted, verdict
 from edgepack_runtime.stats import checks
 
@@ -129,7 +132,8 @@ class Part:
 class Build:
     """The results of a build. `recipe` has the values of the chosen candidate.
 
-    A given model has `examples`, and no data, student and scales.
+    A given model has `examples`, and no data, student and scales. A linear model alone has no student, scales and
+    export.
     """
 
     recipe: AnyRecipe
@@ -137,7 +141,7 @@ class Build:
     teacher: ModelArtifact | None
     student: ModelArtifact | None
     scales: ScalesArtifact | None
-    export: ExportArtifact
+    export: ExportArtifact | None
     deliveries: tuple[Delivery, ...]
     failures: tuple[Failure, ...] = ()  # failed targets (`--keep-going`)
     selection: SelectArtifact | None = None
@@ -158,29 +162,37 @@ class Build:
 
     def ledger_of(self, item: Delivery) -> tuple[LedgerRow, ...]:
         """The rows of one target, without other targets and models that do not ship to it."""
-        exported = self.export.for_target(item.bundle.target)
-        shipped = exported.shipped_model
-        small = None if shipped is exported.float_model else shipped
-        way = replace(exported, small_model=small, variations=())
+        way = None if self.export is None else self.export.for_target(item.bundle.target)
+        if way is not None:
+            small = None if way.shipped_model is way.float_model else way.shipped_model
+            way = replace(way, small_model=small, variations=())
         metric = self.recipe.gates.metric
         rows = (*_linear(self.linear, self.wide, metric), *self._model_rows(way), *_chosen(self.wide, metric))
         return (*rows, self._gated(item, item.gate)) if isinstance(item.gate, GateArtifact) else rows
 
     def _gated(self, item: Delivery, gate: GateArtifact) -> LedgerRow:
         """The row of a gated bundle: the verdict, and which model is in it for which reason."""
-        exported = self.export.for_target(item.bundle.target)
-        way = "encoder" if self.wide is None else self.wide.chosen
-        why = [] if way == "linear" else [exported.reason or f"{exported.shipped_model.ledger.stage} ships"]
-        if self.wide is not None and way != "encoder":
-            why.append(f"{way} ships: {self.wide.why}")
+        why = []
+        if self.export is not None:
+            exported = self.export.for_target(item.bundle.target)
+            why.append(exported.reason or f"{exported.shipped_model.ledger.stage} ships")
+        if self.wide is not None and self.wide.chosen != "encoder":
+            why.append(f"{self.wide.chosen} ships: {self.wide.why}")
         return replace(gate.ledger, note="; ".join((gate.ledger.note, *why)))
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What a reader of the verdict should know about the models, in the order of the stages."""
-        return tuple(self._warnings())
+    def warnings(self, command: str) -> tuple[str, ...]:
+        """What a reader should know about the models: those that learnt nothing, else one piece of advice.
 
-    def _warnings(self) -> Iterator[str]:
+        Args:
+            command: that of this build, as `edgepack build recipe.yaml`.
+        """
+        untrained, advice = tuple(self._untrained()), self._advice()
+        if untrained or advice is None:
+            return untrained
+        why, settings = advice
+        return (f"{why}: {' '.join((command, *(f'--set {shlex.quote(setting)}' for setting in settings)))}",)
+
+    def _untrained(self) -> Iterator[str]:
         models = {"teacher": self.teacher, "student": self.student, "narrowed": self.narrowed, "pruned": self.pruned}
         for name, model in models.items():
             if model is not None and model.answers_alike:
@@ -188,19 +200,32 @@ class Build:
                     f"the {name} model gives every test row the same answer: it has learnt nothing yet; train it for "
                     "more `epochs`, or with a higher `learning_rate` (from random weights: 2e-4)"
                 )
-        teacher, linear = self.teacher, self.linear
-        distils = isinstance(self.recipe, Recipe) and self.recipe.student.distill is not None
-        if teacher is not None and linear is not None and distils:
-            theirs, least = (model.test_score.value for model in (teacher, linear))
-            if theirs < least:
-                yield (
-                    f"the teacher ({100 * theirs:.1f} %) is below the linear model ({100 * least:.1f} %): "
-                    "a student may learn more from the labels alone (`teacher: null`, `student.distill: null`)"
-                )
-        if self.wide is not None and self.wide.advice:
-            yield self.wide.advice
 
-    def _model_rows(self, exported: ExportArtifact) -> tuple[LedgerRow, ...]:
+    def _advice(self) -> tuple[str, tuple[str, ...]] | None:
+        """What to build instead: the reason, and what `--set` takes. Only what is shown, and only if it builds."""
+        recipe = self.recipe
+        if not isinstance(recipe, Recipe):
+            return None
+        instead = None if self.wide is None else self.wide.instead(recipe.gates.metric)
+        if instead is not None:
+            name, why = instead
+            if name == "encoder":
+                return why, ("wide=baseline",)
+            return why, linear_only.settings(recipe, searched=self.selection is not None)
+        teacher, linear, student = self.teacher, self.linear, recipe.student
+        if teacher is None or linear is None or student.distill is None or isinstance(student.model, FromTeacher):
+            return None
+        theirs, least = teacher.test_score, linear.test_score
+        if theirs.high >= least.low or self.selection is not None:
+            return None
+        why = (
+            f"the teacher ({100 * theirs.value:.1f} %) is below the linear model ({100 * least.value:.1f} %), and a "
+            "student may learn more from the labels alone"
+        )
+        unlabelled = () if recipe.data.unlabelled is None else ("data.unlabelled=null",)
+        return why, ("teacher=null", "student.distill=null", *unlabelled)
+
+    def _model_rows(self, exported: ExportArtifact | None) -> tuple[LedgerRow, ...]:
         every = {"teacher": self.teacher, "student": self.student, "narrow": self.narrowed, "prune": self.pruned}
         models = [(stage, model) for stage, model in every.items() if model is not None]
         return _ledger(models, exported, self.recipe.gates.metric)
@@ -234,17 +259,14 @@ def _linear(found: LinearArtifact | None, wide: WideArtifact | None, metric: str
 
 
 def _chosen(wide: WideArtifact | None, metric: str | None) -> Iterator[LedgerRow]:
-    """The row of the linear model and the encoder together, or of the linear model alone, if that ships."""
+    """The row of the linear model and the encoder together, if they ship."""
     if wide is None or wide.chosen == "encoder":
         return
     way = wide.ships
     score = way.test_scores[metric or wide.metric]
     over_linear, over_encoder = way.gains[score.metric], way.gains_over_encoder[score.metric].over("the encoder")
-    if wide.chosen == "linear":
-        note = f"the linear model {over_encoder}"
-    else:
-        note = f"the linear model answers {way.share:.0%} alone"
-        note = f"{note}; the {wide.chosen} {over_linear.over('a linear model')}, and {over_encoder}"
+    note = f"the linear model answers {way.share:.0%} alone"
+    note = f"{note}; the {wide.chosen} {over_linear.over('a linear model')}, and {over_encoder}"
     yield LedgerRow(
         wide.chosen,
         score,

@@ -19,7 +19,7 @@ _NOTHING: Final = "-"
 def choose(
     texts: Sequence[tuple[str, ...] | None],
     truths: Sequence[Answer],
-    float_answers: Sequence[Answer],
+    float_answers: Sequence[Answer] | None,
     shipped: Sequence[AnyPrediction],
 ) -> Examples:
     """The examples among rows.
@@ -27,12 +27,13 @@ def choose(
     Args:
         texts: the text or both texts of each row; None to show line numbers instead of texts.
         truths: labels of the rows.
-        float_answers: answers of the float encoder.
+        float_answers: answers of the float encoder; None without one.
         shipped: predictions of the shipped model.
     """
     kinds: dict[str, list[int]] = {"lost": [], "won": [], "other": []}
     wrong = []
-    for number, (truth, theirs, ours) in enumerate(zip(truths, float_answers, shipped, strict=True)):
+    reference = [one.answer for one in shipped] if float_answers is None else float_answers
+    for number, (truth, theirs, ours) in enumerate(zip(truths, reference, shipped, strict=True)):
         right = metrics.same(truth, ours.answer)
         if not metrics.same(theirs, ours.answer):
             kinds["won" if right else "lost" if metrics.same(truth, theirs) else "other"].append(number)
@@ -46,7 +47,7 @@ def choose(
         return Example(
             text=f"#{number + 1}" if shown is None else " ⁄ ".join(map(_cut, shown)),
             truth=_words(truths[number], first),
-            float_answer=_words(float_answers[number], first),
+            float_answer=None if float_answers is None else _words(reference[number], first),
             answer=_words(ours.answer, first),
             score=_score(truths[number], ours),
         )
@@ -58,6 +59,7 @@ def choose(
         **{kind: len(numbers) for kind, numbers in kinds.items()},
         changed=tuple(map(example, changed[:MOST])),
         wrong=tuple(map(example, worst[:MOST])),
+        compared=float_answers is not None,
     )
 
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,20 +39,27 @@ _SPECIAL: Final = 2  # [CLS] and [SEP]
 def placeholder_rows(rows: Sequence[Row], model: Path) -> list[Row]:
     """A placeholder row for each row: without an answer, with as many tokens in each text for the model in that folder.
 
-    Each token is a random Chinese character of its vocabulary. The latency of a text depends on its number of tokens.
+    Each token is a random Chinese character of its vocabulary. For a linear model alone they are n-grams of it, up to
+    the number of characters. The latency of a text depends on these numbers.
 
     Raises:
         BundleInvalidError: the folder holds no model.
     """
     config = model_config.load(model)
-    vocab = model / model_config.VOCAB_NAME
-    tokenizer = ErnieTokenizer(vocab, config.tokenizer)
-    known = sorted({entry for entry in read_vocab(vocab) if len(entry) == 1 and "一" <= entry <= "鿿"})
     drawn = random.Random(_SEED)
+    if config.needs_encoder:
+        vocab = model / model_config.VOCAB_NAME
+        tokenizer = ErnieTokenizer(vocab, config.tokenizer)
+        entries = [entry for entry in read_vocab(vocab) if len(entry) == 1]
+    else:
+        entries = json.loads((model / model_config.LINEAR_NAME).read_bytes())["ngrams"]
+    known = sorted({entry for entry in entries if all("一" <= character <= "鿿" for character in entry)})
 
     def like(texts: Sequence[str]) -> list[str]:
-        lengths = [len(ids) - _SPECIAL for ids in tokenizer.encode(texts, _WHOLE)]
-        return ["".join(drawn.choices(known or "好", k=length)) for length in lengths]
+        lengths = [len(text) for text in texts]
+        if config.needs_encoder:
+            lengths = [len(ids) - _SPECIAL for ids in tokenizer.encode(texts, _WHOLE)]
+        return ["".join(drawn.choices(known or "好", k=length))[:length] for length in lengths]
 
     firsts = like([row.text for row in rows])
     seconds = like([row.text_pair for row in rows if row.text_pair is not None])
@@ -82,6 +89,20 @@ _BATCH = 32
 _DECIMALS = 6
 
 
+class Models(NamedTuple):
+    """The model folders that golden files are made with.
+
+    Attributes:
+        shipped: what goes into the bundle.
+        reference: the same in float; it decides the tolerance.
+        encoder: the float encoder alone; `accuracy.max_drop_points` compares with its answers. None without one.
+    """
+
+    shipped: Path
+    reference: Path
+    encoder: Path | None
+
+
 @dataclass(frozen=True)
 class Golden:
     """Contents of the files, and the absolute tolerance of a logit on a device.
@@ -99,9 +120,7 @@ class Golden:
 
 
 def make(
-    shipped: Path,
-    reference: Path,
-    encoder: Path,
+    models: Models,
     precision: Precision,
     rows: Sequence[Row],
     key: AnswerKey,
@@ -113,9 +132,6 @@ def make(
     """Run the models on the test split and return the golden files.
 
     Args:
-        shipped: model folder that goes into the bundle.
-        reference: model folder of the same in float; it decides the tolerance.
-        encoder: model folder of the float encoder alone; `accuracy.max_drop_points` compares with its answers.
         precision: of the shipped model.
         rows: the test split.
         key: key of a row's answer in JSON.
@@ -124,20 +140,22 @@ def make(
         baseline_bundle: a release whose answers are recorded too.
     """
     chosen = stratified(rows, wanted.rows)
-    asked = chosen if wanted.carry else placeholder_rows(chosen, shipped)
+    asked = chosen if wanted.carry else placeholder_rows(chosen, models.shipped)
     texts = golden_texts(rows if wanted.carry else asked)
-    model, float_model = evaluation.opened(shipped, threads=1), evaluation.opened(encoder, threads=1)
-    beside = float_model if reference == encoder else evaluation.opened(reference, threads=1)
-    logits, float_logits = _alone(model, texts), _alone(beside, texts)
+    opened = {folder: evaluation.opened(folder, threads=1) for folder in set(models) if folder is not None}
+    model = opened[models.shipped]
+    float_model = None if models.encoder is None else opened[models.encoder]
+    logits, float_logits = _alone(model, texts), _alone(opened[models.reference], texts)
     answers: list[Answer] = []
     predictions: list[AnyPrediction] = []
     with progress.task("golden rows", len(chosen)) as task:
         for start in range(0, len(chosen), _BATCH):
             part = [row.item for row in chosen[start : start + _BATCH]]
-            answers += [prediction.answer for prediction in float_model.predict_batch(part)]
+            if float_model is not None:
+                answers += [prediction.answer for prediction in float_model.predict_batch(part)]
             predictions += model.predict_batch(part)
             task.advance(len(part))
-    said: dict[str, Sequence[Answer]] = {f"float_{key}": answers}
+    said: dict[str, Sequence[Answer]] = {} if float_model is None else {f"float_{key}": answers}
     if baseline_bundle is not None:
         said[f"baseline_{key}"] = baseline.answers(baseline_bundle, chosen, progress)
     return Golden(
@@ -153,7 +171,10 @@ def make(
         texts_jsonl=None if wanted.carry else _jsonl(row.document(None) for row in asked),
         tolerance=tolerance(precision, _units(logits), _units(float_logits)),
         examples=choose(
-            [row.texts if wanted.carry else None for row in chosen], [row.label for row in chosen], answers, predictions
+            [row.texts if wanted.carry else None for row in chosen],
+            [row.label for row in chosen],
+            None if float_model is None else answers,
+            predictions,
         ),
     )
 

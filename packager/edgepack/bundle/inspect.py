@@ -85,7 +85,7 @@ class _Adapter(TypedDict):
 
 
 class _ModelFacts(TypedDict):
-    """Of a model of texts `labels` and `max_length`, of one with an adapter that."""
+    """Of a model of texts `labels`, and `max_length` unless a linear model is alone; of one with an adapter that."""
 
     labels: NotRequired[list[str]]
     max_length: NotRequired[int]

@@ -53,17 +53,25 @@ class Dataset:
 
 
 @dataclass(frozen=True)
+class Architecture:
+    """Of the model card: `ERNIE, int8` of the family `transformer`, if it has one."""
+
+    name: str
+    family: str | None = None
+
+
+@dataclass(frozen=True)
 class Model:
     """The shipped model: digest of its file, task, and measurements on the test split."""
 
     name: str
     version: str
-    sha256: str  # of model.onnx
+    sha256: str  # of model.onnx, or of linear.json without an encoder
     task: str
-    precision: str
+    architecture: Architecture
     labels: tuple[str, ...]
     score: Score
-    float_score: Score  # of the float file of the same student
+    float_score: Score | None  # of the float file of the same student; None if that ships
     datasets: tuple[Dataset, ...] = ()
     ancestors: tuple[str, ...] = ()  # names of its pretrained models
 
@@ -200,20 +208,17 @@ def _settled(document: dict[str, Any], model: Model) -> bytes:
 def _model_card(model: Model) -> dict[str, Any]:
     """CycloneDX modelCard; the standard writes figures as texts."""
     metrics = [_metric(model.score, "the shipped file")]
-    if model.precision != "float32":
+    if model.float_score is not None:
         metrics.append(_metric(model.float_score, "the float file of the same student, for comparison"))
-    about: dict[str, Any] = {"modelArchitecture": f"ONNX, {model.precision}", "outputs": [{"format": "JSON"}]}
-    if model.labels:
-        about = {
-            "architectureFamily": "transformer",
-            "modelArchitecture": f"ERNIE, {model.precision}",
-            "outputs": [{"format": f"one of {len(model.labels)} labels: {', '.join(model.labels)}"}],
-        }
+    family, labels = model.architecture.family, model.labels
+    answers = f"one of {len(labels)} labels: {', '.join(labels)}" if labels else "JSON"
     return {
         "modelParameters": {
             "task": model.task,
             "datasets": [{"ref": _data_ref(dataset)} for dataset in model.datasets],
-            **about,
+            **({} if family is None else {"architectureFamily": family}),
+            "modelArchitecture": model.architecture.name,
+            "outputs": [{"format": answers}],
         },
         "quantitativeAnalysis": {"performanceMetrics": metrics},
     }

@@ -242,6 +242,7 @@ def missing(
     context: BuildContext,
     *,
     serve: bool = False,
+    engine: bool = True,
     packages: Path | None = None,
     python: Python | None = None,
 ) -> list[Locked]:
@@ -250,7 +251,9 @@ def missing(
     Raises:
         RecipeInvalidError, EnvironmentUnfitError: as `wanted`.
     """
-    locked, _ = wanted(profile, context, serve=serve, without_given=True, packages=packages, python=python)
+    locked, _ = wanted(
+        profile, context, serve=serve, engine=engine, without_given=True, packages=packages, python=python
+    )
     return [package for package in locked if not any(_wheels(package, context, profile, package.python))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from edgepack.util.text import two_digits_up
 if TYPE_CHECKING:
     from edgepack.console.console import Console
     from edgepack.pipeline.options import BuildOptions
-    from edgepack.recipe.model import AnyRecipe, Candidate, Recipe
+    from edgepack.recipe.model import AnyRecipe, Candidate
     from edgepack.results import Build, Failure, Part
     from edgepack.targets.context import BuildContext
 
@@ -67,12 +68,8 @@ def command(
     if mlflow is not None and (candidate is not None or until not in (None, STAGES[-1])):
         raise click.UsageError("--mlflow logs a finished build; use it without --until and --candidate")
     loaded, build_context = options.load(recipe, settings, drawn)
-    from edgepack.recipe.model import Recipe
-
     build_options = options.build_options(until, start, force, keep_going=keep_going, strict=strict)
-    if candidate is not None and not isinstance(loaded, Recipe):
-        raise UsageError("a given model has no candidates", fix="omit --candidate")
-    if candidate is not None and isinstance(loaded, Recipe):
+    if candidate is not None:
         loaded = _candidate_of(loaded, candidate).recipe
         build_options = replace(build_options, until=_until_export(until))
     run(
@@ -85,6 +82,7 @@ def command(
         dist=dist,
         mlflow=mlflow,
         as_json=as_json,
+        settings=settings,
     )
 
 
@@ -99,6 +97,7 @@ def run(
     dist: Path | None,
     mlflow: str | None,
     as_json: bool,
+    settings: Sequence[str] = (),
     first: Callable[[], tuple[Failure, ...]] = tuple,
 ) -> None:
     """Build the `recipe` of a file, print its report, deliver its bundles, and log it to MLflow if asked for.
@@ -106,6 +105,7 @@ def run(
     Args:
         dist: folder of the bundles; None for `dist` beside the recipe.
         mlflow: address of a tracking server.
+        settings: those of `--set`, for the command that a warning names.
         first: builds candidates elsewhere, after the checks here; returns those that failed.
 
     Raises:
@@ -145,10 +145,11 @@ def run(
             raise _no_bundle(built.failures)
         _raise_if_left_out(built, console)
         return
-    report = document.make(built)
+    report = document.make(built, file.name)
     delivered: list[Path] = []
     problem: EdgepackError | None = None
-    _show(built, report, console, as_json)
+    typed = shlex.join(["edgepack", "build", str(file), *(part for one in settings for part in ("--set", one))])
+    _show(built, report, typed, console, as_json)
     try:
         delivered = delivery.deliver(built, report, dist, console)
         if experiment is not None:
@@ -162,13 +163,15 @@ def run(
     _raise_if_left_out(built, console)
 
 
-def _candidate_of(recipe: Recipe, chosen: str) -> Candidate:
+def _candidate_of(recipe: AnyRecipe, chosen: str) -> Candidate:
     """The candidate of a search by name, or by index from 0.
 
     Raises:
         UsageError: there is none.
     """
-    candidates = recipe.candidates
+    from edgepack.recipe.model import Recipe
+
+    candidates = recipe.candidates if isinstance(recipe, Recipe) else ()
     if not candidates:
         raise UsageError("--candidate: this recipe has no `search`", fix="build it without --candidate")
     index = int(chosen) if chosen.isascii() and chosen.isdecimal() else -1
@@ -190,8 +193,8 @@ def _until_export(until: str | None) -> str:
     return until or "export"
 
 
-def _show(built: Build, report: Mapping[str, Any], console: Console, as_json: bool) -> None:
-    """Print the tables of the build or its report as JSON, then the failures."""
+def _show(built: Build, report: Mapping[str, Any], typed: str, console: Console, as_json: bool) -> None:
+    """Print the tables of the build that was `typed`, or its report as JSON; then the failures."""
     from edgepack.results import NotRunHere
 
     if as_json:
@@ -200,7 +203,7 @@ def _show(built: Build, report: Mapping[str, Any], console: Console, as_json: bo
         if built.selection is not None:
             console.selection(built.selection)
         console.ledger(list(built.ledger))
-        for warning in built.warnings:
+        for warning in built.warnings(typed):
             console.line(f"warning: {warning}")
         console.checks([item.bundle for item in built.deliveries])
         for item in built.deliveries:

@@ -12,7 +12,7 @@ import click
 from edgepack.bundle import local_wheels, wheels
 from edgepack.commands import options
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import AnyRecipe, CustomRecipe, GivenTextRecipe, Recipe
+from edgepack.recipe.model import AnyRecipe, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe
 from edgepack.report import quantity, span
 from edgepack.targets.context import BuildContext
 from edgepack.util.text import counted, metric_name
@@ -42,10 +42,10 @@ def check(recipe: AnyRecipe, build_context: BuildContext, file: Path) -> Iterato
             yield Finding("warning", file, None, f"{lacking.what}, and the recipe names none", lacking.fix)
         elif mine:
             for machine in profile.machines:
-                wheels.wanted(profile.on(machine), build_context, serve=recipe.serve)
+                wheels.wanted(profile.on(machine), build_context, serve=recipe.serve, engine=recipe.needs_engine)
 
 
-def linear_baseline(recipe: Recipe, splits: Splits) -> str:
+def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
     """What a linear model on characters reaches on the dev rows: the encoder has to be better to be worth its time."""
     if importlib.util.find_spec("sklearn") is None:
         return "wide: no linear model is measured, because scikit-learn is not installed"
@@ -64,11 +64,12 @@ def linear_baseline(recipe: Recipe, splits: Splits) -> str:
     metric = metrics.usual(multi_label=multi_label, tokens=False)
     answers = evaluation.linear_answers(model, dev, labels, multi_label=multi_label)
     score = evaluation.score(metric, dev, answers, labels)
-    return (
+    found = (
         f"wide: a linear model on characters, fitted on {counted(len(rows), 'row')}, has {metric_name(metric)} "
-        f"{quantity(score.value, 'fraction')} {span(score.low, score.high, 'fraction')} on dev; an encoder that is not "
-        "better is not worth its time"
+        f"{quantity(score.value, 'fraction')} {span(score.low, score.high, 'fraction')} on dev"
     )
+    alone = isinstance(recipe, LinearRecipe)
+    return found if alone else f"{found}; an encoder that is not better is not worth its time"
 
 
 @click.command()
@@ -84,7 +85,9 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
 
     console = options.console(context)
     lacking = list(check(loaded, build_context, recipe))
-    if isinstance(loaded, Recipe):
+    for note in loaded.notes:
+        console.line(note)
+    if isinstance(loaded, Recipe | LinearRecipe):
         rows = _check_rows(loaded, recipe, console)
     elif isinstance(loaded, CustomRecipe):
         rows = _check_examples(loaded, recipe, console)
@@ -135,7 +138,7 @@ def _check_test_rows(loaded: GivenTextRecipe, recipe: Path, console: Console) ->
     return counted(len(test), "test row")
 
 
-def _check_rows(loaded: Recipe, recipe: Path, console: Console) -> str:
+def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -> str:
     """Check the rows of a recipe that trains, and print what they suggest; return their numbers."""
     from edgepack.data.gates import describe_gate
     from edgepack.data.lengths import describe_lengths
@@ -150,17 +153,18 @@ def _check_rows(loaded: Recipe, recipe: Path, console: Console) -> str:
 
         require_comparable(loaded.gates.baseline, loaded.task, labels)
     suited = check_suited(loaded, len(rows["train"]), labels, splits.lengths, recipe, lambda: rows["test"])
-    read_further_texts(loaded, lambda: [*rows["dev"], *rows["test"]])
+    if isinstance(loaded, Recipe):
+        read_further_texts(loaded, lambda: [*rows["dev"], *rows["test"]])
     console.findings([*splits.warnings, *suited])
     console.line(describe_lengths(splits.lengths))
     if loaded.gates.accuracy is not None:
         most = loaded.gates.golden.rows
         console.line(describe_gate(loaded.gates.accuracy, len(rows["test"]), rows["test"], most))
-    if loaded.has_linear:
+    if isinstance(loaded, LinearRecipe) or loaded.has_linear:
         console.line(linear_baseline(loaded, splits))
     elif loaded.wide != "off":
         console.line("wide: pairs of texts and tokens have no linear model; the encoder is measured alone")
-    if loaded.candidates:
+    if isinstance(loaded, Recipe) and loaded.candidates:
         names = "\n".join(f"  {candidate.name}" for candidate in loaded.candidates)
         console.line(f"{counted(len(loaded.candidates), 'candidate')}:\n{names}")
     return ", ".join(f"{len(rows)} {split}" for split, rows in splits.rows.items()) + " rows"

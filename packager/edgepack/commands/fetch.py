@@ -67,6 +67,7 @@ def command(
             fetched.update(
                 wheels.fetch(
                     profile.on(machine), build_context, console, serve=serve, without_given=recipe is None,
+                    engine=loaded is None or loaded.needs_engine,
                     packages=None if loaded is None else loaded.requirements,
                     python=interpreters.python_of_packages(loaded, profile),
                 )

@@ -48,4 +48,6 @@ def command(
         options.say_json(document, default=str)
         return
     console = options.console(context)
+    for note in loaded.notes:
+        console.line(note)
     console.show(tables.plan(made, live=console.is_live))

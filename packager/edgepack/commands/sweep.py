@@ -102,6 +102,7 @@ def command(
         dist=dist,
         mlflow=mlflow,
         as_json=as_json,
+        settings=settings,
         first=candidates,
     )
 

@@ -158,7 +158,8 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
     labels, adapter = ", ".join(found["labels"]), found["adapter"]
     if adapter is None:
         task = f"{found['task']}, {counted(len(found['labels']), 'label')}: {labels}"
-        reads = f"cuts texts to {found['max_length']} tokens"
+        most = found["max_length"]
+        reads = "a linear model on characters" if most is None else f"cuts texts to {most} tokens"
     else:
         task = f"{found['task']}, an adapter that reads {adapter['item']}"
         reads = f"{counted(len(adapter['graphs']), 'graph')}: {', '.join(adapter['graphs'])}"
@@ -367,12 +368,18 @@ class _ReportWide(BaseModel):
     ways: tuple[_ReportWay, ...]
 
 
+class _ReportStage(BaseModel):
+    stage: str
+    model_mib: float | None
+
+
 class _Report(BaseModel):
     name: str
     version: str
     recipe: Mapping[str, Any]
     data: Mapping[str, Any]
-    export: _Export
+    ledger: tuple[_ReportStage, ...]
+    export: _Export | None  # None: the linear model, which has the first row of the ledger, ships alone
     wide: _ReportWide | None = None
     targets: tuple[_Target, ...]
     tools: Mapping[str, str]
@@ -382,8 +389,19 @@ class _Report(BaseModel):
         """Weights of what ships."""
         if self.wide is not None:
             return next((way.weight_mib for way in self.wide.ways if way.name == self.wide.chosen), None)
+        if self.export is None:
+            return next((row.model_mib for row in self.ledger), None)
         shipped = self.export.onnx_bytes.get(self.export.shipped)
         return None if shipped is None else mebibytes(shipped)
+
+    @property
+    def ships(self) -> str:
+        """The precision of the encoder that ships; `linear` without one."""
+        return "linear" if self.export is None else self.export.shipped
+
+    def varies(self, target: str) -> bool:
+        """Whether another file ships to `target`."""
+        return self.export is not None and any(target in one.targets for one in self.export.variations)
 
 
 @dataclass(frozen=True)
@@ -537,7 +555,6 @@ def _names(reports: Sequence[_Report], files: Sequence[Path]) -> list[str]:
 def _row(build: str, report: _Report, target: _Target) -> TableRow:
     receipt = target.receipt or _ReportReceipt()
     score, latency = receipt.accuracy, receipt.latency
-    varies = any(target.target in one.targets for one in report.export.variations)  # it ships another file
     cpu = receipt.conditions.get("cpu_model")
     return TableRow(
         build=build,
@@ -554,7 +571,7 @@ def _row(build: str, report: _Report, target: _Target) -> TableRow:
         threads=latency.threads if latency else None,
         disturbed=latency is not None and latency.disturbed,
         cpu=cpu if isinstance(cpu, str) else None,
-        model_mib=None if varies else report.model_mib,
+        model_mib=None if report.varies(target.target) else report.model_mib,
         bundle_bytes=target.bundle.bundle_bytes,
     )
 
@@ -562,7 +579,7 @@ def _row(build: str, report: _Report, target: _Target) -> TableRow:
 def _decided(report: _Report) -> dict[str, Any]:
     """The inputs of a build: recipe, data, shipped model, tools."""
     recipe = {key: value for key, value in report.recipe.items() if key not in ("name", "version")}
-    return {"recipe": recipe, "data": report.data.get("splits"), "ships": report.export.shipped, "tools": report.tools}
+    return {"recipe": recipe, "data": report.data.get("splits"), "ships": report.ships, "tools": report.tools}
 
 
 def _cells(row: TableRow) -> list[str]:

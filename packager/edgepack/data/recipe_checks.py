@@ -15,7 +15,7 @@ from edgepack.data.unlabelled import further_texts
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import GivenTextRecipe, Recipe
+from edgepack.recipe.model import GivenTextRecipe, LinearRecipe, Recipe
 from edgepack.util.text import counted
 from edgepack_runtime.stats import metrics
 
@@ -26,7 +26,7 @@ _NO_GATES = (
 
 
 def check_suited(
-    recipe: Recipe,
+    recipe: Recipe | LinearRecipe,
     train_rows: int,
     labels: Sequence[str],
     lengths: Mapping[Any, Lengths],
@@ -42,9 +42,11 @@ def check_suited(
         file: the file that findings name: the recipe, if it is known.
         read_test: reads the test rows; called only for a recipe with an accuracy gate.
     """
-    students = sorted(recipe.students, key=lambda student: student.max_length)  # the first truncates the most texts
-    models = {"teacher": recipe.teacher, "student": students[0]}
-    limits = {f"{role}.max_length": model.max_length for role, model in models.items() if model is not None}
+    limits = {}  # a linear model truncates nothing
+    if isinstance(recipe, Recipe):
+        students = sorted(recipe.students, key=lambda student: student.max_length)  # the first truncates the most texts
+        models = {"teacher": recipe.teacher, "student": students[0]}
+        limits = {f"{role}.max_length": model.max_length for role, model in models.items() if model is not None}
     problems = _samples(recipe, train_rows, len(labels))
     if recipe.gates.asks_nothing:
         problems.append(_NO_GATES)
@@ -54,8 +56,10 @@ def check_suited(
     return [*found, *check_lengths(lengths, limits, file)]
 
 
-def check_built(data: DataArtifact, recipe: Recipe) -> list[Finding]:
-    """`check_suited` for the rows of the data stage; findings name the recipe."""
+def check_built(data: DataArtifact, recipe: Recipe | LinearRecipe | GivenTextRecipe) -> list[Finding]:
+    """`check_suited` or `check_given` for the rows of the data stage; findings name the recipe."""
+    if isinstance(recipe, GivenTextRecipe):
+        return check_given(data, recipe)
     lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}
     test = partial(data.read, "test")
     return check_suited(recipe, data.rows["train"], data.labels, lengths, Path(recipe.name), test)
@@ -72,7 +76,7 @@ def check_given(data: DataArtifact, recipe: GivenTextRecipe, file: Path | None =
     return [*found, *check_lengths(lengths, {"model.max_length": recipe.model.max_length}, file)]
 
 
-def require_judged_by(recipe: Recipe | GivenTextRecipe, labels: Sequence[str]) -> None:
+def require_judged_by(recipe: Recipe | LinearRecipe | GivenTextRecipe, labels: Sequence[str]) -> None:
     """Check that the gates' metric exists for this number of labels, and that the data have their classes.
 
     Raises:
@@ -110,9 +114,10 @@ def read_further_texts(recipe: Recipe, read_held_out: Callable[[], Iterable[Row]
             further_texts(Path(file), recipe.data.columns, read_held_out())
 
 
-def _samples(recipe: Recipe, rows: int, labels: int) -> list[tuple[str, str]]:
+def _samples(recipe: Recipe | LinearRecipe, rows: int, labels: int) -> list[tuple[str, str]]:
     wanted = recipe.data.train_rows
-    asked = [recipe.data.calibration, *(candidate.recipe.data.calibration for candidate in recipe.candidates)]
+    candidates = recipe.candidates if isinstance(recipe, Recipe) else ()
+    asked = [recipe.data.calibration, *(candidate.recipe.data.calibration for candidate in candidates)]
     calibration = max(asked, key=lambda sample: sample.rows)
     found = []
     if wanted is not None and wanted > rows:

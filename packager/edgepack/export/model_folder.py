@@ -18,7 +18,7 @@ from edgepack.onnx_graph.float16 import half
 from edgepack.onnx_graph.graph_writer import Layout, compose, fastest
 from edgepack.onnx_graph.int8_operators import OrtCpuForm
 from edgepack_runtime.bundle import model_config
-from edgepack_runtime.bundle.model_config import CPU, CUDA, PAIR, EngineConfig, TokenizerConfig, WideConfig
+from edgepack_runtime.bundle.model_config import CPU, CUDA, PAIR, EngineConfig, TokenizerConfig
 from edgepack_runtime.inference.predictor import Predictor
 
 # The fused kernel takes 537 us per run; the operators that it replaces take about 120 (4 layers x 312, x86).
@@ -29,18 +29,6 @@ _FINDS_RANGE: Final = "DynamicQuantizeLinear"  # one range for a whole batch
 def finds_range(graph: onnx.ModelProto) -> bool:
     """Whether a graph computes quantization ranges in each run, over the whole batch."""
     return any(node.op_type == _FINDS_RANGE for node in graph.graph.node)
-
-
-def write_wide(encoder: Path, linear: Path, wide: WideConfig | None, folder: Path) -> None:
-    """Write the model folder of an `encoder` with the `linear` model beside it, or instead of it, or without it."""
-    config = replace(model_config.load(encoder), wide=wide)
-    folder.mkdir()
-    if config.needs_encoder:
-        shutil.copy(encoder / model_config.MODEL_NAME, folder)
-    if wide is not None:
-        shutil.copy(linear, folder / model_config.LINEAR_NAME)
-    shutil.copy(encoder / model_config.VOCAB_NAME, folder)
-    (folder / model_config.CONFIG_NAME).write_bytes(model_config.dump(config))
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from edgepack.artifacts import Artifact, BundleArtifact, GateArtifact, mebibytes
 from edgepack.pipeline import cache_keys
-from edgepack.pipeline.stages import gate
+from edgepack.pipeline.stages import bundle, gate
+from edgepack.pipeline.stages.bundle import PayloadMaker
 from edgepack.pipeline.workspace import Key, StageResult
 from edgepack.progress import Progress
 from edgepack.recipe.model import AnyRecipe
@@ -18,6 +19,8 @@ from edgepack.results import Build, Delivery, Failure, NotRunHere
 from edgepack.targets import local
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
+from edgepack.util.hashing import sha256_file
+from edgepack.util.versions import tool_versions
 
 A = TypeVar("A", bound=Artifact)
 A_co = TypeVar("A_co", bound=Artifact, covariant=True)
@@ -129,6 +132,51 @@ class Calls(ABC):
         left_out: Sequence[Failure] = (),
     ) -> Build:
         """The artifacts of what ships, with delivered and failed targets and candidates."""
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """What a bundle ships.
+
+    Attributes:
+        recipe: with the values of the chosen candidate.
+        inputs: digests of the results that go into the bundle.
+        payload: makes the files.
+        decides: JSON value that changes the bundle besides recipe, ledger and inputs.
+    """
+
+    recipe: AnyRecipe
+    inputs: Sequence[str]
+    payload: PayloadMaker
+    decides: Any = None
+
+
+def bundle_call(
+    calls: Calls, target: str, needs: tuple[StageCall[Any], ...], shipped: Callable[[Results], Shipped]
+) -> StageCall[BundleArtifact]:
+    """The bundle of a target. `shipped`: what goes into it, given the results so far."""
+    context = calls.context
+
+    def work(results: Results) -> Work[BundleArtifact]:
+        ships = shipped(results)
+        recipe = ships.recipe
+        ledger = tuple(row.timeless() for row in calls.build(results).ledger)
+        decides = {
+            "recipe": bundle.recipe_sha256(recipe),
+            "target": target,
+            "ledger": [asdict(row) for row in ledger],
+            "tools": tool_versions(),  # the manifest lists them
+            "ships": ships.decides,
+        }
+        inputs = [*ships.inputs, *cache_keys.runtime(), *bundle.inputs(recipe, context.profile(target), context)]
+        inputs += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
+        key = cache_keys.make("bundle", bundle.VERSION, decides, inputs)
+        return Work(
+            key,
+            lambda out, checkpoint, progress: bundle.run(recipe, target, ships.payload, ledger, context, out, progress),
+        )
+
+    return StageCall("bundle", BundleArtifact, needs, work, target)
 
 
 def gate_call(

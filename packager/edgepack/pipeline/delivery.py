@@ -25,6 +25,7 @@ from edgepack.util.hashing import files_below, sha256_file
 from edgepack.util.text import safe
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import MAX_README_BYTES, README_NAME
+from edgepack_runtime.bundle.model_config import LINEAR_NAME
 from edgepack_runtime.bundle.verify import read_signed_manifest
 from edgepack_runtime.util.fs import EXECUTABLE_MODE, set_mode
 
@@ -227,8 +228,12 @@ def _rows(item: Delivery, dist: Path, staged: Path) -> str | None:
 
 
 def _models(build: Build, target: Path) -> None:
-    """Copy the exported models: Paddle static graph, float ONNX, and the smaller ONNX."""
+    """Copy the exported models: Paddle static graph, float ONNX, and the smaller ONNX; or the linear model alone."""
     target.mkdir()
+    if build.export is None:
+        assert build.linear is not None, "a build has one of the two"
+        shutil.copy(build.linear.folder / LINEAR_NAME, target)
+        return
     for folder in sorted(path for path in build.export.folder.iterdir() if path.is_dir()):
         shutil.copytree(folder, target / folder.name)
     if build.data is not None and build.recipe.gates.golden.carry:  # the texts are test rows

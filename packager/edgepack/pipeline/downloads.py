@@ -48,6 +48,7 @@ def missing(recipe: AnyRecipe, context: BuildContext) -> Downloads:
                 profile.on(machine),
                 context,
                 serve=recipe.serve,
+                engine=recipe.needs_engine,
                 packages=recipe.requirements,
                 python=interpreters.python_of_packages(recipe, profile),
             )

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgepack.artifacts import BundleArtifact, DataArtifact, ExamplesArtifact, ExportArtifact
+from edgepack.artifacts import DataArtifact, ExamplesArtifact, ExportArtifact
 from edgepack.bundle import packages
 from edgepack.errors import RecipeInvalidError
 from edgepack.pipeline import cache_keys
-from edgepack.pipeline.calls import Calls, Results, StageCall, Work, gate_call
+from edgepack.pipeline.calls import Calls, Results, Shipped, StageCall, Work, bundle_call, gate_call
 from edgepack.pipeline.stages import (
     adapter_payload,
-    bundle,
     classifier,
     data,
     examples,
@@ -31,7 +30,6 @@ from edgepack.results import Build, Delivery, Failure
 from edgepack.targets import local
 from edgepack.targets.context import BuildContext, default_cache
 from edgepack.util.hashing import sha256_file
-from edgepack.util.versions import tool_versions
 from edgepack_runtime.bundle.golden import MODEL_FOLDER
 from edgepack_runtime.bundle.model_config import CONFIG_NAME, CPU, EngineConfig, dump, load
 
@@ -56,7 +54,10 @@ class GivenCalls(Calls):
                 why="ONNX Runtime's INT8 is for CPUs",
                 fix="build it for that target with `--set quantize.method=none`, and for the others with another build",
             )
-        self.bundles = {target: _bundle(self, target) for target in recipe.targets}
+        self.bundles = {
+            target: bundle_call(self, target, (self.rows, self.graphs), functools.partial(self._shipped, target))
+            for target in recipe.targets
+        }
         self.gates = {
             target: gate_call(context, target, packed, self._weight_bytes) for target, packed in self.bundles.items()
         }
@@ -82,6 +83,16 @@ class GivenCalls(Calls):
             failures=tuple(failures),
             examples=read if isinstance(read, ExamplesArtifact) else None,
         )
+
+    def _shipped(self, target: str, results: Results) -> Shipped:
+        rows, model, recipe = results[self.rows], results[self.graphs], self.given
+        if isinstance(recipe, CustomRecipe):
+            make = functools.partial(adapter_payload.make, recipe, model.artifact, rows.artifact)
+        else:
+            given = text_payload.of_export(model.artifact)
+            make = functools.partial(text_payload.make, recipe, given, rows.artifact)
+        payload = functools.partial(_for_provider, self.context.profile(target).provider, make)
+        return Shipped(recipe, [rows.digest, model.digest], payload)
 
     def _weight_bytes(self, results: Results) -> int:
         return results[self.graphs].artifact.shipped_model.onnx_bytes
@@ -156,35 +167,6 @@ def _classifier(recipe: GivenTextRecipe, rows: StageCall[DataArtifact]) -> Stage
         return Work(key, lambda out, checkpoint, progress: classifier.run(section, read, quantize, out, progress))
 
     return StageCall("graphs", ExportArtifact, (rows,), work)
-
-
-def _bundle(calls: GivenCalls, target: str) -> StageCall[BundleArtifact]:
-    context, recipe = calls.context, calls.given
-
-    def work(results: Results) -> Work[BundleArtifact]:
-        ledger = tuple(row.timeless() for row in calls.build(results).ledger)
-        decides = {
-            "recipe": bundle.recipe_sha256(recipe),
-            "target": target,
-            "ledger": [asdict(row) for row in ledger],
-            "tools": tool_versions(),  # the manifest lists them
-        }
-        inputs = [results[calls.rows].digest, results[calls.graphs].digest, *cache_keys.runtime()]
-        inputs += bundle.inputs(recipe, context.profile(target), context)
-        inputs += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
-        key = cache_keys.make("bundle", bundle.VERSION, decides, inputs)
-        model, rows = results[calls.graphs].artifact, results[calls.rows].artifact
-        if isinstance(recipe, CustomRecipe):
-            make = functools.partial(adapter_payload.make, recipe, model, rows)
-        else:
-            make = functools.partial(text_payload.make, recipe, model, None, rows, ())
-        shipped = functools.partial(_for_provider, context.profile(target).provider, make)
-        return Work(
-            key,
-            lambda out, checkpoint, progress: bundle.run(recipe, target, shipped, ledger, context, out, progress),
-        )
-
-    return StageCall("bundle", BundleArtifact, (calls.rows, calls.graphs), work, target)
 
 
 def _for_provider(provider: str, make: PayloadMaker, scratch: Path, progress: Progress) -> Payload:

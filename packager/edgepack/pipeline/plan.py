@@ -17,7 +17,8 @@ from edgepack.pipeline.downloads import Downloads
 from edgepack.pipeline.options import BuildOptions
 from edgepack.pipeline.stage_calls import StageCalls, calls_for
 from edgepack.pipeline.workspace import StageResult, Workspace
-from edgepack.recipe.model import AnyRecipe, Recipe
+from edgepack.recipe import linear_only
+from edgepack.recipe.model import AnyRecipe, LinearRecipe, Recipe
 from edgepack.recipe.pretrained_models import cut, parameters, shape_of
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, Training
@@ -87,6 +88,7 @@ def make(
                     profile.on(machine),
                     calls.context,
                     serve=recipe.serve,
+                    engine=recipe.needs_engine,
                     packages=recipe.requirements,
                     python=interpreters.python_of_packages(recipe, profile),
                 )
@@ -100,7 +102,8 @@ def make(
         rows = _training_rows(calls.trained, results[calls.data].artifact if calls.data in results else None)
         search = calls.trained.search
     stages = tuple(_planned(call, calls, results, options, rows) for call in calls)
-    values = tuple(_values(recipe, "", tuple(search.over) if search else ()))
+    left_out = linear_only.KEYS if isinstance(recipe, LinearRecipe) else tuple(search.over) if search else ()
+    values = tuple(_values(recipe, "", left_out))
     return Plan(recipe, values, stages, downloads.missing(recipe, calls.context))
 
 
@@ -188,19 +191,19 @@ def _device(section: Training) -> str:
     return "cpu (auto: this Paddle is built without CUDA)"
 
 
-def _values(section: Section, above: str, searched: Sequence[str]) -> Iterator[Value]:
-    """The values of a section, without the keys that are `searched` over."""
+def _values(section: Section, above: str, left_out: Sequence[str]) -> Iterator[Value]:
+    """The values of a section, without the keys that are `left_out`."""
     for name, field in type(section).model_fields.items():
         key = f"{above}{field.alias or name}"
         value, given = getattr(section, name), name in section.model_fields_set
-        if key in searched:
+        if key in left_out:
             continue
         if isinstance(value, Section):
-            yield from _values(value, f"{key}.", searched)
+            yield from _values(value, f"{key}.", left_out)
         elif isinstance(value, dict):
             yield from (Value(f"{key}.{below}", list(values), given) for below, values in value.items())
         elif isinstance(value, tuple) and value and all(isinstance(item, Section) for item in value):
             for number, item in enumerate(value):
-                yield from _values(item, f"{key}[{number}].", searched)
+                yield from _values(item, f"{key}[{number}].", left_out)
         else:
             yield Value(key, list(value) if isinstance(value, tuple) else value, given)

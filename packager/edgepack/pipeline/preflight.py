@@ -7,7 +7,7 @@ from typing import Final
 from edgepack.artifacts import Artifact, DataArtifact, ExamplesArtifact
 from edgepack.bundle import baseline, interpreters, site_packages, wheels
 from edgepack.data import gates
-from edgepack.data.recipe_checks import check_built, check_given, read_further_texts, require_judged_by
+from edgepack.data.recipe_checks import check_built, read_further_texts, require_judged_by
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack.pipeline.calls import Calls
 from edgepack.pipeline.options import BuildOptions
@@ -60,6 +60,7 @@ def check_inputs(calls: Calls, found: Artifact, progress: Progress, *, cached: b
                 context,
                 progress,
                 serve=recipe.serve,
+                engine=recipe.needs_engine,
                 packages=recipe.requirements,
                 python=interpreters.python_of_packages(recipe, profile),
             )
@@ -72,10 +73,9 @@ def _check_rows(recipe: AnyRecipe, rows: DataArtifact) -> list[Finding]:
     require_judged_by(recipe, rows.labels)
     if recipe.gates.baseline is not None:
         baseline.require_comparable(recipe.gates.baseline, rows.task, rows.labels)
-    if not isinstance(recipe, Recipe):
-        return check_given(rows, recipe)
-    read_further_texts(recipe, lambda: rows.read("dev") + rows.read("test"))
-    environment.versions()
+    if isinstance(recipe, Recipe):
+        read_further_texts(recipe, lambda: rows.read("dev") + rows.read("test"))
+        environment.versions()
     return check_built(rows, recipe)
 
 

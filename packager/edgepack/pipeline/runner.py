@@ -74,6 +74,8 @@ class _Run:
     def run(self) -> Build | Part:
         """Run every call that the options include and that has its inputs."""
         calls, results = self._calls, self._results
+        for note in calls.recipe.notes:
+            self._listener.line(note)
         failed = {failure.name for failure in self._options.left_out}
         for number, call in enumerate(calls, start=1):
             if self._options.ends_before(call.stage) or not results.has_all(call.needs):

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.artifacts import (
-    BundleArtifact,
     DataArtifact,
     ExportArtifact,
     LinearArtifact,
@@ -27,14 +26,12 @@ from edgepack.artifacts import (
 )
 from edgepack.export import target_variants
 from edgepack.pipeline import cache_keys
-from edgepack.pipeline.calls import Calls, Results, StageCall, Work, gate_call
+from edgepack.pipeline.calls import Calls, Results, Shipped, StageCall, Work, bundle_call, gate_call
 from edgepack.pipeline.given_calls import GivenCalls
+from edgepack.pipeline.linear_calls import LinearCalls, data_call, linear_call
 from edgepack.pipeline.options import CANDIDATE_STAGES
 from edgepack.pipeline.stages import (
-    bundle,
-    data,
     export,
-    linear,
     narrow,
     prune,
     quantize,
@@ -49,7 +46,7 @@ from edgepack.recipe.model import (
     Calibration,
     Candidate,
     Columns,
-    Data,
+    LinearRecipe,
     Quantize,
     Recipe,
     Search,
@@ -60,7 +57,6 @@ from edgepack.results import Build, Delivery, Failure
 from edgepack.targets import local
 from edgepack.targets.context import BuildContext
 from edgepack.util.hashing import sha256_file
-from edgepack.util.versions import tool_versions
 from edgepack_runtime.bundle.model_config import LINEAR_NAME
 
 
@@ -99,10 +95,10 @@ class StageCalls(Calls):
     """
 
     def __init__(self, recipe: Recipe, context: BuildContext) -> None:
-        self.data = _data(recipe.data)
+        self.data = data_call(recipe.data)
         super().__init__(recipe, context, self.data)
         self.trained = recipe
-        self.linear = _linear(self.data) if recipe.has_linear else None
+        self.linear = linear_call(self.data) if recipe.has_linear else None
         self.teacher = None if recipe.teacher is None else _teacher(recipe.teacher, self.data)
         # By name of the candidate; "" without a search.
         recipes = {candidate.name: candidate.recipe for candidate in recipe.candidates} or {"": recipe}
@@ -110,7 +106,11 @@ class StageCalls(Calls):
         self.chains = {name: new_chain(candidate) for name, candidate in recipes.items()}
         self.select = None if recipe.search is None else _select(recipe.search, recipe.gates, self.data, self.chains)
         self.wide = None if self.linear is None else _wide(self, self.linear)
-        self.bundles = {target: _bundle(self, target) for target in recipe.targets}
+        ways = () if self.wide is None else (self.wide,)
+        self.bundles = {
+            target: bundle_call(self, target, (self.data, self.ships, *ways), functools.partial(self._shipped, target))
+            for target in recipe.targets
+        }
         self.gates = {
             target: gate_call(context, target, packed, functools.partial(self._weight_bytes, target))
             for target, packed in self.bundles.items()
@@ -137,6 +137,24 @@ class StageCalls(Calls):
     @property
     def candidates(self) -> Sequence[str]:
         return tuple(self.chains)
+
+    def _shipped(self, target: str, results: Results) -> Shipped:
+        chain, read = self.chosen(results), results[self.data]
+        exported = results[chain.export]
+        linear, chosen = results.artifact(self.linear), results.artifact(self.wide)
+        beside = None
+        if linear is not None and chosen is not None and chosen.config is not None:
+            score = chosen.ships.test_scores[chain.recipe.gates.metric or chosen.metric]
+            beside = text_payload.Beside(linear.folder / LINEAR_NAME, chosen.config, score)
+        model = text_payload.of_export(
+            exported.artifact.for_target(target), beside, text_payload.ancestors_of(chain.recipe)
+        )
+        return Shipped(
+            chain.recipe,
+            [read.digest, exported.digest],
+            functools.partial(text_payload.make, chain.recipe, model, read.artifact),
+            beside and [asdict(beside.config), sha256_file(beside.linear)],
+        )
 
     def _weight_bytes(self, target: str, results: Results) -> int:
         """Bytes of the weights in the bundle of a target."""
@@ -212,23 +230,6 @@ def _labels(chains: Mapping[str, Chain], candidates: Sequence[Candidate]) -> dic
             texts.append(", ".join(shared) if others else first)
         labels.update(zip(of_stage, distinct(texts), strict=True))
     return labels
-
-
-def _data(section: Data) -> StageCall[DataArtifact]:
-    def work(results: Results) -> Work[DataArtifact]:
-        key = cache_keys.make("data", data.VERSION, cache_keys.data_section(section), cache_keys.data_digests(section))
-        return Work(key, lambda out, checkpoint, progress: data.run(section, out, progress))
-
-    return StageCall("data", DataArtifact, (), work)
-
-
-def _linear(rows: StageCall[DataArtifact]) -> StageCall[LinearArtifact]:
-    def work(results: Results) -> Work[LinearArtifact]:
-        key = cache_keys.make("linear", linear.VERSION, None, cache_keys.labelled(results[rows]))
-        read = results[rows].artifact
-        return Work(key, lambda out, checkpoint, progress: linear.run(read, out, progress))
-
-    return StageCall("linear", LinearArtifact, (rows,), work)
 
 
 def _teacher(section: Teacher, rows: StageCall[DataArtifact]) -> StageCall[ModelArtifact]:
@@ -415,6 +416,7 @@ def _select(
             *(results[one.export].digest for one in built.values()),
         ]
         inputs += [digest for one in built.values() for digest in cache_keys.model(results[one.model])]
+        inputs += [sha256_file(gates.baseline)] if gates.baseline is not None else []
         key = cache_keys.make("select", select.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts())
         read = results[rows].artifact
         entries = {
@@ -441,57 +443,27 @@ def _wide(calls: StageCalls, baseline: StageCall[LinearArtifact]) -> StageCall[W
             *cache_keys.runtime(),
         ]
         mode, may_lose = calls.trained.wide, calls.chosen(results).recipe.quantize.max_drop_points
-        decides = {"mode": mode, "max_drop_points": may_lose if mode == "cascade" else None}
+        gates = calls.trained.gates
+        decides = {
+            "mode": mode,
+            "max_drop_points": may_lose if mode == "cascade" else None,
+            "gates": cache_keys.gates_section(gates)["accuracy"],
+        }
+        inputs += [sha256_file(gates.baseline)] if gates.baseline is not None else []
         key = cache_keys.make("wide", wide.VERSION, decides, inputs, local.host_facts())
         read, plain = results[calls.data].artifact, results[baseline].artifact
         return Work(
             key,
-            lambda out, checkpoint, progress: wide.run(mode, may_lose, read, plain, exported.artifact, out, progress),
+            lambda out, checkpoint, progress: wide.run(
+                mode, may_lose, gates, read, plain, exported.artifact, out, progress
+            ),
         )
 
     return StageCall("wide", WideArtifact, (calls.data, baseline, calls.ships), work)
 
 
-def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
-    context = calls.context
-
-    def work(results: Results) -> Work[BundleArtifact]:
-        chain = calls.chosen(results)
-        recipe, model = chain.recipe, results[chain.export].artifact.for_target(target)
-        ledger = tuple(row.timeless() for row in calls.build(results).ledger)
-        linear, chosen = results.artifact(calls.linear), results.artifact(calls.wide)
-        beside = None
-        if linear is not None and chosen is not None and chosen.config is not None:
-            beside = text_payload.Beside(linear.folder / LINEAR_NAME, chosen.config, ledger[-1].score)
-        decides = {
-            "recipe": bundle.recipe_sha256(recipe),
-            "target": target,
-            "ledger": [asdict(row) for row in ledger],
-            "tools": tool_versions(),  # the manifest lists them
-            "wide": beside and [asdict(beside.config), sha256_file(beside.linear)],
-        }
-        inputs = [results[calls.data].digest, results[chain.export].digest, *cache_keys.runtime()]
-        inputs += bundle.inputs(recipe, context.profile(target), context)
-        inputs += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
-        key = cache_keys.make("bundle", bundle.VERSION, decides, inputs)
-        read = results[calls.data].artifact
-        return Work(
-            key,
-            lambda out, checkpoint, progress: bundle.run(
-                recipe,
-                target,
-                functools.partial(text_payload.make, recipe, model, beside, read, text_payload.ancestors_of(recipe)),
-                ledger,
-                context,
-                out,
-                progress,
-            ),
-        )
-
-    needs = (calls.data, calls.ships, *([calls.wide] if calls.wide is not None else []))
-    return StageCall("bundle", BundleArtifact, needs, work, target)
-
-
 def calls_for(recipe: AnyRecipe, context: BuildContext) -> Calls:
     """The stage calls of a recipe of any kind."""
+    if isinstance(recipe, LinearRecipe):
+        return LinearCalls(recipe, context)
     return StageCalls(recipe, context) if isinstance(recipe, Recipe) else GivenCalls(recipe, context)

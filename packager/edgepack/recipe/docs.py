@@ -28,6 +28,15 @@ for, and how they work together, is in [Recipe file](recipe-file.md).
    Variables in a value that it replaces need not be set.
 
 """
+_LINEAR: Final = """\
+## A linear model alone: `wide: only`
+
+Trains no encoder: the stages are data, linear, bundle and gate. `teacher`, `student`, `quantize`, `data.unlabelled`,
+`data.calibration`, `wheels` and `cuda` are not used; they may stay, and a build names those that are set. `search`,
+`gates.accuracy.max_drop_points` and `gates.latency.by_length` are refused: they compare with an encoder, or count its
+tokens.
+
+"""
 _GIVEN_HEAD: Final = """\
 ## A given model
 
@@ -71,9 +80,8 @@ _LABELS: Final = 2
 def page() -> str:
     """The text of the page."""
     made = _properties_of(Recipe)
-    return (
-        _HEAD + "".join(_sections(made, made["$defs"])) + "".join(_given_models()) + _PRESETS_HEAD + "".join(_presets())
-    )
+    sections = "".join(_sections(made, made["$defs"]))
+    return "".join((_HEAD, sections, _LINEAR, *_given_models(), _PRESETS_HEAD, *_presets()))
 
 
 def _properties_of(kind: type[BaseRecipe]) -> dict[str, Any]:
@@ -209,7 +217,7 @@ _ANNOTATIONS: Final[tuple[str, ...]] = ("description", "default")  # properties 
 
 
 def schema() -> dict[str, Any]:
-    """The schema, in draft 2020-12: a recipe is of one of three kinds; `task` and `model` decide which."""
+    """The schema, in draft 2020-12: a recipe is of one of four kinds; `task`, `model` and `wide` decide which."""
     kinds = {kind.__name__: _properties_of(kind) for kind in KINDS}
     sections: dict[str, Any] = {}
     for name, made in kinds.items():

@@ -14,14 +14,17 @@ from edgepack.errors import RecipeInvalidError
 from edgepack.recipe import overrides, search
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.gates import Gates
+from edgepack.recipe.linear_only import unused
 from edgepack.recipe.messages import explain
 from edgepack.recipe.model import (
     AnyRecipe,
     BaseRecipe,
+    Calibration,
     Candidate,
     Columns,
     CustomRecipe,
     GivenTextRecipe,
+    LinearRecipe,
     OwnInterpreter,
     Recipe,
     TaskName,
@@ -41,6 +44,7 @@ from edgepack_runtime.stats import metrics
 
 S = TypeVar("S", bound=Section)
 B = TypeVar("B", bound=BaseRecipe)
+R = TypeVar("R", Recipe, LinearRecipe)
 M = TypeVar("M", bound=str | Section)
 
 
@@ -70,11 +74,13 @@ def load_recipe(
     if document is not None:
         document, more = overrides.apply(document, settings)
         findings += more
-        kind = kind_of(document.get("task"), document.get("model"))
+        kind = kind_of(document.data)
         if kind is CustomRecipe:
             recipe, more = _custom(document, known_targets)
         elif kind is GivenTextRecipe:
             recipe, more = _given_text(document, known_targets)
+        elif kind is LinearRecipe:
+            recipe, more = _linear(document, known_targets)
         else:
             tried, more = search.trials(document)
             findings += more
@@ -163,6 +169,16 @@ def _given_text(document: Document, known_targets: Collection[str]) -> tuple[Giv
     ), findings
 
 
+def _linear(document: Document, known_targets: Collection[str]) -> tuple[LinearRecipe | None, list[Finding]]:
+    """The recipe of a linear model alone, without what it does not use; None and the findings if it is invalid."""
+    recipe, findings = _validate(LinearRecipe, document, known_targets)
+    if recipe is None:
+        return None, findings
+    data = _changed(recipe.data, unlabelled=None, calibration=Calibration())
+    recipe = _changed(recipe, data=data, teacher=None, student=None, quantize=None, wheels={}, cuda=None)
+    return _on_rows(recipe, document).without(unused(document)), findings
+
+
 def _columns(document: Document, columns: Columns, task: TaskName) -> Columns:
     """The columns with those that the task implies, and their place in the recipe."""
     return _changed(columns, **columns.implied(task)).at(document.place(("data", "columns")))
@@ -180,34 +196,38 @@ def _validate(kind: type[B], document: Document, known_targets: Collection[str])
 
 
 def _resolve(recipe: Recipe, document: Document) -> Recipe:
-    def absolute(value: str | None) -> str | None:
-        return value if value is None or is_builtin(value) else str(beside(document, value))
-
     def located(model: M) -> M | str:
         local = isinstance(model, str) and is_local(document, model)
         return str(beside(document, str(model))) if local else model
 
-    data = recipe.data
-    sources = {name: absolute(getattr(data, name)) for name in ("train", "dev", "test", "unlabelled")}
-    columns = _columns(document, data.columns, recipe.task)
+    recipe = _on_rows(recipe, document)
     teacher, student = recipe.teacher, recipe.student
     student = _changed(student, model=located(student.model))
     if isinstance(student.vocabulary, PrunedVocabulary):
         pruning = student.vocabulary.prune
-        pruning = _changed(pruning, texts=absolute(pruning.texts))
+        pruning = _changed(pruning, texts=_absolute(pruning.texts, document))
         student = _changed(student, vocabulary=_changed(student.vocabulary, prune=pruning))
     if teacher is None:
         # The default is distillation, which needs a teacher.
         student = _changed(student, distill=None)
     else:
         teacher = _changed(teacher, model=located(teacher.model))
-    data = _changed(data, **sources, columns=columns)
     quantize = recipe.quantize
     if quantize.method == "qat" and quantize.qat is None:
         quantize = _changed(quantize, qat=Qat())
-    recipe = _changed(recipe, gates=_judged(recipe.gates, recipe.task, columns))
-    recipe = _delivered(recipe, document)
-    return _changed(recipe, data=data, teacher=teacher, student=student, quantize=quantize)
+    return _changed(recipe, teacher=teacher, student=student, quantize=quantize)
+
+
+def _on_rows(recipe: R, document: Document) -> R:
+    """The recipe with absolute paths of its data, its columns, and the metric that judges them."""
+    sources = {name: _absolute(getattr(recipe.data, name), document) for name in ("train", "dev", "test", "unlabelled")}
+    columns = _columns(document, recipe.data.columns, recipe.task)
+    data = _changed(recipe.data, **sources, columns=columns)
+    return _delivered(_changed(recipe, data=data, gates=_judged(recipe.gates, recipe.task, columns)), document)
+
+
+def _absolute(value: str | None, document: Document) -> str | None:
+    return value if value is None or is_builtin(value) else str(beside(document, value))
 
 
 def _delivered(recipe: B, document: Document) -> B:

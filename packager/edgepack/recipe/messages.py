@@ -111,7 +111,7 @@ class _Keys:
 
 def explain(document: Document, details: Iterable[ErrorDetails]) -> dict[KeyPath, Finding]:
     """One finding for each path with an error."""
-    keys = _Keys([_kind_of(document)])
+    keys = _Keys([kind_of(document.data)])
     findings: dict[KeyPath, Finding] = {}
     no_numbers: set[KeyPath] = set()
     for error in details:
@@ -226,12 +226,12 @@ def _unknown(keys: _Keys, document: Document, path: KeyPath) -> tuple[str, str]:
     takes = [name for section in keys.meant(document, path[:-1]) for name in _fields(section)]
     where = f"`{dotted(path[:-1])}`" if len(path) > 1 else "a recipe"
     fix = did_you_mean(key, takes, f"remove it; {where} takes {listed(takes)}")
-    kind = _kind_of(document)
+    kind: type[BaseRecipe] = kind_of(document.data)
     others = [one for one in KINDS if one is not kind and key in _fields(one)]
     if homes := [name for name in _fields(kind) if key in keys.of(name)]:
         fix = f"it belongs below {' or '.join(f'`{home}`' for home in homes)}: indent it there"
     elif len(path) == 1 and others:
-        fix = f"it is for {' and '.join(_CALLED.get(one, _TRAINING) for one in others)}"
+        fix = f"it is for {' and '.join(dict.fromkeys(_CALLED.get(one, _TRAINING) for one in others))}"
     elif "." in key:
         fix = f"write `{key.rpartition('.')[2][:60]}:` below the section it belongs to, indented"
     fix = REMOVED.get(dotted(path), fix)
@@ -245,10 +245,6 @@ def _missing(keys: _Keys, path: KeyPath) -> tuple[str, str]:
     if section is not None and str not in keys.annotated(path):
         fix += f" with {listed(_required(section))} below it"
     return f"{where} lacks `{path[-1]}`", keys.described(path, f"{fix}; {_FORMS[path]}" if path in _FORMS else fix)
-
-
-def _kind_of(document: Document) -> type[BaseRecipe]:
-    return kind_of(document.get("task"), document.get("model"))
 
 
 def _fields(section: type[BaseModel]) -> dict[str, FieldInfo]:

@@ -6,7 +6,7 @@ errors as findings with file and line. Unknown keys are errors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -267,6 +267,16 @@ class BaseRecipe(Section):
         """The hash-locked requirements file of packages that the bundles carry."""
         return None
 
+    @property
+    def needs_engine(self) -> bool:
+        """Whether the bundles carry ONNX Runtime."""
+        return True
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a command prints once about a valid recipe."""
+        return ()
+
 
 class Recipe(BaseRecipe):
     """A recipe that trains the model which ships."""
@@ -280,10 +290,11 @@ class Recipe(BaseRecipe):
     wide: WideMode = Field(
         "auto",
         description="A linear model on characters beside the encoder, for labels of texts. `auto` ships the encoder, "
-        "`ensemble` or `cascade`: of those that lose nothing on dev beyond noise, the fastest on average. `baseline` "
+        "`ensemble` or `cascade`: of those that keep the accuracy gates on dev and lose nothing there beyond noise, "
+        "the fastest on average. `baseline` "
         "ships the encoder, and measures the others. `ensemble` ships the sum of both. `cascade` ships the linear "
         "model where it is sure, else the sum; it may lose `quantize.max_drop_points` on dev. `only` ships the linear "
-        "model alone. `off`: there is none.",
+        "model alone and trains nothing else. `off`: there is none.",
     )
     search: Search | None = Field(None, description="Choice between several candidates; null for a single one.")
     quantize: Quantize = Field(Quantize(), description="Quantization of the student.")
@@ -311,6 +322,39 @@ class Recipe(BaseRecipe):
         """A copy with these `candidates`."""
         copy = self.model_copy()
         copy._candidates = candidates
+        return copy
+
+
+class LinearRecipe(BaseRecipe):
+    """A recipe with `wide: only`: a linear model ships, and no encoder is trained.
+
+    `teacher`, `student` and `quantize` may be there, so that a recipe can change its mind with `--set wide=only`. They
+    are checked for spelling, and are None in a resolved recipe; `notes` names those that were set.
+    """
+
+    task: TaskName = Field("text-classification", description="Task: labels for texts.")
+    data: Data = Field(description="The labelled rows.")
+    wide: Literal["only"] = Field(description="The linear model alone.")
+    teacher: Teacher | None = Field(None, description="Not used.")
+    student: Student | None = Field(None, description="Not used.")
+    quantize: Quantize | None = Field(None, description="Not used.")
+    search: Search | None = Field(None, description="Refused: its candidates are encoders.")
+    _unused: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def needs_engine(self) -> bool:
+        return False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if not self._unused:
+            return ()
+        return (f"`wide: only` ships a linear model; not used: {', '.join(f'`{key}`' for key in self._unused)}",)
+
+    def without(self, unused: tuple[str, ...]) -> LinearRecipe:
+        """A copy that remembers the dotted keys which are not used."""
+        copy = self.model_copy()
+        copy._unused = unused
         return copy
 
 
@@ -413,16 +457,20 @@ class GivenTextRecipe(BaseRecipe):
     quantize: GivenQuantize = Field(GivenQuantize(), description="INT8 of the graph.")
 
 
-AnyRecipe = Recipe | CustomRecipe | GivenTextRecipe
-KINDS: Final[tuple[type[BaseRecipe], ...]] = (Recipe, CustomRecipe, GivenTextRecipe)
+AnyRecipe = Recipe | LinearRecipe | CustomRecipe | GivenTextRecipe
+KINDS: Final[tuple[type[BaseRecipe], ...]] = (Recipe, LinearRecipe, CustomRecipe, GivenTextRecipe)
 
 
-def kind_of(task: object, model: object) -> type[Recipe] | type[CustomRecipe] | type[GivenTextRecipe]:
-    """The kind of recipe with these values of `task` and `model`. A name in place of a section belongs to a student."""
-    if task == CUSTOM:
+def kind_of(
+    top: Mapping[str, Any],
+) -> type[Recipe] | type[LinearRecipe] | type[CustomRecipe] | type[GivenTextRecipe]:
+    """The kind of the recipe with these keys. A name in place of the section `model` belongs to a student."""
+    model = top.get("model")
+    if top.get("task") == CUSTOM:
         return CustomRecipe
-    is_graph = isinstance(model, str) and model.endswith((".onnx", ".pdmodel"))
-    return GivenTextRecipe if is_graph or isinstance(model, dict) else Recipe
+    if isinstance(model, dict) or (isinstance(model, str) and model.endswith((".onnx", ".pdmodel"))):
+        return GivenTextRecipe
+    return LinearRecipe if top.get("wide") == "only" else Recipe
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.recipe.findings import Finding
+from edgepack.recipe.linear_only import check_refused
 from edgepack.recipe.messages import did_you_mean, dotted, listed
-from edgepack.recipe.model import BaseRecipe, CustomRecipe, GivenTextRecipe, Recipe, kind_of
+from edgepack.recipe.model import BaseRecipe, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe, kind_of
 from edgepack.recipe.paths import beside, check_there, is_file, is_folder
 from edgepack.recipe.training import Student, Training
 from edgepack.recipe.validate_data import check_columns, check_data, check_test, check_unlabelled, check_vocabulary
@@ -118,8 +119,7 @@ def cross_checks(document: Document, known_targets: Collection[str], reported: C
         known_targets: profiles that `targets` may name.
         reported: paths that have a finding already.
     """
-    kind = kind_of(document.get("task"), document.get("model"))
-    model, gates = _CHECKS[kind]
+    model, gates = _CHECKS[kind_of(document.data)]
     checks: _Checks = (
         _check_format,
         *model,
@@ -281,6 +281,7 @@ _GATES_OF_TEXTS: Final = (_check_metric, _check_lengths)
 # Kind of recipe -> the checks of its model and data, and of its gates.
 _CHECKS: Final[Mapping[type[BaseRecipe], tuple[_Checks, _Checks]]] = {
     Recipe: (_TRAINED, _GATES_OF_TEXTS),
+    LinearRecipe: ((check_data, check_columns, _check_wide), (_check_metric, check_refused)),
     CustomRecipe: ((check_model, check_adapter), (check_gates_of_scores,)),
     GivenTextRecipe: ((check_text_model, check_test, check_columns), _GATES_OF_TEXTS),
 }

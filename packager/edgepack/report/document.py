@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -32,8 +33,8 @@ from edgepack.artifacts import (
     WideArtifact,
     mebibytes,
 )
-from edgepack.data.recipe_checks import check_built, check_given
-from edgepack.recipe.model import AnyRecipe, BaseRecipe, CustomRecipe, GivenTextRecipe, Recipe, is_builtin
+from edgepack.data.recipe_checks import check_built
+from edgepack.recipe.model import AnyRecipe, BaseRecipe, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe, is_builtin
 from edgepack.recipe.paths import without_folders
 from edgepack.recipe.training import is_local_folder
 from edgepack.report.loss_attribution import losses
@@ -56,8 +57,12 @@ _ROLES: Final[Mapping[str, str]] = {
 }
 
 
-def make(build: Build) -> dict[str, Any]:
-    """The document of a build. Units are in the keys (`*_bytes`, `*_mib`, `*_ms`)."""
+def make(build: Build, file_name: str = "recipe.yaml") -> dict[str, Any]:
+    """The document of a build. Units are in the keys (`*_bytes`, `*_mib`, `*_ms`).
+
+    Args:
+        file_name: of the recipe, for the command that a warning names.
+    """
     recipe = build.recipe
     return {
         "report": FORMAT,
@@ -65,7 +70,7 @@ def make(build: Build) -> dict[str, Any]:
         "version": recipe.version,
         "task": recipe.task,
         "verdict": worst([item.verdict for item in build.deliveries]),
-        "warnings": list(build.warnings),
+        "warnings": list(build.warnings(f"edgepack build {shlex.quote(file_name)}")),
         "recipe": _recipe(recipe),
         "data": _data_of(build),
         "models": [
@@ -76,8 +81,8 @@ def make(build: Build) -> dict[str, Any]:
         "selection": None if build.selection is None else selection(build.selection),
         "width": None if build.narrowed is None else _width(build.narrowed),
         "vocabulary": None if build.pruned is None else _vocabulary(build.pruned),
-        "quantization": _quantization(build.export.int8, build.scales),
-        "export": _export(build.export),
+        "quantization": _quantization(None if build.export is None else build.export.int8, build.scales),
+        "export": None if build.export is None else _export(build.export),
         "wide": None if build.wide is None else _wide(build.wide, recipe.gates.metric or build.wide.metric),
         "ledger": [asdict(row) for row in build.ledger],
         "targets": [_target(item, build.ledger_of(item)) for item in build.deliveries],
@@ -158,9 +163,9 @@ def _data_of(build: Build) -> dict[str, Any]:
     return {"source": _name(recipe.examples), "labels": [], "splits": {"examples": split}, "warnings": []}
 
 
-def _data(data: DataArtifact, recipe: Recipe | GivenTextRecipe) -> dict[str, Any]:
+def _data(data: DataArtifact, recipe: Recipe | LinearRecipe | GivenTextRecipe) -> dict[str, Any]:
     return {
-        "source": _name(recipe.data.train if isinstance(recipe, Recipe) else recipe.data.test),
+        "source": _name(recipe.data.test if isinstance(recipe, GivenTextRecipe) else recipe.data.train),
         "labels": list(data.labels),
         "splits": {split: _split(data, split) for split in SPLITS if split in data.rows},
         "warnings": [*_warnings(data, recipe), *_cut_texts(data, recipe)],
@@ -174,9 +179,8 @@ def _warnings(data: DataArtifact, recipe: BaseRecipe) -> list[str]:
     return [f"{counted(len(data.warnings), 'warning')} about the data, which may quote it: `edgepack check` tells"]
 
 
-def _cut_texts(data: DataArtifact, recipe: Recipe | GivenTextRecipe) -> list[str]:
-    findings = check_built(data, recipe) if isinstance(recipe, Recipe) else check_given(data, recipe)
-    return [f"warning: {finding.reason}" for finding in findings]
+def _cut_texts(data: DataArtifact, recipe: Recipe | LinearRecipe | GivenTextRecipe) -> list[str]:
+    return [f"warning: {finding.reason}" for finding in check_built(data, recipe)]
 
 
 def _split(data: DataArtifact, split: Split) -> dict[str, Any]:
@@ -326,7 +330,6 @@ def _wide(found: WideArtifact, metric: str) -> dict[str, Any]:
     return {
         "chosen": found.chosen,
         "why": found.why,
-        "advice": found.advice,
         "gain": found.way("encoder").gains[metric].over("a linear model"),
         "fit": asdict(found.fit),
         "ways": [
@@ -336,6 +339,7 @@ def _wide(found: WideArtifact, metric: str) -> dict[str, Any]:
                 "gain": asdict(way.gains[metric]),
                 "gain_over_encoder": asdict(way.gains_over_encoder[metric]),
                 "dev_value": way.dev_value,
+                "on_dev": asdict(way.on_dev),
                 "share": way.share,
                 "weight_mib": mebibytes(way.weight_bytes),
                 "mean_ms": way.mean_ms,

@@ -15,7 +15,7 @@ from edgepack_runtime.stats.scores import SCORE
 _ON: Final = "on "  # before the name of a target, in the ledger
 _LINEAR: Final = "linear"
 _STUDENT: Final = "student"
-_WIDE: Final = ("ensemble", "cascade", _LINEAR)  # rows of what ships in place of the encoder alone
+_WIDE: Final = ("ensemble", "cascade")  # rows of what ships in place of the encoder alone
 _BY_DEVICE: Final = (
     "lost.on_device",
     "lost.open_loop",
@@ -75,7 +75,8 @@ def _why(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) -> 
 
 def _lost_by(check: Mapping[str, Any], rows: Sequence[LedgerRow], metric: str) -> _Loss:
     gate, is_given = check["gate"], _is_given(rows, metric)
-    baseline, ledger = (rows[:1], rows[1:]) if rows[0].stage == _LINEAR else ([], rows)
+    is_linear = all(row.stage == _LINEAR or row.stage.startswith(_ON) for row in rows)
+    baseline, ledger = (rows[:1], rows[1:]) if rows[0].stage == _LINEAR and not is_linear else ([], rows)
     if gate == "accuracy.min":
         if any(row.score.metric != metric for row in ledger):
             return _Loss("lost.other_metric", {"metric": metric_name(ledger[0].score.metric)})
@@ -87,6 +88,8 @@ def _lost_by(check: Mapping[str, Any], rows: Sequence[LedgerRow], metric: str) -
         return _Loss("lost.given_release" if is_given else "lost.earlier_release", {})
     if gate.startswith(PER_CLASS):
         return _Loss("lost.classes", {})
+    if is_linear and gate.startswith("latency."):
+        return _Loss("lost.on_device", {})
     if gate in ("latency.p50_ms", "latency.p95_ms"):
         return _lost_latency(float(check["limit"]), gate.removeprefix("latency."), ledger, is_given=is_given)
     if gate == "latency.p99_ms":
@@ -99,6 +102,8 @@ def _lost_by(check: Mapping[str, Any], rows: Sequence[LedgerRow], metric: str) -
         return _Loss("lost.on_device", {})
     if gate == "memory.peak_rss_mib" and metric == SCORE:
         return _Loss("lost.given_memory", {})
+    if gate == "size.model_mib" and is_linear:
+        return _Loss("lost.linear_size", {})
     if gate == "size.model_mib":
         return _Loss("lost.given_model_size" if is_given else "lost.model_size", {})
     return _Loss("lost.bundle", {})

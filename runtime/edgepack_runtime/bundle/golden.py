@@ -10,8 +10,8 @@ each label, or for token classification a list of such lists, one for each token
 | several labels | `labels`, `float_labels` | a list of labels, perhaps empty |
 | spans | `spans`, `float_spans` | a list of [start, end, label], perhaps empty; offsets are indices of a Python str |
 
-If the release was compared with an earlier one, every row also has that release's answer: `baseline_label`,
-`baseline_labels` or `baseline_spans`.
+A linear model alone has no float model beside it: its rows have no `float_` key. If the release was compared with an
+earlier one, every row also has that release's answer: `baseline_label`, `baseline_labels` or `baseline_spans`.
 
 A release without its rows has `golden/texts.jsonl` instead: placeholder texts with the lengths of the rows.
 """
@@ -22,7 +22,7 @@ import io
 import json
 import math
 from pathlib import Path
-from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from edgepack_runtime.bundle.model_config import TOKENS, ModelConfig
 from edgepack_runtime.errors import BundleInvalidError
@@ -53,14 +53,14 @@ class GoldenText(NamedTuple):
 
 
 class GoldenRow(NamedTuple):
-    """A row of the test split. `float_answer` is the answer of the student's float model.
+    """A row of the test split. `float_answer` is the answer of the student's float model, if there is one.
 
     `baseline_answer` is the answer of the earlier release for comparison, if any.
     """
 
     text: str
     answer: Answer
-    float_answer: Answer
+    float_answer: Optional[Answer] = None
     text_pair: Optional[str] = None
     baseline_answer: Optional[Answer] = None
 
@@ -122,17 +122,17 @@ def parse_rows(raw: bytes, name: str, config: ModelConfig) -> List[GoldenRow]:
     keys, key = _text_keys(config), answer_key(config)
     known = frozenset(config.classes)
     rows = []
-    answer_keys = (key, f"float_{key}", f"baseline_{key}")
-    for where, row in parse_lines(raw, name, {*keys, key, f"float_{key}"}, optional=answer_keys[2]):
-        given = [row.pop(name) for name in answer_keys if name in row]
+    fields = {key: "answer", f"float_{key}": "float_answer", f"baseline_{key}": "baseline_answer"}
+    for where, row in parse_lines(raw, name, {*keys, key}, optional=[*fields][1:]):
+        given = {name: row.pop(name) for name in fields if name in row}
         if not _are_texts(row.values()):
             raise invalid(where, f"it should hold {_and(keys)}")
-        answers = [_answer(value, key, known, len(row["text"])) for value in given]
-        fit = [answer for answer in answers if answer is not None]
-        if len(fit) < len(answers):
-            names = ", ".join(answer_keys[: len(given)])
-            raise invalid(where, f"{names} should be {_form(key, sorted(known))}")
-        rows.append(GoldenRow(row["text"], fit[0], fit[1], row.get("text_pair"), fit[2] if len(fit) > 2 else None))
+        answers: Dict[str, Any] = {}
+        for name, value in given.items():
+            answers[fields[name]] = _answer(value, key, known, len(row["text"]))
+        if None in answers.values():
+            raise invalid(where, "{} should be {}".format(", ".join(given), _form(key, sorted(known))))
+        rows.append(GoldenRow(**row, **answers))
     return rows
 
 
@@ -202,15 +202,20 @@ def read_file(release: Path, name: str) -> bytes:
         raise invalid(name, str(error)) from error
 
 
-def parse_lines(raw: bytes, name: str, keys: Set[str], *, optional: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
-    """The place (for messages) and object of each line. Objects have exactly `keys`; all or none have `optional`."""
+def parse_lines(
+    raw: bytes, name: str, keys: Set[str], *, optional: Sequence[str] = ()
+) -> Iterator[Tuple[str, Dict[str, Any]]]:
+    """The place (for messages) and object of each line.
+
+    Objects have exactly `keys`, and of `optional` those of the first.
+    """
     number = 0
     try:
         for number, line in enumerate(io.StringIO(raw.decode("utf-8")), start=1):
             where = f"line {number} of {name}"
             row = json.loads(line)
-            if number == 1 and isinstance(row, dict) and optional in row:
-                keys = keys | {optional}
+            if number == 1 and isinstance(row, dict):
+                keys = keys.union(key for key in optional if key in row)
             if not isinstance(row, dict) or set(row) != keys:
                 raise invalid(where, "it should be an object with the keys {}".format(", ".join(sorted(keys))))
             yield where, row

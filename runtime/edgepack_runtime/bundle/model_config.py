@@ -1,8 +1,9 @@
 """The configuration of a model folder, `model.json`.
 
 The folder of a text model holds `model.onnx`, `vocab.txt` and `model.json`, and `linear.json` if its configuration has
-`wide`. That of a model with an adapter holds `NAME.onnx` for each graph, `adapter.py`, `model.json` and the files that
-the adapter reads. The build side writes `model.json` through `dump`.
+`wide`. A linear model alone is `linear.json` and `model.json`. The folder of a model with an adapter holds `NAME.onnx`
+for each graph, `adapter.py`, `model.json` and the files that the adapter reads. The build side writes `model.json`
+through `dump`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import AbstractSet, Any, Dict, Mapping, Optional, Tuple
+from typing import AbstractSet, Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.util.fs import read_regular
@@ -39,6 +40,7 @@ MAX_LABELS = 10_000
 MAX_TOKENS = 8192
 _MOST_WEIGHT = 1e9  # of `wide`
 _ADAPTER_KEYS = ("task", "precision", "engine", "adapter")
+_LINEAR_KEYS = ("task", "labels", "multi_label", "wide")  # of a linear model alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +78,7 @@ class WideConfig:
     `ensemble`: the logits are `encoder_weight` x the encoder's + `linear_weight` x the linear model's. `cascade`: the
     linear model answers alone if its lead is at least `least_lead`; else as `ensemble`. The lead is the difference of
     its two highest logits; with several labels, the smallest distance of a logit from 0. `only`: the linear model
-    answers alone, and the folder has no `model.onnx`.
+    answers alone, and the folder has no `model.onnx` and no `vocab.txt`.
     """
 
     mode: str
@@ -102,7 +104,8 @@ class ModelConfig:
     length only. `run_alone`: batches have one text, since the graph computes quantization ranges for each run. `wide`
     (text classification only): a linear model answers too; None without one.
 
-    A model with an `adapter` has of the other fields only task, precision and engine.
+    A model with an `adapter` has of the other fields only task, precision and engine. A linear model alone has task,
+    labels, `multi_label` and `wide`. Both have a `max_length` of 0: they cut nothing to tokens.
     """
 
     task: str
@@ -154,6 +157,8 @@ def dump(config: ModelConfig) -> bytes:
     document = {"model_format": FORMAT, **dataclasses.asdict(config)}
     if config.adapter is not None:
         document = {key: document[key] for key in ("model_format", *_ADAPTER_KEYS)}
+    elif not config.needs_encoder:
+        document = {key: document[key] for key in ("model_format", *_LINEAR_KEYS)}
     else:
         for key in ("adapter", *(("wide",) if config.wide is None else ())):
             del document[key]
@@ -206,23 +211,34 @@ def _with_adapter(document: Dict[str, Any]) -> ModelConfig:
 
 def _of_texts(document: Dict[str, Any]) -> ModelConfig:
     document.setdefault("wide", None)
-    fields = _exactly(document, {field.name for field in dataclasses.fields(ModelConfig)} - {"adapter"}, "the document")
-    _one_of(fields["precision"], PRECISIONS, "precision")
+    wide = None if document["wide"] is None else _wide(document["wide"])
+    if wide is not None and document["task"] != ONE_TEXT:
+        raise _invalid(f"it has `wide`, but only {ONE_TEXT} supports a linear model")
+    alone = wide is not None and wide.mode == ONLY
+    every = {field.name for field in dataclasses.fields(ModelConfig)} - {"adapter"}
+    fields = {**_exactly(document, {*_LINEAR_KEYS} if alone else every, "the document"), "wide": wide}
     fields["labels"] = _texts(fields["labels"], "labels", minimum=2)
-    if fields["task"] == TOKENS:
-        _require_tags(fields["labels"])
-    for name in ("multi_label", "hides_padding", "run_alone"):
-        _one_of(fields[name], (False, True), name)
+    _one_of(fields["multi_label"], (False, True), "multi_label")
     if fields["multi_label"] and fields["task"] != ONE_TEXT:
         raise _invalid(f"multi_label is true, but only {ONE_TEXT} supports several labels")
+    if alone:
+        return dataclasses.replace(linear_alone(fields["labels"], multi_label=fields["multi_label"]), wide=wide)
+    if fields["task"] == TOKENS:
+        _require_tags(fields["labels"])
+    _one_of(fields["precision"], PRECISIONS, "precision")
+    for name in ("hides_padding", "run_alone"):
+        _one_of(fields[name], (False, True), name)
     _whole(fields["max_length"], "max_length", 3, MAX_TOKENS)
     fields["tokenizer"] = _tokenizer(fields["tokenizer"])
     fields["engine"] = _engine(fields["engine"])
-    if fields["wide"] is not None:
-        if fields["task"] != ONE_TEXT:
-            raise _invalid(f"it has `wide`, but only {ONE_TEXT} supports a linear model")
-        fields["wide"] = _wide(fields["wide"])
     return ModelConfig(**fields)
+
+
+def linear_alone(labels: Sequence[str], *, multi_label: bool) -> ModelConfig:
+    """The configuration of a linear model that answers every text alone. Its scores are computed in float."""
+    return ModelConfig(
+        ONE_TEXT, tuple(labels), max_length=0, precision=PRECISIONS[0], multi_label=multi_label, wide=WideConfig(ONLY)
+    )
 
 
 def _require_tags(labels: Tuple[str, ...]) -> None:

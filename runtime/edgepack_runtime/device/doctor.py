@@ -271,7 +271,7 @@ def _needed_memory(manifest: Manifest) -> Tuple[int, str]:
     limit = gate.get("peak_rss_mib") if isinstance(gate, dict) else None
     if isinstance(limit, (int, float)):
         return int(limit * MIB), "the memory gate's limit"
-    size = manifest.model.get("onnx_bytes")
+    size = manifest.model.get("onnx_bytes", manifest.model.get("linear_bytes"))
     return (size if isinstance(size, int) else 0), "size of the model file"
 
 

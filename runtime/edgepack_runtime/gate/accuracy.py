@@ -14,7 +14,6 @@ from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import intervals, metrics, scoring
 from edgepack_runtime.stats.checks import ABOVE_MAJORITY, PER_CLASS, GateCheck, sampled, shown, would_decide
 from edgepack_runtime.stats.metrics import Answer, Pair, Tally
-from edgepack_runtime.stats.scoring import Counts
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import counted
 
@@ -35,7 +34,7 @@ class AccuracyResult(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The shipped model's `answers` on the golden rows, and their scores. `counts` are of whole answers.
+    """The shipped model's `answers` on the golden rows, and their scores. `right` counts whole answers.
 
     `interval` is the interval of `metric`, 0 to 1; `positive` is the positive label of `f1`. `classes` are the
     model's, `unseen` those among the metric's classes that no row has.
@@ -46,7 +45,7 @@ class Measured(NamedTuple):
     metric: str
     positive: Optional[str]
     interval: intervals.Interval
-    counts: Counts
+    right: int
     classes: Sequence[str]
     unseen: Sequence[str]
 
@@ -120,7 +119,7 @@ def measure(
         metric=metric,
         positive=positive,
         interval=scoring.interval(metric, truths, answers, confidence, positive, classes),
-        counts=scoring.count(truths, [row.float_answer for row in rows], answers),
+        right=sum(map(metrics.same, truths, answers)),
         classes=classes,
         unseen=[name for name in averaged if name is not None and name not in seen],
     )
@@ -134,7 +133,7 @@ def summary(measured: Measured, confidence: float) -> Dict[str, Any]:
     return {
         "metric": measured.metric,
         **{name: round(value, 6) for name, value in measured.interval._asdict().items()},
-        "n": measured.counts.n,
+        "n": len(measured.rows),
         "distinct_texts": measured.distinct,
         "confidence": confidence,
         **({} if measured.positive is None else {"positive": measured.positive}),
@@ -195,18 +194,11 @@ def checks(measured: Measured, limits: Limits) -> List[GateCheck]:
         found.append(_min_check(measured, limits.accuracy_min, limits.confidence))
     if limits.max_drop_points is not None:
         reference = [row.float_answer for row in measured.rows]
-        name = "the float model"
-        found.append(_drop_check("accuracy.max_drop_points", measured, reference, name, limits.max_drop_points, limits))
+        name, points = "the float model", limits.max_drop_points
+        found.append(_drop_check("accuracy.max_drop_points", measured, reference, name, points, limits))
     if limits.max_regression_points is not None:
-        reference = [row.baseline_answer for row in measured.rows if row.baseline_answer is not None]
-        if len(reference) < len(measured.rows):
-            raise BundleInvalidError(
-                "the gate accuracy.max_regression_points cannot be measured",
-                why="the golden rows do not hold the answers of the earlier release",
-                fix="build the bundle again",
-            )
-        name = limits.baseline or "the earlier release"
-        points = limits.max_regression_points
+        reference = [row.baseline_answer for row in measured.rows]
+        name, points = limits.baseline or "the earlier release", limits.max_regression_points
         found.append(_drop_check("accuracy.max_regression_points", measured, reference, name, points, limits))
     if limits.above_majority:
         found.append(_majority_check(measured, limits.confidence))
@@ -215,11 +207,11 @@ def checks(measured: Measured, limits: Limits) -> List[GateCheck]:
 
 
 def _min_check(measured: Measured, limit: float, confidence: float) -> GateCheck:
-    interval, counts = measured.interval, measured.counts
+    interval, n = measured.interval, len(measured.rows)
     verdict = intervals.verdict_at_least(interval, limit)
-    notes = [f"{counts.right} of {counted(counts.n, 'row')} right", *_row_notes(measured)]
+    notes = [f"{measured.right} of {counted(n, 'row')} right", *_row_notes(measured)]
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY:
-        needed = intervals.n_for_proportion(interval.value, limit, confidence, beyond=counts.n)
+        needed = intervals.n_for_proportion(interval.value, limit, confidence, beyond=n)
         notes.append(would_decide(needed, "rows"))
     return sampled(
         "accuracy.min",
@@ -227,7 +219,7 @@ def _min_check(measured: Measured, limit: float, confidence: float) -> GateCheck
         interval,
         limit=limit,
         unit="fraction",
-        n=counts.n,
+        n=n,
         confidence=confidence,
         detail=_detail(measured, verdict, notes),
     )
@@ -258,7 +250,7 @@ def _majority_check(measured: Measured, confidence: float) -> GateCheck:
         intervals.Interval(*(100 * number for number in gain)),
         limit=0.0,
         unit="points",
-        n=measured.counts.n,
+        n=len(truths),
         confidence=confidence,
         detail="; ".join(notes),
     )
@@ -271,9 +263,21 @@ def _quoted(answer: Answer) -> str:
 
 
 def _drop_check(
-    gate: str, measured: Measured, reference: Sequence[Answer], name: str, limit_points: float, limits: Limits
+    gate: str,
+    measured: Measured,
+    answered: Sequence[Optional[Answer]],
+    name: str,
+    limit_points: float,
+    limits: Limits,
 ) -> GateCheck:
-    """Paired drop against the answers `reference` of the model `name`, so only rows count on which the two differ."""
+    """Paired drop against the answers `answered` of the model `name`, so only rows count on which the two differ."""
+    reference = [answer for answer in answered if answer is not None]
+    if len(reference) < len(measured.rows):
+        raise BundleInvalidError(
+            f"the gate {gate} cannot be measured",
+            why=f"the golden rows do not hold the answers of {name}",
+            fix="build the bundle again",
+        )
     truths, confidence = [row.answer for row in measured.rows], limits.confidence
     counts = scoring.count(truths, reference, measured.answers)
     interval = scoring.drop(
@@ -307,7 +311,7 @@ def _detail(measured: Measured, verdict: str, notes: Sequence[str]) -> str:
 
 def _row_notes(measured: Measured) -> List[str]:
     """Warnings about golden rows that repeat, and about classes without golden rows."""
-    unseen, repeated = measured.unseen, repeats(measured.counts.n, measured.distinct)
+    unseen, repeated = measured.unseen, repeats(len(measured.rows), measured.distinct)
     notes = [repeated] if repeated else []
     if unseen:
         more = f" and {len(unseen) - _SHOWN_CLASSES} more" if len(unseen) > _SHOWN_CLASSES else ""

@@ -7,7 +7,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 from edgepack_runtime.bundle.model_config import PAIR, TOKENS, ModelConfig
 from edgepack_runtime.engine.batch import InputBatch
-from edgepack_runtime.errors import UsageError
+from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.inference import predictions
 from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
@@ -45,6 +45,7 @@ class Encoding:
     """Pre-processing and post-processing of one model; safe to share between threads.
 
     Args:
+        tokenizer: of the encoder; None if the linear model answers every text alone.
         wide: the linear model beside the encoder; None without one.
         long_texts: `truncate` or `windows`, see `Predictor`.
 
@@ -52,7 +53,9 @@ class Encoding:
         UsageError: `long_texts` has another value, or is `windows` for a text-pair model.
     """
 
-    def __init__(self, tokenizer: ErnieTokenizer, config: ModelConfig, wide: Optional[Wide], long_texts: str) -> None:
+    def __init__(
+        self, tokenizer: Optional[ErnieTokenizer], config: ModelConfig, wide: Optional[Wide], long_texts: str
+    ) -> None:
         if long_texts not in LONG_TEXTS:
             raise UsageError(f"long texts cannot be treated by {long_texts!r}", fix=f"one of {', '.join(LONG_TEXTS)}")
         self.in_windows = long_texts != TRUNCATE
@@ -65,6 +68,21 @@ class Encoding:
         self._tokenizer, self._config, self._wide = tokenizer, config, wide
         self.cut_texts = 0  # single texts that had more than `max_length` tokens, so far
         self._lock = threading.Lock()
+
+    @property
+    def tokenizer(self) -> ErnieTokenizer:
+        """The tokenizer of the encoder.
+
+        Raises:
+            BundleInvalidError: there is none.
+        """
+        if self._tokenizer is None:
+            raise BundleInvalidError(
+                "a linear model has no tokens",
+                why="it reads characters, and this needs a number of tokens",
+                fix="remove gates.latency.by_length from the recipe and build the bundle again",
+            )
+        return self._tokenizer
 
     def encode(self, items: Sequence[Item]) -> List[Encoded]:
         """`items` in rows of at most `max_length` tokens; those that the linear model answers alone without rows.
@@ -79,7 +97,8 @@ class Encoding:
         linear = self._wide.logits(texts)
         alone = self._wide.answers_alone(linear)
         self._wide.count(alone)
-        encoded = iter(self._encode([text for text, decided in zip(texts, alone) if not decided], most))
+        left = [text for text, decided in zip(texts, alone) if not decided]
+        encoded = iter(self._encode(left, most) if left else ())
         return [
             Encoded(text, (), (), (), logits) if decided else next(encoded)._replace(linear=logits)
             for text, logits, decided in zip(texts, linear, alone)
@@ -91,13 +110,13 @@ class Encoding:
 
     def _encode(self, items: Sequence[Item], most: int) -> List[Encoded]:
         if self._config.task == PAIR:
-            pairs = zip(*self._tokenizer.encode_pairs(*halves(items), self._config.max_length))
+            pairs = zip(*self.tokenizer.encode_pairs(*halves(items), self._config.max_length))
             return [Encoded(item, (EncodedRow(*row),), _WHOLE, ()) for item, row in zip(items, pairs)]
         texts = singles(items)
         if self._config.task == TOKENS:
-            rows, offsets = self._tokenizer.encode_with_offsets(texts, most)
+            rows, offsets = self.tokenizer.encode_with_offsets(texts, most)
             return [self._in_rows(*found) for found in zip(texts, rows, offsets)]
-        return [self._in_rows(text, ids, ()) for text, ids in zip(texts, self._tokenizer.encode(texts, most))]
+        return [self._in_rows(text, ids, ()) for text, ids in zip(texts, self.tokenizer.encode(texts, most))]
 
     def _in_rows(self, text: str, ids: List[int], offsets: Sequence[Tuple[int, int]]) -> Encoded:
         length, n = self._config.max_length - _SPECIAL, len(ids) - _SPECIAL
@@ -119,7 +138,7 @@ class Encoding:
         types: List[int] = []
         for row, n_first in rows:
             ids += row
-            ids += [self._tokenizer.pad_id] * (length - len(row))
+            ids += [self.tokenizer.pad_id] * (length - len(row))
             types += [0] * n_first
             types += [1] * (len(row) - n_first)
             types += [0] * (length - len(row))

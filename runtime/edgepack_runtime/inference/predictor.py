@@ -46,8 +46,8 @@ class Predictor:
     All methods may be called from several threads at once.
 
     Args:
-        path: the prefix of an install, an unpacked release, or a model folder (`model.onnx`, `vocab.txt` and
-            `model.json`, some with `linear.json`); by default the release that contains this package.
+        path: the prefix of an install, an unpacked release, or a model folder (`model.json` and its files); by
+            default the release that contains this package.
         threads: maximum threads of one prediction; by default the result of `tune` for this release on this device, or
             1 without one.
         tuned: session options instead of the result of `tune`.

@@ -39,9 +39,11 @@ class TextTask:
 
     def __init__(self, folder: Path, config: ModelConfig, tuning: Tuning, long_texts: str) -> None:
         self.config, self._tuning = config, tuning
-        self.tokenizer = ErnieTokenizer(folder / model_config.VOCAB_NAME, config.tokenizer)
         self.wide = Wide.load(folder, config)
-        self.encoding = Encoding(self.tokenizer, config, self.wide, long_texts)
+        tokenizer = None  # a linear model alone reads characters
+        if config.needs_encoder:
+            tokenizer = ErnieTokenizer(folder / model_config.VOCAB_NAME, config.tokenizer)
+        self.encoding = Encoding(tokenizer, config, self.wide, long_texts)
         self._tokens = config.task == model_config.TOKENS
         self.encoder: Optional[Engine] = None
         if config.needs_encoder:
@@ -52,6 +54,11 @@ class TextTask:
     def cut_texts(self) -> int:
         """How many single texts were cut so far, because the model reads `max_length` tokens. Pairs are not counted."""
         return self.encoding.cut_texts
+
+    @property
+    def tokenizer(self) -> ErnieTokenizer:
+        """As `Encoding.tokenizer`."""
+        return self.encoding.tokenizer
 
     @property
     def providers(self) -> Tuple[str, ...]:
@@ -112,7 +119,11 @@ class TextTask:
         return self.encoding.combined(texts, self._run_rows(self.encoding.cut(texts)))
 
     def tokens(self, item: Item) -> int:
-        """Number of tokens that the model reads of a text or pair, with [CLS] and [SEP]."""
+        """Number of tokens that the model reads of a text or pair, with [CLS] and [SEP].
+
+        Raises:
+            BundleInvalidError: the model has no tokenizer.
+        """
         return len(self.encoding.cut([item])[0].ids)
 
     def needs_encoder(self, item: Item) -> bool:

@@ -19,7 +19,7 @@ _DEFAULT_VERSION = "0.0.0"  # of a model folder without a release
 class ModelInfo:
     """Properties of the loaded model. `labels` are in the order of the scores; tags for token classification.
 
-    A model with an adapter has no labels, and a `max_length` of 0.
+    A model with an adapter has no labels. It and a linear model have a `max_length` of 0: they cut nothing to tokens.
     """
 
     name: str

@@ -56,7 +56,7 @@ class Service:
             capacity=settings.queue,
             workers=settings.workers,
             # With windows the whole text is read, so its full length counts for batching.
-            max_length=facts.max_length if settings.long == TRUNCATE and not adapter else sys.maxsize,
+            max_length=(settings.long == TRUNCATE and facts.max_length) or sys.maxsize,
             observe=metrics.ran,
         )
         self._loop = asyncio.get_running_loop()

@@ -47,13 +47,13 @@ def released(tmp_path: Path, make_model: MakeModel) -> MakeBundle:
 
 def test_its_answers_travel_with_the_rows(released: MakeBundle, tmp_path: Path, make_model: MakeModel) -> None:
     old, new = released(3), make_model(tmp_path / "new", seed=1)
-    made = golden.make(new, new, new, "float32", ROWS, "label", SILENT, baseline_bundle=old)
+    made = golden.make(golden.Models(new, new, new), "float32", ROWS, "label", SILENT, baseline_bundle=old)
     rows = [json.loads(line) for line in made.rows_jsonl.decode().splitlines()]
     theirs = Predictor(tmp_path / "model-3")
     assert [row["baseline_label"] for row in rows] == [theirs.predict(row["text"]).label for row in rows]
     assert [row["baseline_label"] for row in rows] != [row["float_label"] for row in rows]
     assert list(rows[0]) == ["text", "label", "float_label", "baseline_label"]
-    alone = golden.make(new, new, new, "float32", ROWS, "label", SILENT)
+    alone = golden.make(golden.Models(new, new, new), "float32", ROWS, "label", SILENT)
     assert "baseline_label" not in alone.rows_jsonl.decode()
 
 

@@ -73,3 +73,9 @@ def test_no_more_is_chosen_than_a_page_can_show_and_every_row_has_its_answers() 
     assert (len(found.changed), len(found.wrong), found.lost) == (MOST, MOST, count)
     with pytest.raises(ValueError):
         choose([("x",)], ["good"], [], [])
+
+
+def test_without_a_float_model_nothing_changed() -> None:
+    found = choose([("x",), ("y",)], ["good", "good"], None, [said("bad", 0.3), said("good", 0.9)])
+    assert (found.compared, found.changed, found.lost, found.rows) == (False, (), 0, 2)
+    assert [(one.text, one.float_answer) for one in found.wrong] == [("x", None)]

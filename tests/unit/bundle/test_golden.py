@@ -33,7 +33,7 @@ def folders(tmp_path: Path, make_model: MakeModel) -> tuple[Path, Path]:
 
 def test_what_is_written_is_what_the_models_answer(folders: tuple[Path, Path]) -> None:
     shipped, reference = folders
-    made = golden.make(shipped, reference, reference, "int8", ROWS, "label", SILENT)
+    made = golden.make(golden.Models(shipped, reference, reference), "int8", ROWS, "label", SILENT)
     model, float_model = Predictor(shipped), Predictor(reference)
     texts = lines(made.golden_jsonl)
     assert [Row(entry["text"], ()) for entry in texts] == list(made.texts)
@@ -43,7 +43,7 @@ def test_what_is_written_is_what_the_models_answer(folders: tuple[Path, Path]) -
     assert [(row["text"], row["label"]) for row in rows] == [(row.text, row.label) for row in ROWS]
     assert [row["float_label"] for row in rows] == [float_model.predict(row["text"]).label for row in rows]
     assert {row["float_label"] for row in rows} == {"0", "1"}  # or the line above could not fail
-    assert golden.make(*folders, folders[1], "int8", ROWS, "label", SILENT) == made
+    assert golden.make(golden.Models(*folders, folders[1]), "int8", ROWS, "label", SILENT) == made
 
 
 def test_tolerance_is_a_share_of_the_spread_that_covers_quantization_and_rounding() -> None:

@@ -11,8 +11,10 @@ import pytest
 from edgepack.artifacts import Row
 from edgepack.bundle import golden
 from edgepack.bundle.golden import placeholder_rows
+from edgepack.export.wide_folder import write_linear
 from edgepack.progress import SILENT
 from edgepack.recipe.gates import GoldenRows
+from edgepack_runtime.inference.linear import document
 from edgepack_runtime.inference.predictor import Predictor
 
 MakeModel = Callable[..., Path]
@@ -59,17 +61,32 @@ def test_a_vocabulary_without_chinese_still_has_texts(model: Path) -> None:
 
 def test_no_text_of_the_rows_is_among_what_travels(model: Path) -> None:
     rows = [Row(f"房间{'很大' * (4 + n % 7)}", "01"[n % 2]) for n in range(40)]
-    made = golden.make(model, model, model, "float32", rows, "label", SILENT, wanted=GoldenRows(carry=False))
+    made = golden.make(
+        golden.Models(model, model, model), "float32", rows, "label", SILENT, wanted=GoldenRows(carry=False)
+    )
     assert made.texts_jsonl is not None
     travels = [json.loads(line) for raw in (made.golden_jsonl, made.texts_jsonl) for line in raw.decode().splitlines()]
     assert not {row["text"] for row in travels} & {row.text for row in rows}
     assert len(made.texts_jsonl.splitlines()) == len(made.rows_jsonl.splitlines()) == 40
     assert set(golden.PROBES) <= {row.text for row in made.texts}
     assert {one.text for one in made.examples.wrong} <= {f"#{n}" for n in range(1, 41)}
-    assert golden.make(model, model, model, "float32", rows, "label", SILENT).texts_jsonl is None
+    assert golden.make(golden.Models(model, model, model), "float32", rows, "label", SILENT).texts_jsonl is None
 
 
 def test_as_many_rows_are_taken_as_the_recipe_sets(model: Path) -> None:
     rows = [Row("好" * (1 + n % 5), "01"[n % 2]) for n in range(40)]
-    made = golden.make(model, model, model, "float32", rows, "label", SILENT, wanted=GoldenRows(rows=10))
+    made = golden.make(golden.Models(model, model, model), "float32", rows, "label", SILENT, wanted=GoldenRows(rows=10))
     assert len(made.rows_jsonl.splitlines()) == 10
+
+
+def test_for_a_linear_model_alone_they_have_as_many_characters_of_its_n_grams(tmp_path: Path) -> None:
+    grams = ["房间", "很", "x", "大，"]
+    file = tmp_path / "linear.json"
+    file.write_text(json.dumps(document(grams, [[1.0, -1.0]] * 4, [1.0] * 4, [0.0, 0.0])), encoding="utf-8")
+    write_linear(file, ("bad", "good"), tmp_path / "model", multi_label=False)
+    rows = [Row(text, "good") for text in TEXTS]
+    made = placeholder_rows(rows, tmp_path / "model")
+    assert [len(row.text) for row in made] == [len(text) for text in TEXTS]
+    assert characters(made) == set("房间很")
+    alone = golden.Models(tmp_path / "model", tmp_path / "model", None)
+    assert b"float_label" not in golden.make(alone, "float32", rows, "label", SILENT).rows_jsonl

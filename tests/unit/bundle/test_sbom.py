@@ -19,7 +19,7 @@ MODEL = sbom.Model(
     version="1.2.0",
     sha256="1" * 64,
     task="text-classification",
-    precision="int8",
+    architecture=sbom.Architecture("ERNIE, int8", "transformer"),
     labels=("负面", "正面"),
     score=Score(0.9, 0.88, 0.92, 2000, 0.95),
     float_score=Score(0.905, 0.885, 0.925, 2000, 0.95),
@@ -89,9 +89,13 @@ def test_the_model_carries_what_was_measured(document: dict[str, Any]) -> None:
     assert of_float["value"] == "0.905000"
     assert of_float["slice"].startswith("the float file")
     assert "负面, 正面" in model["modelCard"]["modelParameters"]["outputs"][0]["format"]
-    in_float = json.loads(sbom.bill_of_materials(replace(MODEL, precision="float32"), [NUMPY], [], "t"))
+    parameters = model["modelCard"]["modelParameters"]
+    assert (parameters["architectureFamily"], parameters["modelArchitecture"]) == ("transformer", "ERNIE, int8")
+    linear = replace(MODEL, architecture=sbom.Architecture("linear model"), float_score=None)
+    in_float = json.loads(sbom.bill_of_materials(linear, [NUMPY], [], "t"))
     card = component(in_float, "hotel-sentiment-model")["modelCard"]
     assert len(card["quantitativeAnalysis"]["performanceMetrics"]) == 1
+    assert "architectureFamily" not in card["modelParameters"]
 
 
 def test_the_data_are_named_by_digest(document: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from edgepack_runtime.bundle.model_config import CPU, CUDA, load, parse
 def payload(folder: Path) -> Payload:
     empty = cast(Any, None)
     model: Members = {f"model/{file.name}": file for file in folder.iterdir()}
-    return Payload(model, True, {}, None, {}, {}, empty, None, {})
+    return Payload(model, {}, None, {}, {}, empty, None, {})
 
 
 @pytest.mark.parametrize("provider", [CPU, CUDA])

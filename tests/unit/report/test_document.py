@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from markupsafe import Markup
-from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of, ungated_of
+from tests.unit.conftest import beside_one_not_run, linear_of, narrowed_of, pruned_of, ungated_of
 
 from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import Recipe
@@ -201,3 +201,17 @@ def test_warnings_that_quote_rows_which_are_not_carried_are_only_counted(built: 
     told = make(replace(built, data=data, recipe=recipe))
     assert "张三" not in dumps(told) and "李四" not in dumps(told)
     assert told["data"]["warnings"][0] == "2 warnings about the data, which may quote it: `edgepack check` tells"
+
+
+def test_a_linear_model_alone_has_no_encoder_in_its_report(built: Any, tmp_path: Path) -> None:
+    report = make(linear_of(built))
+    assert (report["export"], report["models"], report["wide"], report["quantization"]["int8"]) == (
+        None,
+        [],
+        None,
+        None,
+    )
+    assert [row["stage"] for row in report["ledger"]] == ["linear", "on local"]
+    assert str(tmp_path) not in dumps(report)
+    [lost] = [one for one in report["targets"][0]["explained"] if one["gate"].startswith("latency.")]
+    assert lost["message"] == "lost.on_device"

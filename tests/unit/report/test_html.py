@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from markupsafe import Markup
-from tests.unit.conftest import beside_one_not_run, narrowed_of, pruned_of, ungated_of, wide_of
+from tests.unit.conftest import EXAMPLES, beside_one_not_run, linear_of, narrowed_of, pruned_of, ungated_of, wide_of
 from tests.unit.report.pages import Page, cards_of, words_of
 
 from edgepack.report import html, junit
@@ -133,7 +133,7 @@ def test_warnings_stand_beside_the_verdict(built: Any) -> None:
     first = report["warnings"][0]
     assert first.startswith("the student model gives every test row the same answer: it has learnt nothing yet; ")
     assert "`learning_rate`" in first
-    assert report["warnings"] == list(built.warnings)
+    assert report["warnings"] == list(built.warnings("edgepack build recipe.yaml"))
     for warning in report["warnings"]:
         assert warning in cards_of(report) and warning in cards_of(report, "zh")
         assert any(one.get("value") == warning for one in ElementTree.fromstring(junit.render(report)).iter("property"))
@@ -301,3 +301,13 @@ def test_the_page_of_a_model_with_an_adapter_speaks_of_no_texts(report: dict[str
         assert words in render(report), words
         assert words not in page, words
     assert "largest absolute difference of an output" in page and "model (int8)" in page
+
+
+def test_the_page_of_a_linear_model_alone_names_no_encoder(built: Any) -> None:
+    built = linear_of(built)
+    [item] = built.deliveries
+    examples = replace(EXAMPLES, compared=False, changed=(), wrong=(replace(EXAMPLES.wrong[0], float_answer=None),))
+    alone = replace(built, deliveries=(replace(item, bundle=replace(item.bundle, examples=examples)),))
+    words = words_of(make(alone))
+    assert "linear model" in words
+    assert not re.search("encoder|float model|None", words)

@@ -74,7 +74,7 @@ def test_the_linear_model_is_a_yardstick_and_loses_nothing(rows: dict[str, int],
     assert line.endswith(f"missed by 6.00 points; {lost_by}")
 
 
-@pytest.mark.parametrize("stage", ["ensemble", "cascade", "linear"])
+@pytest.mark.parametrize("stage", ["ensemble", "cascade"])
 def test_a_drop_against_float_names_what_ships(stage: str) -> None:
     drop = check("accuracy.max_drop_points", 3.4, 2.0, "points")
     rows = [*ledger(linear=900, student=930), LedgerRow(stage, proportion(900, 1000))]
@@ -218,3 +218,16 @@ def test_a_given_classifier_has_no_student_to_blame(gate: str) -> None:
     (line,) = explain(receipt([check(gate, 200.0, 100.0, "ms")]), rows)
     assert "lost by the given" in line
     assert "student" not in line
+
+
+@pytest.mark.parametrize(
+    ("row", "lost_by"),
+    [
+        (check("accuracy.min", 0.85, 0.9, "fraction"), "lost on local: 5.00 points below stage linear"),
+        (check("latency.p50_ms", 2.0, 1.0, "ms"), "lost on the device, not by a stage; why"),
+        (check("size.model_mib", 2.0, 1.0, "MiB"), "its n-grams and labels decide the size of the file"),
+    ],
+)
+def test_a_linear_model_alone_is_the_model_that_loses(row: dict[str, Any], lost_by: str) -> None:
+    (line,) = explain(receipt([row]), ledger(**{"linear": 900, "on local": 850}))
+    assert line.endswith(lost_by)

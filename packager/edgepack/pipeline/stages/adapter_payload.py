@@ -77,7 +77,6 @@ def make(
     gates: dict[str, Any] = recipe.gates.model_dump(mode="json")
     return Payload(
         model={f"{names.MODEL_FOLDER}/{file.name}": file for file in sorted(folder.iterdir())},
-        engine=True,
         golden=golden,
         kept_rows=None,
         facts={
@@ -122,9 +121,9 @@ def _described(recipe: CustomRecipe, export: ExportArtifact, examples: ExamplesA
         version=recipe.version,
         sha256=sha256_file(graph),
         task=recipe.task,
-        precision=export.shipped,
+        architecture=sbom.Architecture(f"ONNX, {export.shipped}"),
         labels=(),
         score=export.shipped_model.ledger.score,
-        float_score=export.float_model.ledger.score,
+        float_score=None if export.shipped == "float32" else export.float_model.ledger.score,
         datasets=(sbom.Dataset("examples", examples.rows, sha256_file(examples.folder / EXAMPLES_FILE)),),
     )

@@ -55,7 +55,6 @@ class Payload:
 
     Attributes:
         model: the files of the model folder, by their path in the release.
-        engine: whether a graph runs, and not a linear model alone.
         golden: the golden files, by their path in the release.
         kept_rows: the labelled rows, if they are kept out of the bundle; else None.
         facts: `model` of the manifest.
@@ -66,7 +65,6 @@ class Payload:
     """
 
     model: Members
-    engine: bool
     golden: Members
     kept_rows: bytes | None
     facts: Mapping[str, Any]
@@ -116,7 +114,7 @@ def run(
             Path(scratch),
             progress,
             serve=recipe.serve,
-            engine=payload.engine,
+            engine=recipe.needs_engine,
             packages=recipe.requirements,
             python=interpreters.python_of_packages(recipe, profile),
         )
@@ -127,7 +125,7 @@ def run(
         members |= inside.members
         needs = fit.together([site.needs, *(one.needs for one in inside.built if one.needs is not None)])
         passed = needs.checks
-        for name, content in payload.model.items() if payload.engine else ():
+        for name, content in payload.model.items():
             if name.endswith(".onnx") and isinstance(content, Path):
                 passed = passed.and_also(opsets.check(content, site.packages))
         _report(site.packages, replace(needs, checks=passed), progress)

@@ -15,6 +15,7 @@ from edgepack import evaluation
 from edgepack.artifacts import Compared, DataArtifact, ExportArtifact, ModelArtifact, SelectArtifact, mebibytes
 from edgepack.evaluation import Latency
 from edgepack.export.selection import TEXTS_FILE
+from edgepack.gating.on_rows import Judge
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Prefer, Search
@@ -22,7 +23,7 @@ from edgepack.report import quantity
 from edgepack.util.text import counted, metric_name
 from edgepack_runtime.inference.predictor import Predictor
 
-VERSION = 4
+VERSION = 5
 TOLERANCE_POINTS: Final = 0.5  # without `search.tolerance_points` and `gates.accuracy.min`
 MARGIN: Final = 0.05  # latencies and sizes within this ratio count as equal
 _THREADS: Final = 1  # of latency measurements
@@ -63,8 +64,9 @@ def run(
     first = next(iter(entries.values()))
     texts = first.exported.folder / TEXTS_FILE
     latencies = evaluation.latency([entry.folder for entry in entries.values()], texts, progress, stage="select")
+    judge = None if gates.accuracy is None else Judge.of(gates, data, data.read("dev"), None, progress)
     candidates = tuple(
-        _compared(name, entry, latency, gates, data, progress)
+        _compared(name, entry, latency, gates, judge, data, progress)
         for (name, entry), latency in zip(entries.items(), latencies, strict=True)
     )
     tolerance = tolerance_points(section, gates)
@@ -167,9 +169,15 @@ def _nothing_fits(candidates: Sequence[Compared]) -> str:
 
 
 def _compared(
-    name: str, entry: Entry, latency: Latency, gates: Gates, data: DataArtifact, progress: Progress
+    name: str,
+    entry: Entry,
+    latency: Latency,
+    gates: Gates,
+    judge: Judge | None,
+    data: DataArtifact,
+    progress: Progress,
 ) -> Compared:
-    """The figures of one candidate, and the gates that it misses."""
+    """The figures of one candidate, and the gates that it misses. `judge`: of the accuracy gates, if there are any."""
     rows, shipped = data.read("dev"), entry.exported.shipped_model
     answers = evaluation.answers(Predictor(entry.folder), rows, f"{name} on dev", progress)
     found = Compared(
@@ -183,44 +191,30 @@ def _compared(
         latency.p50_ms,
         latency.p95_ms,
     )
-    accuracy = gates.accuracy
-    value = drop = None
-    if accuracy is not None and accuracy.metric is not None:
-        value = evaluation.every_metric(data, rows, answers)[accuracy.metric]
-        drop = 0.0
-        if accuracy.max_drop_points is not None and shipped != entry.exported.float_model:
-            of_float = entry.exported.folder / entry.exported.float_model.folder
-            answers = evaluation.answers(Predictor(of_float), rows, f"{name} in float on dev", progress)
-            drop = 100 * (evaluation.every_metric(data, rows, answers)[accuracy.metric] - value)
-    return replace(found, missed=missed(found, gates, value, drop))
+    if judge is None:
+        return replace(found, missed=missed(found, gates))
+    reference = answers
+    if judge.limits.max_drop_points is not None and shipped != entry.exported.float_model:
+        of_float = entry.exported.folder / entry.exported.float_model.folder
+        reference = evaluation.answers(Predictor(of_float), rows, f"{name} in float on dev", progress)
+    judged = replace(judge, float_answers=reference)(answers)
+    return replace(found, missed=(*judged.missed, *missed(found, gates)))
 
 
-def missed(one: Compared, gates: Gates, value: float | None, drop_points: float | None) -> tuple[str, ...]:
-    """The gates that a candidate misses, each with figure and limit.
-
-    Args:
-        value: the gated metric on dev rows; None without an accuracy gate.
-        drop_points: loss against the float model on dev rows; None without an accuracy gate.
-    """
-    accuracy, size = gates.accuracy, gates.size
-    found = []
-    if accuracy is not None and accuracy.min is not None and value is not None and value < accuracy.min:
-        found.append(f"accuracy.min ({value:.4g} < {accuracy.min:g})")
-    most_lost = None if accuracy is None else accuracy.max_drop_points
-    if most_lost is not None and drop_points is not None and evaluation.exceeds(drop_points, most_lost):
-        found.append(f"accuracy.max_drop_points ({drop_points:.4g} > {most_lost:g})")
+def missed(one: Compared, gates: Gates) -> tuple[str, ...]:
+    """The gates on latency and size that a candidate misses, each with figure and limit."""
+    size = gates.size
     most: list[tuple[str, float | None, float | None]] = []
     if gates.latency is not None and gates.latency.threads == _THREADS:
         most.append(("latency.p50_ms", one.p50_ms, gates.latency.p50_ms))
         most.append(("latency.p95_ms", one.p95_ms, gates.latency.p95_ms))
     if size is not None:
         most.append(("size.model_mib", mebibytes(one.onnx_bytes), size.model_mib))
-    over = [
+    return tuple(
         f"{gate} ({figure:.4g} > {limit:g})"
         for gate, figure, limit in most
         if figure is not None and limit is not None and figure > limit
-    ]
-    return (*found, *over)
+    )
 
 
 def not_judged(gates: Gates, candidates: Sequence[Compared]) -> tuple[str, ...]:

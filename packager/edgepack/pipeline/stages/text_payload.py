@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.artifacts import SPLITS, DataArtifact, ExportArtifact, ModelFile, Precision, Score
-from edgepack.bundle import baseline, golden, sbom
+from edgepack.artifacts import SPLITS, DataArtifact, ExportArtifact, LinearArtifact, Precision, Score
+from edgepack.bundle import golden, sbom
 from edgepack.bundle.archive import Members
 from edgepack.errors import StageFailedError
-from edgepack.export.model_folder import write_wide
+from edgepack.export.wide_folder import write_linear, write_wide
+from edgepack.gating import on_rows
 from edgepack.pipeline.stages.bundle import Payload
 from edgepack.progress import Progress
 from edgepack.recipe.model import BaseRecipe, Recipe
@@ -22,7 +24,6 @@ from edgepack_runtime.bundle.model_config import (
     CONFIG_NAME,
     LINEAR_NAME,
     MODEL_NAME,
-    ONLY,
     PAIR,
     VOCAB_NAME,
     WideConfig,
@@ -32,47 +33,107 @@ from edgepack_runtime.bundle.model_config import (
 
 @dataclass(frozen=True)
 class Beside:
-    """A linear model that ships: its file, how it answers, and the test score of the whole."""
+    """A linear model that ships beside an encoder: its file, how it answers, and the test score of the whole."""
 
     linear: Path
     config: WideConfig
     score: Score
 
 
-def make(
-    recipe: BaseRecipe,
-    export: ExportArtifact,
-    beside: Beside | None,
-    data: DataArtifact,
-    ancestors: tuple[str, ...],
-    scratch: Path,
-    progress: Progress,
-) -> Payload:
-    """What a bundle ships.
+@dataclass(frozen=True)
+class TextModel:
+    """A model that ships, for `make`.
 
-    Args:
-        beside: the linear model that ships; None for the encoder alone.
+    Attributes:
+        folders: writes model folders into a folder for temporary files, and returns those that `golden.make` reads:
+            what ships, the same in float, and the float encoder alone (None without an encoder).
+        weights: the file that stands for the model in the bill of materials.
+        precision: of what ships.
+        facts: `model` of the manifest, without the tolerance.
+        architecture: family and name of the model card.
+        score, float_score: on the test rows; the float one is None where nothing is converted.
         ancestors: names of the pretrained models that it was trained from.
+    """
+
+    folders: Callable[[DataArtifact, Path], golden.Models]
+    weights: Path
+    precision: Precision
+    facts: Mapping[str, Any]
+    architecture: sbom.Architecture
+    score: Score
+    float_score: Score | None
+    ancestors: tuple[str, ...] = ()
+
+
+def of_export(export: ExportArtifact, beside: Beside | None = None, ancestors: tuple[str, ...] = ()) -> TextModel:
+    """An exported encoder, with the linear model that ships beside it; None for the encoder alone."""
+    shipped, reference = export.shipped_model, export.float_model
+
+    def folders(data: DataArtifact, scratch: Path) -> golden.Models:
+        encoder = export.folder / reference.folder
+        if beside is None:
+            return golden.Models(export.folder / shipped.folder, encoder, encoder)
+        made = {}
+        for folder in {shipped.folder, reference.folder}:
+            made[folder] = scratch / "models" / folder
+            made[folder].parent.mkdir(exist_ok=True)
+            write_wide(export.folder / folder, beside.linear, beside.config, made[folder])
+        return golden.Models(made[shipped.folder], made[reference.folder], encoder)
+
+    return TextModel(
+        folders,
+        export.folder / shipped.folder / MODEL_NAME,
+        shipped.precision,
+        {
+            "precision": shipped.precision,
+            "onnx_bytes": shipped.onnx_bytes,
+            "float_onnx_bytes": reference.onnx_bytes,
+        },
+        sbom.Architecture(f"ERNIE, {shipped.precision}", "transformer"),
+        shipped.ledger.score if beside is None else beside.score,
+        reference.ledger.score if shipped.precision != "float32" else None,
+        ancestors,
+    )
+
+
+def of_linear(model: LinearArtifact, metric: str | None) -> TextModel:
+    """A linear model alone. `metric`: of the accuracy gate; None for that of the build."""
+    file = model.folder / LINEAR_NAME
+
+    def folders(data: DataArtifact, scratch: Path) -> golden.Models:
+        folder = scratch / "linear"
+        write_linear(file, data.labels, folder, multi_label=data.multi_label)
+        return golden.Models(folder, folder, None)
+
+    return TextModel(
+        folders,
+        file,
+        "float32",
+        {"precision": "float32", "linear_bytes": model.file_bytes},
+        sbom.Architecture("linear model on characters and pairs of characters"),
+        model.test_score if metric is None else model.test_scores[metric],
+        None,
+    )
+
+
+def make(recipe: BaseRecipe, model: TextModel, data: DataArtifact, scratch: Path, progress: Progress) -> Payload:
+    """What a bundle ships.
 
     Raises:
         StageFailedError: a model folder is invalid, or there are no test rows.
     """
     carried = recipe.gates.golden.carry
-    shipped, reference = (
-        _model_folder(export, model, beside, scratch) for model in (export.shipped_model, export.float_model)
-    )
-    encoder = export.folder / export.float_model.folder
-    expected = _golden(recipe, (shipped, reference, encoder), export.shipped, data, progress)
-    config = load(shipped)
+    folders = model.folders(data, scratch)
+    expected = _golden(recipe, folders, model.precision, data, progress)
+    config = load(folders.shipped)
     cuts = config.task != PAIR and config.needs_encoder
     return Payload(
-        model=_model(shipped),
-        engine=config.needs_encoder,
+        model=_model(folders.shipped),
         golden={names.GOLDEN_FILE: expected.golden_jsonl, **_rows(expected)},
         kept_rows=None if carried else expected.rows_jsonl,
-        facts=_shipped(export, expected),
+        facts={**model.facts, "golden_tolerance": expected.tolerance},
         gates=_gates(recipe, expected),
-        described=_described(recipe, export, beside, data, ancestors),
+        described=_described(recipe, model, data),
         examples=expected.examples,
         readme={
             "example": data.example(own=carried),
@@ -109,22 +170,10 @@ _READS_ZH: Final = """模型只读取文本的前 {} 个词元，一个汉字算
 """
 
 
-def _model_folder(export: ExportArtifact, model: ModelFile, beside: Beside | None, scratch: Path) -> Path:
-    """The folder of an exported model, with the linear model that ships."""
-    exported = export.folder / model.folder
-    if beside is None:
-        return exported
-    folder = scratch / "models" / model.folder
-    if not folder.exists():
-        folder.parent.mkdir(exist_ok=True)
-        write_wide(exported, beside.linear, beside.config, folder)
-    return folder
-
-
 def _model(folder: Path) -> Members:
     config = load(folder)
-    wanted = {CONFIG_NAME, VOCAB_NAME}
-    wanted |= {MODEL_NAME} if config.needs_encoder else set()
+    wanted = {CONFIG_NAME}
+    wanted |= {MODEL_NAME, VOCAB_NAME} if config.needs_encoder else set()
     wanted |= {LINEAR_NAME} if config.wide is not None else set()
     missing = [name for name in sorted(wanted) if not (folder / name).is_file()]
     if missing:
@@ -133,13 +182,13 @@ def _model(folder: Path) -> Members:
 
 
 def _golden(
-    recipe: BaseRecipe, models: tuple[Path, Path, Path], precision: Precision, data: DataArtifact, progress: Progress
+    recipe: BaseRecipe, models: golden.Models, precision: Precision, data: DataArtifact, progress: Progress
 ) -> golden.Golden:
     rows = data.read("test")
     if not rows:
         raise StageFailedError("bundle: the test split is empty", fix="give `data.test` rows for the gates")
     return golden.make(
-        *models,
+        models,
         precision,
         rows,
         data.answer,
@@ -156,43 +205,23 @@ def _rows(expected: golden.Golden) -> Members:
     return {names.TEXTS_FILE: expected.texts_jsonl}
 
 
-def _shipped(export: ExportArtifact, expected: golden.Golden) -> dict[str, Any]:
-    """`model` of the manifest."""
-    return {
-        "precision": export.shipped_model.precision,
-        "onnx_bytes": export.shipped_model.onnx_bytes,
-        "float_onnx_bytes": export.float_model.onnx_bytes,
-        "golden_tolerance": expected.tolerance,
-    }
-
-
-def _described(
-    recipe: BaseRecipe,
-    export: ExportArtifact,
-    beside: Beside | None,
-    data: DataArtifact,
-    ancestors: tuple[str, ...],
-) -> sbom.Model:
+def _described(recipe: BaseRecipe, model: TextModel, data: DataArtifact) -> sbom.Model:
     """The shipped model, for the bill of materials."""
-    shipped = export.shipped_model
-    weights = export.folder / shipped.folder / MODEL_NAME
-    if beside is not None and beside.config.mode == ONLY:
-        weights = beside.linear
     return sbom.Model(
         name=recipe.name,
         version=recipe.version,
-        sha256=sha256_file(weights),
+        sha256=sha256_file(model.weights),
         task=data.task,
-        precision=shipped.precision,
+        architecture=model.architecture,
         labels=data.labels,
-        score=shipped.ledger.score if beside is None else beside.score,
-        float_score=export.float_model.ledger.score,
+        score=model.score,
+        float_score=model.float_score,
         datasets=tuple(
             sbom.Dataset(split, data.rows[split], sha256_file(data.folder / f"{split}.jsonl"))
             for split in SPLITS
             if split in data.rows
         ),
-        ancestors=ancestors,
+        ancestors=model.ancestors,
     )
 
 
@@ -204,14 +233,9 @@ def ancestors_of(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _gates(recipe: BaseRecipe, expected: golden.Golden) -> dict[str, Any]:
-    """The recipe's gates, with the facts of the baseline, and the digest of golden rows that are not carried.
-
-    A useless model passes no gate, whatever the recipe: each bundle is compared with the most frequent answer.
-    """
+    """The recipe's gates, as `on_rows.of_manifest`, and the digest of golden rows that are not carried."""
     gates: dict[str, Any] = recipe.gates.model_dump(mode="json")
-    gates["accuracy"] = {**(gates["accuracy"] or {}), "above_majority": True}
+    gates["accuracy"] = on_rows.of_manifest(recipe.gates)
     if not recipe.gates.golden.carry:
         gates["golden"]["sha256"] = hashlib.sha256(expected.rows_jsonl).hexdigest()
-    if recipe.gates.baseline is not None:
-        gates["accuracy"]["baseline"] = baseline.facts(recipe.gates.baseline)
     return gates

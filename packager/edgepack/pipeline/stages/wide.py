@@ -1,13 +1,13 @@
 """Stage `wide`: choose between the shipped encoder, the linear model, and both together.
 
-Weights and the limit of a cascade are fitted on dev rows; test rows decide nothing. The sum is that of Cheng et al.,
-"Wide & Deep Learning" (2016); a cascade runs the expensive model only where the cheap one is unsure (Viola and Jones,
-2001).
+Weights and the limit of a cascade are fitted on dev rows; test rows decide nothing. `auto` knows the accuracy
+gates that will judge the bundle: it prefers what keeps them on the dev rows. The sum is that of Cheng et al., "Wide &
+Deep Learning" (2016); a cascade runs the expensive model only where the cheap one is unsure (Viola and Jones, 2001).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,25 +31,23 @@ from edgepack.artifacts import (
 )
 from edgepack.calibration import Truths
 from edgepack.evaluation import Latency
-from edgepack.export.model_folder import write_wide
 from edgepack.export.selection import TEXTS_FILE
+from edgepack.export.wide_folder import write_linear, write_wide
+from edgepack.gating.on_rows import Judge
 from edgepack.progress import Progress
+from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import WideMode
 from edgepack_runtime.bundle.model_config import LINEAR_NAME, weight_bytes
 from edgepack_runtime.inference.linear import LinearModel
+from edgepack_runtime.stats import intervals
 
-VERSION = 4
+VERSION = 5
 MOST_ALONE: Final = 0.9  # of the dev rows: to drop the encoder is a decision of the user
 MAY_LOSE_POINTS: Final = 0.2  # of the dev score, by what `auto` ships in place of the encoder, noise included
 _LIMITS: Final = 200  # limits of a cascade that are tried
 _ROUNDS: Final = 3  # over the timed texts
 WAYS: Final[tuple[WideName, ...]] = ("encoder", "ensemble", "cascade", "linear")
-_SHIPS: Final[Mapping[WideMode, WideName]] = {
-    "baseline": "encoder",
-    "ensemble": "ensemble",
-    "cascade": "cascade",
-    "only": "linear",
-}
+_SHIPS: Final[Mapping[WideMode, WideName]] = {"baseline": "encoder", "ensemble": "ensemble", "cascade": "cascade"}
 Float = npt.NDArray[np.float64]
 
 
@@ -62,6 +60,7 @@ class Scored:
     truths: Truths
     encoder: Float
     linear: Float
+    judge: Judge
 
     def answers(self, logits: Float) -> list[Answer]:
         """The answers of logits."""
@@ -95,6 +94,7 @@ class Scored:
 def run(
     mode: WideMode,
     max_drop_points: float | None,
+    gates: Gates,
     data: DataArtifact,
     linear: LinearArtifact,
     exported: ExportArtifact,
@@ -105,14 +105,19 @@ def run(
 
     Args:
         max_drop_points: loss on dev that `cascade` may have against the sum; None counts as 0.
+        gates: the recipe's, of which those on accuracy are judged.
     """
     encoder = exported.folder / exported.shipped_model.folder
-    dev, test = _scored(data, encoder, linear, progress)
+    dev, test = _scored(gates, data, exported, linear, progress)
     fit = fitted(dev, (max_drop_points or 0.0) / 100) if mode == "cascade" else fitted(dev, 0.0, beyond_noise=True)
     with TemporaryDirectory(prefix=".ways-", dir=out) as scratch:
         folders = [Path(scratch) / name for name in WAYS]
+        file = linear.folder / LINEAR_NAME
         for name, folder in zip(WAYS, folders, strict=True):
-            write_wide(encoder, linear.folder / LINEAR_NAME, fit.config(name), folder)
+            if name == "linear":
+                write_linear(file, data.labels, folder, multi_label=data.multi_label)
+            else:
+                write_wide(encoder, file, fit.config(name), folder)
         texts = exported.folder / TEXTS_FILE
         latencies = evaluation.latency(folders, texts, progress, stage="wide", rounds=_ROUNDS)
         ways = tuple(
@@ -128,15 +133,23 @@ def run(
     return found
 
 
-def _scored(data: DataArtifact, encoder: Path, linear: LinearArtifact, progress: Progress) -> tuple[Scored, Scored]:
+def _scored(
+    gates: Gates, data: DataArtifact, exported: ExportArtifact, linear: LinearArtifact, progress: Progress
+) -> tuple[Scored, Scored]:
     """The dev and the test rows."""
-    predictor, model = evaluation.opened(encoder), LinearModel.load(linear.folder / LINEAR_NAME)
+    shipped, in_float = exported.shipped_model.folder, exported.float_model.folder
+    predictor, model = evaluation.opened(exported.folder / shipped), LinearModel.load(linear.folder / LINEAR_NAME)
 
     def scored(split: Split) -> Scored:
         rows = data.read(split)
         truths = evaluation.truths_of(rows, data.labels)
         ours = evaluation.batch_logits(predictor, rows, f"encoder on {split}", progress)
-        return Scored(data, rows, truths, ours, np.array([model.logits(row.text) for row in rows]))
+        reference = None
+        if gates.accuracy is not None and gates.accuracy.max_drop_points is not None:
+            float_model = predictor if shipped == in_float else evaluation.opened(exported.folder / in_float)
+            reference = evaluation.answers(float_model, rows, f"float encoder on {split}", progress)
+        judge = Judge.of(gates, data, rows, reference, progress)
+        return Scored(data, rows, truths, ours, np.array([model.logits(row.text) for row in rows]), judge)
 
     return scored("dev"), scored("test")
 
@@ -182,12 +195,14 @@ def _way(name: WideName, fit: WideFit, dev: Scored, test: Scored, size: int, lat
         return {"encoder": part.encoder, "linear": part.linear, "ensemble": part.sum(fit)}.get(name, part.cascade(fit))
 
     on_dev, on_test = logits(dev), logits(test)
-    answers = test.answers(on_test)
+    answers, has_encoder = test.answers(on_test), name != "linear"
     alone = {"encoder": 0.0, "ensemble": 0.0, "linear": 1.0}.get(name, float((test.lead >= fit.least_lead).mean()))
     return Way(
         name,
         dev.value(on_dev),
         dev.noise_points(on_dev),
+        dev.judge(dev.answers(on_dev), against_float=has_encoder),
+        test.judge(answers, against_float=has_encoder),
         evaluation.every_score(test.data, test.rows, answers),
         evaluation.gains(test.data, test.rows, test.answers(test.linear), answers),
         evaluation.gains(test.data, test.rows, test.answers(test.encoder), answers),
@@ -203,17 +218,20 @@ def _way(name: WideName, fit: WideFit, dev: Scored, test: Scored, size: int, lat
 def choose(mode: WideMode, ways: Sequence[Way]) -> tuple[WideName, str]:
     """The way that ships, and the reason.
 
-    `auto`: the encoder, or the fastest on average of the best on dev among the ensemble and the cascade that are
-    `as_good` as the encoder. Noise of the timing decides nothing: an ensemble is never faster than the encoder, and a
-    cascade that answers nothing alone is one.
+    `auto`: first the accuracy gates on dev. A way competes if no other has a lower `Judged.rank`. Of those that compete
+    and are `as_good` as the encoder, the fastest on average of the best on dev. Noise of the timing decides nothing: an
+    ensemble is never faster than the encoder, and a cascade that answers nothing alone is one.
     """
     if mode in _SHIPS:
-        return _SHIPS[mode], f"the recipe has `wide: {mode}`"
-    tried = [way for way in ways if way.name != "linear"]
+        named = next(way for way in ways if way.name == _SHIPS[mode])
+        return named.name, "; ".join((f"the recipe has `wide: {mode}`", *_missed([named])))
+    tried = [way for way in ways if way.name != "linear" and (way.name != "cascade" or way.share)]
     encoder = tried[0]
-    kept = [way for way in tried if as_good(way.dev_value, encoder.dev_value, way.noise_points)]
+    rank = min(way.on_dev.rank for way in tried)
+    fit = [way for way in tried if way.on_dev.rank == rank]
+    kept = [way for way in fit if as_good(way.dev_value, encoder.dev_value, way.noise_points)] or fit
     best = max(way.dev_value for way in kept)
-    equal = {way.name: way for way in kept if way.dev_value >= best and (way.name != "cascade" or way.share)}
+    equal = {way.name: way for way in kept if way.dev_value >= best}
     if "encoder" in equal:
         equal.pop("ensemble", None)
     chosen = min(equal.values(), key=lambda way: way.mean_ms)
@@ -221,4 +239,13 @@ def choose(mode: WideMode, ways: Sequence[Way]) -> tuple[WideName, str]:
     for way in tried[1:]:
         points = 100 * (way.dev_value - encoder.dev_value)
         figures.append(f"{way.name} {points:+.1f} ± {way.noise_points:.1f} points in {way.mean_ms:.2f} ms")
-    return chosen.name, f"the fastest of the best on dev beyond noise ({', '.join(figures)} on average)"
+    why = f"the fastest of the best on dev beyond noise ({', '.join(figures)} on average)"
+    return chosen.name, "; ".join((why, *_missed(tried)))
+
+
+def _missed(ways: Sequence[Way]) -> Iterator[str]:
+    """A phrase for each way that misses a gate on dev."""
+    for way in ways:
+        if way.on_dev.missed:
+            shown = "is shown to miss" if way.on_dev.verdict == intervals.FAIL else "misses"
+            yield f"{way.name} {shown} on dev: {', '.join(way.on_dev.missed)}"

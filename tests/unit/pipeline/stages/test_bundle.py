@@ -92,7 +92,7 @@ def build(recipe: Recipe, export: ExportArtifact, data: DataArtifact) -> Build:
     def run(out: Path, *, export: ExportArtifact = export, **changed: Any) -> BundleArtifact:
         out.mkdir(parents=True)
         asked = recipe.model_copy(update=changed)
-        payload = functools.partial(text_payload.make, asked, export, None, data, ())
+        payload = functools.partial(text_payload.make, asked, text_payload.of_export(export), data)
         return bundle.run(asked, TARGET, payload, LEDGER, BuildContext(), out, SILENT)
 
     return run

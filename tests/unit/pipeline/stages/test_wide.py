@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,14 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.conftest import wide_of
+from tests.unit.conftest import KEEPS, MISSES, gained, wide_of
 from tests.unit.pipeline.stages.test_linear import BAD, GOOD, data_of, made
 from tests.unit.runtime.tiny_model import write_model_folder
 
-from edgepack.artifacts import DataArtifact, Gain, Row, WideArtifact, WideFit, load, save
+from edgepack.artifacts import DataArtifact, Gain, Judged, Row, WideArtifact, WideFit, load, save
+from edgepack.gating.on_rows import Judge
 from edgepack.pipeline.stages import wide
 from edgepack.pipeline.stages.wide import Scored
 from edgepack.progress import SILENT
+from edgepack.recipe.gates import AccuracyGate, Gates
 from edgepack.recipe.model import WideMode
 from edgepack.results import Build
 from edgepack_runtime.bundle.model_config import WideConfig
@@ -31,12 +34,14 @@ def data(tmp_path: Path) -> DataArtifact:
 def exported(tmp_path: Path) -> Any:
     write_model_folder(tmp_path / "export" / "onnx-float", labels=("bad", "good"))
     (tmp_path / "export" / "texts.txt").write_text("店很好\n店很差\n" * 10, encoding="utf-8")
-    return SimpleNamespace(folder=tmp_path / "export", shipped_model=SimpleNamespace(folder="onnx-float"))
+    model = SimpleNamespace(folder="onnx-float")
+    return SimpleNamespace(folder=tmp_path / "export", shipped_model=model, float_model=model)
 
 
-def ran(mode: WideMode, data: DataArtifact, exported: Any, folder: Path) -> WideArtifact:
+def ran(mode: WideMode, data: DataArtifact, exported: Any, folder: Path, **accuracy: Any) -> WideArtifact:
     (folder / "wide").mkdir()
-    return wide.run(mode, 0.5, data, made(data, folder / "linear"), exported, folder / "wide", SILENT)
+    gates = Gates(accuracy=AccuracyGate(**accuracy)) if accuracy else Gates()
+    return wide.run(mode, 0.5, gates, data, made(data, folder / "linear"), exported, folder / "wide", SILENT)
 
 
 def scored(encoder: list[float], linear: list[float], right: list[int]) -> Scored:
@@ -44,7 +49,8 @@ def scored(encoder: list[float], linear: list[float], right: list[int]) -> Score
     data = DataArtifact(Path(), ("a", "b"), {"dev": len(right)}, ())
     rows = [Row(str(number), data.labels[label]) for number, label in enumerate(right)]
     both = [np.stack([-np.array(one), np.array(one)], axis=1) for one in (encoder, linear)]
-    return Scored(data, rows, np.array(right)[:, None] == np.arange(2), *both)
+    judge = Judge.of(Gates(), data, rows, None, SILENT)
+    return Scored(data, rows, np.array(right)[:, None] == np.arange(2), *both, judge)
 
 
 def test_every_way_is_scored_and_timed(data: DataArtifact, exported: Any, tmp_path: Path) -> None:
@@ -62,13 +68,11 @@ def test_every_way_is_scored_and_timed(data: DataArtifact, exported: Any, tmp_pa
     assert list(found.folder.iterdir()) == [found.folder / "artifact.json"]
 
 
-@pytest.mark.parametrize(
-    ("mode", "name"), [("baseline", "encoder"), ("ensemble", "ensemble"), ("cascade", "cascade"), ("only", "linear")]
-)
+@pytest.mark.parametrize(("mode", "name"), [("baseline", "encoder"), ("ensemble", "ensemble"), ("cascade", "cascade")])
 def test_a_named_way_ships(mode: WideMode, name: str, data: DataArtifact, exported: Any, tmp_path: Path) -> None:
     found = ran(mode, data, exported, tmp_path)
     assert (found.chosen, found.why) == (name, f"the recipe has `wide: {mode}`")
-    assert (None if found.config is None else found.config.mode) == {"encoder": None, "linear": "only"}.get(name, name)
+    assert (None if found.config is None else found.config.mode) == {"encoder": None}.get(name, name)
 
 
 def test_the_fastest_of_the_best_on_dev_ships(built: Build) -> None:
@@ -89,6 +93,61 @@ def test_the_fastest_of_the_best_on_dev_ships(built: Build) -> None:
     assert wide.choose("auto", (encoder, replace(ensemble, noise_points=1.3), lucky, linear))[0] == "encoder"
     right = replace(linear, dev_value=1.0)
     assert wide.choose("auto", (encoder, ensemble, cascade, right))[0] == "cascade"  # the encoder is not dropped
+
+
+FAILS = Judged("fail", ("accuracy.min 80 %, limit 90 %",))
+
+
+@pytest.mark.parametrize(
+    ("judged", "chosen"),
+    [
+        ({}, "cascade"),
+        ({"cascade": MISSES}, "ensemble"),
+        ({"cascade": FAILS}, "ensemble"),
+        ({"cascade": MISSES, "ensemble": FAILS}, "encoder"),
+        ({"encoder": MISSES, "cascade": MISSES}, "ensemble"),
+        ({"encoder": MISSES, "cascade": MISSES, "ensemble": MISSES}, "cascade"),  # as without gates
+        ({"encoder": FAILS, "ensemble": FAILS, "cascade": FAILS}, "cascade"),
+        ({"encoder": FAILS, "ensemble": MISSES, "cascade": FAILS}, "ensemble"),
+    ],
+)
+def test_auto_prefers_what_keeps_the_gates_on_dev(built: Build, judged: dict[str, Judged], chosen: str) -> None:
+    found = wide_of(built).wide
+    assert found is not None
+    ways = [replace(way, on_dev=judged.get(way.name, KEEPS)) for way in found.ways]
+    name, why = wide.choose("auto", ways)
+    assert name == chosen
+    assert all(f"{way} " in why for way in judged) and why.count(" on dev: ") == len(judged)
+
+
+def test_a_way_is_judged_by_the_code_of_the_device(data: DataArtifact, exported: Any, tmp_path: Path) -> None:
+    """The linear model is always right, so the encoder is below any way that asks it; `min` is above the encoder."""
+    found = ran("baseline", data, exported, tmp_path, min=0.9, max_drop_points=0.5)
+    encoder, linear = found.way("encoder"), found.way("linear")
+    assert encoder.dev_value == 1.0 and linear.on_dev == linear.on_test
+    assert {way.on_dev.rank for way in found.ways} == {0}
+    judge = Judge.of(
+        Gates(accuracy=AccuracyGate(min=0.9, max_drop_points=0.5)),
+        data, data.read("dev"), [row.label for row in data.read("dev")], SILENT,
+    )  # fmt: skip
+    all_good = judge(["good"] * 80)
+    assert (all_good.verdict, all_good.rank) == ("fail", 2)
+    gates = [text.split()[0] for text in all_good.missed]
+    assert gates == ["accuracy.min", "accuracy.max_drop_points"]
+    assert [text.split()[0] for text in judge(["good"] * 80, against_float=False).missed] == ["accuracy.min"]
+    one_off = judge(["good" if row.label == "bad" and number == 79 else row.label
+                     for number, row in enumerate(data.read("dev"))])  # fmt: skip
+    assert (one_off.verdict, one_off.rank) == ("inconclusive", 1)  # 1.25 points lost, of 80 rows
+
+
+def test_a_named_way_ships_whatever_the_gates_and_says_so(data: DataArtifact, exported: Any, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in (data.folder / "dev.jsonl").read_text(encoding="utf-8").splitlines()]
+    for row in lines[:20]:
+        row["label"] = "bad"  # which no model answers
+    (data.folder / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines), encoding="utf-8")
+    found = ran("ensemble", data, exported, tmp_path, min=0.99)
+    assert found.chosen == "ensemble"
+    assert "ensemble is shown to miss on dev: accuracy.min 75 %, limit 99 %" in found.why
 
 
 def test_a_cascade_has_the_lowest_limit_that_loses_nothing() -> None:
@@ -152,7 +211,6 @@ def test_a_linear_model_that_is_always_wrong_never_answers_alone() -> None:
 def test_parameters_become_the_configuration_of_the_device() -> None:
     fit = WideFit(0.8, 0.5, 2.25)
     assert fit.config("encoder") is None
-    assert fit.config("linear") == WideConfig("only")
     assert fit.config("ensemble") == WideConfig("ensemble", 0.8, 0.5)
     assert fit.config("cascade") == WideConfig("cascade", 0.8, 0.5, 2.25)
 
@@ -170,21 +228,43 @@ def test_a_gain_is_claimed_only_where_it_is_shown(gain: Gain, text: str) -> None
     assert gain.over("a linear model") == text
 
 
-def test_the_linear_model_alone_is_advised_where_what_ships_is_not_shown_to_be_better(built: Build) -> None:
+def test_the_linear_model_is_advised_where_it_is_shown_to_lose_little_and_keeps_the_gates(built: Build) -> None:
     found = wide_of(built).wide
-    assert found is not None
-    assert found.advice == (
-        "the cascade is not shown to be better than the linear model alone: +0.5 points (-0.4 to +1.4); `wide: only` "
-        "would be 9.1 x as fast on average, without ONNX Runtime, 0.21 MiB of weights in place of 11.1"
-    )
-    better = replace(found.way("cascade"), gains={"accuracy": Gain(1.34, 0.21, 2.4, 0.95)})
-    assert replace(found, ways=(better, found.way("linear"))).advice == ""
-    worse = replace(better, gains_over_encoder={"accuracy": Gain(-3.4, -5.6, -1.2, 0.95)})
-    assert replace(found, ways=(worse, found.way("linear"))).advice == (
-        "the cascade is worse than the encoder alone by 3.4 points (1.2 to 5.6); `wide: baseline` ships the encoder"
-    )
-    assert replace(found, chosen="encoder").advice.startswith("the encoder is not shown to be better")
-    assert replace(found, chosen="linear").advice == ""
+    assert found is not None and found.instead() is None  # up to 1.4 points may be lost
+
+    def ships(gain: Gain, over_encoder: Gain = found.ships.gains_over_encoder["accuracy"], **ways: Any) -> WideArtifact:
+        chosen = replace(found.way("cascade"), gains={"accuracy": gain}, gains_over_encoder={"accuracy": over_encoder})
+        others = [replace(found.way(name), **ways.get(name, {})) for name in ("encoder", "linear")]
+        return replace(found, ways=(chosen, *others))
+
+    worse, close, better = Gain(-2.0, -3.5, -0.5, 0.95), Gain(0.1, -0.3, 0.5, 0.95), Gain(0.4, 0.1, 0.7, 0.95)
+    for gain in (worse, close):
+        instead = ships(gain).instead()
+        assert instead is not None and instead[0] == "linear"
+        assert ships(gain, linear={"on_test": MISSES}).instead() is None
+    assert ships(better).instead() is None
+    below = Gain(-3.4, -5.6, -1.2, 0.95)
+    instead = ships(better, below).instead()
+    assert instead is not None and instead[0] == "encoder"
+    assert ships(better, below, encoder={"on_test": MISSES}).instead() is None
+
+
+def test_a_build_gives_one_piece_of_advice_as_a_command_that_loads(built: Build, tmp_path: Path) -> None:
+    build = wide_of(built)
+    assert build.wide is not None
+    cascade = replace(build.wide.way("cascade"), gains=gained(0.1, -0.3, 0.4))
+    wide = replace(build.wide, ways=(*build.wide.ways[:2], cascade, build.wide.way("linear")))
+    poor = replace(built.teacher, test_score=replace(built.teacher.test_score, value=0.7, low=0.68, high=0.72))
+    [warning] = replace(build, wide=wide, teacher=poor).warnings("edgepack build recipe.yaml")
+    settings = ["wide=only", "gates.accuracy.max_drop_points=null"]
+    assert warning.endswith(f": edgepack build recipe.yaml --set {' --set '.join(settings)}")
+    [warning] = replace(build, teacher=poor).warnings("edgepack build recipe.yaml")
+    assert warning.endswith(": edgepack build recipe.yaml --set teacher=null --set student.distill=null")
+    near = replace(poor, test_score=replace(poor.test_score, high=0.95))
+    assert replace(build, teacher=near).warnings("edgepack build recipe.yaml") == ()
+    untrained = replace(built.student, answers_alike=True)
+    [warning] = replace(build, wide=wide, student=untrained).warnings("edgepack build recipe.yaml")
+    assert "has learnt nothing yet" in warning
 
 
 def test_the_ledger_begins_with_the_linear_model_and_its_models_end_with_the_way_that_ships(built: Build) -> None:
@@ -203,8 +283,6 @@ def test_the_ledger_begins_with_the_linear_model_and_its_models_end_with_the_way
     )
     assert bundle_alone.note.endswith(": INT8 ships")
     assert build.wide.chosen == "cascade"
-    alone = replace(build, wide=replace(build.wide, chosen="linear", why="the recipe has `wide: only`"))
-    assert alone.ledger[-1].note == "gate: inconclusive; linear ships: the recipe has `wide: only`"
     assert (chosen.stage, chosen.score.value, chosen.mean_ms) == ("cascade", 0.907, 0.472)
     assert chosen.note == (
         "the linear model answers 67% alone; "

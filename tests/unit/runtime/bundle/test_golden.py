@@ -38,6 +38,7 @@ BEFORE = {"text": "好", "label": "good", "float_label": "good", "baseline_label
     ("config", "line", "expected"),
     [
         (ONE, {"text": "好", "label": "good", "float_label": "bad"}, GoldenRow("好", "good", "bad")),
+        (ONE, {"text": "好", "label": "good"}, GoldenRow("好", "good")),  # of a linear model alone
         (ONE, BEFORE, GoldenRow("好", "good", "good", None, "bad")),
         (
             PAIRS, {"text": "好", "text_pair": "差", "label": "good", "float_label": "bad"},
@@ -57,8 +58,9 @@ def test_rows_are_read(tmp_path: Path, config: ModelConfig, line: dict[str, Any]
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_all_or_no_rows_have_answers_of_an_earlier_release(tmp_path: Path, first: bool) -> None:
-    without = {key: value for key, value in BEFORE.items() if key != "baseline_label"}
+@pytest.mark.parametrize("key", ["float_label", "baseline_label"])
+def test_all_or_no_rows_have_answers_of_another_model(tmp_path: Path, key: str, first: bool) -> None:
+    without = {name: value for name, value in BEFORE.items() if name != key}
     with pytest.raises(BundleInvalidError, match="line 2 of"):
         rows(tmp_path, ONE, *((BEFORE, without) if first else (without, BEFORE)))
 

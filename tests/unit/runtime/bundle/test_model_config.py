@@ -17,6 +17,7 @@ from edgepack_runtime.bundle.model_config import (
     ModelConfig,
     WideConfig,
     dump,
+    linear_alone,
     load,
     parse,
 )
@@ -167,7 +168,18 @@ def test_a_linear_model_is_described_only_where_there_is_one() -> None:
     wide = WideConfig("cascade", 0.75, 0.5, 2.25)
     both = dataclasses.replace(CONFIG, wide=wide)
     assert parse(dump(both)) == both and both.needs_encoder
-    assert not dataclasses.replace(CONFIG, wide=WideConfig("only")).needs_encoder
+
+
+def test_a_linear_model_alone_has_no_keys_of_an_encoder() -> None:
+    alone = linear_alone(CONFIG.labels, multi_label=True)
+    assert (alone.needs_encoder, alone.max_length, alone.engine) == (False, 0, EngineConfig())
+    document = json.loads(dump(alone))
+    assert set(document) == {"model_format", "task", "labels", "multi_label", "wide"}
+    assert parse(dump(alone)) == alone
+    with pytest.raises(BundleInvalidError, match="not valid"):
+        parse(json.dumps({**document, "max_length": 128}).encode())
+    with pytest.raises(BundleInvalidError, match="not valid"):
+        parse(json.dumps({**document, "task": "token-classification"}).encode())
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,11 @@ from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate import accuracy, runner
-from edgepack_runtime.gate.accuracy import Counts, Measured
+from edgepack_runtime.gate.accuracy import Measured
 from edgepack_runtime.gate.limits import Limits
 from edgepack_runtime.stats.checks import GateCheck
 from edgepack_runtime.stats.metrics import Answer
+from edgepack_runtime.stats.scoring import Counts
 from edgepack_runtime.util.spans import Span
 
 
@@ -53,7 +54,7 @@ def of(counts: Counts, metric: str = "accuracy") -> Measured:
 )
 def test_a_drop_is_judged_by_the_rows_that_differ(counts: Counts, limit: float, verdict: str) -> None:
     given = of(counts)
-    assert given.counts == counts
+    assert (given.right, len(given.rows)) == (counts.right, counts.n)
     [row] = accuracy.checks(given, limits(max_drop_points=limit))
     assert row.verdict == verdict
     assert row.value == pytest.approx((counts.lost - counts.won) / counts.n * 100)
@@ -75,6 +76,9 @@ def test_a_regression_is_judged_against_the_release_before() -> None:
     assert against("1" * 955 + "0" * 45).verdict == "inconclusive"
     with pytest.raises(BundleInvalidError, match="max_regression_points cannot be measured"):
         accuracy.checks(of(Counts(10, 9, 0, 0)), limits(max_regression_points=1.0))
+    alone = accuracy.measure([GoldenRow("x", "1")], "1", "accuracy", 0.95, ["0", "1"])
+    with pytest.raises(BundleInvalidError, match="max_drop_points cannot be measured"):
+        accuracy.checks(alone, limits(max_drop_points=1.0))
 
 
 def test_a_useless_model_passes_nothing() -> None:

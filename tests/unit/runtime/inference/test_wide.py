@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tiny_model import LABELS, logits_of, write_model_folder
 
-from edgepack_runtime.bundle.model_config import LINEAR_NAME, MODEL_NAME, WideConfig, weight_bytes
+from edgepack_runtime.bundle.model_config import LINEAR_NAME, MODEL_NAME, VOCAB_NAME, WideConfig, weight_bytes
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference import bench, linear
 from edgepack_runtime.inference.linear import LinearModel
@@ -92,6 +92,7 @@ def test_with_windows_the_linear_model_reads_the_whole_text(tmp_path: Path) -> N
 def test_the_linear_model_alone_needs_no_encoder(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "model", WideConfig("only"))
     (folder / MODEL_NAME).unlink()
+    (folder / VOCAB_NAME).unlink()
     alone = Predictor(folder)
     assert (alone.engine, alone.providers) == ("linear", ())
     assert alone.logits(["好", "店"]) == [linear_logits("好"), linear_logits("店")]
@@ -101,6 +102,10 @@ def test_the_linear_model_alone_needs_no_encoder(tmp_path: Path) -> None:
     assert weight_bytes(folder) == (folder / LINEAR_NAME).stat().st_size
     timed = bench.compare([folder], ["好"] * 5, threads=1, runs=1, progress=lambda line: None)
     assert timed["models"][0]["mean_ms"] > 0
+    windows = Predictor(folder, long_texts="windows")
+    assert (windows.predict("店" * 40 + "好").answer, windows.cut_texts) == ("good", 0)
+    with pytest.raises(BundleInvalidError, match="has no tokens"):
+        alone.text_task.tokens("好")
 
 
 def test_several_labels_are_sure_if_each_is(tmp_path: Path) -> None:

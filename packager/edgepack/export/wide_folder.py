@@ -1,0 +1,32 @@
+"""Model folders with a linear model: beside an encoder, or alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from edgepack_runtime.bundle import model_config
+from edgepack_runtime.bundle.model_config import WideConfig
+
+
+def write_wide(encoder: Path, linear: Path, wide: WideConfig | None, folder: Path) -> None:
+    """Write the model folder of an `encoder` with the `linear` model beside it, or without it."""
+    folder.mkdir()
+    for name in (model_config.MODEL_NAME, model_config.VOCAB_NAME):
+        shutil.copy(encoder / name, folder)
+    if wide is not None:
+        shutil.copy(linear, folder / model_config.LINEAR_NAME)
+    _write_config(replace(model_config.load(encoder), wide=wide), folder)
+
+
+def write_linear(linear: Path, labels: Sequence[str], folder: Path, *, multi_label: bool) -> None:
+    """Write the model folder of a `linear` model alone."""
+    folder.mkdir()
+    shutil.copy(linear, folder / model_config.LINEAR_NAME)
+    _write_config(model_config.linear_alone(labels, multi_label=multi_label), folder)
+
+
+def _write_config(config: model_config.ModelConfig, folder: Path) -> None:
+    (folder / model_config.CONFIG_NAME).write_bytes(model_config.dump(config))
