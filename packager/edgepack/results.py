@@ -162,13 +162,6 @@ class Build:
         return tuple(self._warnings())
 
     def _warnings(self) -> Iterator[str]:
-        models = {"teacher": self.teacher, "student": self.student, "narrowed": self.narrowed, "pruned": self.pruned}
-        for name, model in models.items():
-            if model is not None and model.answers_alike:
-                yield (
-                    f"the {name} model gives every test row the same answer: it has learnt nothing yet; train it for "
-                    "more `epochs`, or with a higher `learning_rate` (from random weights: 2e-4)"
-                )
         teacher, linear = self.teacher, self.linear
         distils = isinstance(self.recipe, Recipe) and self.recipe.student.distill is not None
         if teacher is not None and linear is not None and distils:
