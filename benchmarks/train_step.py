@@ -52,7 +52,7 @@ def paddle_step(rows: int, tokens: int) -> tuple[Callable[[], object], str]:
     )  # fmt: skip
     network = ErnieForSequenceClassification(config)
     network.train()
-    chosen, _ = optimizer.make([network], Training(), 1000)
+    chosen, _ = optimizer.make([network], Training(), 3e-5, 1000)
     step = Step(network, OneLabel(), chosen, precision.choose("fp32"), None, None, 1, ALONE, print)
     ids = paddle.randint(5, VOCABULARY, [rows, tokens], dtype="int64")  # (B, T)
     batch = Batch(ids, paddle.zeros_like(ids), paddle.randint(0, LABELS, [rows]), None)

@@ -398,7 +398,6 @@ class ModelArtifact(Artifact):
     best_epoch: int  # on dev, from 1
     usage: Usage
     calibration: ScoreCalibration | None  # None for a teacher, which keeps its logits
-    answers_alike: bool  # every test row gets the same answer
 
     @property
     def test_metrics(self) -> dict[str, float]:

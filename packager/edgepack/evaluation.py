@@ -52,6 +52,15 @@ def value(metric: str, rows: Sequence[Row], answers: Sequence[Answer]) -> float:
     return metrics.micro_f1(metrics.class_tallies(pairs))
 
 
+def floor(metric: str, rows: Sequence[Row]) -> float | None:
+    """The highest score of the same answer to every row; a model that is not above it has learnt nothing.
+
+    None if all rows have the same answer: no score then shows learning.
+    """
+    truths = [row.label for row in rows]
+    return metrics.constant_score(metric, truths) if len(set(truths)) > 1 else None
+
+
 def exceeds(lost_points: float, limit_points: float) -> bool:
     """Whether the loss exceeds the limit, up to rounding errors of scores."""
     return lost_points > limit_points + _ROUNDING_POINTS

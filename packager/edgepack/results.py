@@ -181,25 +181,16 @@ class Build:
         return replace(gate.ledger, note="; ".join((gate.ledger.note, *why)))
 
     def warnings(self, command: str) -> tuple[str, ...]:
-        """What a reader should know about the models: those that learnt nothing, else one piece of advice.
+        """What a reader should know about the models: one piece of advice at most.
 
         Args:
             command: that of this build, as `edgepack build recipe.yaml`.
         """
-        untrained, advice = tuple(self._untrained()), self._advice()
-        if untrained or advice is None:
-            return untrained
+        advice = self._advice()
+        if advice is None:
+            return ()
         why, settings = advice
         return (f"{why}: {' '.join((command, *(f'--set {shlex.quote(setting)}' for setting in settings)))}",)
-
-    def _untrained(self) -> Iterator[str]:
-        models = {"teacher": self.teacher, "student": self.student, "narrowed": self.narrowed, "pruned": self.pruned}
-        for name, model in models.items():
-            if model is not None and model.answers_alike:
-                yield (
-                    f"the {name} model gives every test row the same answer: it has learnt nothing yet; train it for "
-                    "more `epochs`, or with a higher `learning_rate` (from random weights: 2e-4)"
-                )
 
     def _advice(self) -> tuple[str, tuple[str, ...]] | None:
         """What to build instead: the reason, and what `--set` takes. Only what is shown, and only if it builds."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.data.synthetic.reviews_zh import generate
+from edgepack.data.synthetic.reviews_zh import POSITIVE, generate
 from edgepack_runtime.errors import ExitCode
 
 RECIPE = """\
@@ -29,8 +29,8 @@ data:
   calibration: {from: train, rows: 32}
 teacher:
   model: {scratch: {layers: 2, hidden: 64, heads: 4}}
-  epochs: 1
-  learning_rate: 1e-3
+  epochs: 3
+  learning_rate: 3e-3
   max_length: 24
 student:
   model: {scratch: {layers: 2, hidden: 312, heads: 12}}
@@ -44,6 +44,9 @@ gates:
   size: {model_mib: 5, bundle_mib: 200}
   cold_start: {ms: 60000}
 """
+STUDENT = "  model: {scratch: {layers: 2, hidden: 312, heads: 12}}\n"
+STEPS = "  epochs: 1\n  learning_rate: 1e-3\n"
+SMALL_STEPS = "  epochs: 3\n  learning_rate: 1e-2\n"  # in which a student of 16 to 64 units learns
 SIZES = {"train": 480, "dev": 60, "test": 120}
 HERE = f"linux-{platform.machine()}"
 CARRIED = ("--set", f"targets=[{HERE}]", "--set", "serve=true")
@@ -85,8 +88,14 @@ class Project:
 
 
 def write_rows(folder: Path) -> None:
+    """Rows whose first character tells the label of nine in ten, so that a training of some steps learns it."""
     for split, rows in generate(0, SIZES).items():
-        lines = ["text\tlabel", *(f"{row.text}\t{row.label}" for row in rows)]
+        right = [number % 10 > 0 for number in range(len(rows))]
+        marks = [
+            "好" if (row.label == POSITIVE) == is_right else "差" for row, is_right in zip(rows, right, strict=True)
+        ]
+        marked = (f"{mark}：{row.text}\t{row.label}" for mark, row in zip(marks, rows, strict=True))
+        lines = ["text\tlabel", *marked]
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from doc_commands import parse_build_side
 from ruamel.yaml import YAML
-from tests.integration.conftest import write_rows
+from tests.integration.conftest import SMALL_STEPS, write_rows
 
 from edgepack.recipe.loader import load_recipe
 from edgepack_runtime.errors import ExitCode
@@ -130,7 +130,8 @@ def write_recipe(folder: Path) -> Path:
     page = (ROOT / "docs" / "how-to" / "clusters.md").read_text(encoding="utf-8")
     fragment = page.partition("```yaml\n")[2].partition("```")[0]
     data, student = re.split(r"^student: .*\n", fragment, flags=re.MULTILINE)
-    tiny = "student:\n  model: {scratch: {layers: 1, hidden: 16, heads: 2}}\n  distill: null\n  max_length: 16\n"
+    shape = "{scratch: {layers: 1, hidden: 16, heads: 2}}"
+    tiny = f"student:\n  model: {shape}\n  distill: null\n  max_length: 16\n{SMALL_STEPS}"
     file = folder / "recipe.yaml"
     file.write_text(f"edgepack: 1\nname: tiny\nversion: 0.1.0\n{data}{tiny}{student}", encoding="utf-8")
     return file

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.integration.conftest import RECIPE, Project
+from tests.integration.conftest import RECIPE, SMALL_STEPS, STEPS, STUDENT, Project
 from tests.integration.test_build import device
 from tests.integration.test_resume import kill_in_training
 from tests.integration.test_vocabulary import logits_of, rows_on_disk
@@ -25,7 +25,7 @@ from edgepack_runtime.inference.tokenizer import read_vocab
 pytestmark = pytest.mark.integration
 SECTION = Student.model_validate({
     "model": {"scratch": {"layers": 2, "hidden": 16, "heads": 4, "dropout": 0}},
-    "distill": None, "width": 0.5, "epochs": 3, "batch_size": 8, "learning_rate": 1e-2, "max_length": 16, "seed": 3,
+    "distill": None, "width": 0.5, "epochs": 24, "batch_size": 8, "learning_rate": 5e-3, "max_length": 16, "seed": 3,
     "device": "cpu",
 })  # fmt: skip
 
@@ -105,10 +105,11 @@ def test_texts_without_labels_are_learnt_from(tmp_path: Path) -> None:
     plain, fed = (
         narrowed(tmp_path / name, rows, student, student, Distill()) for name, rows in (("plain", data), ("fed", more))
     )
-    assert (plain.steps, fed.steps) == (15, 21)  # of 40 and of 56 rows
+    assert (plain.steps, fed.steps) == (120, 168)  # of 40 and of 56 rows
 
 
-KILLED = RECIPE.replace("hidden: 312, heads: 12}}", "hidden: 64, heads: 4}}\n  width: 0.5")
+NARROWED = f"  model: {{scratch: {{layers: 2, hidden: 64, heads: 4}}}}\n  width: 0.5\n{SMALL_STEPS}"
+KILLED = RECIPE.replace(STUDENT + STEPS, NARROWED)
 
 
 @pytest.mark.first_lane

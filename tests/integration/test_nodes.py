@@ -29,7 +29,7 @@ student:
   distill: null
   epochs: {epochs}
   batch_size: 16
-  learning_rate: 1e-3
+  learning_rate: 1e-2
   max_length: 16
   device: cpu
   nodes: {{count: 2, master: "127.0.0.1:{port}"}}
@@ -111,7 +111,7 @@ def test_two_builds_killed_while_they_train_go_on_together(pair: Pair) -> None:
         assert [build.returncode for build in builds] == [0, 0], said
     assert not pair.processes()
     for text in said:
-        assert "2 processes, 2 x 16 rows a step, learning rate 0.001 x 1.41 (sqrt)" in text
+        assert "2 processes, 2 x 16 rows a step, learning rate x 1.41 (sqrt)" in text
         assert re.search(r"train student: continues at step \d+ of 60, where it was interrupted", text), text
     one, two = pair.weights()
     assert one == two
@@ -119,12 +119,12 @@ def test_two_builds_killed_while_they_train_go_on_together(pair: Pair) -> None:
 
 def test_two_builds_narrow_a_student_together(pair: Pair) -> None:
     """It starts from what both have trained, and learns from that: nothing of it names a folder of one machine."""
-    less = ("--set", "student.width=0.5", "--set", "student.epochs=1")
+    less = ("--set", "student.width=0.5", "--set", "student.epochs=2")
     with pair.builds(*less, "--until", "narrow") as builds:
         said = [build.communicate(timeout=3 * _SOON_SECONDS)[1] for build in builds]  # they meet twice
         assert [build.returncode for build in builds] == [0, 0], said
     for text in said:
-        assert "narrowed: 2 processes, 2 x 16 rows a step, learning rate 0.001 x 1.41 (sqrt)" in text
+        assert "narrowed: 2 processes, 2 x 16 rows a step, learning rate x 1.41 (sqrt)" in text
         assert "narrowed: every layer keeps 1 of 2 heads and 32 of 64 neurons, chosen on 480 training rows" in text
         assert "narrow: 2 -> 1 head, 64 -> 32 neurons a layer; dev " in text
     one, two = pair.weights("narrow")

@@ -131,7 +131,7 @@ def student_of(folder: Path, rows: Sequence[Row], shape: FromScratch = CALM) -> 
     for split in data.rows:
         lines = [json.dumps(row.document(data.answer), ensure_ascii=False) for row in rows]
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    job = TrainingJob("student", shape, SETTINGS.model_copy(update={"learning_rate": 1e-2}))
+    job = TrainingJob("student", shape, SETTINGS.model_copy(update={"epochs": 12.0, "learning_rate": 5e-3}))
     return data, finetune(job, data, folder / "student", SILENT, folder / "checkpoint", ALONE)
 
 

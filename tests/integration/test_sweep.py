@@ -16,13 +16,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.integration.conftest import RECIPE, Project
+from tests.integration.conftest import RECIPE, SMALL_STEPS, STEPS, STUDENT, Project
 
 from edgepack.recipe import loader
 from edgepack.targets.profiles import load_profiles
 
 pytestmark = pytest.mark.integration
-STUDENT = "  model: {scratch: {layers: 2, hidden: 312, heads: 12}}\n"
 SHAPES = ("{scratch: {layers: 1, hidden: 312, heads: 12}}", "{scratch: {layers: 2, hidden: 312, heads: 6}}")
 SEARCH = f"""\
 gates:
@@ -49,12 +48,11 @@ search:
 SLURM = ("slurmctld", "slurmd", "sbatch", "munged")
 
 
-def recipe(project: Project, folder: Path, *, epochs: int = 1, search: str = SEARCH) -> Project:
+def recipe(project: Project, folder: Path, *, steps: str = STEPS, search: str = SEARCH) -> Project:
     """A copy of the project with a search in `recipe.yaml`; data and teacher are cached."""
     copy = project.copy(folder)
-    head, tail = RECIPE.replace(STUDENT, "").partition("gates:\n")[0].split("student:\n")
-    tail = tail.replace("epochs: 1\n", f"epochs: {epochs}\n", 1)
-    (copy.folder / "recipe.yaml").write_text(f"{head}student:\n{tail}{search}", encoding="utf-8")
+    head = RECIPE.replace(STUDENT + STEPS, steps).partition("gates:\n")[0]
+    (copy.folder / "recipe.yaml").write_text(head + search, encoding="utf-8")
     return copy
 
 
@@ -95,7 +93,7 @@ def test_workers_make_the_bytes_of_a_build(project: Project, tmp_path: Path, alo
 
 
 def test_one_candidate_by_name_or_index(project: Project, tmp_path: Path) -> None:
-    copy = recipe(project, tmp_path / "project", search=SMALL)
+    copy = recipe(project, tmp_path / "project", steps=SMALL_STEPS, search=SMALL)
     names = [one.name for one in loader.load_recipe(copy.folder / "recipe.yaml", load_profiles()).candidates]
     by_index = copy.edgepack("build", "recipe.yaml", "--candidate", "1")
     assert by_index.returncode == 0, by_index.stderr[-4000:]
@@ -109,7 +107,7 @@ def test_one_candidate_by_name_or_index(project: Project, tmp_path: Path) -> Non
 
 
 def test_a_candidate_that_fails_ends_the_sweep_or_is_left_out(project: Project, tmp_path: Path) -> None:
-    copy = recipe(project, tmp_path / "project", search=BROKEN)
+    copy = recipe(project, tmp_path / "project", steps=SMALL_STEPS, search=BROKEN)
     broken = copy.folder / "broken"
     broken.mkdir()
     for name in ("config.json", "model_state.pdparams", "vocab.txt"):
@@ -194,9 +192,10 @@ def test_ray_goes_on_without_a_node_that_is_killed(
     project: Project, tmp_path: Path, ray_nodes: tuple[dict[str, str], list[subprocess.Popen[bytes]]]
 ) -> None:
     environment, nodes = ray_nodes
-    single = recipe(project, tmp_path / "single", epochs=20)
+    steps = STEPS.replace("epochs: 1\n", "epochs: 20\n")
+    single = recipe(project, tmp_path / "single", steps=steps)
     assert single.edgepack("build", "recipe.yaml").returncode == 0
-    copy = recipe(project, tmp_path / "project", epochs=20)
+    copy = recipe(project, tmp_path / "project", steps=steps)
     command = [sys.executable, "-I", "-m", "edgepack.cli", "sweep", "recipe.yaml", "--on", "ray"]
     sweep = started(command, copy.folder, environment)
     checkpoints = copy.folder / ".edgepack" / "student"

@@ -28,18 +28,16 @@ def series(folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("stage", ["teacher", "student"])
-def test_a_build_leaves_the_series_of_each_training(project: Project, stage: str) -> None:
+@pytest.mark.parametrize(("stage", "epochs"), [("teacher", 3), ("student", 1)])
+def test_a_build_leaves_the_series_of_each_training(project: Project, stage: str, epochs: int) -> None:
     (folder,) = (path.parent for path in (project.folder / ".edgepack" / stage).glob(f"*/{METRICS_FILE}"))
     written = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
     assert {name: [step for step, _ in points] for name, points in written.items()} == {
-        "train/loss": [10],
-        "train/learning_rate": [10],
-        "train/tokens_per_second": [10],
-        "dev/accuracy": [15],
+        **{f"train/{name}": [*range(10, 15 * epochs, 10)] for name in ("loss", "learning_rate", "tokens_per_second")},
+        "dev/accuracy": [15 * epoch for epoch in range(1, epochs + 1)],
     }
     artifact = json.loads((folder / "artifact.json").read_text(encoding="utf-8"))
-    assert written["dev/accuracy"][0][1] == pytest.approx(artifact["dev_score"]["value"])
+    assert written["dev/accuracy"][artifact["best_epoch"] - 1][1] == pytest.approx(artifact["dev_score"]["value"])
     assert scalars(the_file(folder)) == {
         name: [[step, float(np.float32(value))] for step, value in points] for name, points in written.items()
     }

@@ -5,18 +5,23 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.integration.test_resume import Killed, Killing
+from tests.integration.test_vocabulary import rows_on_disk
 from tests.integration.trainings import ABLE, CALM, MANY, ONE, PAIRS, SETTINGS, SPANS, Ended, classifier_of, learn
 
-from edgepack.artifacts import Row
+from edgepack.artifacts import ModelArtifact, Row
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
-from edgepack.recipe.training import Distill, Training
-from edgepack.training.checkpoint import Arrays
+from edgepack.pipeline.stages import train as stages
+from edgepack.progress import SILENT
+from edgepack.recipe.training import Distill, Student, Training
+from edgepack.training.checkpoint import Arrays, Checkpoint
 
 pytestmark = pytest.mark.integration
 
@@ -107,12 +112,51 @@ def test_a_training_without_a_gain_ends_early_with_its_best_epoch(tmp_path: Path
     assert ended.said == ["train: ended after 4 epochs, 2 without a gain"]
 
 
+def test_patience_counts_once_the_model_is_above_the_floor(tmp_path: Path) -> None:
+    settings = SETTINGS.model_copy(update={"epochs": 9.0, "patience": 2})
+
+    def stopped(folder: Path, scores: Iterator[float], checkpoint: Checkpoint | None = None) -> Ended:
+        return learn(
+            ONE, folder, settings=settings, score=lambda classifier: next(scores), floor=0.5, checkpoint=checkpoint
+        )
+
+    scores = (0.5, 0.5, 0.4, 0.5, 0.7, 0.6, 0.7, 0.9)
+    ended = stopped(tmp_path / "whole", iter(scores))
+    assert (ended.best_score, ended.epochs) == (0.7, 7)
+    rest, folder = iter(scores), tmp_path / "killed"
+    with pytest.raises(Killed):
+        stopped(folder, rest, Killing(folder / "checkpoint", 25))  # in the fourth epoch of 7 steps
+    resumed = stopped(folder, rest, Checkpoint(folder / "checkpoint", seconds=1e9))
+    assert resumed.epochs == ended.epochs
+    assert distance(resumed.weights, ended.weights) == 0
+
+
+@pytest.mark.parametrize("rows", [ONE, MANY, PAIRS], ids=["one label", "many labels", "pairs"])
+def test_a_training_that_learns_nothing_fails_and_names_settings_that_learn(
+    rows: Sequence[Row], tmp_path: Path
+) -> None:
+    data = rows_on_disk(tmp_path / "data", rows)
+    settings = {"model": ABLE.model_dump(), "distill": None, "max_length": 16, "batch_size": 8, "device": "cpu"}
+
+    def train(**more: float) -> ModelArtifact:
+        folder = tmp_path / f"student-{len(more)}"
+        folder.mkdir()
+        section = Student.model_validate(settings | more)
+        return stages.student(section, data, None, folder, SILENT, folder / "checkpoint")
+
+    with pytest.raises(StageFailedError, match="learnt nothing") as failed:
+        train(epochs=1, learning_rate=1e-7, patience=1)
+    assert failed.value.why == "1 of 1 epochs ran (5 steps), learning rate 1e-07, patience 1"
+    assert ("wide=only" in failed.value.fix) == (rows is not PAIRS)
+    named = dict(re.findall(r"--set student\.(\w+)=([\d.e-]+)", failed.value.fix))
+    assert train(**{key: float(number) for key, number in named.items()}).dev_score.value > 0.7
+
+
 def test_rare_labels_get_their_say(tmp_path: Path) -> None:
     rows = [Row("好", "a")] * 44 + [Row("好", "b")] * 4  # nothing tells them apart
     settings = SETTINGS.model_copy(update={"epochs": 20.0, "learning_rate": 1e-2})
 
     def share_of_b(**changed: Any) -> float:
-        from edgepack.progress import SILENT
         from edgepack.training.models.predict import logits
 
         folder = tmp_path / str(len(changed))
@@ -176,7 +220,6 @@ def test_texts_without_labels_are_learnt_from_the_teacher(tmp_path: Path) -> Non
     more = [Row(row.text, ()) for row in ONE[:40]]
 
     def right(folder: Path, unlabelled: Sequence[Row]) -> float:
-        from edgepack.progress import SILENT
         from edgepack.training.models.predict import logits
 
         student = classifier_of(ONE, folder, CALM, settings)

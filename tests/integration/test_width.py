@@ -228,8 +228,8 @@ version: 0.1.0
 data: {train: train.tsv, dev: dev.tsv, test: test.tsv, calibration: {from: train, rows: 32}}
 teacher:
   model: {scratch: {layers: 2, hidden: 48, heads: 4}}
-  epochs: 1
-  learning_rate: 1e-3
+  epochs: 3
+  learning_rate: 5e-3
   max_length: 24
 student:
   model: {from: teacher, layers: 2, width: 0.5}

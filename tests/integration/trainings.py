@@ -89,6 +89,7 @@ def learn(
     teacher: Any = None,
     unlabelled: Sequence[Row] = (),
     score: Callable[[Any], float] | None = None,
+    floor: float | None = None,
     said: Heard | None = None,
     ranks: Any = None,
 ) -> Ended:
@@ -102,6 +103,7 @@ def learn(
     from edgepack.training.losses import Match, task_of
     from edgepack.training.models.batches import EncodedRows
     from edgepack.training.models.predict import logits
+    from edgepack.training.schedule import budget
     from edgepack.training.trainer import TrainingRun, train
 
     heard = said or Heard()
@@ -125,8 +127,10 @@ def learn(
         objective=task.objective(targets, balanced=settings.class_weights == "balanced"),
         examples=EncodedRows([*encoded, *more], targets, soft),
         settings=settings,
+        budget=budget(settings, len(targets), classifier.network.config.hidden_size, random_weights=True),
         score=on_rows if score is None else lambda: score(classifier),
         metric=evaluation.metric_of(data),
+        floor=floor,
         out=folder,
         distill=distill,
         match=Match(classifier.network, teacher.network, distill) if matched and distill is not None else None,

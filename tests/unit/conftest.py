@@ -192,7 +192,7 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
     """A build whose data lie in `tmp_path`; its recipe names files by absolute paths, as a resolved one does."""
     model: Any = {"labels": ("负面", "正面"), "max_length": 64, "steps": 1161}
     usage = Usage("cpu", "fp32", 10_512.4, 0.0213, 2048.5, 1)
-    trained: Any = {"epochs": 3, "best_epoch": 2, "usage": usage, "answers_alike": False}
+    trained: Any = {"epochs": 3, "best_epoch": 2, "usage": usage}
     int8 = ModelFile("onnx-int8", "int8", 11_429_478, ledger[4], scored(0.8955))
     export = ExportArtifact(
         tmp_path, ledger[2], ModelFile("onnx-float", "float32", 42_794_483, ledger[3], scored(0.897)), int8, "int8",
@@ -351,8 +351,8 @@ def recipe(folder: Path) -> Recipe:
     return Recipe.model_validate({
         "edgepack": 1, "name": "hotel-sentiment", "version": "1.2.0",
         "data": {split: str(folder / f"{split}.tsv") for split in ("train", "dev", "test")},
-        "teacher": {"model": str(folder / "ernie-base")},
-        "student": {"model": "ernie-3.0-tiny-nano-v2-zh", "max_length": 64},
+        "teacher": {"model": str(folder / "ernie-base"), "epochs": 3, "learning_rate": 3e-5},
+        "student": {"model": "ernie-3.0-tiny-nano-v2-zh", "epochs": 3, "learning_rate": 3e-5, "max_length": 64},
         "gates": {
             "accuracy": {"metric": "accuracy", "min": 0.88, "max_drop_points": 1.0},
             "latency": {"p50_ms": 5, "p95_ms": 1.9},

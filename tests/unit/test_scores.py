@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgepack.artifacts import Answer, DataArtifact, Row
-from edgepack.evaluation import CONFIDENCE, every_score
+from edgepack.evaluation import CONFIDENCE, every_score, floor, value
 from edgepack.recipe.model import TaskName
 from edgepack_runtime.stats import metrics, scoring
 from edgepack_runtime.util.spans import Span
@@ -47,3 +47,24 @@ def test_every_metric_has_the_score_and_the_interval_of_the_gate(
         assert (score.metric, score.n) == (metric, len(truths))
         assert (score.value, score.low, score.high) == gated
     assert found["accuracy"].value != found["macro_f1"].value
+
+
+@pytest.mark.parametrize(
+    ("metric", "truths", "expected"),
+    [
+        ("accuracy", ["a", "a", "a", "b"], 0.75),
+        ("micro_f1", [("a",), ("a",), ("b",), ()], 4 / 7),
+        ("micro_f1", [("a",), ("a", "b"), ("a", "b"), ("b",)], 12 / 14),  # both labels
+        ("entity_f1", [(), (), SPAN], 2 / 4),
+        ("accuracy", ["a", "a"], None),
+        ("entity_f1", [(), ()], None),
+    ],
+)
+def test_the_floor_is_the_best_score_of_one_answer_to_every_row(
+    metric: str, truths: list[Answer], expected: float | None
+) -> None:
+    rows = [Row("", truth) for truth in truths]
+    assert floor(metric, rows) == expected
+    if expected is not None:
+        constant = [truths[0], ("a",), ("b",), ("a", "b"), SPAN]
+        assert max(value(metric, rows, [answer] * len(rows)) for answer in constant) == pytest.approx(expected)

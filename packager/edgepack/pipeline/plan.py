@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edgepack.artifacts import DataArtifact
+from edgepack.artifacts import DataArtifact, Split
 from edgepack.bundle import interpreters, wheels
 from edgepack.data.loader import load_splits
 from edgepack.pipeline import downloads, preflight
@@ -19,12 +18,13 @@ from edgepack.pipeline.stage_calls import StageCalls, calls_for
 from edgepack.pipeline.workspace import StageResult, Workspace
 from edgepack.recipe import linear_only
 from edgepack.recipe.model import AnyRecipe, LinearRecipe, Recipe
-from edgepack.recipe.pretrained_models import cut, parameters, shape_of
+from edgepack.recipe.pretrained_models import Shape, cut, parameters, shape_of
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, Training
 from edgepack.results import NotRunHere
 from edgepack.targets.context import BuildContext
 from edgepack.training import checkpoint, environment
+from edgepack.training.schedule import budget
 from edgepack.util.text import counted
 
 State = Literal["cached", "to run", "not asked for", "not run here"]
@@ -97,9 +97,10 @@ def make(
         found = _find(call, results, workspace, options)
         if found is not None:
             results[call] = found
-    rows, search = 0, None
+    rows: Mapping[Split, int] = {}
+    search = None
     if isinstance(calls, StageCalls):
-        rows = _training_rows(calls.trained, results[calls.data].artifact if calls.data in results else None)
+        rows = _rows(calls.trained, results[calls.data].artifact if calls.data in results else None)
         search = calls.trained.search
     stages = tuple(_planned(call, calls, results, options, rows) for call in calls)
     left_out = linear_only.KEYS if isinstance(recipe, LinearRecipe) else tuple(search.over) if search else ()
@@ -117,7 +118,9 @@ def _find(
     return None if isinstance(work, NotRunHere) else workspace.load(call.kind, work.key)
 
 
-def _planned(call: StageCall[Any], calls: Calls, results: Results, options: BuildOptions, rows: int) -> PlannedStage:
+def _planned(
+    call: StageCall[Any], calls: Calls, results: Results, options: BuildOptions, rows: Mapping[Split, int]
+) -> PlannedStage:
     folder = results[call].artifact.folder if call in results else None
     state: State = "cached" if folder else "to run"
     about = ""
@@ -133,25 +136,36 @@ def _planned(call: StageCall[Any], calls: Calls, results: Results, options: Buil
     return PlannedStage(call.stage, call.target, state, folder, about, calls.label(call) or None)
 
 
-def _training_rows(recipe: Recipe, found: DataArtifact | None) -> int:
+def _rows(recipe: Recipe, found: DataArtifact | None) -> Mapping[Split, int]:
+    """Number of rows by split. Unlabelled texts that dev or test hold are left out only by the data stage."""
     if found is not None:
-        return found.rows["train"]
-    count = len(load_splits(recipe.data).rows["train"])
-    return count if recipe.data.train_rows is None else min(count, recipe.data.train_rows)
+        return found.rows
+    splits = load_splits(recipe.data)
+    train = len(splits.rows["train"])
+    train = train if recipe.data.train_rows is None else min(train, recipe.data.train_rows)
+    return {"train": train, "unlabelled": len(splits.unlabelled or ())}
 
 
-def _about(stage: str, recipe: Recipe, rows: int) -> str:
+def _about(stage: str, recipe: Recipe, counts: Mapping[Split, int]) -> str:
     if stage == "prune":
         return _pruning(recipe.student)
     section = {"teacher": recipe.teacher, "student": recipe.student, "narrow": recipe.student}.get(stage)
     if section is None:
         return ""
-    steps = max(1, round(section.epochs * math.ceil(rows / section.batch_size)))
-    epochs = "epoch" if section.epochs == 1 else "epochs"
-    about = f"{counted(steps, 'step')} of {section.batch_size} ({rows} rows x {section.epochs:g} {epochs})"
     width = recipe.student.width if stage == "narrow" else 1.0
     cut_to = f"cut to {width:g} of its width, " if stage == "narrow" else ""
-    return f"{cut_to}{_size(section, recipe, width)}; {about}, {_device(section)}"
+    shape = _shape(section, recipe, width)
+    rows = counts["train"] + (counts.get("unlabelled", 0) if _is_taught(stage, recipe) else 0)
+    if shape is None:
+        return f"{cut_to}a model of unknown size; {rows} rows, {_device(section)}"
+    is_random = stage != "narrow" and isinstance(section.model, FromScratch)
+    chosen = budget(section, rows, shape.hidden, random_weights=is_random)
+    steps = f"{counted(chosen.steps, 'step')} of {section.batch_size * section.ranks}"
+    about = f"{steps} ({rows} rows x {counted(chosen.epochs, 'epoch')}, learning rate {chosen.learning_rate:g})"
+    millions = parameters(shape, labels=2) / 1e6  # each further label adds some hundred weights
+    # The vocabulary of a model from scratch is built from its texts, up to a maximum.
+    most = "at most " if isinstance(_origin(section, recipe).model, FromScratch) else ""
+    return f"{cut_to}{most}{millions:.1f} M weights; {about}, {_device(section)}"
 
 
 def _pruning(student: Student) -> str:
@@ -164,22 +178,31 @@ def _pruning(student: Student) -> str:
     return f"keeps the tokens that occur{often} in {texts}{characters}"
 
 
-def _size(section: Teacher | Student, recipe: Recipe, width: float) -> str:
-    """The number of weights of a model of `width` (0 to 1), without loading it."""
-    model, max_length = section.model, section.max_length
-    start = model if isinstance(model, FromTeacher) else None
-    if isinstance(model, FromTeacher):
-        assert recipe.teacher is not None, "the recipe's validation requires a teacher"
-        model, max_length = recipe.teacher.model, recipe.teacher.max_length
-    shape = shape_of(model, max_length)
+def _is_taught(stage: str, recipe: Recipe) -> bool:
+    """Whether the model of a stage learns from soft labels. A narrowed student without a teacher is its own."""
+    if recipe.teacher is None:
+        return stage == "narrow"
+    return stage != "teacher" and recipe.student.distill is not None
+
+
+def _origin(section: Teacher | Student, recipe: Recipe) -> Teacher | Student:
+    """The section of the model whose weights `section` starts from."""
+    if not isinstance(section.model, FromTeacher):
+        return section
+    assert recipe.teacher is not None, "the recipe's validation requires a teacher"
+    return recipe.teacher
+
+
+def _shape(section: Teacher | Student, recipe: Recipe, width: float) -> Shape | None:
+    """The shape of a model of `width` (0 to 1), without loading it; None if it is unknown."""
+    start, origin = section.model, _origin(section, recipe)
+    assert not isinstance(origin.model, FromTeacher)
+    shape = shape_of(origin.model, origin.max_length)
     if shape is None:
-        return "a model of unknown size"
-    if start is not None:
+        return None
+    if isinstance(start, FromTeacher):
         shape = cut(shape, start.layers if isinstance(start.layers, int) else len(start.layers), start.width)
-    shape = cut(shape, shape.layers, width)
-    millions = parameters(shape, labels=2) / 1e6  # each further label adds some hundred weights
-    # The vocabulary of a model from scratch is built from its texts, up to a maximum.
-    return f"{'at most ' if isinstance(model, FromScratch) else ''}{millions:.1f} M weights"
+    return cut(shape, shape.layers, width)
 
 
 def _device(section: Training) -> str:

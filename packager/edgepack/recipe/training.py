@@ -60,11 +60,17 @@ class Nodes(Section):
 class Training(Section):
     """Settings of one training."""
 
-    epochs: float = Field(3.0, gt=0, le=1000, description="Passes over the training rows; may be a fraction.")
+    epochs: float | None = Field(
+        None,
+        gt=0,
+        le=1000,
+        description="Passes over the training rows; may be a fraction. null is about 400 steps, within 3 to 40 epochs.",
+    )
     patience: int | None = Field(
         None,
         ge=1,
-        description="Epochs without a better dev score after which the training ends; null trains all `epochs`.",
+        description="Epochs without a better dev score after which the training ends, counted once the model is better "
+        "than the same answer to every row; null trains all `epochs`.",
     )
     batch_size: int = Field(
         32, ge=1, le=4096, description="Rows per step; with several GPUs or machines, rows per step and process."
@@ -72,7 +78,13 @@ class Training(Section):
     gradient_accumulation: int = Field(
         1, ge=1, le=4096, description="Number of parts in which the rows of a step are run, to save memory."
     )
-    learning_rate: float = Field(3e-5, gt=0, le=1.0, description="Peak learning rate, between warm-up and decay to 0.")
+    learning_rate: float | None = Field(
+        None,
+        gt=0,
+        le=1.0,
+        description="Peak learning rate, between warm-up and decay to 0. null is 0.03 / hidden size, and 0.1 / hidden "
+        "size for a model from scratch.",
+    )
     scale_learning_rate: Literal["sqrt", "linear", "none"] = Field(
         "sqrt", description="Factor of `learning_rate` for N processes: the square root of N, N, or 1."
     )

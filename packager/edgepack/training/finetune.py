@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -24,8 +26,13 @@ from edgepack.training.models import classifiers, pruning
 from edgepack.training.models.batches import Array, Encoded, EncodedRows
 from edgepack.training.models.classifiers import Classifier
 from edgepack.training.models.predict import logits
+from edgepack.training.schedule import Budget, budget
 from edgepack.training.trainer import Trained, TrainingRun, train
+from edgepack.util.text import counted
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
+
+_MORE_EPOCHS: Final = 2.5  # factor of the epochs to try after a training that learnt nothing
+_MOST_EPOCHS: Final = 1000  # that a recipe may have
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,10 @@ class TrainingJob:
         """Whether the model only teaches, and never ships."""
         return self.name == "teacher"
 
+    def budget(self, rows: int, hidden: int) -> Budget:
+        """Length and learning rate of the training; `rows` and `hidden` as for `schedule.budget`."""
+        return budget(self.training, rows, hidden, random_weights=isinstance(self.model, FromScratch))
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -59,7 +70,6 @@ class Scores:
     dev_score: Score
     test_score: Score
     test_scores: dict[str, Score]
-    answers_alike: bool  # it gives every test row the same answer
     calibration: ScoreCalibration  # not applied
 
 
@@ -84,6 +94,9 @@ def finetune(
 
     Args:
         checkpoint: folder of the checkpoint of an interrupted training.
+
+    Raises:
+        StageFailedError: the model is not better on dev than the same answer to every row.
     """
     task, metric = task_of(data), evaluation.metric_of(data)
     rows, dev = data.read("train"), data.read("dev")
@@ -92,6 +105,11 @@ def finetune(
     teacher = reopen(job.teacher, data) if job.teacher is not None and job.distill is not None else None
     learnt = examples(task, classifier, rows, teacher, data, progress, ranks)
     held_out = classifier.encode(dev)
+    chosen = job.budget(len(learnt.rows), int(classifier.network.config.hidden_size))
+    progress.line(
+        f"{job.name}: {chosen.epochs:g} epochs of {counted(chosen.epoch_steps, 'step')}, "
+        f"learning rate {chosen.learning_rate:g}"
+    )
 
     def on_dev() -> list[Answer]:
         return answers(task, classifier, dev, held_out, SILENT, "dev")
@@ -102,8 +120,10 @@ def finetune(
         objective=task.objective(learnt.targets, balanced=job.training.class_weights == "balanced"),
         examples=learnt,
         settings=job.training,
+        budget=chosen,
         score=lambda: evaluation.value(metric, dev, on_dev()),
         metric=metric,
+        floor=evaluation.floor(metric, dev),
         out=out,
         distill=job.distill,
         match=_match(job, classifier, teacher, out),
@@ -111,12 +131,31 @@ def finetune(
     )
     result = train(run, progress, Checkpoint(checkpoint))
     progress.line(f"{job.name}: {summary(result)}")
+    if run.floor is not None and result.best_score <= run.floor:
+        raise _nothing_learnt(job, data, run, result)
     evaluated = ranks.of_first(_Evaluated, lambda: _Evaluated(result, score(classifier, data, progress)))
     if not job.is_teacher:
         classifier.scale_logits(1 / evaluated.scores.calibration.temperature)
         progress.line(f"{job.name}: {evaluated.scores.calibration.text}")
     classifier.save(out)
     return _artifact(job, classifier, evaluated, out)
+
+
+def _nothing_learnt(job: TrainingJob, data: DataArtifact, run: TrainingRun, result: Trained) -> StageFailedError:
+    """The error of a training that ended where it began, with settings to try."""
+    section, used = "teacher" if job.is_teacher else "student", run.budget
+    open_job = replace(job, training=job.training.model_copy(update={"epochs": None, "learning_rate": None}))
+    usual = open_job.budget(len(run.examples.rows), int(run.network.config.hidden_size))
+    more = min(max(usual.epochs, math.ceil(_MORE_EPOCHS * used.epochs)), _MOST_EPOCHS)
+    retry = f"`--set {section}.epochs={more:g} --set {section}.learning_rate={usual.learning_rate:g}`"
+    linear = ", or ship the linear model alone: `--set wide=only`" if data.task == "text-classification" else ""
+    return StageFailedError(
+        f"{job.name}: it learnt nothing: {run.metric} {result.best_score:.3f} on dev; "
+        f"the same answer to every row has {run.floor:.3f}",
+        why=f"{min(result.epochs, used.epochs):g} of {used.epochs:g} epochs ran ({counted(result.steps, 'step')}), "
+        f"learning rate {used.learning_rate:g}, patience {job.training.patience or 'null'}",
+        fix=f"try {retry}; it trains from the start{linear}",
+    )
 
 
 def score(classifier: Classifier, data: DataArtifact, progress: Progress) -> Scores:
@@ -130,7 +169,6 @@ def score(classifier: Classifier, data: DataArtifact, progress: Progress) -> Sco
         evaluation.score(metric, dev, dev_answers),
         test_scores[metric],
         test_scores,
-        len(set(test_answers)) == 1,
         calibration.of(dev_units, test_units, multi_label=data.multi_label),
     )
 
@@ -167,7 +205,6 @@ def _artifact(job: TrainingJob, classifier: Classifier, evaluated: _Evaluated, o
         test_score=evaluated.scores.test_score,
         test_scores=evaluated.scores.test_scores,
         calibration=None if job.is_teacher else evaluated.scores.calibration,
-        answers_alike=evaluated.scores.answers_alike,
         epochs=evaluated.trained.epochs,
         best_epoch=evaluated.trained.best_epoch,
         usage=evaluated.trained.usage,

@@ -109,9 +109,9 @@ def run_job(job: TrainingJob, data: DataArtifact, out: Path, progress: Progress,
 
 
 def described(training: Training) -> str:
-    """Processes, rows and learning rate of a step, and the address where machines meet, as text."""
+    """Processes, rows and factor of the learning rate, and the address where machines meet, as text."""
     scale = rate_scale(training.scale_learning_rate, training.ranks)
-    rate = f"learning rate {training.learning_rate:g} x {scale:.3g} ({training.scale_learning_rate})"
+    rate = f"learning rate x {scale:.3g} ({training.scale_learning_rate})"
     text = f"{training.ranks} processes, {training.ranks} x {training.batch_size} rows a step, {rate}"
     if training.nodes is None:
         return text

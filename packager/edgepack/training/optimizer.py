@@ -12,11 +12,14 @@ from edgepack.recipe.training import Training
 from edgepack.training.schedule import layer_ratios, rate_factor
 
 
-def make(modules: list[Any], settings: Training, total: int) -> tuple[Any, Any]:
-    """Optimizer and learning rate schedule for the weights of `modules` over `total` steps.
+def make(modules: list[Any], settings: Training, learning_rate: float, total: int) -> tuple[Any, Any]:
+    """Optimizer and learning rate schedule, with the peak `learning_rate`, for the weights of `modules`.
 
     AdamW after Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019). Vectors (biases and norms) are
     not decayed. Gradients are clipped to the global norm `settings.clip_norm`.
+
+    Args:
+        total: number of steps.
     """
     named = [(name, parameter) for module in modules for name, parameter in module.named_parameters()]
     ratios = layer_ratios((name for name, _ in named), settings.layer_decay)
@@ -27,7 +30,7 @@ def make(modules: list[Any], settings: Training, total: int) -> tuple[Any, Any]:
     def factor(step: int) -> float:
         return rate_factor(step, total, settings.warmup, settings.schedule)
 
-    schedule = paddle.optimizer.lr.LambdaDecay(settings.learning_rate, factor)
+    schedule = paddle.optimizer.lr.LambdaDecay(learning_rate, factor)
     decayed = {parameter.name for _, parameter in named if parameter.ndim >= 2}
     optimizer = paddle.optimizer.AdamW(
         learning_rate=schedule,

@@ -1,15 +1,65 @@
-"""Learning rates: warm-up and decay over the steps, smaller rates for lower layers, scaling by processes."""
+"""Steps and learning rates: epochs, warm-up and decay, smaller rates for lower layers, scaling by processes."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, Literal
+
+from edgepack.recipe.training import Training
 
 Schedule = Literal["linear", "cosine"]
 _LAYER: Final = re.compile(r"\bencoder\.layers\.(\d+)\.")
 _EMBEDDINGS: Final = re.compile(r"\bembeddings\.")
+_STEPS: Final = 400
+_FEWEST_EPOCHS, _MOST_EPOCHS = 3, 40
+# The peak learning rate times the width of the hidden states.
+_PRETRAINED_RATE: Final = 0.03
+_RANDOM_RATE: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Length and learning rate of a training.
+
+    Attributes:
+        epochs: passes over the rows; may be a fraction.
+        epoch_steps: steps of one epoch.
+        learning_rate: peak learning rate of one process.
+    """
+
+    epochs: float
+    epoch_steps: int
+    learning_rate: float
+
+    @property
+    def steps(self) -> int:
+        """Number of steps, at least 1."""
+        return max(1, round(self.epochs * self.epoch_steps))
+
+
+def budget(settings: Training, rows: int, hidden: int, *, random_weights: bool) -> Budget:
+    """The epochs and the learning rate of `settings`, chosen by rows and weights where they are null.
+
+    Epochs: about 400 steps, within 3 to 40 epochs. Learning rate: 0.03 / `hidden` for pre-trained weights, 0.1 /
+    `hidden` for random ones, to one digit. A rate that falls with the width is that of Yang et al., "Tensor Programs
+    V" (2022); at a width of 768 it is the 4e-5 between the rates of Devlin et al., "BERT" (2019). The constants were
+    measured with 300 to 3,000 rows of three data sets: docs/measurements/training.md.
+
+    Args:
+        rows: rows of an epoch, labelled and unlabelled.
+        hidden: width of the hidden states.
+        random_weights: whether the model starts from random weights.
+    """
+    epoch_steps = math.ceil(rows / (settings.batch_size * settings.ranks))
+    epochs, rate = settings.epochs, settings.learning_rate
+    if epochs is None:
+        epochs = float(min(max(round(_STEPS / epoch_steps), _FEWEST_EPOCHS), _MOST_EPOCHS))
+    if rate is None:
+        rate = float(f"{(_RANDOM_RATE if random_weights else _PRETRAINED_RATE) / hidden:.0e}")
+    return Budget(epochs, epoch_steps, rate)
 
 
 def rate_factor(step: int, total: int, warmup: float, schedule: Schedule) -> float:

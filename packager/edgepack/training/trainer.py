@@ -26,7 +26,7 @@ from edgepack.training.losses import Match, Objective
 from edgepack.training.models.batches import Batch, EncodedRows, epoch_order, loader
 from edgepack.training.optimizer import Precision
 from edgepack.training.scalars import ScalarWriter
-from edgepack.training.schedule import rate_scale
+from edgepack.training.schedule import Budget, rate_scale
 from edgepack.training.usage import Meter
 
 
@@ -155,8 +155,11 @@ class TrainingRun:
     """Inputs of a training. Rows, settings and initial weights are the same on all `ranks`.
 
     Attributes:
+        budget: steps and learning rate, which `settings` may leave open.
         score: returns the figure that selects the best epoch (higher is better). It is called on the first rank only.
         metric: name of that figure.
+        floor: value of that figure up to which nothing is learnt; patience counts once it is exceeded. None if there
+            is no such value.
         out: receives the figures of the training (`ScalarWriter`), from the first rank of each machine.
     """
 
@@ -165,8 +168,10 @@ class TrainingRun:
     objective: Objective
     examples: EncodedRows
     settings: Training
+    budget: Budget
     score: Callable[[], float]
     metric: str
+    floor: float | None
     out: Path
     distill: Distill | None = None
     match: Match | None = None
@@ -228,14 +233,11 @@ class _Loop:
         self._lengths = [len(row) for row in run.examples.rows]
         self._units = [run.objective.count(target) for target in run.examples.targets]
         self._step_rows = settings.batch_size * self._ranks.count
-        self._epoch_steps = math.ceil(len(self._lengths) / self._step_rows)
-        self.total = max(1, round(settings.epochs * self._epoch_steps))
+        self._epoch_steps, self.total = run.budget.epoch_steps, run.budget.steps
         self._precision = optimizers.choose(settings.precision)
         self._ranks.copy_first(self._tensors())  # random numbers may differ between machines
-        rate = settings.learning_rate * rate_scale(settings.scale_learning_rate, self._ranks.count)
-        self._optimizer, self._schedule = optimizers.make(
-            self._modules, settings.model_copy(update={"learning_rate": rate}), self.total
-        )
+        rate = run.budget.learning_rate * rate_scale(settings.scale_learning_rate, self._ranks.count)
+        self._optimizer, self._schedule = optimizers.make(self._modules, settings, rate, self.total)
         self._step = Step(
             run.network,
             run.objective,
@@ -258,8 +260,9 @@ class _Loop:
     @property
     def goes_on(self) -> bool:
         """Whether the epoch has begun, or steps are left and patience has not run out."""
-        patience = self._settings.patience
-        stuck = patience is not None and self.epoch - 1 - self._best_epoch >= patience
+        patience, floor = self._settings.patience, self._run.floor
+        learns = floor is None or self._best_score > floor
+        stuck = patience is not None and learns and self.epoch - 1 - self._best_epoch >= patience
         return self._done > 0 or (self.step < self.total and not stuck)  # the last step may be taken, and not scored
 
     def resume(self) -> bool:

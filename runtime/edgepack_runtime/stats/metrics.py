@@ -10,6 +10,7 @@ F1 = 2 tp / (2 tp + fp + fn). For 0 / 0, precision, recall and F1 are 0, as in s
 from __future__ import annotations
 
 from collections import Counter
+from itertools import accumulate
 from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from edgepack_runtime.util.spans import OUTSIDE, Span
@@ -97,6 +98,21 @@ def accuracy(pairs: Sequence[Pair]) -> float:
 def micro_f1(tallies: Mapping[str, Tally]) -> float:
     """F1 over all classes together; for spans this is seqeval's entity F1."""
     return pooled(tallies.values()).f1
+
+
+def constant_score(metric: str, truths: Sequence[Answer]) -> float:
+    """The highest score, 0 to 1, of a model that gives every row the same answer: it needs no learning.
+
+    Args:
+        metric: accuracy, of rows with one label; otherwise micro F1, which for spans is entity F1. With the k most
+            frequent labels or spans it is 2 x their number / (k x rows + number of all).
+    """
+    claims = Counter(claim for truth in truths for claim in _claims(truth))
+    counts = sorted(claims.values(), reverse=True)
+    if metric == ACCURACY:
+        return counts[0] / len(truths)
+    scores = (2 * found / (k * len(truths) + sum(counts)) for k, found in enumerate(accumulate(counts), 1))
+    return max(scores, default=0.0)
 
 
 def macro_f1(tallies: Mapping[str, Tally]) -> float:

@@ -112,7 +112,6 @@ def writer(tmp_path: Path) -> ModelWriter:
         best_epoch=1,
         usage=usage,
         calibration=None,
-        answers_alike=False,
     )
     return ModelWriter(student, data, TokenizerConfig())
 

@@ -167,7 +167,7 @@ def test_a_build_may_end_in_the_midst_of_all_candidates(search: Callable[..., An
 
 
 def test_a_stage_that_all_candidates_share_names_no_candidate(search: Callable[..., Any]) -> None:
-    made, _, planned = search("search={over: {quantize.method: [ptq, none]}}", until="student")
+    made, _, planned = search("search={over: {quantize.method: [ptq, none]}}", "student.epochs=3", until="student")
     assert [(one.stage, one.candidates) for one in made.made] == [("data", ()), ("student", ())]
     assert [row.stage for row in made.ledger] == ["student"]
     assert (planned.stages[1].candidate, planned.stages[2].candidate) == (None, "method=ptq")
@@ -224,7 +224,7 @@ def test_candidates_of_several_widths_train_the_whole_student_once(
     assert [(one.stage, one.candidates) for one in part.made[1:]] == [
         ("student", ()), ("narrow", ("width=0.75",)), ("narrow", ("width=0.5",)),
     ]  # fmt: skip
-    about = "cut to 0.75 of its width, at most 0.2 M weights; 1 step of 32 (2 rows x 4 epochs)"
+    about = "cut to 0.75 of its width, at most 0.2 M weights; 1 step of 32 (2 rows x 4 epochs, learning rate 0.004)"
     narrow = [(one.candidate, one.about) for one in planned.stages if one.stage == "narrow"]
     assert narrow[0][1].startswith(about.replace("1 step", "4 steps"))
     assert [candidate for candidate, _ in narrow] == ["width=0.75", "width=0.5"]
@@ -275,7 +275,8 @@ def test_a_plan_lists_the_stages_of_each_candidate(search: Callable[..., Any]) -
     assert "student.epochs" not in values  # there is no one value of it
     _, _, planned = search()
     assert [stage.state for stage in planned.stages] == ["cached"] * 8 + ["to run"] * 2
-    assert planned.stages[1].about.startswith("at most 0.2 M weights; 1 step of 32 (2 rows x 1 epoch)")
+    about = "at most 0.2 M weights; 1 step of 32 (2 rows x 1 epoch, learning rate 0.01), "
+    assert planned.stages[1].about.startswith(about)
 
 
 def test_a_plan_lists_each_section_of_a_list(search: Callable[..., Any]) -> None:

@@ -101,7 +101,7 @@ def test_the_schema_has_what_editors_want() -> None:
             assert section["additionalProperties"] is False
             assert section["description"]
             assert all(key["description"] for key in section["properties"].values())
-    assert SCHEMA["$defs"]["Student"]["properties"]["epochs"]["default"] == 3.0
+    assert SCHEMA["$defs"]["Student"]["properties"]["warmup"]["default"] == 0.1
     assert {"type": "null"} in SCHEMA["$defs"]["Recipe"]["properties"]["teacher"]["anyOf"]
 
 

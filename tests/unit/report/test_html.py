@@ -128,11 +128,12 @@ def test_a_build_without_gates_has_no_badge_of_one_that_passed(built: Any) -> No
 
 def test_warnings_stand_beside_the_verdict(built: Any) -> None:
     built = wide_of(built)
-    built = replace(built, student=replace(built.student, answers_alike=True))
+    built = replace(
+        built,
+        teacher=replace(built.teacher, test_score=replace(built.teacher.test_score, value=0.1, low=0.08, high=0.12)),
+    )
     report = make(built)
-    first = report["warnings"][0]
-    assert first.startswith("the student model gives every test row the same answer: it has learnt nothing yet; ")
-    assert "`learning_rate`" in first
+    assert report["warnings"][0].startswith("the teacher (10.0 %) is below the linear model")
     assert report["warnings"] == list(built.warnings("edgepack build recipe.yaml"))
     for warning in report["warnings"]:
         assert warning in cards_of(report) and warning in cards_of(report, "zh")

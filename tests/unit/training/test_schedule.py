@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.training.schedule import layer_ratios, rate_factor, rate_scale
+from edgepack.recipe.training import Training
+from edgepack.training.schedule import Budget, budget, layer_ratios, rate_factor, rate_scale
 
 NAMES = [
     "ernie.embeddings.word_embeddings.weight",
@@ -57,3 +58,25 @@ def test_a_rate_is_scaled_by_the_stated_rule() -> None:
     assert rate_scale("linear", 4) == 4.0
     assert rate_scale("none", 4) == 1.0
     assert {rate_scale(rule, 1) for rule in ("sqrt", "linear", "none")} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("rows", "epochs", "epoch_steps"), [(1, 40, 1), (300, 40, 10), (600, 21, 19), (3000, 4, 94), (100_000, 3, 3125)]
+)
+def test_fewer_rows_are_passed_more_often(rows: int, epochs: int, epoch_steps: int) -> None:
+    found = budget(Training(), rows, 312, random_weights=False)
+    assert (found.epochs, found.epoch_steps, found.steps) == (epochs, epoch_steps, epochs * epoch_steps)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "pretrained", "random"), [(96, 3e-4, 1e-3), (312, 1e-4, 3e-4), (768, 4e-5, 1e-4), (1024, 3e-5, 1e-4)]
+)
+def test_wide_and_pretrained_models_learn_at_lower_rates(hidden: int, pretrained: float, random: float) -> None:
+    found = [budget(Training(), 600, hidden, random_weights=random).learning_rate for random in (False, True)]
+    assert found == [pretrained, random]
+
+
+def test_given_epochs_and_rates_are_kept() -> None:
+    given = Training(epochs=0.5, learning_rate=2e-5, batch_size=16, device="gpu:0,1")
+    assert budget(given, 640, 312, random_weights=True) == Budget(0.5, 20, 2e-5)
+    assert budget(given, 1, 312, random_weights=True).steps == 1

@@ -14,7 +14,7 @@ from edgepack.recipe.pretrained_models import of_folder
 from edgepack.recipe.training import Distill, Student
 from edgepack.training import environment
 
-VERSION = 5
+VERSION = 6
 
 
 def run(

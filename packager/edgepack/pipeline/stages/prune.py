@@ -21,7 +21,7 @@ from edgepack_runtime.inference.tokenizer import ErnieTokenizer, read_vocab
 if TYPE_CHECKING:
     from edgepack.training.models.classifiers import Classifier
 
-VERSION = 4
+VERSION = 5
 
 
 def run(

@@ -12,7 +12,7 @@ from edgepack.progress import Progress
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher
 from edgepack.training import environment
 
-VERSION = 8
+VERSION = 9
 
 
 def teacher(section: Teacher, data: DataArtifact, out: Path, progress: Progress, checkpoint: Path) -> ModelArtifact:

@@ -149,7 +149,7 @@ _OFFLINE: Final = (
     "type `edgepack fetch RECIPE` where there is a network, and copy the folder that it prints; or name a "
     "folder with config.json, model_state.pdparams and vocab.txt (and tokenizer_config.json, if it has one): "
     "`model: ./FOLDER`; or, for less accuracy, start from random weights: "
-    "`model: {scratch: {layers: 4, hidden: 312, heads: 12}}` with `learning_rate: 2e-4` (docs/how-to/air-gapped.md)"
+    "`model: {scratch: {layers: 4, hidden: 312, heads: 12}}` with `learning_rate: null` (docs/how-to/air-gapped.md)"
 )
 _OTHER_LABELS: Final = (
     "the folder holds a classifier of other labels: save its encoder alone, as PaddleNLP's ErnieModel"

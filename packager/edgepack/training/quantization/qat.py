@@ -24,6 +24,7 @@ from edgepack.training.models.batches import EncodedRows
 from edgepack.training.models.classifiers import Classifier
 from edgepack.training.quantization.observers import column_magnitudes, observe
 from edgepack.training.quantization.quanters import prepare, quantized
+from edgepack.training.schedule import budget
 from edgepack.training.trainer import TrainingRun, train
 
 _LABEL: Final = "train quantized"
@@ -87,8 +88,10 @@ def _training_run(
         objective=task.objective(learnt.targets, balanced=settings.class_weights == "balanced"),
         examples=learnt,
         settings=settings,
+        budget=budget(settings, len(learnt.rows), int(classifier.network.config.hidden_size), random_weights=False),
         score=lambda: evaluation.value(metric, dev, answers(task, classifier, dev, held_out, SILENT, "dev")),
         metric=metric,
+        floor=evaluation.floor(metric, dev),
         out=out,
         distill=distill,
     )
