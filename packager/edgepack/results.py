@@ -161,17 +161,21 @@ class Build:
             why.append(f"{self.wide.chosen} ships: {self.wide.why}")
         return replace(gate.ledger, note="; ".join((gate.ledger.note, *why)))
 
-    def warnings(self, command: str) -> tuple[str, ...]:
+    def warnings(self, file: str, settings: Sequence[str] = ()) -> tuple[str, ...]:
         """What a reader should know about the models: those that learnt nothing, else one piece of advice.
 
         Args:
-            command: that of this build, as `edgepack build recipe.yaml`.
+            file: the recipe, as the command of the advice names it.
+            settings: those of `--set` of this build, which the command keeps.
         """
         untrained, advice = tuple(self._untrained()), self._advice()
         if untrained or advice is None:
             return untrained
-        why, settings = advice
-        return (f"{why}: {' '.join((command, *(f'--set {shlex.quote(setting)}' for setting in settings)))}",)
+        why, others = advice
+        replaced = {setting.partition("=")[0] for setting in others}
+        kept = [setting for setting in settings if setting.partition("=")[0] not in replaced]
+        words = ["edgepack", "build", file, *(word for setting in (*kept, *others) for word in ("--set", setting))]
+        return (f"{why}: {shlex.join(words)}",)
 
     def _untrained(self) -> Iterator[str]:
         models = {"teacher": self.teacher, "student": self.student, "narrowed": self.narrowed, "pruned": self.pruned}

@@ -133,7 +133,7 @@ def test_warnings_stand_beside_the_verdict(built: Any) -> None:
     first = report["warnings"][0]
     assert first.startswith("the student model gives every test row the same answer: it has learnt nothing yet; ")
     assert "`learning_rate`" in first
-    assert report["warnings"] == list(built.warnings("edgepack build recipe.yaml"))
+    assert report["warnings"] == list(built.warnings("recipe.yaml"))
     for warning in report["warnings"]:
         assert warning in cards_of(report) and warning in cards_of(report, "zh")
         assert any(one.get("value") == warning for one in ElementTree.fromstring(junit.render(report)).iter("property"))
