@@ -12,7 +12,8 @@ from tests.integration.conftest import RECIPE, Project
 pytestmark = pytest.mark.integration
 SHAPES = ("{scratch: {layers: 2, hidden: 32, heads: 4}}", "{scratch: {layers: 1, hidden: 16, heads: 2}}")
 METHODS = ("dynamic", "none")
-STUDENT = "  model: {scratch: {layers: 2, hidden: 312, heads: 12}}\n"
+STUDENT = "  model: {scratch: {layers: 2, hidden: 312, heads: 12}}\n  epochs: 1\n"
+TRAINED = "  epochs: 6\n"  # better than the most frequent answer, which is a gate
 SEARCH = f"""\
 wide: off
 search:
@@ -28,7 +29,7 @@ CHAIN = ["student", "quantize", "export", "quantize", "export"]
 def searched(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
     copy = project.copy(tmp_path_factory.mktemp("searched") / "project")
     assert STUDENT in RECIPE
-    (copy.folder / "several.yaml").write_text(RECIPE.replace(STUDENT, "") + SEARCH, encoding="utf-8")
+    (copy.folder / "several.yaml").write_text(RECIPE.replace(STUDENT, TRAINED) + SEARCH, encoding="utf-8")
     return copy
 
 
@@ -88,7 +89,7 @@ def test_a_second_build_makes_nothing_and_says_the_same(searched: Project, first
 
 def test_the_recipe_of_the_chosen_candidate_alone_is_built_already(searched: Project, first: dict[str, Any]) -> None:
     method = first["selection"]["chosen"].rpartition("=")[2]
-    alone = RECIPE.replace(STUDENT, f"  model: {SHAPES[1]}\n") + f"wide: off\nquantize: {{method: {method}}}\n"
+    alone = RECIPE.replace(STUDENT, f"  model: {SHAPES[1]}\n{TRAINED}") + f"wide: off\nquantize: {{method: {method}}}\n"
     (searched.folder / "alone.yaml").write_text(alone, encoding="utf-8")
     done = searched.edgepack("plan", "alone.yaml", "--json")
     states = {stage["stage"]: stage for stage in json.loads(done.stdout)["stages"]}
