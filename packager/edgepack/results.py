@@ -180,17 +180,21 @@ class Build:
             why.append(f"{self.wide.chosen} ships: {self.wide.why}")
         return replace(gate.ledger, note="; ".join((gate.ledger.note, *why)))
 
-    def warnings(self, command: str) -> tuple[str, ...]:
+    def warnings(self, file: str, settings: Sequence[str] = ()) -> tuple[str, ...]:
         """What a reader should know about the models: one piece of advice at most.
 
         Args:
-            command: that of this build, as `edgepack build recipe.yaml`.
+            file: the recipe, as the command of the advice names it.
+            settings: those of `--set` of this build, which the command keeps.
         """
         advice = self._advice()
         if advice is None:
             return ()
-        why, settings = advice
-        return (f"{why}: {' '.join((command, *(f'--set {shlex.quote(setting)}' for setting in settings)))}",)
+        why, others = advice
+        replaced = {setting.partition("=")[0] for setting in others}
+        kept = [setting for setting in settings if setting.partition("=")[0] not in replaced]
+        words = ["edgepack", "build", file, *(word for setting in (*kept, *others) for word in ("--set", setting))]
+        return (f"{why}: {shlex.join(words)}",)
 
     def _advice(self) -> tuple[str, tuple[str, ...]] | None:
         """What to build instead: the reason, and what `--set` takes. Only what is shown, and only if it builds."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -148,8 +147,7 @@ def run(
     report = document.make(built, file.name)
     delivered: list[Path] = []
     problem: EdgepackError | None = None
-    typed = shlex.join(["edgepack", "build", str(file), *(part for one in settings for part in ("--set", one))])
-    _show(built, report, typed, console, as_json)
+    _show(built, report, built.warnings(str(file), settings), console, as_json)
     try:
         delivered = delivery.deliver(built, report, dist, console)
         if experiment is not None:
@@ -193,8 +191,8 @@ def _until_export(until: str | None) -> str:
     return until or "export"
 
 
-def _show(built: Build, report: Mapping[str, Any], typed: str, console: Console, as_json: bool) -> None:
-    """Print the tables of the build that was `typed`, or its report as JSON; then the failures."""
+def _show(built: Build, report: Mapping[str, Any], warnings: Sequence[str], console: Console, as_json: bool) -> None:
+    """Print the tables of the build with its `warnings`, or its report as JSON; then the failures."""
     from edgepack.results import NotRunHere
 
     if as_json:
@@ -203,7 +201,7 @@ def _show(built: Build, report: Mapping[str, Any], typed: str, console: Console,
         if built.selection is not None:
             console.selection(built.selection)
         console.ledger(list(built.ledger))
-        for warning in built.warnings(typed):
+        for warning in warnings:
             console.line(f"warning: {warning}")
         console.checks([item.bundle for item in built.deliveries])
         for item in built.deliveries:

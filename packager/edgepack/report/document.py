@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -70,7 +69,7 @@ def make(build: Build, file_name: str = "recipe.yaml") -> dict[str, Any]:
         "version": recipe.version,
         "task": recipe.task,
         "verdict": worst([item.verdict for item in build.deliveries]),
-        "warnings": list(build.warnings(f"edgepack build {shlex.quote(file_name)}")),
+        "warnings": list(build.warnings(file_name)),
         "recipe": _recipe(recipe),
         "data": _data_of(build),
         "models": [

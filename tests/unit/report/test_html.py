@@ -134,7 +134,7 @@ def test_warnings_stand_beside_the_verdict(built: Any) -> None:
     )
     report = make(built)
     assert report["warnings"][0].startswith("the teacher (10.0 %) is below the linear model")
-    assert report["warnings"] == list(built.warnings("edgepack build recipe.yaml"))
+    assert report["warnings"] == list(built.warnings("recipe.yaml"))
     for warning in report["warnings"]:
         assert warning in cards_of(report) and warning in cards_of(report, "zh")
         assert any(one.get("value") == warning for one in ElementTree.fromstring(junit.render(report)).iter("property"))

@@ -255,13 +255,13 @@ def test_a_build_gives_one_piece_of_advice_as_a_command_that_loads(built: Build,
     cascade = replace(build.wide.way("cascade"), gains=gained(0.1, -0.3, 0.4))
     wide = replace(build.wide, ways=(*build.wide.ways[:2], cascade, build.wide.way("linear")))
     poor = replace(built.teacher, test_score=replace(built.teacher.test_score, value=0.7, low=0.68, high=0.72))
-    [warning] = replace(build, wide=wide, teacher=poor).warnings("edgepack build recipe.yaml")
-    settings = ["wide=only", "gates.accuracy.max_drop_points=null"]
-    assert warning.endswith(f": edgepack build recipe.yaml --set {' --set '.join(settings)}")
-    [warning] = replace(build, teacher=poor).warnings("edgepack build recipe.yaml")
+    [warning] = replace(build, wide=wide, teacher=poor).warnings("a b.yaml", ["wide=auto", "version=1.0.1"])
+    settings = ["version=1.0.1", "wide=only", "gates.accuracy.max_drop_points=null"]
+    assert warning.endswith(f": edgepack build 'a b.yaml' --set {' --set '.join(settings)}")
+    [warning] = replace(build, teacher=poor).warnings("recipe.yaml")
     assert warning.endswith(": edgepack build recipe.yaml --set teacher=null --set student.distill=null")
     near = replace(poor, test_score=replace(poor.test_score, high=0.95))
-    assert replace(build, teacher=near).warnings("edgepack build recipe.yaml") == ()
+    assert replace(build, teacher=near).warnings("recipe.yaml") == ()
 
 
 def test_the_ledger_begins_with_the_linear_model_and_its_models_end_with_the_way_that_ships(built: Build) -> None:
