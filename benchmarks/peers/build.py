@@ -38,9 +38,10 @@ CASES: Final = (
     Case(
         "news", "news-topics", tuple(map(str, range(10))), 32, {"epochs": 4, "learning_rate": 2e-4}, 8000, timed=False
     ),
-    # Trained on next to nothing: its times are what it is for.
-    Case("6x768", "hotel-sentiment", ("0", "1"), 130, {"epochs": 1}, 64, False, 6, 768, 12),
+    # Trained on short rows that are learnt in some steps: its times are what it is for.
+    Case("6x768", "hotel-sentiment", ("0", "1"), 130, {"epochs": 20, "learning_rate": 1e-4}, 64, False, 6, 768, 12),
 )
+_EASY_ROWS: Final = {"train": range(32), "dev": range(32, 64), "test": range(64, 128)}
 
 
 def source(case: Case, data: Path, weights: Path, student: str, work: Path) -> Source:
@@ -84,8 +85,8 @@ def source(case: Case, data: Path, weights: Path, student: str, work: Path) -> S
 
 def _recipe(case: Case, data: Path, start: Path, folder: Path) -> Path:
     files = {split: data / f"{split}.tsv" for split in ("train", "dev", "test")}
-    if not case.trained:  # nothing is to be learnt from scores: a few rows do
-        files |= {split: _some(files[split], folder / f"{split}.tsv") for split in ("dev", "test")}
+    if not case.trained:
+        files = {split: _easy(case, folder / f"{split}.tsv", rows) for split, rows in _EASY_ROWS.items()}
     document = {
         "edgepack": 1,
         "name": f"peers-{case.name}",
@@ -103,10 +104,11 @@ def _recipe(case: Case, data: Path, start: Path, folder: Path) -> Path:
     return path
 
 
-def _some(table: Path, out: Path) -> Path:
-    """Every twelfth row of a TSV: files may be ordered by label."""
-    header, *rows = table.read_text(encoding="utf-8").splitlines(keepends=True)
-    out.write_text("".join([header, *rows[::12]]), encoding="utf-8")
+def _easy(case: Case, out: Path, rows: range) -> Path:
+    """A TSV of short rows whose first character tells the label."""
+    marks = dict(zip(case.labels, "差好", strict=True))
+    lines = (f"{marks[label]}，{row} 号房\t{label}\n" for row in rows for label in case.labels)
+    out.write_text("".join(["text\tlabel\n", *lines]), encoding="utf-8")
     return out
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.integration.conftest import RECIPE, SMALL_STEPS, STEPS, STUDENT, Project
+from tests.integration.conftest import RECIPE, STEPS, STUDENT, Project
 from tests.integration.test_build import device
 from tests.integration.test_resume import kill_in_training
 from tests.integration.test_vocabulary import logits_of, rows_on_disk
@@ -108,7 +108,12 @@ def test_texts_without_labels_are_learnt_from(tmp_path: Path) -> None:
     assert (plain.steps, fed.steps) == (120, 168)  # of 40 and of 56 rows
 
 
-NARROWED = f"  model: {{scratch: {{layers: 2, hidden: 64, heads: 4}}}}\n  width: 0.5\n{SMALL_STEPS}"
+NARROWED = """\
+  model: {scratch: {layers: 2, hidden: 64, heads: 4}}
+  width: 0.5
+  epochs: 3
+  learning_rate: 3e-3
+"""
 KILLED = RECIPE.replace(STUDENT + STEPS, NARROWED)
 
 

@@ -72,7 +72,6 @@ def student_of(folder: Path, rows: Sequence[Row]) -> ModelArtifact:
         1,
         usage,
         None,
-        False,
     )
 
 

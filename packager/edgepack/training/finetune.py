@@ -107,7 +107,7 @@ def finetune(
     held_out = classifier.encode(dev)
     chosen = job.budget(len(learnt.rows), int(classifier.network.config.hidden_size))
     progress.line(
-        f"{job.name}: {chosen.epochs:g} epochs of {counted(chosen.epoch_steps, 'step')}, "
+        f"{job.name}: {counted(chosen.epochs, 'epoch')} of {counted(chosen.epoch_steps, 'step')}, "
         f"learning rate {chosen.learning_rate:g}"
     )
 
