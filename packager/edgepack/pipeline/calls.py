@@ -10,14 +10,15 @@ from typing import Any, Generic, TypeVar
 
 from edgepack.artifacts import Artifact, BundleArtifact, GateArtifact, mebibytes
 from edgepack.pipeline import cache_keys
-from edgepack.pipeline.stages import gate
-from edgepack.pipeline.workspace import Key, StageResult
+from edgepack.pipeline.stages import bundle, gate
+from edgepack.pipeline.workspace import Input, Key, StageResult
 from edgepack.progress import Progress
 from edgepack.recipe.model import AnyRecipe
 from edgepack.results import Build, Delivery, Failure, NotRunHere
 from edgepack.targets import local
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
+from edgepack.util.hashing import sha256_file
 
 A = TypeVar("A", bound=Artifact)
 A_co = TypeVar("A_co", bound=Artifact, covariant=True)
@@ -145,11 +146,21 @@ def gate_call(
         if lacking is not None:
             return replace(lacking, command=f"sh {made.artifact.file_name} gate")
         return Work(
-            cache_keys.make("gate", gate.VERSION, target, [made.digest], local.host_facts()),
+            cache_keys.make("gate", gate.VERSION, target, [cache_keys.whole(made)], local.host_facts()),
             lambda out, checkpoint, progress: gate.run(made.artifact, mebibytes(weight_bytes(results)), out, progress),
         )
 
     return StageCall("gate", GateArtifact, (packed,), work, target)
+
+
+def bundle_inputs(
+    recipe: AnyRecipe, profile: Profile, context: BuildContext, made: Sequence[StageResult[Any]]
+) -> list[Input]:
+    """The inputs of a bundle: the results in it, the runtime, packages, and the bundle that its gate compares with."""
+    found = [*map(cache_keys.whole, made), *cache_keys.runtime()]
+    found += cache_keys.named("packages, profile or templates", bundle.inputs(recipe, profile, context))
+    baseline = recipe.gates.baseline
+    return found + ([] if baseline is None else [Input("baseline bundle", sha256_file(baseline))])
 
 
 def not_gated_here(profile: Profile, libc_min: str = "") -> NotRunHere | None:

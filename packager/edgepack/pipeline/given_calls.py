@@ -12,7 +12,7 @@ from edgepack.artifacts import BundleArtifact, DataArtifact, ExamplesArtifact, E
 from edgepack.bundle import packages
 from edgepack.errors import RecipeInvalidError
 from edgepack.pipeline import cache_keys
-from edgepack.pipeline.calls import Calls, Results, StageCall, Work, gate_call
+from edgepack.pipeline.calls import Calls, Results, StageCall, Work, bundle_inputs, gate_call
 from edgepack.pipeline.stages import (
     adapter_payload,
     bundle,
@@ -24,6 +24,7 @@ from edgepack.pipeline.stages import (
     text_payload,
 )
 from edgepack.pipeline.stages.bundle import Payload, PayloadMaker
+from edgepack.pipeline.workspace import Input
 from edgepack.progress import Progress
 from edgepack.recipe.model import CustomRecipe, GivenTextRecipe
 from edgepack.recipe.validate_given import read_adapter
@@ -92,7 +93,9 @@ def _examples(recipe: CustomRecipe) -> StageCall[ExamplesArtifact]:
 
     def work(results: Results) -> Work[ExamplesArtifact]:
         item = str(read_adapter(Path(recipe.adapter)).item)
-        key = cache_keys.make("examples", examples.VERSION, item, examples.digests(file, item))
+        key = cache_keys.make(
+            "examples", examples.VERSION, item, cache_keys.named("examples", examples.digests(file, item))
+        )
         return Work(key, lambda out, checkpoint, progress: examples.run(file, item, out, progress))
 
     return StageCall("examples", ExamplesArtifact, (), work)
@@ -112,8 +115,8 @@ def _graphs(
     def work(results: Results) -> Work[ExportArtifact]:
         files = [path for file in section.graphs.values() for path in given_graphs.files(file)]
         files += [Path(file) for file in (*section.files, recipe.adapter)]
-        inputs = [results[rows].digest, *map(sha256_file, files)]
-        inputs += [] if requirements is None else [sha256_file(requirements)]
+        files += [] if requirements is None else [requirements]
+        inputs = [cache_keys.whole(results[rows]), *(Input(file.name, sha256_file(file)) for file in files)]
         names = [*section.graphs, *(Path(file).name for file in section.files)]
         decides = {"names": names, "quantize": cache_keys.dump(recipe.quantize)}
         key = cache_keys.make("graphs", graphs.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts())
@@ -128,7 +131,7 @@ def _test_rows(recipe: GivenTextRecipe) -> StageCall[DataArtifact]:
 
     def work(results: Results) -> Work[DataArtifact]:
         decides = {**cache_keys.dump(section), "test": Path(section.test).suffix, "labels": labels}
-        key = cache_keys.make("data", data.VERSION, decides, [sha256_file(Path(section.test))])
+        key = cache_keys.make("data", data.VERSION, decides, [Input("test", sha256_file(Path(section.test)))])
         return Work(key, lambda out, checkpoint, progress: data.run_given(section, labels, out, progress))
 
     return StageCall("data", DataArtifact, (), work)
@@ -144,11 +147,8 @@ def _classifier(recipe: GivenTextRecipe, rows: StageCall[DataArtifact]) -> Stage
             "tokenizer": [section.tokenizer, section.lower_case],
             "quantize": cache_keys.dump(quantize),
         }
-        inputs = [
-            results[rows].digest,
-            *map(sha256_file, given_graphs.files(section.graph)),
-            sha256_file(Path(section.vocab)),
-        ]
+        files = [*given_graphs.files(section.graph), Path(section.vocab)]
+        inputs = [cache_keys.whole(results[rows]), *(Input(file.name, sha256_file(file)) for file in files)]
         key = cache_keys.make(
             "graphs", classifier.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts()
         )
@@ -169,9 +169,7 @@ def _bundle(calls: GivenCalls, target: str) -> StageCall[BundleArtifact]:
             "ledger": [asdict(row) for row in ledger],
             "tools": tool_versions(),  # the manifest lists them
         }
-        inputs = [results[calls.rows].digest, results[calls.graphs].digest, *cache_keys.runtime()]
-        inputs += bundle.inputs(recipe, context.profile(target), context)
-        inputs += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
+        inputs = bundle_inputs(recipe, context.profile(target), context, [results[calls.rows], results[calls.graphs]])
         key = cache_keys.make("bundle", bundle.VERSION, decides, inputs)
         model, rows = results[calls.graphs].artifact, results[calls.rows].artifact
         if isinstance(recipe, CustomRecipe):

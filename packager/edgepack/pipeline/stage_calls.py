@@ -27,7 +27,7 @@ from edgepack.artifacts import (
 )
 from edgepack.export import target_variants
 from edgepack.pipeline import cache_keys
-from edgepack.pipeline.calls import Calls, Results, StageCall, Work, gate_call
+from edgepack.pipeline.calls import Calls, Results, StageCall, Work, bundle_inputs, gate_call
 from edgepack.pipeline.given_calls import GivenCalls
 from edgepack.pipeline.options import CANDIDATE_STAGES
 from edgepack.pipeline.stages import (
@@ -330,7 +330,7 @@ def _prune(
         if section.texts is not None:
             decides["pruning"]["texts"] = Path(section.texts).suffix
             decides["columns"] = columns.texts
-            inputs += [sha256_file(Path(section.texts))]
+            inputs += cache_keys.named("further texts", [sha256_file(Path(section.texts))])
         key = cache_keys.make("prune", prune.VERSION, decides, inputs)
         read, model = results[rows].artifact, results[student].artifact
         return Work(key, lambda out, checkpoint, progress: prune.run(section, columns, read, model, out, progress))
@@ -412,9 +412,9 @@ def _select(
         }
         inputs = [
             *cache_keys.labelled(results[rows], ("dev",)),
-            *(results[one.export].digest for one in built.values()),
+            *(cache_keys.whole(results[one.export]) for one in built.values()),
         ]
-        inputs += [digest for one in built.values() for digest in cache_keys.model(results[one.model])]
+        inputs += [each for one in built.values() for each in cache_keys.model(results[one.model])]
         key = cache_keys.make("select", select.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts())
         read = results[rows].artifact
         entries = {
@@ -436,8 +436,8 @@ def _wide(calls: StageCalls, baseline: StageCall[LinearArtifact]) -> StageCall[W
         exported = results[calls.chosen(results).export]
         inputs = [
             *cache_keys.labelled(results[calls.data], ("dev", "test")),
-            results[baseline].digest,
-            exported.digest,
+            cache_keys.whole(results[baseline]),
+            cache_keys.whole(exported),
             *cache_keys.runtime(),
         ]
         mode, may_lose = calls.trained.wide, calls.chosen(results).recipe.quantize.max_drop_points
@@ -470,10 +470,10 @@ def _bundle(calls: StageCalls, target: str) -> StageCall[BundleArtifact]:
             "tools": tool_versions(),  # the manifest lists them
             "wide": beside and [asdict(beside.config), sha256_file(beside.linear)],
         }
-        inputs = [results[calls.data].digest, results[chain.export].digest, *cache_keys.runtime()]
-        inputs += bundle.inputs(recipe, context.profile(target), context)
-        inputs += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
-        key = cache_keys.make("bundle", bundle.VERSION, decides, inputs)
+        made = [results[calls.data], results[chain.export]]
+        key = cache_keys.make(
+            "bundle", bundle.VERSION, decides, bundle_inputs(recipe, context.profile(target), context, made)
+        )
         read = results[calls.data].artifact
         return Work(
             key,
