@@ -30,8 +30,8 @@ DATA_SETS: Final = {
     "question-pairs": "train.tsv",
     "entities": "train.jsonl",
 }
-# Instead of the hub's models. A shape in between those of the field's smallest students and of a test model, which reads
-# the beginning of long texts: 512 tokens take minutes a build on two cores.
+# Instead of the hub's models: a shape between those of the field's smallest students and of a test model. It reads the
+# beginning of long texts, since 512 tokens take minutes a build on two cores.
 MODEL: Final = (
     "teacher=null",
     "student.distill=null",

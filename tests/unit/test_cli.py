@@ -171,7 +171,7 @@ def test_a_plan_lists_what_would_run(project: Path) -> None:
     assert states("--until", "student") == {
         **dict.fromkeys(stages, "not asked for"), "data": "cached", "linear": "to run", "student": "to run",
     }  # fmt: skip
-    assert "[1/8] data\n" in run("build", "r.yaml", "--until", "data", "--from", "data").stderr
+    assert "[1/8] data (--from data)\n" in run("build", "r.yaml", "--until", "data", "--from", "data").stderr
 
 
 def test_a_plan_shows_every_value_and_where_it_comes_from(project: Path) -> None:
@@ -189,7 +189,27 @@ def test_a_plan_shows_every_value_and_where_it_comes_from(project: Path) -> None
     assert re.search(r"student\.batch_size +32  \(default\)\n", text)
     assert re.search(r"student\.epochs +2\.0\n", text)
     about = "at most 0.2 M weights; 2 steps of 32 (3 rows x 2 epochs, learning rate 0.01), cpu"
-    assert f"student - to run {about}" in " ".join(text.split())
+    assert f"\nstudent: {about}" in text
+
+
+def test_a_plan_says_why_how_long_and_what_builds_it(project: Path) -> None:
+    run("build", "r.yaml", "--until", "data")
+    settings = ("--set", "student.epochs=2", "--until", "linear", "--offline", "-q")
+    planned = run("plan", "r.yaml", *settings)
+    assert re.search(r"\ndata +cached +result [0-9a-f]{12} *\n", planned.stdout)
+    assert re.search(r"\nlinear +to run +\? +no result yet *\n", planned.stdout)
+    assert "\nresults: .edgepack/STAGE/RESULT...\n" in planned.stdout
+    assert planned.stdout.endswith(
+        "\n1 stage of unknown time\nbuild it: edgepack build r.yaml --set student.epochs=2 --offline --until linear\n"
+    )
+    with (project / "train.tsv").open("a", encoding="utf-8") as stream:
+        stream.write("早餐丰富\t1\n隔音太差\t0\n")
+    document = json.loads(run("plan", "r.yaml", "--json").stdout)
+    data, linear = document["stages"][:2]
+    assert (data["why"], linear["why"]) == ("train: 2 rows more", "no result yet")
+    assert data["estimate"]["source"] == "an earlier data"
+    assert document["seconds"] >= data["estimate"]["seconds"]
+    assert document["build"] == "edgepack build r.yaml"
 
 
 SEARCH = "search={over: {student.epochs: [1, 2], student.seed: [3]}}"
@@ -200,7 +220,7 @@ def test_check_and_plan_list_the_candidates(project: Path) -> None:
     assert checked.exit_code == 0, checked.output
     assert "2 candidates:\n        epochs=1, seed=3\n        epochs=2, seed=3\n" in checked.stderr
     planned = run("plan", "r.yaml", "--set", SEARCH)
-    assert re.search(r"student +- +to run +epochs=1, seed=3; at most", planned.stdout)
+    assert re.search(r"\nstudent +to run +about \d+ s +epochs=1, seed=3; no result yet", planned.stdout)
     assert re.search(r"search\.over\.student\.epochs +\[1, 2\]\n", planned.stdout)
     refused = run("plan", "r.yaml", "--until", "select")
     assert refused.exit_code == ExitCode.USAGE
@@ -244,7 +264,7 @@ def test_a_plan_counts_the_weights_that_a_pruned_student_keeps(project: Path) ->
     for width in (1, 0.5):
         student = f"  model: {{from: teacher, layers: 4, width: {width}}}\n"
         (project / "r.yaml").write_text(start + teacher + student, encoding="utf-8")
-        found = re.search(r"student +- +to run +(?:at most )?([0-9.]+) M weights", run("plan", "r.yaml").stdout)
+        found = re.search(r"\nstudent: (?:at most )?([0-9.]+) M weights", run("plan", "r.yaml").stdout)
         assert found is not None
         millions[width] = float(found[1])
     # Half of 4 x 312 x 312 and of 2 x 312 x 1248 in each of four layers.

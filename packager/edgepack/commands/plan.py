@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from edgepack.commands import options
 
@@ -32,7 +35,9 @@ def command(
 ) -> None:
     """Show what a build of RECIPE would do: every resolved value, and which stages are cached or would run.
 
-    Defaults are dimmed, or marked without colours. It reads the data, trains nothing and writes nothing.
+    A stage that runs has its reason, compared with the most similar result that is there, and about the time that it
+    takes, from an earlier run or, for a training without one, from a short measurement. Defaults are dimmed, or marked
+    without colours. It reads the data, trains nothing and writes nothing.
     """
     loaded, build_context = options.load(recipe, settings, drawn)
     from edgepack.console import tables
@@ -41,13 +46,36 @@ def command(
 
     place = Workspace(options.workspace_of(recipe, workspace))
     made = plan.make(loaded, place, options.build_options(until, start, force), build_context)
+    build = _build_command(context)
     if as_json:
-        stages = [dataclasses.asdict(stage) for stage in made.stages]
-        values = [dataclasses.asdict(value) for value in made.values]
-        document = {"values": values, "stages": stages, "downloads": dataclasses.asdict(made.downloads)}
-        options.say_json(document, default=str)
+        options.say_json(
+            {
+                "values": [dataclasses.asdict(value) for value in made.values],
+                "stages": [dataclasses.asdict(stage) for stage in made.stages],
+                "downloads": dataclasses.asdict(made.downloads),
+                "seconds": made.seconds,
+                "build": build,
+            },
+            default=str,
+        )
         return
     console = options.console(context)
     for note in loaded.notes:
         console.line(note)
-    console.show(tables.plan(made, live=console.is_live))
+    console.show(tables.plan(made, place.root, build, live=console.is_live))
+
+
+def _build_command(context: click.Context) -> str:
+    """The command that builds what was planned: `build` with the options of this command line."""
+    words = ["edgepack", "build"]
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        given: Any = context.params.get(name)  # not there for options that print
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE or given is None or name == "as_json":
+            continue
+        if isinstance(parameter, click.Argument):
+            words.append(str(given))
+        elif isinstance(parameter, click.Option):
+            for one in given if parameter.multiple else (given,):
+                words += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(one)]
+    return shlex.join(words)

@@ -88,11 +88,12 @@ class Console:
         if not self._quiet:
             _print(self._err, Text("      " + safe_lines(text, "      ")))
 
-    def stage(self, name: str, index: int, total: int, cached: bool) -> None:
-        """Print that a stage starts (`index` from 1 of `total`), or that its result is cached."""
+    def stage(self, name: str, index: int, total: int, cached: bool, why: str = "") -> None:
+        """Print that a stage starts (`index` from 1 of `total`) and why, or that its result is cached."""
         if not self._quiet:
             line = Text(f"[{index}/{total}] ", style="dim").append(safe(name), style="bold")
-            _print(self._err, line.append(" (cached)", style="dim") if cached else line)
+            note = "cached" if cached else safe(why)
+            _print(self._err, line.append(f" ({note})", style="dim") if note else line)
 
     def stage_done(self, name: str, seconds: float) -> None:
         """Print that the last stage ended after `seconds`."""

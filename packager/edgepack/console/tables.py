@@ -14,9 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from edgepack.report import NOTHING
-from edgepack.util.text import UNGATED, metric_name, mib, safe
+from edgepack.util.text import UNGATED, about_duration, counted, metric_name, mib, safe, shortest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from edgepack.artifacts import BundleArtifact, ContentCheck
     from edgepack.console.target_tables import Short
     from edgepack.pipeline.plan import Plan
@@ -31,6 +33,7 @@ STYLES: Final = {
     "error": "red",
     "warning": "yellow",
 }
+SHORT_DIGEST: Final = 12  # characters that tell results apart
 _NUMERIC: Final = (
     "MiB",
     "packed MiB",
@@ -69,19 +72,47 @@ def facts(found: Mapping[str, Any]) -> Iterator[Text]:
             yield Text(safe(f"{name:<{width}}  {shown(value)}"))
 
 
-def plan(made: Plan, *, live: bool) -> Iterator[Table | Text]:
-    """Every resolved value, with defaults dimmed (marked without colours), then the stages."""
+def plan(made: Plan, results: Path, command: str, *, live: bool) -> Iterator[Table | Text]:
+    """Every resolved value, with defaults dimmed (marked without colours), the stages, and the next command.
+
+    Args:
+        results: the folder of the stage results.
+        command: it builds what is planned.
+    """
     width = max(len(value.key) for value in made.values)
     for value in made.values:
         line = f"{value.key:<{width}}  {safe(json.dumps(value.value, ensure_ascii=False))}"
         yield Text(line) if value.given else Text(line if live else f"{line}  (default)", style="dim")
     yield Text("")
-    stages = table(live, "stage", "target", "state", "note")
+    stages = table(live, "stage", "state", "time", "note")
     for stage in made.stages:
-        note = "; ".join(str(part) for part in (stage.candidate, stage.about, stage.folder) if part)
-        stages.add_row(stage.stage, safe(stage.target or NOTHING), stage.state, safe(note))
+        time, note = "", stage.why
+        if stage.folder is not None:
+            note = f"result {stage.folder.name[:SHORT_DIGEST]}"
+        if stage.state == "to run":
+            time = "?" if stage.estimate is None else about_duration(stage.estimate.seconds)
+        note = "; ".join(part for part in (stage.candidate, note) if part)
+        stages.add_row(safe(" ".join(filter(None, (stage.stage, stage.target)))), stage.state, time, safe(note))
     yield stages
+    yield Text("")
+    for stage in made.stages:
+        if stage.about:
+            yield Text(safe(f"{stage.stage} {stage.candidate or ''}".rstrip() + f": {stage.about}"))
+    if any(stage.folder is not None for stage in made.stages):
+        yield Text(safe(f"results: {shortest(results)}/STAGE/RESULT..."))
     yield Text(safe(str(made.downloads)))
+    yield Text(_total(made))
+    yield Text(safe(f"build it: {command}"))
+
+
+def _total(made: Plan) -> str:
+    if not made.to_run:
+        return "no stage is to run"
+    unknown = counted(sum(stage.estimate is None for stage in made.to_run), "stage")
+    left_out = "" if unknown == "0 stages" else f", without {unknown} of unknown time"
+    if made.seconds == 0:
+        return f"{unknown} of unknown time"
+    return f"{about_duration(made.seconds)} on this machine{left_out}"
 
 
 def shown(value: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from edgepack.artifacts import (
     ScalesArtifact,
     Split,
 )
-from edgepack.pipeline.workspace import Key, StageResult
+from edgepack.pipeline.workspace import Input, Key, MadeOf, StageResult
 from edgepack.recipe.gates import NOT_LIMITS, Gates
 from edgepack.recipe.model import Data, is_builtin
 from edgepack.recipe.section import Section
@@ -32,6 +32,7 @@ from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher,
 from edgepack.util.hashing import sha256_file, sha256_folder
 from edgepack.util.versions import installed_versions
 
+PRETRAINED: Final = "pre-trained weights"  # name of an input
 _TRAINING: Final = ("paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "numpy")
 LIBRARIES: Final[Mapping[str, Sequence[str]]] = {
     "examples": (),
@@ -51,23 +52,27 @@ LIBRARIES: Final[Mapping[str, Sequence[str]]] = {
 }  # stage -> the distributions that compute its result
 
 
-def make(stage: str, version: int, decides: Any, inputs: Sequence[str], facts: Mapping[str, str] | None = None) -> Key:
+def make(
+    stage: str, version: int, decides: Any, inputs: Sequence[Input], facts: Mapping[str, str] | None = None
+) -> Key:
     """The cache key of a stage result.
 
     Args:
         decides: the recipe values that change the result; JSON types.
-        inputs: digests of earlier results and files.
+        inputs: earlier results and files. Their digests decide; names and numbers of rows only explain.
         facts: other values that change the result, such as the machine that measures.
     """
+    versions = installed_versions(LIBRARIES[stage]) | dict(facts or {})
     document = {
         "stage": stage,
         "version": version,
         "section": decides,
-        "inputs": list(inputs),
-        "versions": installed_versions(LIBRARIES[stage]) | dict(facts or {}),
+        "inputs": [one.digest for one in inputs],
+        "versions": versions,
     }
     text = json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    return Key(stage, hashlib.sha256(text.encode()).hexdigest())
+    section = json.loads(text)["section"]  # as a record gives it back: lists for tuples
+    return Key(stage, hashlib.sha256(text.encode()).hexdigest(), MadeOf(version, section, tuple(inputs), versions))
 
 
 def dump(section: Section) -> dict[str, Any]:
@@ -114,29 +119,41 @@ def training_section(section: Teacher | Student) -> dict[str, Any]:
     return document
 
 
-def data_digests(section: Data) -> list[str]:
-    """Digests of the data files."""
-    files = [getattr(section, name) for name in SPLITS]
-    return [sha256_file(Path(file)) for file in files if file is not None and not is_builtin(file)]
+def named(name: str, digests: Iterable[str]) -> list[Input]:
+    """Inputs of one name, such as the files of a folder."""
+    return [Input(name, digest) for digest in digests]
 
 
-def labelled(rows: StageResult[DataArtifact], splits: Sequence[Split] = LABELLED) -> list[str]:
-    """Digests of task, labels and labelled rows."""
+def data_digests(section: Data) -> list[Input]:
+    """The data files, by split."""
+    files = [(name, getattr(section, name)) for name in SPLITS]
+    return [Input(name, sha256_file(Path(file))) for name, file in files if file is not None and not is_builtin(file)]
+
+
+def labelled(rows: StageResult[DataArtifact], splits: Sequence[Split] = LABELLED) -> list[Input]:
+    """Task, labels and labelled rows."""
     data = rows.artifact
     about = json.dumps([data.task, data.multi_label, data.labels], ensure_ascii=False)
-    return [about, *(rows.files[f"{split}.jsonl"] for split in splits)]
+    found = [Input(split, rows.files[f"{split}.jsonl"], data.rows.get(split)) for split in splits]
+    return [Input("task or labels", about), *found]
 
 
-def model(trained: StageResult[ModelArtifact]) -> list[str]:
-    """Digests of a trained model: length, labels and files, without those that hold times and figures of a training."""
+def model(trained: StageResult[ModelArtifact]) -> list[Input]:
+    """A trained model: length, labels and files, without those that hold times and figures of a training."""
     model = trained.artifact
     about = json.dumps([model.max_length, model.labels], ensure_ascii=False)
-    return [about, *(digest for name, digest in _untimed(trained.files) if name != ARTIFACT_FILE)]
+    files = [digest for name, digest in _untimed(trained.files) if name != ARTIFACT_FILE]
+    return named(f"weights of {trained.stage}", [about, *files])
 
 
-def scales(found: StageResult[ScalesArtifact]) -> list[str]:
-    """Digests of quantization ranges and of the weights that were trained with them."""
-    return [digest for _, digest in _untimed(found.files)]
+def scales(found: StageResult[ScalesArtifact]) -> list[Input]:
+    """Quantization ranges and the weights that were trained with them."""
+    return named("quantization ranges", [digest for _, digest in _untimed(found.files)])
+
+
+def whole(result: StageResult[Any]) -> Input:
+    """All files of a result."""
+    return Input(f"result of {result.stage}", result.digest)
 
 
 def _untimed(files: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -145,19 +162,29 @@ def _untimed(files: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(name, files[name]) for last, name in named if last != METRICS_FILE and not last.startswith(EVENTS_PREFIX)]
 
 
-def unlabelled(rows: StageResult[DataArtifact]) -> list[str]:
-    """Digest of the unlabelled texts, if there are any."""
-    return [digest for name, digest in rows.files.items() if name == "unlabelled.jsonl"]
+def unlabelled(rows: StageResult[DataArtifact]) -> list[Input]:
+    """The unlabelled texts, if there are any."""
+    return [
+        Input("unlabelled", digest, rows.artifact.rows.get("unlabelled"))
+        for name, digest in rows.files.items()
+        if name == "unlabelled.jsonl"
+    ]
 
 
-def weights(model: str | FromScratch | FromTeacher) -> list[str]:
-    """Digest of the local folder that a model is loaded from, if it is one."""
-    return [sha256_folder(Path(str(model)))] if is_local_folder(model) else []
+def weights(model: str | FromScratch | FromTeacher) -> list[Input]:
+    """The local folder that a model is loaded from, if it is one."""
+    return [Input(PRETRAINED, sha256_folder(Path(str(model))))] if is_local_folder(model) else []
 
 
-def runtime() -> list[str]:
-    """Digests of the runtime's sources. The runtime measures exported models and is part of every bundle."""
+def baseline(gates: Gates) -> list[Input]:
+    """The bundle that the gates compare with, if there is one."""
+    return [] if gates.baseline is None else [Input("baseline bundle", sha256_file(gates.baseline))]
+
+
+def runtime() -> list[Input]:
+    """The runtime's sources. The runtime measures exported models and is part of every bundle."""
     import edgepack_runtime
 
     folder = Path(edgepack_runtime.__path__[0])
-    return [sha256_file(file) for pattern in ("*.py", "*.html") for file in sorted(folder.rglob(pattern))]
+    files = [file for pattern in ("*.py", "*.html") for file in sorted(folder.rglob(pattern))]
+    return named("edgepack's runtime", map(sha256_file, files))

@@ -19,7 +19,6 @@ from edgepack.results import Build, Delivery, Failure, NotRunHere
 from edgepack.targets import local
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
-from edgepack.util.hashing import sha256_file
 from edgepack.util.versions import tool_versions
 
 A = TypeVar("A", bound=Artifact)
@@ -140,13 +139,13 @@ class Shipped:
 
     Attributes:
         recipe: with the values of the chosen candidate.
-        inputs: digests of the results that go into the bundle.
+        made: the results that go into the bundle.
         payload: makes the files.
-        decides: JSON value that changes the bundle besides recipe, ledger and inputs.
+        decides: JSON value that changes the bundle besides recipe, ledger and results.
     """
 
     recipe: AnyRecipe
-    inputs: Sequence[str]
+    made: Sequence[StageResult[Any]]
     payload: PayloadMaker
     decides: Any = None
 
@@ -168,8 +167,9 @@ def bundle_call(
             "tools": tool_versions(),  # the manifest lists them
             "ships": ships.decides,
         }
-        inputs = [*ships.inputs, *cache_keys.runtime(), *bundle.inputs(recipe, context.profile(target), context)]
-        inputs += [sha256_file(recipe.gates.baseline)] if recipe.gates.baseline is not None else []
+        inputs = [*map(cache_keys.whole, ships.made), *cache_keys.runtime()]
+        packed = bundle.inputs(recipe, context.profile(target), context)
+        inputs += [*cache_keys.named("packages, profile or templates", packed), *cache_keys.baseline(recipe.gates)]
         key = cache_keys.make("bundle", bundle.VERSION, decides, inputs)
         return Work(
             key,
@@ -193,7 +193,7 @@ def gate_call(
         if lacking is not None:
             return replace(lacking, command=f"sh {made.artifact.file_name} gate")
         return Work(
-            cache_keys.make("gate", gate.VERSION, target, [made.digest], local.host_facts()),
+            cache_keys.make("gate", gate.VERSION, target, [cache_keys.whole(made)], local.host_facts()),
             lambda out, checkpoint, progress: gate.run(made.artifact, mebibytes(weight_bytes(results)), out, progress),
         )
 

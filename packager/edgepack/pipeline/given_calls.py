@@ -23,6 +23,7 @@ from edgepack.pipeline.stages import (
     text_payload,
 )
 from edgepack.pipeline.stages.bundle import Payload, PayloadMaker
+from edgepack.pipeline.workspace import Input
 from edgepack.progress import Progress
 from edgepack.recipe.model import CustomRecipe, GivenTextRecipe
 from edgepack.recipe.validate_given import read_adapter
@@ -92,7 +93,7 @@ class GivenCalls(Calls):
             given = text_payload.of_export(model.artifact)
             make = functools.partial(text_payload.make, recipe, given, rows.artifact)
         payload = functools.partial(_for_provider, self.context.profile(target).provider, make)
-        return Shipped(recipe, [rows.digest, model.digest], payload)
+        return Shipped(recipe, [rows, model], payload)
 
     def _weight_bytes(self, results: Results) -> int:
         return results[self.graphs].artifact.shipped_model.onnx_bytes
@@ -103,7 +104,9 @@ def _examples(recipe: CustomRecipe) -> StageCall[ExamplesArtifact]:
 
     def work(results: Results) -> Work[ExamplesArtifact]:
         item = str(read_adapter(Path(recipe.adapter)).item)
-        key = cache_keys.make("examples", examples.VERSION, item, examples.digests(file, item))
+        key = cache_keys.make(
+            "examples", examples.VERSION, item, cache_keys.named("examples", examples.digests(file, item))
+        )
         return Work(key, lambda out, checkpoint, progress: examples.run(file, item, out, progress))
 
     return StageCall("examples", ExamplesArtifact, (), work)
@@ -123,8 +126,8 @@ def _graphs(
     def work(results: Results) -> Work[ExportArtifact]:
         files = [path for file in section.graphs.values() for path in given_graphs.files(file)]
         files += [Path(file) for file in (*section.files, recipe.adapter)]
-        inputs = [results[rows].digest, *map(sha256_file, files)]
-        inputs += [] if requirements is None else [sha256_file(requirements)]
+        files += [] if requirements is None else [requirements]
+        inputs = [cache_keys.whole(results[rows]), *(Input(file.name, sha256_file(file)) for file in files)]
         names = [*section.graphs, *(Path(file).name for file in section.files)]
         decides = {"names": names, "quantize": cache_keys.dump(recipe.quantize)}
         key = cache_keys.make("graphs", graphs.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts())
@@ -139,7 +142,7 @@ def _test_rows(recipe: GivenTextRecipe) -> StageCall[DataArtifact]:
 
     def work(results: Results) -> Work[DataArtifact]:
         decides = {**cache_keys.dump(section), "test": Path(section.test).suffix, "labels": labels}
-        key = cache_keys.make("data", data.VERSION, decides, [sha256_file(Path(section.test))])
+        key = cache_keys.make("data", data.VERSION, decides, [Input("test", sha256_file(Path(section.test)))])
         return Work(key, lambda out, checkpoint, progress: data.run_given(section, labels, out, progress))
 
     return StageCall("data", DataArtifact, (), work)
@@ -155,11 +158,8 @@ def _classifier(recipe: GivenTextRecipe, rows: StageCall[DataArtifact]) -> Stage
             "tokenizer": [section.tokenizer, section.lower_case],
             "quantize": cache_keys.dump(quantize),
         }
-        inputs = [
-            results[rows].digest,
-            *map(sha256_file, given_graphs.files(section.graph)),
-            sha256_file(Path(section.vocab)),
-        ]
+        files = [*given_graphs.files(section.graph), Path(section.vocab)]
+        inputs = [cache_keys.whole(results[rows]), *(Input(file.name, sha256_file(file)) for file in files)]
         key = cache_keys.make(
             "graphs", classifier.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts()
         )

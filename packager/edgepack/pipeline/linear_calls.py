@@ -60,7 +60,7 @@ class LinearCalls(Calls):
         read, model = results[self.data], results[self.linear]
         ships = text_payload.of_linear(model.artifact, self._recipe.gates.metric)
         payload = functools.partial(text_payload.make, self._recipe, ships, read.artifact)
-        return Shipped(self._recipe, [read.digest, model.digest], payload)
+        return Shipped(self._recipe, [read, model], payload)
 
     def _weight_bytes(self, results: Results) -> int:
         return results[self.linear].artifact.file_bytes

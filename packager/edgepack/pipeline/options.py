@@ -41,6 +41,12 @@ class BuildOptions:
         """Whether `stage` comes after the last stage to run."""
         return self.until is not None and STAGES.index(stage) > STAGES.index(self.until)
 
+    def forced_by(self, stage: str) -> str | None:
+        """The option that makes `stage` run although its result is cached; None if there is none."""
+        if stage not in self.again:
+            return None
+        return "--force" if self.force else f"--from {self.start}"
+
     @property
     def again(self) -> frozenset[str]:
         """The stages to run although their results are cached."""

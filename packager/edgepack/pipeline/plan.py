@@ -2,44 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from edgepack.artifacts import DataArtifact, Split
+from edgepack.artifacts import DataArtifact
 from edgepack.bundle import interpreters, wheels
-from edgepack.data.loader import load_splits
-from edgepack.pipeline import downloads, preflight
-from edgepack.pipeline.calls import Calls, Results, StageCall, not_gated_here
+from edgepack.pipeline import downloads, preflight, reasons
+from edgepack.pipeline.calls import Calls, Results, StageCall, Work, not_gated_here
 from edgepack.pipeline.downloads import Downloads
 from edgepack.pipeline.options import BuildOptions
+from edgepack.pipeline.planned_trainings import Estimate, PlannedTraining, Rows, planned_rows, planned_training
+from edgepack.pipeline.reasons import Reason
 from edgepack.pipeline.stage_calls import StageCalls, calls_for
-from edgepack.pipeline.workspace import StageResult, Workspace
+from edgepack.pipeline.workspace import Earlier, Key, Workspace
 from edgepack.recipe import linear_only
 from edgepack.recipe.model import AnyRecipe, LinearRecipe, Recipe
-from edgepack.recipe.pretrained_models import Shape, cut, parameters, shape_of
 from edgepack.recipe.section import Section
-from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, Training
+from edgepack.recipe.training import Student
 from edgepack.results import NotRunHere
 from edgepack.targets.context import BuildContext
-from edgepack.training import checkpoint, environment
-from edgepack.training.schedule import budget
-from edgepack.util.text import counted
+from edgepack.training import checkpoint
 
 State = Literal["cached", "to run", "not asked for", "not run here"]
 
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """One stage of a planned build. `folder` holds a cached result; `about` describes the work."""
+    """One stage of a planned build.
+
+    Attributes:
+        folder: of a cached result.
+        about: the work in words.
+        candidate: the searched values that its candidates share.
+        why: why it runs, or why it does not run here; empty for a cached stage.
+        estimate: its time if it runs; None if nothing is known of it.
+    """
 
     stage: str
     target: str | None
     state: State
     folder: Path | None
     about: str
-    candidate: str | None = None  # the searched values that its candidates share
+    candidate: str | None = None
+    why: str = ""
+    estimate: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,16 @@ class Plan:
     values: tuple[Value, ...]
     stages: tuple[PlannedStage, ...]
     downloads: Downloads
+
+    @property
+    def to_run(self) -> tuple[PlannedStage, ...]:
+        """The stages that run."""
+        return tuple(stage for stage in self.stages if stage.state == "to run")
+
+    @property
+    def seconds(self) -> float:
+        """Estimated seconds of the stages that run, without those of which nothing is known."""
+        return sum(stage.estimate.seconds for stage in self.to_run if stage.estimate is not None)
 
 
 def make(
@@ -92,80 +111,117 @@ def make(
                     packages=recipe.requirements,
                     python=interpreters.python_of_packages(recipe, profile),
                 )
-    results = Results()
-    for call in calls:
-        found = _find(call, results, workspace, options)
-        if found is not None:
-            results[call] = found
-    rows: Mapping[Split, int] = {}
-    search = None
-    if isinstance(calls, StageCalls):
-        rows = _rows(calls.trained, results[calls.data].artifact if calls.data in results else None)
-        search = calls.trained.search
-    stages = tuple(_planned(call, calls, results, options, rows) for call in calls)
+    planner = _Planner(calls, workspace, options)
+    stages = tuple(planner.planned(call) for call in calls)
+    search = calls.trained.search if isinstance(calls, StageCalls) else None
     left_out = linear_only.KEYS if isinstance(recipe, LinearRecipe) else tuple(search.over) if search else ()
     values = tuple(_values(recipe, "", left_out))
     return Plan(recipe, values, stages, downloads.missing(recipe, calls.context))
 
 
-def _find(
-    call: StageCall[Any], results: Results, workspace: Workspace, options: BuildOptions
-) -> StageResult[Any] | None:
-    """The cached result of `call`; None if an input is not cached either."""
-    if call.stage in options.again or not results.has_all((*call.needs, *call.alternatives)):
-        return None
-    work = call.work(results)
-    return None if isinstance(work, NotRunHere) else workspace.load(call.kind, work.key)
+class _Planner:
+    """Plans the calls of a recipe, which it takes in their order.
 
+    A call after the first one to run has no key. It is compared as if that one gave an earlier result again: so a
+    change of its own section shows.
+    """
 
-def _planned(
-    call: StageCall[Any], calls: Calls, results: Results, options: BuildOptions, rows: Mapping[Split, int]
-) -> PlannedStage:
-    folder = results[call].artifact.folder if call in results else None
-    state: State = "cached" if folder else "to run"
-    about = ""
-    if isinstance(calls, StageCalls):
-        recipe = next((chain.recipe for chain in calls.chains.values() if call in chain.calls), calls.trained)
-        about = _about(call.stage, recipe, rows)
-    if call.stage == "gate" and call.target is not None:
-        lacking = not_gated_here(calls.context.profile(call.target))
+    def __init__(self, calls: Calls, workspace: Workspace, options: BuildOptions) -> None:
+        self._calls = calls
+        self._workspace = workspace
+        self._options = options
+        self._results = Results()  # cached
+        self._assumed = Results()  # and earlier results, in place of those to come
+        self._earlier = functools.cache(workspace.earlier)
+        self._rows = Rows({}, {})
+
+    def planned(self, call: StageCall[Any]) -> PlannedStage:
+        """The plan of the next call."""
+        calls, stage, options = self._calls, call.stage, self._options
+        work = _work(call, self._results)
+        key = work.key if isinstance(work, Work) else None
+        found = None if key is None or stage in options.again else self._workspace.load(call.kind, key)
+        if found is not None:
+            self._results[call] = self._assumed[call] = found
+        if isinstance(calls, StageCalls) and call is calls.data:
+            self._rows = planned_rows(calls.trained, None if found is None else found.artifact)
+        recipe = self._recipe(call)
+        training = None if recipe is None else planned_training(stage, recipe, self._rows)
+        about = "" if training is None else training.about
+        if recipe is not None and stage == "prune":
+            about = _pruning(recipe.student)
+        folder = None if found is None else found.artifact.folder
+        planned = PlannedStage(stage, call.target, "cached", folder, about, calls.label(call) or None)
+        lacking = work if isinstance(work, NotRunHere) else None
+        if lacking is None and stage == "gate" and call.target is not None:
+            lacking = not_gated_here(calls.context.profile(call.target))
+        if options.ends_before(stage):
+            return replace(planned, state="not asked for")
         if lacking is not None:
-            state, about = "not run here", lacking.why
-    if options.ends_before(call.stage):
-        state = "not asked for"
-    return PlannedStage(call.stage, call.target, state, folder, about, calls.label(call) or None)
+            return replace(planned, state="not run here", why=lacking.why)
+        return planned if found is not None else self._to_run(call, key, planned, training)
+
+    def _to_run(
+        self, call: StageCall[Any], key: Key | None, planned: PlannedStage, training: PlannedTraining | None
+    ) -> PlannedStage:
+        """The plan of a call without a usable result. `key` is None until what it needs is there."""
+        earlier, assumed = self._earlier(call.stage), key
+        if key is None and call.target is None:  # nothing of a bundle or a gate is known before its inputs
+            work = _work(call, self._assumed)
+            assumed = work.key if isinstance(work, Work) else None
+        closest = None if assumed is None else reasons.closest(call.stage, assumed.made_of, earlier)
+        forced = self._options.forced_by(call.stage)
+        if forced is not None:
+            why = forced
+        elif key is None:
+            why = self._waiting(call, assumed, closest)
+        else:
+            key, counted = self._with_rows(call, key, closest)
+            why = reasons.why(key, counted, self._workspace, None)
+        if training is not None:
+            estimate = training.estimate(None if assumed is None else assumed.made_of, earlier, self._workspace)
+        else:
+            last = closest or next(iter(earlier), None)
+            estimate = None if last is None else Estimate(last.record.seconds, f"an earlier {call.stage}")
+        # A choice may be of a candidate that this recipe does not have: nothing can be assumed of it.
+        result = None if closest is None or call.alternatives else self._workspace.peek(call.kind, closest)
+        if result is not None:
+            self._assumed[call] = result
+        return replace(planned, state="to run", why=why, estimate=estimate)
+
+    def _waiting(self, call: StageCall[Any], assumed: Key | None, closest: Earlier | None) -> str:
+        """Why a call runs whose inputs are still to be made: the stage that it waits for, and its own changes."""
+        if not self._earlier(call.stage):
+            return "no result yet"
+        waits = next(need for need in (*call.needs, *call.alternatives) if need not in self._results)
+        own: list[Reason] = []
+        if assumed is not None and closest is not None:
+            changes = reasons.changes(call.stage, closest.record.made_of, assumed.made_of)
+            own = [change for change in changes if change.own]
+        return "; ".join([f"after {waits.stage}", *([reasons.in_words(own)] if own else [])])
+
+    def _with_rows(self, call: StageCall[Any], key: Key, closest: Earlier | None) -> tuple[Key, Earlier | None]:
+        """Both with the rows of data files, which a key does not hold: this plan and the earlier build counted them."""
+        earlier = (
+            self._workspace.peek(DataArtifact, closest) if closest and issubclass(call.kind, DataArtifact) else None
+        )
+        if closest is None or earlier is None:
+            return key, closest
+        before = reasons.with_rows(closest.record.made_of, earlier.artifact.rows)
+        after = reasons.with_rows(key.made_of, self._rows.counts)
+        return replace(key, made_of=after), replace(closest, record=replace(closest.record, made_of=before))
+
+    def _recipe(self, call: StageCall[Any]) -> Recipe | None:
+        """The recipe with the values of the candidate of a call; None for a given model."""
+        if not isinstance(self._calls, StageCalls):
+            return None
+        chains = self._calls.chains.values()
+        return next((chain.recipe for chain in chains if call in chain.calls), self._calls.trained)
 
 
-def _rows(recipe: Recipe, found: DataArtifact | None) -> Mapping[Split, int]:
-    """Number of rows by split. Unlabelled texts that dev or test hold are left out only by the data stage."""
-    if found is not None:
-        return found.rows
-    splits = load_splits(recipe.data)
-    train = len(splits.rows["train"])
-    train = train if recipe.data.train_rows is None else min(train, recipe.data.train_rows)
-    return {"train": train, "unlabelled": len(splits.unlabelled or ())}
-
-
-def _about(stage: str, recipe: Recipe, counts: Mapping[Split, int]) -> str:
-    if stage == "prune":
-        return _pruning(recipe.student)
-    section = {"teacher": recipe.teacher, "student": recipe.student, "narrow": recipe.student}.get(stage)
-    if section is None:
-        return ""
-    width = recipe.student.width if stage == "narrow" else 1.0
-    cut_to = f"cut to {width:g} of its width, " if stage == "narrow" else ""
-    shape = _shape(section, recipe, width)
-    rows = counts["train"] + (counts.get("unlabelled", 0) if _is_taught(stage, recipe) else 0)
-    if shape is None:
-        return f"{cut_to}a model of unknown size; {rows} rows, {_device(section)}"
-    is_random = stage != "narrow" and isinstance(section.model, FromScratch)
-    chosen = budget(section, rows, shape.hidden, random_weights=is_random)
-    steps = f"{counted(chosen.steps, 'step')} of {section.batch_size * section.ranks}"
-    about = f"{steps} ({rows} rows x {counted(chosen.epochs, 'epoch')}, learning rate {chosen.learning_rate:g})"
-    millions = parameters(shape, labels=2) / 1e6  # each further label adds some hundred weights
-    # The vocabulary of a model from scratch is built from its texts, up to a maximum.
-    most = "at most " if isinstance(_origin(section, recipe).model, FromScratch) else ""
-    return f"{cut_to}{most}{millions:.1f} M weights; {about}, {_device(section)}"
+def _work(call: StageCall[Any], results: Results) -> Work[Any] | NotRunHere | None:
+    """The work of a call; None if one of its inputs has no result."""
+    return call.work(results) if results.has_all((*call.needs, *call.alternatives)) else None
 
 
 def _pruning(student: Student) -> str:
@@ -176,42 +232,6 @@ def _pruning(student: Student) -> str:
     texts = "the training texts" + ("" if pruning.texts is None else f" and {Path(pruning.texts).name}")
     characters = ", and every Chinese character" if pruning.characters == "all" else ""
     return f"keeps the tokens that occur{often} in {texts}{characters}"
-
-
-def _is_taught(stage: str, recipe: Recipe) -> bool:
-    """Whether the model of a stage learns from soft labels. A narrowed student without a teacher is its own."""
-    if recipe.teacher is None:
-        return stage == "narrow"
-    return stage != "teacher" and recipe.student.distill is not None
-
-
-def _origin(section: Teacher | Student, recipe: Recipe) -> Teacher | Student:
-    """The section of the model whose weights `section` starts from."""
-    if not isinstance(section.model, FromTeacher):
-        return section
-    assert recipe.teacher is not None, "the recipe's validation requires a teacher"
-    return recipe.teacher
-
-
-def _shape(section: Teacher | Student, recipe: Recipe, width: float) -> Shape | None:
-    """The shape of a model of `width` (0 to 1), without loading it; None if it is unknown."""
-    start, origin = section.model, _origin(section, recipe)
-    assert not isinstance(origin.model, FromTeacher)
-    shape = shape_of(origin.model, origin.max_length)
-    if shape is None:
-        return None
-    if isinstance(start, FromTeacher):
-        shape = cut(shape, start.layers if isinstance(start.layers, int) else len(start.layers), start.width)
-    return cut(shape, shape.layers, width)
-
-
-def _device(section: Training) -> str:
-    """The device of a training, without importing Paddle: `auto` is resolved when the training starts."""
-    if section.device != "auto":
-        return section.device
-    if environment.has_gpu_build():
-        return "gpu, if one can be used (auto)"
-    return "cpu (auto: this Paddle is built without CUDA)"
 
 
 def _values(section: Section, above: str, left_out: Sequence[str]) -> Iterator[Value]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from edgepack.artifacts import Artifact, GateArtifact
 from edgepack.errors import EdgepackError
-from edgepack.pipeline import preflight
+from edgepack.pipeline import preflight, reasons
 from edgepack.pipeline.calls import Calls, Results, StageCall, Work
 from edgepack.pipeline.options import CANDIDATE_STAGES, BuildOptions
 from edgepack.pipeline.stage_calls import StageCalls, calls_for
@@ -24,8 +24,8 @@ A = TypeVar("A", bound=Artifact)
 class Listener(Progress, Protocol):
     """A progress reporter that is notified of stages."""
 
-    def stage(self, name: str, index: int, total: int, cached: bool) -> None:
-        """A stage starts, or its result is cached. `index` counts from 1."""
+    def stage(self, name: str, index: int, total: int, cached: bool, why: str = "") -> None:
+        """A stage starts, or its result is cached. `index` counts from 1; `why` it runs again, if it ran before."""
 
     def stage_done(self, name: str, seconds: float) -> None:
         """The stage that started last has ended."""
@@ -111,7 +111,8 @@ class _Run:
         if found is None and self._is_out_of_time(call):
             self._postpone(call)
             return
-        self._listener.stage(self._calls.name(call), number, len(self._calls), cached=found is not None)
+        why = "" if found is not None else self._why(work.key, again=again)
+        self._listener.stage(self._calls.name(call), number, len(self._calls), cached=found is not None, why=why)
         if found is None:
             found = self._make(call, work, again=again)
         self._results[call] = found
@@ -119,9 +120,16 @@ class _Run:
         if isinstance(found.artifact, GateArtifact) and found.artifact.verdict != "pass":
             self._workspace.unseal(found.artifact.folder)  # the next build measures again
 
+    def _why(self, key: Key, *, again: bool) -> str:
+        """Why a stage runs whose result is not cached; empty if no earlier build ran it."""
+        own = [self._workspace.folder(new) for new in self._new]  # of other candidates and targets
+        earlier = [one for one in self._workspace.earlier(key.stage) if one.folder not in own]
+        closest = reasons.closest(key.stage, key.made_of, earlier)
+        if closest is None and not self._workspace.is_damaged(key):
+            return ""
+        return reasons.why(key, closest, self._workspace, self._options.forced_by(key.stage) if again else None)
+
     def _make(self, call: StageCall[A], work: Work[A], *, again: bool) -> StageResult[A]:
-        if not again and self._workspace.is_damaged(work.key):
-            self._listener.line("cached result is damaged; rebuilding")
         started = monotonic()
         try:
             with self._workspace.locked(work.key, self._listener.line):

@@ -151,7 +151,7 @@ class StageCalls(Calls):
         )
         return Shipped(
             chain.recipe,
-            [read.digest, exported.digest],
+            [read, exported],
             functools.partial(text_payload.make, chain.recipe, model, read.artifact),
             beside and [asdict(beside.config), sha256_file(beside.linear)],
         )
@@ -331,7 +331,7 @@ def _prune(
         if section.texts is not None:
             decides["pruning"]["texts"] = Path(section.texts).suffix
             decides["columns"] = columns.texts
-            inputs += [sha256_file(Path(section.texts))]
+            inputs += cache_keys.named("further texts", [sha256_file(Path(section.texts))])
         key = cache_keys.make("prune", prune.VERSION, decides, inputs)
         read, model = results[rows].artifact, results[student].artifact
         return Work(key, lambda out, checkpoint, progress: prune.run(section, columns, read, model, out, progress))
@@ -413,10 +413,10 @@ def _select(
         }
         inputs = [
             *cache_keys.labelled(results[rows], ("dev",)),
-            *(results[one.export].digest for one in built.values()),
+            *(cache_keys.whole(results[one.export]) for one in built.values()),
         ]
-        inputs += [digest for one in built.values() for digest in cache_keys.model(results[one.model])]
-        inputs += [sha256_file(gates.baseline)] if gates.baseline is not None else []
+        inputs += [each for one in built.values() for each in cache_keys.model(results[one.model])]
+        inputs += cache_keys.baseline(gates)
         key = cache_keys.make("select", select.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts())
         read = results[rows].artifact
         entries = {
@@ -438,8 +438,8 @@ def _wide(calls: StageCalls, baseline: StageCall[LinearArtifact]) -> StageCall[W
         exported = results[calls.chosen(results).export]
         inputs = [
             *cache_keys.labelled(results[calls.data], ("dev", "test")),
-            results[baseline].digest,
-            exported.digest,
+            cache_keys.whole(results[baseline]),
+            cache_keys.whole(exported),
             *cache_keys.runtime(),
         ]
         mode, may_lose = calls.trained.wide, calls.chosen(results).recipe.quantize.max_drop_points
@@ -449,7 +449,7 @@ def _wide(calls: StageCalls, baseline: StageCall[LinearArtifact]) -> StageCall[W
             "max_drop_points": may_lose if mode == "cascade" else None,
             "gates": cache_keys.gates_section(gates)["accuracy"],
         }
-        inputs += [sha256_file(gates.baseline)] if gates.baseline is not None else []
+        inputs += cache_keys.baseline(gates)
         key = cache_keys.make("wide", wide.VERSION, decides, inputs, local.host_facts())
         read, plain = results[calls.data].artifact, results[baseline].artifact
         return Work(

@@ -1,7 +1,8 @@
 """Cache of stage results, in folders named by their key (`keys.make`).
 
 A result is written to a temporary folder, sealed (a list of its files with size and sha256), fsynced and renamed into
-place. Every load checks it against its seal.
+place. Every load checks it against its seal. What it was made of and how long it took lie beside the seal, and outside
+it: two results with the same files count as equal, whenever and however fast they were made.
 
     .edgepack/<stage>/<digest>/                      a sealed result
     .edgepack/<stage>/<digest>.partial/out-*/        an unfinished result; the next build starts it again
@@ -25,9 +26,11 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
+
+from pydantic import TypeAdapter
 
 from edgepack import artifacts
 from edgepack.artifacts import Artifact
@@ -40,8 +43,10 @@ from edgepack.util.hashing import files_below, sha256_file
 from edgepack_runtime.util.fs import fsync_folder
 
 SEAL_FILE = "seal.json"
+RECORD_FILE = "record.json"  # a `Record`
+_UNSEALED = (SEAL_FILE, RECORD_FILE)
 LOGS = "sweep"  # a folder of logs for each sweep
-_OUT, _CHECKPOINT = "out", "checkpoint"
+_OUT, _CHECKPOINT, _PARTIAL = "out", "checkpoint", ".partial"
 _OURS = re.compile(r"[0-9a-f]{64}(\.partial)?\Z")
 _REMOVED = re.compile(r"\.[0-9a-f]{64}(\.partial)?\.removed\Z")  # renamed by a `discard` that was killed
 _POLL_SECONDS = 0.5
@@ -51,20 +56,67 @@ A_co = TypeVar("A_co", bound=Artifact, covariant=True)
 
 
 @dataclass(frozen=True)
+class Input:
+    """What a stage reads: its name in words (`train`, `weights of student`) and its digest; the number of `rows`."""
+
+    name: str
+    digest: str
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class MadeOf:
+    """Everything that decides a stage result.
+
+    Attributes:
+        version: of the stage.
+        section: the recipe values, in JSON types.
+        inputs: several may have one name, as the files of a model do.
+        versions: of the libraries that compute it, and facts of the machine if it measures.
+    """
+
+    version: int
+    section: Any
+    inputs: tuple[Input, ...]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Key:
     """Cache key of a stage result: the digest of everything that decides it."""
 
     stage: str
     digest: str
+    made_of: MadeOf = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a result was made of, and the seconds that the stage ran. It explains results, and decides nothing."""
+
+    made_of: MadeOf
+    seconds: float
+
+
+_RECORD: Final = TypeAdapter(Record)
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The record of a result that an earlier build made, and the folder of that result."""
+
+    record: Record
+    folder: Path
 
 
 @dataclass(frozen=True)
 class StageResult(Generic[A_co]):
-    """An artifact in the workspace. `digest` is that of its content, an input of later keys.
+    """An artifact of `stage` in the workspace. `digest` is that of its content, an input of later keys.
 
     `files` maps the name of each file to its sha256, for stages that read some files only.
     """
 
+    stage: str
     artifact: A_co
     digest: str
     files: Mapping[str, str]
@@ -92,16 +144,24 @@ class Workspace:
     def load(self, kind: type[A], key: Key) -> StageResult[A] | None:
         """The sealed result of `key`; None if there is none, it differs from its seal, or it is not a `kind`."""
         folder = self.folder(key)
-        try:
-            seal = json.loads((folder / SEAL_FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        if seal != _seal(folder):
-            return None
-        try:
-            return StageResult(artifacts.load(kind, folder), _digest(seal), _contents(seal))
-        except StageFailedError:
-            return None
+        seal = _read_seal(folder)
+        return None if seal is None or seal != _seal(folder) else _opened(kind, folder, seal)
+
+    def peek(self, kind: type[A], earlier: Earlier) -> StageResult[A] | None:
+        """An earlier result as `load` gives it, but not compared with its seal: for estimates and explanations only."""
+        seal = _read_seal(earlier.folder)
+        return None if seal is None else _opened(kind, earlier.folder, seal)
+
+    def earlier(self, stage: str) -> list[Earlier]:
+        """The results of `stage` that have a record, the newest first, sealed or not."""
+        found = []
+        for folder in (self.root / stage).glob("*"):
+            file = folder / RECORD_FILE
+            if _OURS.match(folder.name) and not folder.name.endswith(_PARTIAL):
+                with suppress(OSError, ValueError):
+                    record = _RECORD.validate_json(file.read_bytes())
+                    found.append((file.stat().st_mtime_ns, Earlier(record, folder)))
+        return [one for _, one in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
     def is_damaged(self, key: Key) -> bool:
         """Whether a result that `load` refused was sealed once, or was not written by a build."""
@@ -190,9 +250,12 @@ class Workspace:
             for left in partial.glob(f"{_OUT}-*"):  # by a build that was killed
                 _remove(left)
             out.mkdir(parents=True)
+            started = time.monotonic()
             artifact = self._run(key, run, out)
+            record = Record(key.made_of, round(time.monotonic() - started, 2))
             artifacts.save(artifact)
             seal = _seal(out)
+            (out / RECORD_FILE).write_bytes(_RECORD.dump_json(record))
             (out / SEAL_FILE).write_text(json.dumps(seal, sort_keys=True, indent=0), encoding="utf-8")
             _sync(out)
             _remove(folder)  # a damaged result, or one to replace
@@ -203,7 +266,7 @@ class Workspace:
             raise _unwritable(self.root, error) from error
         finally:
             self._tidy(partial, out)
-        return StageResult(artifacts.moved(artifact, folder), _digest(seal), _contents(seal))
+        return StageResult(key.stage, artifacts.moved(artifact, folder), _digest(seal), _contents(seal))
 
     def _run(self, key: Key, run: Callable[[Path], A], out: Path) -> A:
         """Run a stage. A full disk and errors about files in the workspace are left to the caller."""
@@ -225,7 +288,7 @@ class Workspace:
             raise StageFailedError(what, why=why, fix="check that path") from error
 
     def _partial(self, key: Key) -> Path:
-        return self.folder(key).with_name(f"{key.digest}.partial")
+        return self.folder(key).with_name(f"{key.digest}{_PARTIAL}")
 
     def _tidy(self, partial: Path, out: Path) -> None:
         """Remove an unfinished result; keep its checkpoint."""
@@ -295,8 +358,24 @@ def _seal(folder: Path) -> dict[str, list[Any]]:
     return {
         file.relative_to(folder).as_posix(): [file.stat().st_size, sha256_file(file)]
         for file in files_below(folder)
-        if file.name != SEAL_FILE or file.parent != folder
+        if file.name not in _UNSEALED or file.parent != folder
     }
+
+
+def _read_seal(folder: Path) -> dict[str, list[Any]] | None:
+    try:
+        seal: dict[str, list[Any]] = json.loads((folder / SEAL_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return seal
+
+
+def _opened(kind: type[A], folder: Path, seal: dict[str, list[Any]]) -> StageResult[A] | None:
+    """The result in `folder` if it is a `kind`."""
+    try:
+        return StageResult(folder.parent.name, artifacts.load(kind, folder), _digest(seal), _contents(seal))
+    except StageFailedError:
+        return None
 
 
 def _contents(seal: dict[str, list[Any]]) -> dict[str, str]:

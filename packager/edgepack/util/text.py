@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from edgepack_runtime.errors import printable
@@ -62,6 +63,22 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def about_duration(seconds: float) -> str:
+    """An estimated duration: `about 8 s`, `about 3 min`, `about 2 h`. It is at least a second."""
+    if seconds < 59.5:
+        return f"about {max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"about {minutes} min" if minutes < 100 else f"about {round(seconds / 3600)} h"
+
+
+def shortest(path: Path) -> str:
+    """`path` relative to the working directory if it lies below it, else as it is."""
+    try:
+        return str(path.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
 
 
 def two_digits_up(value: float) -> str:

@@ -73,7 +73,7 @@ def everything(ledger: Ledger, receipt: dict[str, Any]) -> Everything:
 def call_everything(screen: Screen, ledger: Ledger, receipt: dict[str, Any]) -> None:
     console = screen.console
     console.stage("data", 1, 3, cached=True)
-    console.stage("student", 2, 3, cached=False)
+    console.stage("student", 2, 3, cached=False, why="train: 30 rows more\x1b[2J")
     console.line("device: cpu, 2 threads\nthe choice is recorded")
     with console.task("train [1/3]", 40) as task:
         for step in range(40):

@@ -6,6 +6,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -67,7 +68,8 @@ def keys(folder: Path, *settings: str, note: Note = lambda call, result: result)
         for name in calls.candidates_of(call) or ("",):
             found[f"{call.stage} {name}".rstrip()] = work.key.digest
         named: Any = SimpleNamespace(max_length=64, labels=("0", "1"), train_seconds=1.0)
-        result: StageResult[Any] = StageResult(named, work.key.digest, {"model_state.pdparams": work.key.digest})
+        digest = work.key.digest
+        result: StageResult[Any] = StageResult(call.stage, named, digest, {"model_state.pdparams": digest})
         if call is calls.data:
             result = workspace.build(work.key, functools.partial(run, work))
         results[call] = note(call, result)
@@ -120,9 +122,9 @@ def test_the_time_that_a_training_took_changes_no_later_key(project: Path) -> No
         now = str(next(clock))
         timed = {"metrics.json": now, f"events.out.tfevents.{now}.host": now}
         if issubclass(call.kind, ModelArtifact):
-            return StageResult(result.artifact, now, {**result.files, "artifact.json": now, **timed})
+            return replace(result, digest=now, files={**result.files, "artifact.json": now, **timed})
         if call.stage == "quantize":
-            return StageResult(result.artifact, now, {**result.files, **{f"weights/{name}": now for name in timed}})
+            return replace(result, digest=now, files={**result.files, **{f"weights/{name}": now for name in timed}})
         return result
 
     qat = "quantize.method=qat"
@@ -132,7 +134,7 @@ def test_the_time_that_a_training_took_changes_no_later_key(project: Path) -> No
 def test_trained_weights_beside_ranges_decide_the_export(project: Path) -> None:
     def other(call: StageCall[Any], result: StageResult[Any]) -> StageResult[Any]:
         files = {**result.files, "weights/model_state.pdparams": "other"}
-        return StageResult(result.artifact, result.digest, files) if call.stage == "quantize" else result
+        return replace(result, files=files) if call.stage == "quantize" else result
 
     assert changed(keys(project), keys(project, note=other)) == ["export"]
 

@@ -18,7 +18,7 @@ from edgepack.console.console import Console
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.pipeline import plan, preflight, runner
 from edgepack.pipeline.options import BuildOptions
-from edgepack.pipeline.workspace import Key, Workspace
+from edgepack.pipeline.workspace import Key, MadeOf, Workspace
 from edgepack.recipe.model import Candidate, Recipe, Search
 from edgepack.results import Build, Made, Part
 from edgepack.targets.context import BuildContext
@@ -182,12 +182,12 @@ def test_a_damaged_result_is_made_again(
     if damage == "weights":
         (folder / "name").write_text("other", encoding="utf-8")
     else:
-        workspace, key = Workspace(tmp_path / "w"), Key("student", folder.name)
+        workspace, key = Workspace(tmp_path / "w"), Key("student", folder.name, MadeOf(1, None, (), {}))
         workspace.build(key, lambda out: replace(built.scales, folder=out))
     assert "damaged" not in capsys.readouterr().err
     stages.build(built.recipe, BuildOptions("export"))
     assert stages.called[0] == "student 3"
-    assert "[3/7] student\n      cached result is damaged; rebuilding\n" in capsys.readouterr().err
+    assert "[3/7] student (the result is damaged)\n" in capsys.readouterr().err
 
 
 def test_an_upgrade_of_edgepack_or_python_trains_nothing_again(

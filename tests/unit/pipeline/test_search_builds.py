@@ -305,10 +305,10 @@ def test_progress_names_and_numbers_the_stages_of_candidates(
     search("search={over: {student.epochs: [1, 9, 2]}}", console=Console(), keep_going=True)
     told = capsys.readouterr().err
     for line in (
-        "[2/13] student epochs=1\n",
+        "[2/13] student epochs=1 (student.epochs 2 -> 1)\n",
         "warning: this candidate is left out: student: it takes too long (candidate epochs=9)\n",
         "[8/13] student epochs=2 (cached)\n",
-        "[11/13] select\n",
+        "[11/13] select (result of export changed",
         "1 candidate failed: epochs=9\n",
     ):
         assert line in told, line

@@ -16,11 +16,11 @@ import pytest
 from edgepack.artifacts import DataArtifact
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.pipeline import cache_keys
-from edgepack.pipeline.workspace import SEAL_FILE, Key, Workspace
+from edgepack.pipeline.workspace import RECORD_FILE, SEAL_FILE, Input, Key, Workspace
 
 
 def key(section: object = "s", inputs: tuple[str, ...] = (), version: int = 1) -> Key:
-    return cache_keys.make("data", version, section, inputs)
+    return cache_keys.make("data", version, section, cache_keys.named("train", inputs))
 
 
 def writer(text: str = "row\n") -> Callable[[Path], DataArtifact]:
@@ -43,6 +43,38 @@ def test_the_digest_names_the_content_not_the_place(tmp_path: Path) -> None:
     two = Workspace(tmp_path / "two").build(key(), writer())
     other = Workspace(tmp_path / "three").build(key(), writer("another row\n"))
     assert one.digest == two.digest != other.digest
+
+
+def test_names_and_numbers_of_rows_decide_nothing() -> None:
+    one = cache_keys.make("data", 1, {"a": (1, 2)}, [Input("train", "0", rows=3)])
+    two = cache_keys.make("data", 1, {"a": [1, 2]}, [Input("rows", "0")])
+    assert one == two
+    assert one.made_of.section == two.made_of.section
+
+
+def test_a_record_says_what_each_result_was_made_of_the_newest_first(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    assert workspace.earlier("data") == []
+    keys = [cache_keys.make("data", version, {"rows": (1, 2)}, [Input("train", "0", 3)]) for version in (1, 2, 3)]
+    for number, one in enumerate(keys):
+        folder = workspace.build(one, writer()).artifact.folder
+        os.utime(folder / RECORD_FILE, (number, number))
+    (workspace.folder(keys[0]) / RECORD_FILE).write_text('{"seconds": 1}', encoding="utf-8")
+    workspace.unseal(workspace.folder(keys[2]))
+    workspace.checkpoint(key()).mkdir(parents=True)
+    found = workspace.earlier("data")
+    assert [one.record.made_of for one in found] == [keys[2].made_of, keys[1].made_of]
+    assert found[1].record.seconds >= 0
+    assert workspace.peek(DataArtifact, found[0]) is None
+    assert workspace.peek(DataArtifact, found[1]) == workspace.load(DataArtifact, keys[1])
+
+
+def test_a_record_is_no_part_of_a_result(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    made = workspace.build(key(), writer())
+    assert RECORD_FILE not in made.files
+    (made.artifact.folder / RECORD_FILE).unlink()
+    assert workspace.load(DataArtifact, key()) == made
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.forged import FORGED, commands
 
-from edgepack.util.text import json_text, safe, safe_lines, two_digits_up
+from edgepack.util.text import about_duration, json_text, safe, safe_lines, shortest, two_digits_up
 
 
 @pytest.mark.parametrize(
@@ -54,3 +55,19 @@ def test_json_escapes_what_a_terminal_or_ci_obeys() -> None:
 )
 def test_a_limit_is_rounded_up_to_two_digits(value: float, text: str) -> None:
     assert two_digits_up(value) == text and float(text) >= value
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "about 1 s"), (8.4, "about 8 s"), (60, "about 1 min"), (5_940, "about 99 min"), (7_300, "about 2 h")],
+)
+def test_an_estimate_has_one_unit(seconds: float, text: str) -> None:
+    assert about_duration(seconds) == text
+
+
+def test_a_path_below_the_working_directory_is_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert shortest(tmp_path / "below" / "results") == "results"
+    assert shortest(Path("results")) == "results"
+    assert shortest(tmp_path) == str(tmp_path)
