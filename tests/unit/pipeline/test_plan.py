@@ -86,9 +86,9 @@ def test_a_training_is_estimated_from_the_last_one_of_such_a_model(planned: Plan
         assert estimate is not None
         return estimate.seconds, estimate.source
 
-    assert seconds(seed=1)[0] == pytest.approx(2 + 3 * a_step)
+    assert seconds(epochs=3)[0] == pytest.approx(2 + 3 * a_step)
     assert seconds(epochs=9)[0] == pytest.approx(2 + 9 * a_step)
-    assert seconds(max_length=64, batch_size=16)[0] == pytest.approx(2 + 3 * a_step / 4)
+    assert seconds(epochs=3, max_length=64, batch_size=16)[0] == pytest.approx(2 + 3 * a_step / 4)
     assert seconds(seed=1)[1] == f"the last student: {a_step:.3g} s a step of 32 x 128 tokens"
     for other in ({"model": {"scratch": {"layers": 2, "hidden": 8, "heads": 2}}}, {"distill": None}):
         assert seconds(**other)[1].startswith("rough: ")
