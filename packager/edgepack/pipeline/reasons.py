@@ -27,6 +27,7 @@ _RECIPE_KEYS: Final[Mapping[str, str]] = {
     "select": "search",
     "select.tolerance": "search.tolerance_points",
     "select.gates": "gates",
+    "wide.gates": "gates.accuracy",
     "wide.mode": "wide",
     "wide.max_drop_points": "quantize.max_drop_points",
     "bundle": "",
