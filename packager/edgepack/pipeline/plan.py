@@ -156,7 +156,7 @@ def _about(stage: str, recipe: Recipe, counts: Mapping[Split, int]) -> str:
     if shape is None:
         return f"{cut_to}a model of unknown size; {rows} rows, {_device(section)}"
     is_random = stage != "narrow" and isinstance(section.model, FromScratch)
-    chosen = budget(section, rows, shape.hidden, random_weights=is_random)
+    chosen = budget(section, rows, shape.hidden, section.ranks, random_weights=is_random)
     steps = f"{counted(chosen.steps, 'step')} of {section.batch_size * section.ranks}"
     about = f"{steps} ({rows} rows x {counted(chosen.epochs, 'epoch')}, learning rate {chosen.learning_rate:g})"
     millions = parameters(shape, labels=2) / 1e6  # each further label adds some hundred weights
