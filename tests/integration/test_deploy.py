@@ -131,7 +131,7 @@ def write_recipe(folder: Path) -> Path:
     fragment = page.partition("```yaml\n")[2].partition("```")[0]
     data, student = re.split(r"^student: .*\n", fragment, flags=re.MULTILINE)
     shape = "{scratch: {layers: 1, hidden: 16, heads: 2}}"
-    tiny = f"student:\n  model: {shape}\n  distill: null\n  max_length: 16\n{SMALL_STEPS}"
+    tiny = f"student:\n  model: {shape}\n  distill: null\n  max_length: 16\n  batch_size: 8\n{SMALL_STEPS}"
     file = folder / "recipe.yaml"
     file.write_text(f"edgepack: 1\nname: tiny\nversion: 0.1.0\n{data}{tiny}{student}", encoding="utf-8")
     return file

@@ -127,7 +127,7 @@ def learn(
         objective=task.objective(targets, balanced=settings.class_weights == "balanced"),
         examples=EncodedRows([*encoded, *more], targets, soft),
         settings=settings,
-        budget=budget(settings, len(targets), classifier.network.config.hidden_size, random_weights=True),
+        budget=budget(settings, len(targets), SHAPE.scratch.hidden, (ranks or ALONE).count, random_weights=True),
         score=on_rows if score is None else lambda: score(classifier),
         metric=evaluation.metric_of(data),
         floor=floor,

@@ -137,7 +137,8 @@ class PlannedTraining:
         if shape is None:
             return None
         is_random = self.stage != "narrow" and isinstance(self.section.model, FromScratch)
-        return budget(self.section, self._train_rows, shape.hidden, random_weights=is_random)
+        section = self.section
+        return budget(section, self._train_rows, shape.hidden, section.ranks, random_weights=is_random)
 
     @property
     def _train_rows(self) -> int:

@@ -58,9 +58,9 @@ class TrainingJob:
         """Whether the model only teaches, and never ships."""
         return self.name == "teacher"
 
-    def budget(self, rows: int, hidden: int) -> Budget:
-        """Length and learning rate of the training; `rows` and `hidden` as for `schedule.budget`."""
-        return budget(self.training, rows, hidden, random_weights=isinstance(self.model, FromScratch))
+    def budget(self, rows: int, hidden: int, ranks: int) -> Budget:
+        """Length and learning rate of the training; arguments as of `schedule.budget`."""
+        return budget(self.training, rows, hidden, ranks, random_weights=isinstance(self.model, FromScratch))
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def finetune(
     teacher = reopen(job.teacher, data) if job.teacher is not None and job.distill is not None else None
     learnt = examples(task, classifier, rows, teacher, data, progress, ranks)
     held_out = classifier.encode(dev)
-    chosen = job.budget(len(learnt.rows), int(classifier.network.config.hidden_size))
+    chosen = job.budget(len(learnt.rows), int(classifier.network.config.hidden_size), ranks.count)
     progress.line(
         f"{job.name}: {counted(chosen.epochs, 'epoch')} of {counted(chosen.epoch_steps, 'step')}, "
         f"learning rate {chosen.learning_rate:g}"
@@ -145,7 +145,7 @@ def _nothing_learnt(job: TrainingJob, data: DataArtifact, run: TrainingRun, resu
     """The error of a training that ended where it began, with settings to try."""
     section, used = "teacher" if job.is_teacher else "student", run.budget
     open_job = replace(job, training=job.training.model_copy(update={"epochs": None, "learning_rate": None}))
-    usual = open_job.budget(len(run.examples.rows), int(run.network.config.hidden_size))
+    usual = open_job.budget(len(run.examples.rows), int(run.network.config.hidden_size), run.ranks.count)
     more = min(max(usual.epochs, math.ceil(_MORE_EPOCHS * used.epochs)), _MOST_EPOCHS)
     retry = f"`--set {section}.epochs={more:g} --set {section}.learning_rate={usual.learning_rate:g}`"
     linear = ", or ship the linear model alone: `--set wide=only`" if data.task == "text-classification" else ""

@@ -40,7 +40,7 @@ class Budget:
         return max(1, round(self.epochs * self.epoch_steps))
 
 
-def budget(settings: Training, rows: int, hidden: int, *, random_weights: bool) -> Budget:
+def budget(settings: Training, rows: int, hidden: int, ranks: int, *, random_weights: bool) -> Budget:
     """The epochs and the learning rate of `settings`, chosen by rows and weights where they are null.
 
     Epochs: about 400 steps, within 3 to 40 epochs. Learning rate: 0.03 / `hidden` for pre-trained weights, 0.1 /
@@ -51,9 +51,10 @@ def budget(settings: Training, rows: int, hidden: int, *, random_weights: bool) 
     Args:
         rows: rows of an epoch, labelled and unlabelled.
         hidden: width of the hidden states.
+        ranks: number of processes that train together.
         random_weights: whether the model starts from random weights.
     """
-    epoch_steps = math.ceil(rows / (settings.batch_size * settings.ranks))
+    epoch_steps = math.ceil(rows / (settings.batch_size * ranks))
     epochs, rate = settings.epochs, settings.learning_rate
     if epochs is None:
         epochs = float(min(max(round(_STEPS / epoch_steps), _FEWEST_EPOCHS), _MOST_EPOCHS))

@@ -64,7 +64,7 @@ def test_a_rate_is_scaled_by_the_stated_rule() -> None:
     ("rows", "epochs", "epoch_steps"), [(1, 40, 1), (300, 40, 10), (600, 21, 19), (3000, 4, 94), (100_000, 3, 3125)]
 )
 def test_fewer_rows_are_passed_more_often(rows: int, epochs: int, epoch_steps: int) -> None:
-    found = budget(Training(), rows, 312, random_weights=False)
+    found = budget(Training(), rows, 312, 1, random_weights=False)
     assert (found.epochs, found.epoch_steps, found.steps) == (epochs, epoch_steps, epochs * epoch_steps)
 
 
@@ -72,11 +72,11 @@ def test_fewer_rows_are_passed_more_often(rows: int, epochs: int, epoch_steps: i
     ("hidden", "pretrained", "random"), [(96, 3e-4, 1e-3), (312, 1e-4, 3e-4), (768, 4e-5, 1e-4), (1024, 3e-5, 1e-4)]
 )
 def test_wide_and_pretrained_models_learn_at_lower_rates(hidden: int, pretrained: float, random: float) -> None:
-    found = [budget(Training(), 600, hidden, random_weights=random).learning_rate for random in (False, True)]
+    found = [budget(Training(), 600, hidden, 1, random_weights=random).learning_rate for random in (False, True)]
     assert found == [pretrained, random]
 
 
 def test_given_epochs_and_rates_are_kept() -> None:
-    given = Training(epochs=0.5, learning_rate=2e-5, batch_size=16, device="gpu:0,1")
-    assert budget(given, 640, 312, random_weights=True) == Budget(0.5, 20, 2e-5)
-    assert budget(given, 1, 312, random_weights=True).steps == 1
+    given = Training(epochs=0.5, learning_rate=2e-5, batch_size=16)
+    assert budget(given, 640, 312, 2, random_weights=True) == Budget(0.5, 20, 2e-5)
+    assert budget(given, 1, 312, 2, random_weights=True).steps == 1

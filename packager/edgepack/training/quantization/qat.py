@@ -88,7 +88,9 @@ def _training_run(
         objective=task.objective(learnt.targets, balanced=settings.class_weights == "balanced"),
         examples=learnt,
         settings=settings,
-        budget=budget(settings, len(learnt.rows), int(classifier.network.config.hidden_size), random_weights=False),
+        budget=budget(
+            settings, len(learnt.rows), int(classifier.network.config.hidden_size), ALONE.count, random_weights=False
+        ),
         score=lambda: evaluation.value(metric, dev, answers(task, classifier, dev, held_out, SILENT, "dev")),
         metric=metric,
         floor=evaluation.floor(metric, dev),
