@@ -147,8 +147,9 @@ def install(bundle: Path, prefix: Prefix, wait_s: float, name: str) -> dict[str,
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     receipt = last_receipt(prefix, "install")
     assert receipt is not None and receipt["gate"] is not None, done.stderr
-    told = [line for line in done.stderr.splitlines() if "times the time of" in line]
-    print(f"{name}: exit {receipt['exit_code']}, gate {receipt['gate']['verdict']} {' '.join(told)}", flush=True)
+    compared = [line for line in done.stderr.splitlines() if "times the time of" in line]
+    ended = f"exit {receipt['exit_code']}, gate {receipt['gate']['verdict']}"
+    print(f"{name}: {ended} {' '.join(compared)}", flush=True)
     return receipt
 
 

@@ -5,8 +5,8 @@
 
 DIR holds a folder for each data set, each with a train file. Each case draws rows, runs `init` and then `build`. The
 recipe is not edited; only the models of the hub, which need a network, are replaced by a small student without a
-teacher. `--random` data sets have their answers dealt out anew among the texts: there is nothing to learn, and no
-build of theirs may leave a bundle. Finished cases are read from --results, so that a killed run continues. Prints a
+teacher. `--random` data sets have their answers shuffled among the texts: there is nothing to learn, and no build of
+theirs may leave a bundle. Finished cases are read from --results, so that a killed run continues. Prints a
 line a case, and ends in one JSON line.
 """
 
@@ -102,7 +102,7 @@ def run(edgepack: Path, data: Path, name: str, rows: int, seed: int, shuffled: b
 
 
 def drawn(source: Path, rows: int, seed: int, shuffled: bool) -> str:
-    """`rows` lines of a table with a header, or of JSON lines; `shuffled` deals their answers out anew."""
+    """`rows` lines of a table with a header, or of JSON lines; `shuffled` shuffles their answers."""
     lines = source.read_text(encoding="utf-8").splitlines()
     head, body = (lines[:1], lines[1:]) if source.suffix == ".tsv" else ([], lines)
     chance = random.Random(1000 * rows + seed)
