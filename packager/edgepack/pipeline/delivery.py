@@ -174,8 +174,8 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progres
             "another `version` or --dist"
         )
     with Archive(item.bundle.path) as archive:
-        told = archive.read(README_NAME, MAX_README_BYTES)
-        (staged / readme).write_bytes("".join(f"{line}\n" for line in _doubts(item)).encode() + told)
+        text = archive.read(README_NAME, MAX_README_BYTES)
+        (staged / readme).write_bytes("".join(f"{line}\n" for line in _doubts(item)).encode() + text)
         if signature is not None and same:
             write_signed(archive, signature, staged / name)
             return [name, readme]

@@ -120,21 +120,19 @@ def judge(check: GateCheck, found: Turns, limits: Limits) -> GateCheck:
     if ratio is None:
         return check
     verdict = intervals.verdict_at_most(ratio, MAY_TAKE)
-    told = {
+    found_to_be = {
         intervals.PASS: f"not slower than the active {found.active}",
         intervals.FAIL: f"slower than the active {found.active}",
         intervals.INCONCLUSIVE: f"not decided beside the active {found.active} either",
     }[verdict]
-    detail = (
-        f"{told}: {ratio.value:.2f} times its time ({ratio.low:.2f} to {ratio.high:.2f}), limit {MAY_TAKE:g}, in turns"
-    )
+    detail = f"{found_to_be}: {ratio.value:.2f} times its time ({ratio.low:.2f} to {ratio.high:.2f}), limit {MAY_TAKE:g}, in turns"
     return check._replace(verdict=verdict, detail=f"{detail}; in ms alone: {check.detail}")
 
 
 def answer(predictor: Predictor, stdin: TextIO, stdout: TextIO) -> None:
     """Answer and time items, one JSON value a line, until `stdin` ends: the active release's part of `measure`.
 
-    The first line tells what an item is; then each line is a time in ms.
+    The first line says what an item is; then each line is a time in ms.
     """
     stdout.write(json.dumps({"item": predictor.config.item}) + "\n")
     stdout.flush()

@@ -89,8 +89,8 @@ def render(found: Mapping[str, Any]) -> str:
         if last:
             when = f", {last['device_clock']} by this device's clock" if last["device_clock"] else ""
             lines.append(f"  {last['verb']:<8} {last['verdict']} ({last['release_id'] or 'no release'}{when})")
-            told = [*(last["error"] or "").splitlines(), *last.get("not_shown", ())]
-            lines += [f"           | {line}" for line in told]
+            below = [*(last["error"] or "").splitlines(), *last.get("not_shown", ())]
+            lines += [f"           | {line}" for line in below]
     lines += [f"  note     {note}" for note in found["notes"]]
     return printed(lines)
 
