@@ -120,12 +120,14 @@ def judge(check: GateCheck, found: Turns, limits: Limits) -> GateCheck:
     if ratio is None:
         return check
     verdict = intervals.verdict_at_most(ratio, MAY_TAKE)
-    found_to_be = {
+    word = {
         intervals.PASS: f"not slower than the active {found.active}",
         intervals.FAIL: f"slower than the active {found.active}",
         intervals.INCONCLUSIVE: f"not decided beside the active {found.active} either",
     }[verdict]
-    detail = f"{found_to_be}: {ratio.value:.2f} times its time ({ratio.low:.2f} to {ratio.high:.2f}), limit {MAY_TAKE:g}, in turns"
+    detail = (
+        f"{word}: {ratio.value:.2f} times its time ({ratio.low:.2f} to {ratio.high:.2f}), limit {MAY_TAKE:g}, in turns"
+    )
     return check._replace(verdict=verdict, detail=f"{detail}; in ms alone: {check.detail}")
 
 
