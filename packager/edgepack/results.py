@@ -69,6 +69,11 @@ class Delivery:
         return checks.refusal(self.gate.receipt, refuse_doubt=True if self.refuses_doubt else None)
 
     @property
+    def refused_by_strict(self) -> bool:
+        """Whether `--strict` alone keeps it from being delivered."""
+        return isinstance(self.gate, GateArtifact) and self.refused != checks.refusal(self.gate.receipt)
+
+    @property
     def doubts(self) -> list[str]:
         """What the gate of a delivered bundle did not show, a line each."""
         if self.verdict != "inconclusive" or isinstance(self.gate, NotRunHere):

@@ -41,13 +41,13 @@ main()
 GOOD, BAD, THINGS = "好 棒 舒服 干净", "差 脏 吵 失望", "房间 早餐 服务 位置 大堂"
 
 
-def write_table(file: Path, rows: int, seed: int) -> None:
-    """Reviews of which one in ten says the opposite of its label, each with its number so that none repeats."""
+def write_table(file: Path, rows: int, seed: int, noise: float = 0.1) -> None:
+    """Reviews of which a share says the opposite of its label, each with its number so that none repeats."""
     source = random.Random(seed)
     lines = ["text\tlabel"]
     for number in range(rows):
         label = source.choice(("good", "bad"))
-        means_good = (label == "good") != (source.random() < 0.1)
+        means_good = (label == "good") != (source.random() < noise)
         words = (GOOD if means_good else BAD).split()
         parts = [source.choice(THINGS.split()) + "很" + source.choice(words) for _ in range(3)]
         lines.append(f"{'，'.join(parts)}{seed}-{number}\t{label}")
@@ -116,3 +116,13 @@ def test_the_rows_may_stay_at_home(tmp_path: Path) -> None:
         texts = [json.loads(line)["text"] for line in archive.read("golden/texts.jsonl").decode().splitlines()]
     rows = (tmp_path / "test.tsv").read_text(encoding="utf-8").splitlines()[1:]
     assert sorted(map(len, texts)) == sorted(len(row.split("\t")[0]) for row in rows)
+
+
+def test_a_model_that_learnt_nothing_gets_no_bundle_whose_rows_stay_at_home(tmp_path: Path) -> None:
+    for seed, (split, rows) in enumerate({"train": 200, "dev": 60, "test": 160}.items()):
+        write_table(tmp_path / f"{split}.tsv", rows, seed, noise=0.5)
+    (tmp_path / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+    settings = ("--set", "gates.golden.carry=false", "--set", "gates.accuracy=null", "--set", "serve=false")
+    done = edgepack(tmp_path, "build", "recipe.yaml", *settings)
+    assert done.returncode == 7 and "bundle: " in done.stderr, done.stderr
+    assert not list(tmp_path.rglob("tiny-*.edgepack"))

@@ -265,7 +265,7 @@ def _refused(built: Build) -> EdgepackError | None:
                     for line in explain(receipt, built.ledger_of(item))
                 ),
                 fix=f"the candidate is kept at {missed[0].bundle.path}; change the recipe or the gate and build again"
-                + ("; or deliver it with its doubts: omit --strict" if missed[0].refuses_doubt else ""),
+                + ("; or deliver it with its doubts: omit --strict" if missed[0].refused_by_strict else ""),
             )
     return None
 

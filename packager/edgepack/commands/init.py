@@ -49,5 +49,5 @@ def command(context: click.Context, data: Path, dev: Path | None, test: Path | N
     console.findings(list(drafted.findings))
     made = [f"wrote {file}" for file in drafted.files]
     wrong = dict.fromkeys(str(finding.file) for finding in drafted.findings if finding.severity == "error")
-    first = f"mend the errors above in {', '.join(wrong)}, then:" if wrong else "read it, then:"
+    first = f"fix the errors above in {', '.join(wrong)}, then:" if wrong else "read it, then:"
     console.closing([*made, "", first, f"  edgepack check {shlex.quote(str(output))}"])

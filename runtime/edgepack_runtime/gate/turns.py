@@ -4,8 +4,8 @@ On a device that others keep busy, a limit in milliseconds cannot be shown. What
 is slower than the release that serves now, since others disturb both alike. The active release answers in a process of
 its own, with its own runtime and interpreter: it is compared as it serves.
 
-Each pair of answers to one item gives a ratio, new to active. The interval is that of the median of the ratios, from
-order statistics, so that a few disturbed answers move it little.
+What is compared is what is limited: the same percentile of both, over the same items. The interval of the ratio is a
+percentile bootstrap over items (Efron 1979), paired, so that an item that is slow for both moves it little.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import random
 import select
 import statistics
 import subprocess
@@ -23,55 +24,62 @@ from edgepack_runtime.bundle.model_config import FILE, TEXTS
 from edgepack_runtime.errors import EdgepackError, StageFailedError
 from edgepack_runtime.gate import latency
 from edgepack_runtime.gate.latency import Asked
-from edgepack_runtime.gate.limits import P95, Limits
+from edgepack_runtime.gate.limits import P50, Limits
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import release_process
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.checks import GateCheck
 from edgepack_runtime.util.progress import Log, Pace
-from edgepack_runtime.util.texts import Item, length
+from edgepack_runtime.util.texts import Item
 
 MAY_TAKE = 1.10  # times the active release's time: a difference that no application notices
 _REPEATS = 3  # of each answer, of which the median counts: the first finds caches that the other release filled
-_LONGEST = 0.2  # share of the items, by length, that stands for p95 and p99
+_RESAMPLES = 1000
+_SEED = 20240229
 _LEAST_PAIRS, _MOST_PAIRS = 130, 600
 _BUDGET_MS = 15_000.0
 _ANSWER_TIMEOUT_S = 120.0
 
 
 class Turns(NamedTuple):
-    """Timings of both releases on the same items. `ratios[i]` is new to active, of the item `items[i]`."""
+    """Times of both releases for the same items, in ms."""
 
     active: str  # release id
     items: List[latency.TimedText]
-    ratios: List[float]
+    ours_ms: List[float]
+    theirs_ms: List[float]
 
     def interval(self, asked: Asked) -> Optional[intervals.Interval]:
-        """The median ratio of the items that a limit is about, with its interval; None without such an item.
-
-        A high percentile is about long items.
-        """
+        """Ratio, new to active, of a limited percentile, with its interval; None without an item that it is about."""
         about = [place for place, item in enumerate(self.items) if asked.concerns(item.kind)]
-        if asked.fraction >= P95:
-            about.sort(key=lambda place: length(self.items[place].item))
-            about = about[int((1 - _LONGEST) * len(about)) :]
-        if not about:
-            return None
-        return intervals.percentile_interval([self.ratios[place] for place in about], 0.5, bench.CONFIDENCE)
+        return self._ratio(about, asked.fraction) if about else None
 
     def as_json(self) -> Dict[str, Any]:
-        """The receipt's `turns`."""
-        ratio = intervals.percentile_interval(self.ratios, 0.5, bench.CONFIDENCE)
+        """The receipt's `turns`, with the ratio of the medians."""
+        ratio = self._ratio(range(len(self.items)), P50)
         return {
             "active": self.active,
-            "pairs": len(self.ratios),
+            "pairs": len(self.items),
             "ratio": round(ratio.value, 4),
             "low": round(ratio.low, 4),
             "high": round(ratio.high, 4),
             "limit": MAY_TAKE,
             "confidence": bench.CONFIDENCE,
         }
+
+    def _ratio(self, about: Sequence[int], fraction: float) -> intervals.Interval:
+        """The ratio of a percentile over the items at the places `about`."""
+
+        def ratio(places: Sequence[int]) -> float:
+            ours, theirs = (sorted(times[place] for place in places) for times in (self.ours_ms, self.theirs_ms))
+            return intervals.percentile(ours, fraction) / intervals.percentile(theirs, fraction)
+
+        draw = random.Random(_SEED)
+        drawn = sorted(ratio(draw.choices(about, k=len(about))) for _ in range(_RESAMPLES))
+        tail = (1 - bench.CONFIDENCE) / 2
+        low, high = intervals.percentile(drawn, tail), intervals.percentile(drawn, 1 - tail)
+        return intervals.Interval(ratio(about), low, high)
 
 
 def measure(predictor: Predictor, active: Path, texts: Sequence[Item], limits: Limits, progress: Log) -> Turns:
@@ -90,18 +98,20 @@ def measure(predictor: Predictor, active: Path, texts: Sequence[Item], limits: L
         by_encoder = [predictor.needs_encoder(text) for text in drawn]
         chosen = latency.shuffled(latency.choose(drawn, limits, count, tokens, by_encoder))
         progress(f"latency: in turns with {active.name}, {len(chosen)} items")
-        ratios: List[float] = []
+        ours_ms: List[float] = []
+        theirs_ms: List[float] = []
         pace = Pace()
         for number, text in enumerate(chosen):
             # The order changes with every item, as in `bench.take_turns`.
             if number % 2:
-                theirs_ms, ours_ms = ask(text.item), timed_ms(predictor, text.item)
+                theirs_ms.append(ask(text.item))
+                ours_ms.append(timed_ms(predictor, text.item))
             else:
-                ours_ms, theirs_ms = timed_ms(predictor, text.item), ask(text.item)
-            ratios.append(ours_ms / theirs_ms)
+                ours_ms.append(timed_ms(predictor, text.item))
+                theirs_ms.append(ask(text.item))
             if pace.is_due():
-                progress(f"latency: in turns with {active.name}, {len(ratios)} of {len(chosen)}")
-        found = Turns(active.name, chosen, ratios)
+                progress(f"latency: in turns with {active.name}, {number + 1} of {len(chosen)}")
+        found = Turns(active.name, chosen, ours_ms, theirs_ms)
     progress("latency: {ratio:.3f} times the time of {active} ({low:.3f} to {high:.3f})".format(**found.as_json()))
     return found
 

@@ -53,7 +53,7 @@ def test_a_draft_of_data_with_an_error_ends_in_what_to_mend(folder: Path) -> Non
     (folder / "my test.tsv").write_text(rows.replace("第", "共") + "奇怪的一行\t9\n", encoding="utf-8")
     result = run("init", "reviews.tsv", "--dev", "dev.tsv", "--test", "my test.tsv", "--output", "my recipe.yaml")
     assert "error: the label `9` (1 row) is not in the train split" in result.output
-    closing = "mend the errors above in my test.tsv, then:\n  edgepack check 'my recipe.yaml'\n"
+    closing = "fix the errors above in my test.tsv, then:\n  edgepack check 'my recipe.yaml'\n"
     assert result.output.endswith(closing), result.output
 
 

@@ -68,7 +68,8 @@ def run(release, manifest, *, bundle_bytes, progress, rows_file, without_rows, w
         progress(f"measured beside {active.name}")
     policy = "refuse" if verdict == "inconclusive, which refuses" else "deliver"
     verdict = verdict.replace(", which refuses", "")
-    check = {"gate": "size.bundle", "verdict": verdict, "value": bundle_bytes, "detail": "n=1"}
+    gate = "size.bundle" if policy == "deliver" else "latency.p95_ms"
+    check = {"gate": gate, "verdict": verdict, "value": bundle_bytes, "detail": "n=1"}
     if verdict == "no better than the majority":
         verdict = "inconclusive"
         check = {"gate": "accuracy.above_majority", "verdict": verdict, "detail": "one answer"}

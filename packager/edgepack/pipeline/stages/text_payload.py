@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from edgepack import evaluation
 from edgepack.artifacts import SPLITS, DataArtifact, ExportArtifact, LinearArtifact, Precision, Score
 from edgepack.bundle import golden, sbom
 from edgepack.bundle.archive import Members
-from edgepack.errors import StageFailedError
+from edgepack.errors import GateInconclusiveError, StageFailedError
 from edgepack.export.wide_folder import write_linear, write_wide
 from edgepack.gating import on_rows
+from edgepack.gating.on_rows import Judge
 from edgepack.pipeline.stages.bundle import Payload
 from edgepack.progress import Progress
+from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import BaseRecipe, Recipe
 from edgepack.recipe.training import is_local_folder
 from edgepack.util.hashing import sha256_file
@@ -29,6 +32,7 @@ from edgepack_runtime.bundle.model_config import (
     WideConfig,
     load,
 )
+from edgepack_runtime.stats import intervals
 
 
 @dataclass(frozen=True)
@@ -121,10 +125,13 @@ def make(recipe: BaseRecipe, model: TextModel, data: DataArtifact, scratch: Path
 
     Raises:
         StageFailedError: a model folder is invalid, or there are no test rows.
+        GateInconclusiveError: the rows stay at home, and the model is not shown to be better than one answer to all.
     """
     carried = recipe.gates.golden.carry
     folders = model.folders(data, scratch)
     expected = _golden(recipe, folders, model.precision, data, progress)
+    if not carried:
+        _require_floor(recipe, folders.shipped, data, progress)
     config = load(folders.shipped)
     cuts = config.task != PAIR and config.needs_encoder
     return Payload(
@@ -196,6 +203,20 @@ def _golden(
         wanted=recipe.gates.golden,
         baseline_bundle=recipe.gates.baseline,
     )
+
+
+def _require_floor(recipe: BaseRecipe, shipped: Path, data: DataArtifact, progress: Progress) -> None:
+    """The one floor of every release, where a device could not show it: the labelled rows do not travel."""
+    rows = data.read("test")
+    judge = Judge.of(Gates(), data, rows, None, progress)
+    judge = replace(judge, metric=recipe.gates.metric or judge.metric)
+    answers = evaluation.answers(evaluation.opened(shipped), rows, "test", progress)
+    if judge(answers, against_float=False).verdict != intervals.PASS:
+        raise GateInconclusiveError(
+            "bundle: the model is not shown to be better than the most frequent answer to every row",
+            why="the test rows stay at home (`gates.golden.carry: false`), so no device could show it either",
+            fix="give more test rows, or train a better model",
+        )
 
 
 def _rows(expected: golden.Golden) -> Members:

@@ -41,17 +41,19 @@ def check(verdict: str = "inconclusive", gate: str = "latency.p50_ms", value: fl
     return GateCheck(gate, verdict, value, 4.0, 9.0, 4.5, "ms", 500, 0.98, "other programs used 1.50 of 2 cores")
 
 
-def found(*ratios: float, lengths: tuple[int, ...] = ()) -> Turns:
-    """Pairs with these ratios, 100 of each, of texts of these lengths."""
-    each = lengths or (2,) * len(ratios)
+def found(*ratios: float, times_ms: tuple[float, ...] = (), lengths: tuple[int, ...] = ()) -> Turns:
+    """Kinds of texts, 100 of each: the active release takes `times_ms`, the new one so many times as long."""
+    each, theirs = lengths or (2,) * len(ratios), times_ms or (1.0,) * len(ratios)
     items = [TimedText("好" * n, Kind(n + 2, True)) for n in each for _ in range(100)]
-    return Turns("1.0.0-abc", items, [ratio for ratio in ratios for _ in range(100)])
+    theirs_ms = [ms * (1 + number / 1000) for ms in theirs for number in range(100)]
+    ours_ms = [ms * ratio for ms, ratio in zip(theirs_ms, [ratio for ratio in ratios for _ in range(100)], strict=True)]
+    return Turns("1.0.0-abc", items, ours_ms, theirs_ms)
 
 
 @pytest.mark.parametrize(("by", "verdict"), [(3.0, "fail"), (1 / 3, "pass")])
 def test_both_releases_answer_the_same_items(tmp_path: Path, by: float, verdict: str) -> None:
     one = measured(tmp_path, FASTER.format(by=by))
-    assert len(one.ratios) == len(one.items) >= 130
+    assert len(one.ours_ms) == len(one.theirs_ms) == len(one.items) >= 130
     assert turns.judge(check(), one, limits(p50_ms=1)).verdict == verdict
     told = one.as_json()
     assert told["active"] == "active" and told["low"] <= told["ratio"] <= told["high"]
@@ -74,7 +76,7 @@ def test_a_release_that_does_not_answer_is_no_verdict(tmp_path: Path, extra: str
 
 def test_only_a_check_on_latency_that_was_not_decided_is_decided_by_the_comparison() -> None:
     asked = limits(p50_ms=4.5, p95_ms=9)
-    equal, slower, near = found(0.95, 1.05), found(1.3, 1.6), found(1.0, 1.2)
+    equal, slower, near = found(0.95, 1.05), found(1.3, 1.6), found(1.0, 1.2, 1.0, 1.2)
     assert [turns.judge(check(), one, asked).verdict for one in (equal, slower, near)] == [
         "pass", "fail", "inconclusive",
     ]  # fmt: skip
@@ -84,14 +86,23 @@ def test_only_a_check_on_latency_that_was_not_decided_is_decided_by_the_comparis
         assert turns.judge(decided, slower, asked) == decided
 
 
-def test_a_high_percentile_is_judged_by_long_texts_and_a_budget_by_its_own() -> None:
-    long_ones = found(*(1.0,) * 4, 1.5, lengths=(2, 3, 4, 5, 50))
+def test_each_percentile_is_compared_with_itself_and_a_budget_has_its_own_texts() -> None:
+    mostly_fast = found(*(1.0,) * 9, 1.5, times_ms=(1.0,) * 9 + (8.0,), lengths=(2,) * 9 + (50,))
     budgets = (LengthBudget(0, 10, Percentiles(p50_ms=1)), LengthBudget(10, 60, Percentiles(p50_ms=1)))
     asked = Limits(latency=LatencyLimits(Percentiles(p50_ms=1, p95_ms=1), budgets))
     names = ("latency.p50_ms", "latency.p95_ms", "latency.max_tokens_10.p50_ms", "latency.max_tokens_60.p50_ms")
-    assert [turns.judge(check(gate=name), long_ones, asked).verdict for name in names] == [
+    assert [turns.judge(check(gate=name), mostly_fast, asked).verdict for name in names] == [
         "pass", "fail", "pass", "fail",
     ]  # fmt: skip
+
+
+def test_other_texts_that_become_slow_show_though_most_texts_do_not() -> None:
+    """As of a cascade that answers fewer texts by its cheap model."""
+    fewer_cheap = found(*(1.0,) * 8, 6.0, 1.0, times_ms=(1.0,) * 9 + (6.0,))
+    asked = limits(p50_ms=1, p95_ms=9)
+    assert turns.judge(check(), fewer_cheap, asked).verdict == "pass"
+    most_cheap = found(*(1.0,) * 4, *(6.0,) * 6, times_ms=(1.0,) * 10)
+    assert turns.judge(check(), most_cheap, asked).verdict == "fail"
 
 
 def test_items_pass_through_unchanged(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def test_a_command_overrides_the_policy_for_doubt_alone(
 def test_a_refusal_for_doubt_names_all_ways_out(make_bundle: MakeBundle, prefix: Prefix) -> None:
     with pytest.raises(GateInconclusiveError) as caught:
         install(make_bundle(gate="inconclusive, which refuses"), prefix.root, log=silent)
-    for way in ("--wait", "--accept-inconclusive", "--set gates.size.bundle="):
+    for way in ("--wait", "--accept-inconclusive", "--set gates.latency.p95_ms="):
         assert way in caught.value.fix
 
 
