@@ -177,7 +177,8 @@ def real_texts() -> list[str]:
             lines = file.read_text(encoding="utf-8").splitlines()[1:]
             texts += [field for line in lines for field in line.split("\t")[:-1]]
         elif file.suffix == ".jsonl":
-            texts += [json.loads(line)["text"] for line in file.read_text(encoding="utf-8").splitlines()]
+            rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+            texts += [row[key] for row in rows for key in ("text", "query") if key in row]
     return texts
 
 
