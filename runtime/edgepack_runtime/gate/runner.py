@@ -231,7 +231,9 @@ def _against(
     except StageFailedError as error:
         progress(f"latency: {error.what}: {error.why}")
         return timed, {"active": active.name, "error": f"{error.what}: {error.why}"}
-    return [turns.judge(check, found, limits) for check in timed], found.as_json()
+    record = found.as_json()
+    progress("latency: {ratio:.3f} times the time of {active} ({low:.3f} to {high:.3f})".format(**record))
+    return [turns.judge(check, found, limits) for check in timed], record
 
 
 def _measure_loads(

@@ -111,9 +111,7 @@ def measure(predictor: Predictor, active: Path, texts: Sequence[Item], limits: L
                 theirs_ms.append(ask(text.item))
             if pace.is_due():
                 progress(f"latency: in turns with {active.name}, {number + 1} of {len(chosen)}")
-        found = Turns(active.name, chosen, ours_ms, theirs_ms)
-    progress("latency: {ratio:.3f} times the time of {active} ({low:.3f} to {high:.3f})".format(**found.as_json()))
-    return found
+    return Turns(active.name, chosen, ours_ms, theirs_ms)
 
 
 def timed_ms(predictor: Predictor, item: Item) -> float:
