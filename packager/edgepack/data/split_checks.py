@@ -133,7 +133,7 @@ def check_splits(
     complete = {split.name: split.complete for split in ordered}  # before findings about the splits are added
     for split in ordered:
         if complete[split.name]:
-            _check_size(split)
+            _check_size(split, everywhere=all(_uniform(other) is not None for other in ordered))
         if split is train and complete["train"]:
             _check_balance(train)
             _check_separated(train)
@@ -147,7 +147,7 @@ def check_splits(
     return list(chain.from_iterable(split.log.findings() for split in ordered))
 
 
-def _check_size(split: SplitFacts) -> None:
+def _check_size(split: SplitFacts, *, everywhere: bool) -> None:
     if len(split) < MIN_ROWS:
         reason = f"the {split.name} split has {counted(len(split), 'row')}; it takes {MIN_ROWS} at least"
         split.log.add("size", "error", None, reason, "add rows")
@@ -158,7 +158,8 @@ def _check_size(split: SplitFacts) -> None:
             "test": "a model that always answers it would pass the gate",
         }[split.name]
         severity: Severity = "warning" if split.name == "dev" else "error"
-        split.log.add("one label", severity, None, f"{same}: {effect}", "shuffle the rows before splitting them")
+        fix = "add rows of another answer" if everywhere else "shuffle the rows before splitting them"
+        split.log.add("one label", severity, None, f"{same}: {effect}", fix)
 
 
 def _uniform(split: SplitFacts) -> str | None:

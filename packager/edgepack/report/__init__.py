@@ -30,8 +30,7 @@ def quantity(value: float | None, unit: str, more_digits: int = 0) -> str:
     """A figure with its unit: `91.2 %` for a fraction, `1.31 ms`, `17.9 MiB`, `0.25 points`; `-` for None."""
     if value is None:
         return NOTHING
-    factor, digits, shown = _UNITS[unit]
-    return f"{value * factor:.{_digits(value, digits) + more_digits}f}{shown}"
+    return _fixed(value, unit, more_digits) + _UNITS[unit][2]
 
 
 def measured(check: Mapping[str, Any]) -> str:
@@ -44,8 +43,13 @@ def span(low: float | None, high: float | None, unit: str) -> str:
     if low is None or high is None:
         end = quantity(low if high is None else high, unit)
         return end if end == NOTHING else f"{end} or {'more' if high is None else 'less'}"
+    return f"[{_fixed(low, unit)}, {_fixed(high, unit)}]"
+
+
+def _fixed(value: float, unit: str, more_digits: int = 0) -> str:
     factor, digits, _ = _UNITS[unit]
-    return f"[{low * factor:.{_digits(low, digits)}f}, {high * factor:.{_digits(high, digits)}f}]"
+    decimals = _digits(value, digits) + more_digits
+    return f"{round(value * factor, decimals) + 0.0:.{decimals}f}"  # no -0.00
 
 
 def limit(check: Mapping[str, Any]) -> str:
