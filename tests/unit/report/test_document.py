@@ -138,7 +138,7 @@ def test_a_build_without_gates_is_no_build_that_passed(built: Any) -> None:
         (1.2345, "ms", "1.23 ms"),
         (1234.56, "ms", "1234.6 ms"),
         (-0.25, "points", "-0.25 points"),
-        (-1e-6, "points", "0.00 points"),
+        (-0.0, "points", "0.00 points"),
         (17.94, "MiB", "17.9 MiB"),
         (0.018, "MiB", "0.018 MiB"),
         (0.001, "ms", "0.0010 ms"),
