@@ -7,11 +7,11 @@ it: two results with the same files count as equal, whenever and however fast th
     .edgepack/<stage>/<digest>/                      a sealed result
     .edgepack/<stage>/<digest>.partial/out-*/        an unfinished result; the next build starts it again
     .edgepack/<stage>/<digest>.partial/checkpoint/   the checkpoint of a training; survives kills and failures
-    .edgepack/<stage>/<digest>.lock.1                held while the result is made; a second build waits and reuses it
-    .edgepack/build.1, .edgepack/clean.1             held by each build, and by the removal of results
+    .edgepack/<stage>/<digest>.lock                  held while the result is made; a second build waits and reuses it
+    .edgepack/lock                                   shared by builds, and held alone by the removal of results
     .edgepack/sweep/                                 logs of sweeps
 
-Builds on several machines may share it on a network file system.
+Builds on several machines may share it on a network file system that has locks (NFS 4).
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ from pydantic import TypeAdapter
 from edgepack import artifacts
 from edgepack.artifacts import Artifact
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
-from edgepack.pipeline import lease
-from edgepack.pipeline.lease import Holder, Lease
 from edgepack.pipeline.options import STAGES
+from edgepack.util import locks
 from edgepack.util.folders import require_own
 from edgepack.util.hashing import files_below, sha256_file
 from edgepack_runtime.util.fs import fsync_folder
@@ -183,24 +182,20 @@ class Workspace:
         require_own(self.root)
         with suppress(OSError), (self.root / ".gitignore").open("x") as file:
             file.write("*\n")  # results are not for a repository: who clones it would trust them as its own
-        builds, removal = self.root / "build", self.root / "clean"
         try:
-            # Each creates a file, then looks for those of the other: of two that start at once, one sees the other.
-            held = lease.take(removal) if alone else lease.share(builds)
+            held = locks.take(self.root / "lock", shared=not alone)
         except OSError as error:
             raise _unwritable(self.root, error) from error
-        others = [held] if isinstance(held, Holder) else lease.holders(builds if alone else removal)
+        if isinstance(held, str):
+            raise EnvironmentUnfitError(
+                f"the workspace {self.root} is in use",
+                why=f"{'a build is running in it' if alone else 'its results are being removed'}: {held}",
+                fix="wait until it ends, then try again",
+            )
         try:
-            if others:
-                raise EnvironmentUnfitError(
-                    f"the workspace {self.root} is in use",
-                    why=f"{'a build is running in it' if alone else 'its results are being removed'}: {others[0]}",
-                    fix="wait until it ends, then try again",
-                )
             yield
         finally:
-            if isinstance(held, Lease):
-                held.release()
+            held.release()
 
     def checkpoint(self, key: Key) -> Path:
         """The folder for checkpoints of the stage that makes the result of `key`, which need not exist."""
@@ -218,9 +213,9 @@ class Workspace:
             StageFailedError: the disk is full.
         """
         held = self._take(key)
-        if isinstance(held, Holder):
+        if isinstance(held, str):
             report(f"waiting for another build ({held}) that makes the same result")
-        while isinstance(held, Holder):
+        while isinstance(held, str):
             time.sleep(_POLL_SECONDS)
             held = self._take(key)
         try:
@@ -228,11 +223,11 @@ class Workspace:
         finally:
             held.release()
 
-    def _take(self, key: Key) -> Lease | Holder:
-        name = self._lock(key)
+    def _take(self, key: Key) -> locks.Lock | str:
+        file = self.folder(key).with_name(f"{key.digest}.lock")
         try:
-            name.parent.mkdir(parents=True, exist_ok=True)
-            return lease.take(name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            return locks.take(file)
         except OSError as error:
             raise _unwritable(self.root, error) from error
 
@@ -300,7 +295,7 @@ class Workspace:
     def leftovers(self, *, everything: bool = False, kept: Collection[Path] | None = None) -> Iterator[Leftover]:
         """Folders that may be removed: unusable ones; with `kept`, all other results; or everything.
 
-        Results that another process is making are not among them.
+        Call it inside `in_use(alone=True)`, so that nobody is making one of them.
         """
         # Only names that a build gives, and no links: other files in these folders are not ours.
         logs = self.root / LOGS
@@ -311,10 +306,9 @@ class Workspace:
             if _REMOVED.match(path.name) and path.is_dir():
                 yield Leftover(path, "unfinished", _size(path))
                 continue
-            digest, _, ending = path.name.partition(".")
-            if not _OURS.match(path.name) or not path.is_dir() or lease.holders(path.with_name(f"{digest}.lock")):
+            if not _OURS.match(path.name) or not path.is_dir():
                 continue
-            if ending == "partial":
+            if path.name.endswith(_PARTIAL):
                 checkpoint = (path / _CHECKPOINT).is_dir()
                 if everything or kept is not None or not checkpoint:
                     yield Leftover(path, "checkpoint" if checkpoint else "unfinished", _size(path))
@@ -338,12 +332,9 @@ class Workspace:
                 leftover.path.rename(removed)
             _remove(removed)
             digest = leftover.path.name.strip(".").partition(".")[0]
-            lease.remove(leftover.path.with_name(f"{digest}.lock"))  # `in_use` excludes its users
+            leftover.path.with_name(f"{digest}.lock").unlink(missing_ok=True)  # `in_use` excludes its users
         except OSError as error:
             raise _unwritable(self.root, error) from error
-
-    def _lock(self, key: Key) -> Path:
-        return self.folder(key).with_name(f"{key.digest}.lock")
 
     def unseal(self, folder: Path) -> None:
         """Remove the seal of a result: its files stay, and the next build runs the stage again."""

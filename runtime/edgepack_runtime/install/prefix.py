@@ -37,6 +37,7 @@ STATE_FORMAT = 1
 SIGNERS_NAME, REVOKED_NAME = "trusted_signers", "revoked_keys"
 _STATE_NAME = "state.json"
 _LOCK_NAME = ".lock"
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCK_ATTEMPTS, _LOCK_PAUSE_S = 20, 0.05  # `status` holds the lock for microseconds to test it
 _RELEASES, _STAGING = "releases", ".tmp"
 _RECEIPTS = "receipts"
@@ -167,7 +168,7 @@ def lock(prefix: Prefix) -> Iterator[None]:
         EnvironmentUnfitError: another process holds it, or the lock file cannot be written.
     """
     with os_errors(f"the prefix {prefix.root} cannot be written"):
-        descriptor = os.open(prefix.lock_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _LOCK_MODE)
+        descriptor = os.open(prefix.lock_file, _LOCK_FLAGS, _LOCK_MODE)
     try:
         _take(descriptor, prefix)
         with os_errors(f"the prefix {prefix.root} cannot be written"):
@@ -190,13 +191,20 @@ def _take(descriptor: int, prefix: Prefix) -> None:
             return
         except BlockingIOError as error:
             if attempt == _LOCK_ATTEMPTS - 1:
-                holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
                 raise EnvironmentUnfitError(
                     f"another install or tuning in {prefix.root} is running",
-                    why=f"process {holder} holds {prefix.lock_file}",
+                    why=f"process {_holder(descriptor)} holds {prefix.lock_file}",
                     fix="wait for it to end, then try again",
                 ) from error
         time.sleep(_LOCK_PAUSE_S)
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        written = os.read(descriptor, 32).strip()
+    except OSError:  # an empty pipe
+        return "unknown"
+    return written.decode("ascii") if written.isdigit() else "unknown"
 
 
 def is_locked(prefix: Prefix) -> Optional[bool]:

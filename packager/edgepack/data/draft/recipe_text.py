@@ -161,8 +161,8 @@ def too_few_for_majority(test: SplitFacts) -> tuple[str, str] | None:
 def _too_few(test: SplitFacts) -> str:
     points = drop_half_width(_measure(test)[1], _CONFIDENCE)
     return (
-        f"{counted(len(test), 'test row')} cannot show a limit of what INT8 loses: they show it to ±{points:.1f} points; "
-        f"{rows_for_drop(_CONFIDENCE)} are needed for a limit of {DROPS[-1]:g}."
+        f"{counted(len(test), 'test row')} cannot show a limit of what INT8 loses: it is known to ±{points:.1f} "
+        f"points; {rows_for_drop(_CONFIDENCE)} are needed for a limit of {DROPS[-1]:g}."
     )
 
 

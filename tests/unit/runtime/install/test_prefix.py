@@ -147,6 +147,19 @@ def test_one_install_at_a_time(prefix: Prefix) -> None:
         assert state.is_locked(prefix)
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\x1b[31m", b"-1", b"7" * 40, None])
+def test_a_lock_file_that_somebody_else_wrote_names_nobody(prefix: Prefix, content: bytes | None) -> None:
+    if content is None:
+        os.mkfifo(prefix.lock_file)
+    else:
+        prefix.lock_file.write_bytes(content)
+    held = os.open(prefix.lock_file, os.O_RDWR | os.O_NONBLOCK)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with pytest.raises(EnvironmentUnfitError, match=r"process (unknown|7{32}) holds"), state.lock(prefix):
+        pass
+    os.close(held)
+
+
 def test_foreign_folders_are_refused(prefix: Prefix) -> None:
     state.check_owner(prefix, "sentiment")
     (prefix.root / ".lock").touch()
