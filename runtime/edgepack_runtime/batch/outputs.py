@@ -2,7 +2,8 @@
 
 .jsonl and .txt get one JSON object per line, as on stdout. .csv and .tsv get a header, all columns of an input that is
 a table (else `text`, and `text_pair`), one column for each key, and one `score_<label>` for each label instead of
-`scores`. Other values than texts and numbers are written as JSON.
+`scores`. Other values than texts and numbers are written as JSON. A cell that a spreadsheet program would run as a formula
+gets an apostrophe before it (OWASP, "CSV Injection").
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import csv
 import io
 import json
+import re
 from typing import Any, List, Mapping, Sequence, Tuple
 
 from edgepack_runtime.batch.inputs import TABLES, InputRow
@@ -19,6 +21,9 @@ from edgepack_runtime.errors import UsageError
 
 _END = "\r\n"
 _MARK = "\ufeff"  # without it some programs take UTF-8 for another encoding
+# Full-width signs begin a formula too where Chinese or Japanese is typed. A .tsv has no quoting, but its readers may.
+_FORMULA = re.compile(r'"*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]')
+_NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)*(e[+-]?[0-9]+)?%?\Z", re.IGNORECASE)
 
 
 def answer_keys(config: ModelConfig, *, with_scores: bool) -> Tuple[str, ...]:
@@ -41,6 +46,7 @@ class Form:
         columns: the columns of an input that is a table, which a table repeats.
         delimiter: of the columns of a .csv.
         mark: whether a table begins with a byte order mark.
+        raw_cells: whether a table is for programs alone: no cell of it is changed.
     """
 
     def __init__(
@@ -53,8 +59,9 @@ class Form:
         columns: Sequence[str] = (),
         delimiter: str = ",",
         mark: bool = False,
+        raw_cells: bool = False,
     ) -> None:
-        self._table = suffix in TABLES
+        self._table, self._raw_cells = suffix in TABLES, raw_cells
         self._columns, self._mark = columns, mark
         self._labels = tuple(score_labels) if self._table else ()
         self._all_keys = tuple(keys)
@@ -128,9 +135,15 @@ class Form:
     def _line(self, cells: List[Any]) -> str:
         self._buffer.seek(0)
         self._buffer.truncate()
-        self._rows.writerow(cells)
+        self._rows.writerow(cells if self._raw_cells else map(_inert, cells))
         return self._buffer.getvalue()[: -len(_END)] + "\n"
 
 
 def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else value
+
+
+def _inert(cell: Any) -> Any:
+    """The cell, as no spreadsheet program runs it. A number stays one."""
+    is_formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.match(cell)
+    return f"'{cell}" if is_formula else cell

@@ -62,8 +62,9 @@ def answer(
             columns=source.header,
             delimiter=source.delimiter,
             mark=mark,
+            raw_cells=options.raw_cells,
         )
-        run_of = json.dumps([_model(predictor), columns, suffix, options.scores, options.long])
+        run_of = json.dumps([_model(predictor), columns, suffix, options.scores, options.long, options.raw_cells])
         output = stack.enter_context(Output(options.output, suffix, form.header(), run_of, resume=options.resume))
         run = _Run(options, predictor, form, source, output)
         try:
@@ -113,7 +114,7 @@ class _Run:
             log(f"continuing after row {before}, where an earlier run was interrupted")
         elif self._options.resume and not self._options.quiet:
             replaced = f", and replacing {self._options.output}" if self._options.output.exists() else ""
-            log(f"no run was interrupted: starting at the first row{replaced}")
+            log(f"there is nothing to continue: starting at the first row{replaced}")
 
     def answer(self) -> None:
         """Write a line for each remaining row."""

@@ -59,17 +59,18 @@ class Output:
 
     def __enter__(self) -> Output:
         with os_errors(f"{self.path} cannot be written"):
-            if not self._resume and self._good.path.exists():
+            began = self._good.path.exists()  # without an answer there is nothing to lose, or it is still running
+            if began and not self._resume and self._good.path.stat().st_size > len(self._header_bytes()):
                 raise UsageError(
                     f"{self._good.path} holds answers of a run that was interrupted, or that is still running",
                     fix="continue that run with --resume, or remove the file to begin again",
                 )
-            if self._good.path.exists() and not self._bad.path.exists() and self.errors_path.exists():
+            if began and not self._bad.path.exists() and self.errors_path.exists():
                 self.errors_path.replace(self._bad.path)  # the run ended between its two last renames
             try:
-                self._bad.open(resume=self._resume)
-                self._digests.open(resume=self._resume)
-                self._good.open(resume=self._resume)
+                self._bad.open(resume=began or self._resume)
+                self._digests.open(resume=began or self._resume)
+                self._good.open(resume=began or self._resume)
                 self._good.lock(self.path)
                 self._cut_answers()
             except BaseException:
@@ -155,12 +156,15 @@ class Output:
         text = f"{self._run} {row}".encode("utf-8", "backslashreplace")
         return hashlib.sha256(text).hexdigest()[: _DIGEST_BYTES - 1] + "\n"
 
+    def _header_bytes(self) -> bytes:
+        return self._header.encode("utf-8", "backslashreplace")
+
     def _cut_answers(self) -> None:
         """Cut the partial output to complete rows and count them; write the header if there is none."""
-        header = self._header.encode("utf-8", "backslashreplace")
+        header = self._header_bytes()
         with self._good.read() as file:
             found = file.read(len(header))
-            if header.startswith(found) and found != header:  # empty, or an incomplete header
+            if not self._resume or (header.startswith(found) and found != header):  # empty, or an incomplete header
                 self._good.cut(0)
                 self._good.add(self._header)
                 return

@@ -294,7 +294,7 @@ def _require_plain(options: argparse.Namespace) -> None:
     """
     about_texts = {
         "--input": options.input, "--output": options.output, "--scores": options.scores, "--resume": options.resume,
-        "--long": options.long != TRUNCATE,
+        "--raw-cells": options.raw_cells, "--long": options.long != TRUNCATE,
     }  # fmt: skip
     given = [name for name, value in about_texts.items() if value]
     if given:

@@ -215,6 +215,12 @@ def add_predict(verbs: Verbs) -> None:
         metavar="NAME",
         help="column with the right labels: also prints how many answers are right (--input of a table, --output)",
     )
+    parser.add_argument(
+        "--raw-cells",
+        action="store_true",
+        help="of a table: write cells that begin with = + - @ as they are; else an apostrophe keeps spreadsheet "
+        "programs from running them (--output)",
+    )
     parser.add_argument("--scores", action="store_true", help="add the scores of all labels (not for spans)")
     parser.add_argument(
         "--long",

@@ -24,7 +24,7 @@ LINES = LINES.filter(lambda line: bool(line.strip()))
 
 
 def written(suffix: str, items: Sequence[texts.Item], found: Sequence[Mapping[str, Any]], *labels: str) -> str:
-    form = Form(suffix, list(found[0]), labels, pairs=isinstance(items[0], tuple))
+    form = Form(suffix, list(found[0]), labels, pairs=isinstance(items[0], tuple), raw_cells=True)
     return form.header() + "".join(map(form.answer, map(row, items), found))
 
 
@@ -115,6 +115,28 @@ def test_a_table_keeps_the_columns_of_a_table() -> None:
     with pytest.raises(UsageError, match="cannot hold"):
         form.answer(row("好", "1\t2", "好"), {"label": "good"})
     assert form.missing(row("好", "1\t2", "好")) == "\t\t\n"
+
+
+RUN = ["=1+1", "+1+1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "\r=1", "\uff1d1+1", '"=1+1"']
+
+
+@pytest.mark.parametrize("cell", RUN)
+def test_a_spreadsheet_runs_no_cell(cell: str) -> None:
+    form = Form(".csv", ["label"], (), pairs=False, columns=["id", cell])
+    assert next(csv.reader([form.header()])) == ["id", f"'{cell}", "label"]
+    lines = [form.answer(row("x", cell, "x"), {"label": cell}), form.missing(row(None, cell, "x"))]
+    assert [list(csv.reader([line])) for line in lines] == [[[f"'{cell}", "x", f"'{cell}"]], [[f"'{cell}", "x", ""]]]
+    if "\r" not in cell:
+        assert Form(".tsv", ["label"], (), pairs=False).answer(row(cell), {"label": "x"}) == f"'{cell}\tx\n"
+    raw = Form(".csv", ["label"], (), pairs=False, raw_cells=True).answer(row(cell), {"label": "x"})
+    assert next(csv.reader([raw])) == [cell, "x"]
+
+
+@pytest.mark.parametrize("cell", ["-1", "+8613900000000", "-1.5e-3", "-1,000.50", "+3%", "1=1", "", "a-b", "'=1"])
+def test_numbers_and_texts_stay_what_they_are(cell: str) -> None:
+    line = Form(".csv", ["label"], (), pairs=False, columns=["id", "text"]).answer(row("x", cell, "x"), {"label": "x"})
+    assert next(csv.reader([line])) == [cell, "x", "x"]
+    assert Form(".jsonl", ["label"], (), pairs=False).answer(row("x"), {"label": "=1"}) == '{"label": "=1"}\n'
 
 
 def test_a_carriage_return_ends_no_row() -> None:

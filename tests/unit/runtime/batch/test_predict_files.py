@@ -256,7 +256,7 @@ def test_a_run_that_an_interrupt_or_an_error_ended_is_resumed(
     assert (here / "out.jsonl").read_bytes() == (here / "whole.jsonl").read_bytes()
     assert names(here) == {"in.txt", "out.jsonl", "whole.jsonl"}
     assert predict("--resume") == 0
-    assert "no run was interrupted: starting at the first row, and replacing out.jsonl" in capsys.readouterr().err
+    assert "there is nothing to continue: starting at the first row, and replacing out.jsonl" in capsys.readouterr().err
 
 
 def test_a_shorter_input_is_not_resumed(here: Path, capsys: Capture) -> None:
