@@ -2,8 +2,8 @@
 
 .jsonl and .txt get one JSON object per line, as on stdout. .csv and .tsv get a header, all columns of an input that is
 a table (else `text`, and `text_pair`), one column for each key, and one `score_<label>` for each label instead of
-`scores`. Other values than texts and numbers are written as JSON. A cell that a spreadsheet program would run as a formula
-gets an apostrophe before it (OWASP, "CSV Injection").
+`scores`. Other values than texts and numbers are written as JSON. A cell that a spreadsheet program would run as a
+formula gets an apostrophe before it (OWASP, "CSV Injection").
 """
 
 from __future__ import annotations
