@@ -1,13 +1,13 @@
 """How many builds of a new user leave a bundle: recipes as `edgepack init` drafts them, on few and many rows.
 
     python benchmarks/hand_over.py --data DIR [--rows 300,600,1500,3000] [--seeds 2] [--random 20]
-                                   [--edgepack .venv/bin/edgepack] [--results FILE]
+                                   [--student DIR] [--edgepack .venv/bin/edgepack] [--results FILE]
 
 DIR holds a folder for each data set, each with a train file. Each case draws rows, runs `init` and then `build`. The
 recipe is not edited; only the models of the hub, which need a network, are replaced by a small student without a
-teacher. `--random` data sets have their answers shuffled among the texts: there is nothing to learn, and no build of
-theirs may leave a bundle. Finished cases are read from --results, so that a killed run continues. Prints a
-line a case, and ends in one JSON line.
+teacher: one of random weights, or the pre-trained one of --student. `--random` data sets have their answers shuffled
+among the texts: there is nothing to learn, and no build of theirs may leave a bundle. Finished cases are read from
+--results, so that a killed run continues. Prints a line a case, and ends in one JSON line.
 """
 
 from __future__ import annotations
@@ -32,12 +32,8 @@ DATA_SETS: Final = {
 }
 # Instead of the hub's models: a shape between those of the field's smallest students and of a test model. It reads the
 # beginning of long texts, since 512 tokens take minutes a build on two cores.
-MODEL: Final = (
-    "teacher=null",
-    "student.distill=null",
-    "student.model={scratch: {layers: 2, hidden: 96, heads: 4}}",
-    "student.max_length=64",
-)
+MODEL: Final = ("teacher=null", "student.distill=null", "student.max_length=64")
+SCRATCH: Final = "{scratch: {layers: 2, hidden: 96, heads: 4}}"
 RANDOM_ROWS: Final = 600
 _MOST_S: Final = 3600
 
@@ -49,6 +45,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2, help="of the drawn rows, for each data set and number of rows")
     parser.add_argument("--random", type=int, default=20, help="data sets with random answers")
     parser.add_argument("--sets", default=",".join(DATA_SETS))
+    parser.add_argument("--student", type=Path, help="folder of a pre-trained ERNIE instead of random weights")
     parser.add_argument("--edgepack", type=Path, default=Path(".venv/bin/edgepack"))
     parser.add_argument("--results", type=Path, help="a line of JSON for each finished case")
     options = parser.parse_args()
@@ -60,9 +57,9 @@ def main() -> None:
         for name in names
     ]
     cases += [(names[number % len(names)], RANDOM_ROWS, number, True) for number in range(options.random)]
-    found = []
+    student, found = SCRATCH if options.student is None else str(options.student.absolute()), []
     for case in cases:
-        one = _known(options.results, case) or run(options.edgepack.absolute(), options.data, *case)
+        one = _known(options.results, case) or run(options.edgepack.absolute(), options.data, student, *case)
         _keep(options.results, one)
         found.append(one)
         kind = "random" if one["random"] else ""
@@ -73,7 +70,7 @@ def main() -> None:
     print(json.dumps(summary(found)))
 
 
-def run(edgepack: Path, data: Path, name: str, rows: int, seed: int, shuffled: bool) -> dict[str, Any]:
+def run(edgepack: Path, data: Path, student: str, name: str, rows: int, seed: int, shuffled: bool) -> dict[str, Any]:
     """Draw rows, draft a recipe, and build it."""
     with tempfile.TemporaryDirectory(prefix="hand-over-") as scratch:
         folder, file = Path(scratch), DATA_SETS[name]
@@ -83,7 +80,7 @@ def run(edgepack: Path, data: Path, name: str, rows: int, seed: int, shuffled: b
         drafted = _edgepack(edgepack, folder, "init", table.name)
         done = drafted
         if drafted.returncode == 0:
-            settings = [word for value in MODEL for word in ("--set", value)]
+            settings = [word for value in (*MODEL, f"student.model={student}") for word in ("--set", value)]
             done = _edgepack(edgepack, folder, "build", "recipe.yaml", *settings)
         bundles = list(folder.glob("dist/*.edgepack"))
         report = next(folder.glob("dist/*.report.json"), None)

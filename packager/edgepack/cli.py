@@ -192,7 +192,6 @@ def main() -> None:
     edgepack diff OLD.edgepack NEW.edgepack    differences between two bundles
     edgepack clean                             remove results that no build can reuse
     """
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime 1.31 sends telemetry on its first import
 
 
 if __name__ == "__main__":

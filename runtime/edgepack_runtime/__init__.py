@@ -14,6 +14,7 @@ needs the standard library alone.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from edgepack_runtime.inference.predictor import Predictor
 
 __version__ = "0.1.0"
+
+# ONNX Runtime reads it when its library is loaded: else, since 1.29, it writes a device id below HOME and reports home.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 _MODULES = {
     "Predictor": "inference.predictor",

@@ -47,8 +47,6 @@ def run(arguments: Sequence[str], context: Context) -> int:
     for stream, errors in ((sys.stdout, "backslashreplace"), (sys.stdin, "strict")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors)
-    # On loading, ONNX Runtime 1.31 would write a device id and a database below HOME and try to send them.
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     arrived = _notice_signals()
     as_json = False
     try:

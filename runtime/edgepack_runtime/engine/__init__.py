@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, List, Protocol, Tuple
 
@@ -38,8 +37,6 @@ def open_engine(config: EngineConfig, folder: Path, tuning: Tuning) -> Engine:
         BundleInvalidError: there is no model, or it is not of the expected form.
         StageFailedError: ONNX Runtime cannot load it.
     """
-    # Read when the library is loaded: else it writes a device id below HOME and reports home.
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     if config.provider == CUDA:
         from edgepack_runtime.engine.cuda import CudaEngine
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
@@ -98,8 +97,6 @@ def open_graphs(config: EngineConfig, folder: Path, names: Sequence[str], tuning
         EnvironmentUnfitError, StageFailedError: as `model_file.open_session`.
         BundleInvalidError: a file is missing, or has inputs or outputs that are no tensors of numbers.
     """
-    # Read when the library is loaded: else it writes a device id below HOME and reports home.
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     return {name: Graph(config, folder / f"{name}.onnx", tuning) for name in names}
 
 

@@ -49,7 +49,6 @@ def create() -> Middleware:
     Raises:
         UsageError, EnvironmentUnfitError: as `from_environment`.
     """
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before ONNX Runtime is imported, which `load` does
     settings = from_environment(os.environ)
     return application(settings, logs.configure(settings.log_level))
 

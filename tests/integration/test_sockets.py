@@ -1,0 +1,118 @@
+"""Nothing reports home: no verb of a device and no offline build opens a socket; `serve` opens the one it was told."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from given_texts import model
+
+from . import no_network
+from .conftest import Project
+from .served import RUNTIME, Served
+from .test_given_text import write_project
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(platform.machine() not in no_network.MACHINES, reason="no numbers of this machine's calls"),
+]
+WITHOUT = [sys.executable, no_network.__file__]
+KILLED = -signal.SIGSYS
+
+
+def run(*command: str | Path, mode: str = "none", **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*WITHOUT, mode, *map(str, command)],
+        text=True,
+        capture_output=True,
+        env={**os.environ, **variables},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("mode", ["none", "listen"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import socket; socket.getaddrinfo('example.org', 443)",
+        "import socket; socket.create_connection(('127.0.0.1', 9))",
+        "import subprocess as s, sys; sys.exit(s.call([sys.executable, '-c', 'import socket; socket.socket(2, 2)']))",
+    ],
+)
+def test_the_filter_finds_a_connection_and_a_name(mode: str, code: str) -> None:
+    done = run(sys.executable, "-c", code, mode=mode)
+    assert done.returncode in (KILLED, KILLED % 256)
+    assert run(sys.executable, "-c", "import socket; socket.socketpair()", mode=mode).returncode == 0
+
+
+def test_no_verb_of_a_device_opens_a_socket(project: Project, tmp_path: Path) -> None:
+    bundle, prefix = project.bundle, tmp_path / "prefix"
+    home = {"HOME": str(tmp_path / "home"), "ORT_DISABLE_TELEMETRY": "0"}
+    (tmp_path / "home").mkdir()
+    lines = [
+        ("sh", bundle, "verify"),
+        ("sh", bundle, "doctor"),
+        ("sh", bundle, "selftest"),
+        ("sh", bundle, "gate"),
+        ("sh", bundle, "predict", "好"),
+        ("sh", bundle, "install", "--prefix", prefix, "--accept-inconclusive"),
+        (prefix / "bin" / "tiny", "status"),
+        (prefix / "bin" / "tiny", "predict", "好"),
+        (sys.executable, "-c", f"from edgepack_runtime import Predictor; Predictor({str(prefix)!r}).predict('好')"),
+    ]
+    for line in lines:
+        done = run(*line, **home)
+        assert done.returncode == 0, (line, done.stderr)
+    assert not list((tmp_path / "home").rglob("*"))  # no device id
+
+
+def test_serve_opens_the_socket_that_it_was_told(project: Project, tmp_path: Path) -> None:
+    prefix = tmp_path / "prefix"
+    assert run("sh", project.bundle, "install", "--prefix", prefix, "--accept-inconclusive").returncode == 0
+    line = [
+        *WITHOUT,
+        "listen",
+        sys.executable,
+        "-m",
+        "edgepack_runtime",
+        "serve",
+        "--model",
+        str(prefix),
+        "--port",
+        "0",
+    ]
+    process = subprocess.Popen(
+        line, stderr=subprocess.PIPE, encoding="utf-8", env={**os.environ, "PYTHONPATH": str(RUNTIME)}
+    )
+    server = Served(process)
+    try:
+        body = json.dumps({"text": "好"}).encode()
+        asked = urllib.request.Request(f"{server.url}/predict", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(asked) as answer:
+            assert answer.status == 200
+        opened = [str(link.readlink()) for link in Path(f"/proc/{server.process.pid}/fd").iterdir()]
+        inodes = {name[len("socket:[") : -1] for name in opened if name.startswith("socket:")}
+        tables = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        listening = [line[1] for line in tables if line[9] in inodes and line[3] == "0A"]
+        assert len(listening) == 1
+        assert listening[0].startswith("0100007F:")  # the loopback
+        assert server.stop(signal.SIGTERM) in (0, 128 + signal.SIGTERM)
+    finally:
+        process.kill()
+        process.wait()
+        server.close()
+
+
+def test_no_build_of_a_given_model_opens_a_socket(tmp_path: Path) -> None:
+    rows = [{"text": text * n, "label": label} for n in (1, 2, 3) for text, label in (("好", "pos"), ("坏", "neg"))] * 6
+    (tmp_path / "labels.txt").write_text("pos\nneg\n", encoding="utf-8")
+    project = write_project(tmp_path, model(), rows, labels="labels.txt", task="text-classification")
+    done = run(sys.executable, "-I", "-m", "edgepack.cli", "build", project.folder / "given.yaml")
+    assert done.returncode == 0, done.stderr
