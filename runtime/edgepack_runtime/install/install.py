@@ -171,7 +171,7 @@ def _install_locked(run: Install, archive: Archive) -> None:
         # Again: a key may have been revoked for the machine while the self-test and the gate ran.
         trust.require(trust.read_pins(run.prefix.root), run.bundle.name, run.raw, run.signature)
         activate.commit(run, stage, before)
-    except EdgepackError:
+    except Exception:
         activate.clear_pending(run, before)
         raise
     finally:

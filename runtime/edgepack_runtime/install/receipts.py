@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 from edgepack_runtime.bundle.manifest import Manifest, release_id
-from edgepack_runtime.errors import EdgepackError
+from edgepack_runtime.errors import EdgepackError, ExitCode, printable
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.util.fs import fsync_folder, make_folder, os_errors, read_regular, write_atomic
@@ -66,7 +66,7 @@ class Journal:
 
     @contextlib.contextmanager
     def recorded(self, failed: str) -> Iterator[None]:
-        """Store the receipt after the block; its verdict is `failed` after an error, `interrupted` after a signal."""
+        """Store the receipt after the block; its verdict is `failed` after any error, `interrupted` after a signal."""
         try:
             yield
         except (KeyboardInterrupt, SystemExit) as end:
@@ -74,8 +74,10 @@ class Journal:
             self.receipt.update(verdict="interrupted", exit_code=code)
             self.try_to_store()
             raise
-        except EdgepackError as error:
-            self.receipt.update(verdict=failed, exit_code=int(error.exit_code), error=str(error))
+        except Exception as error:
+            code = error.exit_code if isinstance(error, EdgepackError) else _code_of(error)
+            text = str(error) if isinstance(error, EdgepackError) else printable(f"{type(error).__name__}: {error}")
+            self.receipt.update(verdict=failed, exit_code=int(code), error=text)
             self.try_to_store()
             raise
         self.store()
@@ -99,6 +101,12 @@ class Journal:
             self.log(f"  note  {error.what}: {error.why}")
             return False
         return True
+
+
+def _code_of(error: Exception) -> ExitCode:
+    """The exit code of an error that nobody raised on purpose, as `cli.main` gives it."""
+    is_of_machine = isinstance(error, (OSError, MemoryError, ImportError))
+    return ExitCode.ENVIRONMENT_UNFIT if is_of_machine else ExitCode.UNEXPECTED
 
 
 def new_receipt(verb: str, verdict: str) -> Dict[str, Any]:

@@ -527,3 +527,25 @@ def test_a_terminated_install_removes_its_staged_files(bundle: Path, prefix: Pre
     assert process.wait(30) == 128 + signal.SIGTERM
     assert prefix.current_id() is None
     assert not prefix.staging.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(RuntimeError("a \x1b[31m fault"), 1), (RecursionError(), 1), (MemoryError(), 4)]
+)
+def test_an_unexpected_error_leaves_a_receipt_and_the_old_release(
+    installed: Prefix, make_bundle: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    before = state_of(installed)
+
+    def fails(run: Any, stage: Path) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(install_module, "_prove", fails)
+    with pytest.raises(type(error)):
+        install(make_bundle(version="9.0.0"), installed.root, log=silent)
+    receipt = last_receipt(installed, "install")
+    assert (receipt["verdict"], receipt["exit_code"]) == ("not installed", code)
+    assert receipt["error"].startswith(type(error).__name__)
+    assert "\x1b" not in receipt["error"]
+    assert state_of(installed) == before
+    assert status.status(installed)["running"] is False
