@@ -3,6 +3,8 @@
 # @TITLE@
 # `sh FILE --help` lists the verbs. These lines unpack the interpreter that follows them, and start it on this file.
 # A Python that finds no zip in the file takes it for a program: line 2 is what it then complains about.
+# A shell reads the braces to their end before it runs a line: a file that ends inside them is an error, not a success.
+{
 set +eu
 unset CDPATH GZIP TAR_OPTIONS PYTHONEXECUTABLE __PYVENV_LAUNCHER__
 # An empty or relative entry means the working directory, which may be on a stick: no program of it is run.
@@ -16,7 +18,7 @@ fail() {
 	echo "  fix: $3" >&2
 	exit "$4"
 }
-[ -f "$file" ] && [ -r "$file" ] || fail "this program cannot read itself" "it is not a file" "sh FILE VERB" 2
+[ -f "$file" ] && [ -r "$file" ] || fail "this program cannot be read" "it is not a file" "sh FILE VERB" 2
 case $file in -*) file=./$file ;; esac
 # The last bytes are text. Of a file cut short they are not, and Python would take it for a program. (bash warns of zeros.)
 if [ -n "$(command -v tail)" ]; then
@@ -104,3 +106,4 @@ trap - EXIT TERM HUP
 trap '' INT
 exec "$dir/bin/python3" -I -S -B -X utf8 "$file" "$@"
 exit 4
+}

@@ -58,7 +58,10 @@ def delegate(options: argparse.Namespace, context: Context, arguments: List[str]
         if options.verb == "gate":
             with Archive(path) as archive:
                 arguments = [*arguments, "--bundle-bytes", str(archive.size)]
-        return release_process.run(release, arguments)
+        code = release_process.run(release, arguments)
+        if code:
+            release_process.require_kept(release)
+        return code
 
 
 def bundle_or_release(options: argparse.Namespace, context: Context) -> Path:

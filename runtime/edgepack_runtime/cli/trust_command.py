@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 from edgepack_runtime.bundle import sshsig
 from edgepack_runtime.bundle.sshsig import Signer
 from edgepack_runtime.cli.context import log
-from edgepack_runtime.errors import EdgepackError, UsageError, printed
+from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, UsageError, printed
 from edgepack_runtime.install import receipts, trust
 from edgepack_runtime.install.prefix import SIGNERS_NAME, Prefix, check_owner, lock
 from edgepack_runtime.install.trust import NAMESPACE, Pin, Pins
@@ -36,7 +36,7 @@ def add(prefix: Prefix, name: Optional[str], file: Path) -> Dict[str, Any]:
             if prefix.current_id() is None:
                 notes.append(f"nothing is installed in {prefix.root} yet")
         after = trust.read_pins(prefix.root)
-        notes += _about_serving(prefix, after)
+        notes += [*_about_serving(prefix, after), *_about_tools()]
         return _receipt(prefix, "add", fresh, notes, after)
 
 
@@ -95,6 +95,14 @@ def render(found: Dict[str, Any]) -> str:
 def line(key: Dict[str, Any]) -> str:
     """One key as text."""
     return f"{key['fingerprint']} ({key['principals']}, {key['type']})"
+
+
+def _about_tools() -> List[str]:
+    try:
+        trust.find_ssh_keygen()
+    except EnvironmentUnfitError as error:
+        return [f"nothing can be installed here: {error.what}; {error.fix}"]
+    return []
 
 
 def _read_keys(file: Path) -> List[Signer]:

@@ -25,7 +25,7 @@ from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.interpreter import folder as interpreter_folder
 from edgepack_runtime.bundle.manifest import PYTHON_FOLDER, release_id
 from edgepack_runtime.device import doctor
-from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, StageFailedError, reported
+from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, ExitCode, StageFailedError, reported
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.util.fs import make_folder, os_errors, remove_tree, require_safe_base, temporary_base
@@ -277,9 +277,26 @@ def unpacked(bundle: Path, *, check_signature: bool) -> Iterator[Path]:
             if check_signature:  # its code runs next, and the disk may have returned other bytes on the second read
                 verify.verify_staged(release, manifest, raw, signature)
             yield release
+        except (OSError, EdgepackError):
+            require_kept(root)
+            raise
         finally:
             with os_errors(f"the temporary folder {root} cannot be removed"):
                 remove_tree(root)
+
+
+def require_kept(path: Path) -> None:
+    """Name the cause where `path`, which this process unpacked, is gone.
+
+    Raises:
+        EnvironmentUnfitError: something removed it.
+    """
+    if not path.exists():
+        raise EnvironmentUnfitError(
+            f"{path} was removed while the bundle ran from it",
+            why="something empties that folder of temporary files",
+            fix="type the verb again, or set TMPDIR to another folder; what runs for long, run from an install",
+        )
 
 
 def _unpacked_interpreter() -> Optional[Path]:

@@ -161,7 +161,7 @@ def test_tools_that_the_system_lacks_are_named(device: Device, shell: str) -> No
 def test_a_pipe_is_no_file_to_unpack(device: Device, shell: str) -> None:
     done = device.run("-s", "verify", shell=shell)
     assert done.returncode == 2
-    assert "this program cannot read itself" in done.stderr
+    assert "this program cannot be read" in done.stderr
 
 
 def damaged(device: Device) -> Iterator[None]:
@@ -180,6 +180,16 @@ def test_a_file_that_was_cut_or_changed_is_damaged(device: Device, shell: str) -
         done = device.run(device.bundle.name, "verify", shell=shell)
         assert (done.returncode, done.stdout) == (8, "")
         assert "is damaged" in done.stderr and "copy it again" in done.stderr
+
+
+@pytest.mark.parametrize("shell", [*SHELLS, *BUSYBOX])
+def test_a_file_that_ends_in_its_head_is_no_success(device: Device, shell: str) -> None:
+    raw = device.bundle.read_bytes()[:HEAD_BYTES].rstrip()
+    begin = raw.index(b"{\n") + 2
+    for end in [*range(begin, len(raw), 97), len(raw) - 1]:  # before the brace there are comments alone
+        device.bundle.write_bytes(raw[:end])
+        done = device.run(device.bundle.name, "install", shell=shell)
+        assert (done.returncode == 0, done.stdout) == (False, ""), raw[:end][-80:]
 
 
 @pytest.mark.skipif(shutil.which("busybox") is None, reason="there is no busybox")

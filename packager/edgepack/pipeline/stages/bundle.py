@@ -44,7 +44,7 @@ from edgepack.util.versions import tool_versions
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST
 
-VERSION = 20
+VERSION = 21
 MAIN_NAME = "__main__.py"
 _README = Path(__file__).parent / "device_readme.txt"
 

@@ -14,6 +14,7 @@ from edgepack_runtime.cli import main, trust_command
 from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
 from edgepack_runtime.install import prefix as state
+from edgepack_runtime.install import trust
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix
 
@@ -71,6 +72,14 @@ def test_the_last_key_is_not_removed(
     pin(machine, keys[1])
     with pytest.raises(UsageError, match=r"it is pinned in .*etc/trusted_signers"):
         trust_command.remove(prefix, None, other)
+
+
+def test_a_device_without_ssh_keygen_is_told_so_at_once(
+    keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(trust, "TOOLS", ())
+    assert edgert("trust", "add", pub(keys[0]), "--prefix", prefix.root) == 0
+    assert "note: nothing can be installed here" in capsys.readouterr().out
 
 
 def test_verify_takes_the_keys_that_a_prefix_pins(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installing import MakeBundle, last_receipt, silent
+from installing import Device, MakeBundle, last_receipt, silent
 
 from edgepack_runtime.bundle import extract as unpacking
 from edgepack_runtime.bundle.archive import Archive
@@ -62,6 +62,17 @@ def test_a_bundle_is_unpacked_privately_and_removed(bundle: Path, temporary: Pat
     with pytest.raises(KeyboardInterrupt), release_process.unpacked(bundle, check_signature=True):
         raise KeyboardInterrupt
     assert [path.name for path in temporary.iterdir()] == ["out.csv"]
+
+
+def test_a_temporary_folder_that_is_emptied_is_named(bundle: Path, temporary: Path, device: Device) -> None:
+    fills = "import shutil, sys; from edgepack_runtime.install import release_process as p; b = p.run\n"
+    fills += "def run(release, words): shutil.rmtree(release.parent.parent); return b(release, words)\n"
+    fills += "p.run = run; from edgepack_runtime.cli.main import main; sys.exit(main())"
+    path = ":".join(entry for entry in sys.path if entry)
+    done = device(sys.executable, "-c", fills, "selftest", bundle, env={"PYTHONPATH": path, "TMPDIR": str(temporary)})
+    assert done.returncode == ExitCode.ENVIRONMENT_UNFIT
+    assert "was removed while the bundle ran from it" in done.stderr
+    assert list(temporary.iterdir()) == []
 
 
 def test_files_that_change_after_the_check_are_not_run(
