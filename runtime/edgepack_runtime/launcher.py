@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Callable, List, NoReturn, Set
 
-UNFIT, INVALID, INTERRUPTED = 4, 8, 130  # as in errors.py, which cannot be imported before it is verified
+# As in errors.py, which cannot be imported before it is verified.
+UNFIT, INVALID, INTERRUPTED, TERMINATED = 4, 8, 130, 143
 
 
 class DamagedError(Exception):
@@ -28,6 +29,7 @@ def main() -> int:
     """Check the runtime, set up the import path, run the command line; return its exit code."""
     if sys.version_info < (3, 8):  # noqa: UP036 - an older Python on a device may well get here
         _fail(UNFIT, "this needs Python 3.8 or newer", "it runs on " + sys.version.split()[0], "use a newer python3")
+    _end_on_sigterm()
     sys.dont_write_bytecode = True  # no manifest would list it
     try:
         if not (sys.flags.isolated and sys.flags.no_site):
@@ -52,6 +54,14 @@ def main() -> int:
         sys.exit(INTERRUPTED)
     bundle = where.is_file()
     return cli.run(sys.argv[1:], cli.Context(name, bundle=where if bundle else None, release=None if bundle else where))
+
+
+def _end_on_sigterm() -> None:
+    """End on SIGTERM until the command line handles it. For process 1 of a container, the kernel would drop it."""
+    import os
+    from _signal import SIGTERM, signal  # type: ignore[import-not-found]  # `signal` would import `enum` first
+
+    signal(SIGTERM, lambda number, frame: os._exit(TERMINATED))
 
 
 def _repair(own: str) -> str:

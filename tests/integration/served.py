@@ -16,12 +16,13 @@ import edgepack_runtime
 
 RUNTIME = Path(edgepack_runtime.__path__[0]).parent
 _HANGS = """
-import sys, time
+import ctypes, sys, time
 from edgepack_runtime.cli.main import main
 from edgepack_runtime.inference.predictor import Predictor
-Predictor.timed_batch = lambda self, items: time.sleep(3600)
+Predictor.timed_batch = lambda self, items: {}(3600)
 sys.exit(main())
 """
+SLEEPING, HOLDING_PYTHON = "time.sleep", "ctypes.PyDLL(None).sleep"  # the second one with Python's lock
 
 
 class Served:
@@ -69,17 +70,19 @@ class Served:
 
 @contextlib.contextmanager
 def served(
-    *arguments: str | Path, environment: dict[str, str] | None = None, hangs: bool = False, **options: Any
+    *arguments: str | Path, environment: dict[str, str] | None = None, hangs: str = "", **options: Any
 ) -> Iterator[Served]:
-    """`edgert serve ARGUMENTS` on a free port; it is killed after the block if it still runs.
+    """`edgert serve ARGUMENTS` on a free port, by default without draining; it is killed after the block.
 
     Args:
-        hangs: its model never answers.
+        hangs: how its model never answers.
     """
-    program = ["-c", _HANGS] if hangs else ["-m", "edgepack_runtime"]
+    program = ["-c", _HANGS.format(hangs)] if hangs else ["-m", "edgepack_runtime"]
     line = [sys.executable, *program, "serve", *map(str, arguments)]
     if not {"--uds", "--fd", "--port"} & set(line):
         line += ["--port", "0"]
+    if "--drain-s" not in line:
+        line += ["--drain-s", "0"]
     path = os.pathsep.join([str(RUNTIME), *([os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else [])])
     inherited = {**os.environ, "PYTHONPATH": path, **(environment or {})}
     process = subprocess.Popen(line, stderr=subprocess.PIPE, encoding="utf-8", env=inherited, **options)

@@ -16,7 +16,11 @@ from ruamel.yaml import YAML
 from tests.integration.conftest import SMALL_STEPS, write_rows
 
 from edgepack.recipe.loader import load_recipe
+from edgepack_runtime.cli.parser import Context, build_parser
 from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.serve.metrics import Metrics
+from edgepack_runtime.serve.server import DEFAULT_PORT
+from edgepack_runtime.serve.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 VALIDATE = ROOT / ".venv-clients" / "bin" / "kubernetes-validate"
@@ -70,7 +74,7 @@ def pods() -> list[tuple[str, dict[str, Any]]]:
     found = []
     for file in MANIFESTS:
         for document in YAML(typ="safe", pure=True).load_all(file):
-            template = document["spec"].get("template")
+            template = document.get("spec", {}).get("template")
             if isinstance(template, dict):
                 found.append((f"{file.name} {document['metadata']['name']}", template["spec"]))
     return found
@@ -81,12 +85,78 @@ def test_pods_keep_to_restricted_pod_security(name: str, pod: dict[str, Any]) ->
     security = pod["securityContext"]
     assert (security["runAsNonRoot"], security["runAsUser"]) == (True, 65532)
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert pod["automountServiceAccountToken"] is False
+    # Variables of a Service named edgepack-serve would look like settings.
+    assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
     for container in pod["containers"]:
         own = container["securityContext"]
         assert (own["allowPrivilegeEscalation"], own["readOnlyRootFilesystem"]) == (False, True)
         assert own["capabilities"] == {"drop": ["ALL"]}
         assert {"requests", "limits"} <= set(container["resources"])
+
+
+@pytest.fixture
+def rendered(tmp_path: Path) -> dict[str, dict[str, Any]]:
+    """What the kustomization makes with everything that it offers, by kind."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl renders kustomizations")
+    folder = tmp_path / "kubernetes"
+    shutil.copytree(ROOT / "deploy" / "kubernetes", folder)
+    (folder / "token").write_text("a-token-for-the-test\n")
+    file = folder / "kustomization.yaml"
+    file.write_text(re.sub(r"^  # - ", "  - ", file.read_text(), flags=re.MULTILINE))
+    done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    if VALIDATE.exists():
+        (tmp_path / "rendered.yaml").write_text(done.stdout)
+        line = [str(VALIDATE), "--strict", "-k", VERSIONS[-1], str(tmp_path / "rendered.yaml")]
+        subprocess.run(line, check=True, capture_output=True)
+    return {document["kind"]: document for document in YAML(typ="safe", pure=True).load_all(done.stdout)}
+
+
+def test_the_kustomization_names_everything_alike(rendered: dict[str, dict[str, Any]]) -> None:
+    kinds = {
+        "Secret", "Service", "Deployment", "PodDisruptionBudget", "HorizontalPodAutoscaler", "ServiceMonitor",
+        "NetworkPolicy",
+    }  # fmt: skip
+    assert set(rendered) == kinds
+    deployment = rendered["Deployment"]["metadata"]["name"]
+    pod = rendered["Deployment"]["spec"]["template"]
+    assert {found["metadata"]["name"] for kind, found in rendered.items() if kind != "Secret"} == {deployment}
+    labels = pod["metadata"]["labels"]
+    for selector in (
+        rendered["Service"]["spec"]["selector"],
+        rendered["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+        rendered["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"],
+        pod["spec"]["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"],
+    ):
+        assert selector == labels
+    assert rendered["ServiceMonitor"]["spec"]["selector"]["matchLabels"] == rendered["Service"]["metadata"]["labels"]
+    assert rendered["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == deployment
+    (container,) = pod["spec"]["containers"]
+    assert container["image"] == "REGISTRY/reviews:1.0.0"
+    assert pod["spec"]["volumes"][0]["secret"]["secretName"] == rendered["Secret"]["metadata"]["name"]
+    assert list(rendered["Secret"]["data"]) == [Path(container["args"][2].partition("=")[2]).name]
+
+
+def test_the_deployment_fits_the_server(rendered: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    pod = rendered["Deployment"]["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    options = build_parser(Context("reviews", None, tmp_path)).parse_args(container["args"])
+    settings = Settings()
+    assert options.metrics_host == options.host == "0.0.0.0"
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"http": DEFAULT_PORT, "metrics": options.metrics_port}
+    assert pod["metadata"]["annotations"]["prometheus.io/port"] == str(options.metrics_port)
+    assert {port["targetPort"] for port in rendered["Service"]["spec"]["ports"]} == set(ports)
+    assert {port["port"] for rule in rendered["NetworkPolicy"]["spec"]["ingress"] for port in rule["ports"]} == set(
+        ports
+    )
+    assert [one["port"] for one in rendered["ServiceMonitor"]["spec"]["endpoints"]] == ["metrics"]
+    (metric,) = rendered["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    assert metric["pods"]["metric"]["name"] in Metrics().values()
+    # All that may last after SIGTERM, and a margin; no program of the image is run before.
+    assert pod["spec"]["terminationGracePeriodSeconds"] >= settings.drain_s + settings.timeout_s + 5
+    assert "lifecycle" not in container
 
 
 @pytest.mark.parametrize("name", ["train.yaml", "sweep.yaml"])
@@ -211,3 +281,4 @@ def test_the_compose_file_reads_as_one_service() -> None:
     (service,) = document["services"].values()
     assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
     assert set(service["secrets"]) == set(document["secrets"])
+    assert service["restart"] == "unless-stopped"  # a server whose model hangs ends itself

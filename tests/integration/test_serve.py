@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import RUNTIME, served
+from prometheus_client.parser import text_string_to_metric_families
+from served import HOLDING_PYTHON, RUNTIME, SLEEPING, served
 from tiny_model import write_model_folder
 
 pytestmark = pytest.mark.integration
@@ -73,14 +74,19 @@ _HALF = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\n\r\
 @pytest.mark.parametrize("said", [b"", b"GET / HT", _HALF], ids=["nothing", "headers", "body"])
 def test_who_waits_for_nothing_keeps_nobody_from_asking(model: Path, said: bytes) -> None:
     few = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (300, 300))
-    limits = ["--timeout-s", "60", "--drain-s", "1"]
-    with served("--model", model, *limits, preexec_fn=few) as server, contextlib.ExitStack() as stack:
+    with served("--model", model, "--timeout-s", "60", preexec_fn=few) as server, contextlib.ExitStack() as stack:
         for _ in range(400):
             stack.enter_context(socket.create_connection(tuple(server.listening()), 30)).send(said)
         for _ in range(3):
             assert ask(server.url + "/healthz")[0] == 200
             assert ask(server.url + "/predict", {"text": "店很好"})[0] == 200
-        assert server.stop(signal.SIGTERM) == 0
+        server.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(urllib.error.URLError, ConnectionError):  # until it listens no longer
+            while ask(server.url + "/healthz")[0] == 200:
+                pass
+        if server.process.poll() is None:  # it waits for bodies that have begun
+            server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
         assert len([line for line in server.lines if line["event"] != "request"]) < 20
 
 
@@ -103,7 +109,7 @@ def test_nor_does_who_reads_no_answer(model: Path, tmp_path: Path) -> None:
 
 
 def test_what_waits_is_answered_before_it_ends(model: Path) -> None:
-    limits = ["--max-batch", "1", "--queue", "5000", "--max-texts", "5000", "--timeout-s", "60", "--drain-s", "60"]
+    limits = ["--max-batch", "1", "--queue", "5000", "--max-texts", "5000", "--timeout-s", "60"]
     limits += ["--max-body-kib", "256"]
     with served("--model", model, *limits) as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ask, server.url + "/predict", {"texts": ["好差"] * 5000})
@@ -118,11 +124,33 @@ def test_what_waits_is_answered_before_it_ends(model: Path) -> None:
             ask(server.url + "/healthz")
 
 
+def test_after_sigterm_it_answers_until_balancers_have_learnt_of_it(model: Path) -> None:
+    with served("--model", model, "--drain-s", "1.5") as server:
+        kept = http.client.HTTPConnection(*server.listening(), timeout=30)
+        idle = http.client.HTTPConnection(*server.listening(), timeout=30)
+        for connection in (kept, idle):
+            connection.request("GET", "/readyz")
+            answer = connection.getresponse()
+            assert (answer.status, answer.read() and answer.will_close) == (200, False)
+        server.process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + 30
+        while ask(server.url + "/readyz")[0] != 503:  # a new connection each time
+            assert time.monotonic() < end
+        assert ask(server.url + "/predict", {"text": "店很好"})[0] == 200
+        kept.request("POST", "/predict", '{"text": "店很好"}'.encode())
+        answer = kept.getresponse()
+        assert (answer.status, answer.headers["Connection"]) == (200, "close")
+        assert server.process.wait(30) == 0
+        idle.close()
+        with pytest.raises(urllib.error.URLError):
+            ask(server.url + "/healthz")
+
+
 @pytest.mark.parametrize(("signals", "code"), [(("SIGTERM", "SIGTERM"), 0), (("SIGINT", "SIGTERM"), 130)])
 def test_a_second_signal_gives_up_what_waits(model: Path, signals: tuple[str, str], code: int) -> None:
     limits = ["--queue", "5000", "--max-texts", "5000", "--timeout-s", "600", "--drain-s", "600"]
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n{"
-    with served("--model", model, *limits, hangs=True) as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with served("--model", model, *limits, hangs=SLEEPING) as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ask, server.url + "/predict", {"texts": ["好"] * 100})
         end = time.monotonic() + 30
         while not queued(server.url):
@@ -131,8 +159,9 @@ def test_a_second_signal_gives_up_what_waits(model: Path, signals: tuple[str, st
             slow.sendall(head)  # and never the rest
             assert ask(server.url + "/healthz")[0] == 200
             server.process.send_signal(getattr(signal, signals[0]))
-            while ask(server.url + "/readyz")[0] != 503:
-                assert time.monotonic() < end
+            with contextlib.suppress(urllib.error.URLError):  # after SIGINT nobody listens
+                while ask(server.url + "/readyz")[0] != 503:
+                    assert time.monotonic() < end
             assert server.stop(getattr(signal, signals[1])) == code
         status, answer = asked.result()
         assert (status, answer["error"]["code"]) == (503, "draining")
@@ -140,9 +169,9 @@ def test_a_second_signal_gives_up_what_waits(model: Path, signals: tuple[str, st
         assert (server.lines[-1]["event"], server.lines[-1]["given_up"]) == ("drained", 100)
 
 
-def test_a_model_that_hangs_is_waited_for_no_longer_than_it_is_said(model: Path) -> None:
+def test_a_model_that_hangs_is_waited_for_no_longer_than_for_an_answer(model: Path) -> None:
     with (
-        served("--model", model, "--timeout-s", "600", "--drain-s", "0.1", hangs=True) as server,
+        served("--model", model, "--timeout-s", "2", hangs=SLEEPING) as server,
         concurrent.futures.ThreadPoolExecutor(1) as pool,
     ):
         asked = pool.submit(ask, server.url + "/predict", {"texts": ["好"] * 9})
@@ -150,9 +179,47 @@ def test_a_model_that_hangs_is_waited_for_no_longer_than_it_is_said(model: Path)
         while not queued(server.url):
             assert time.monotonic() < end
         assert server.stop(signal.SIGTERM) == 0
-        assert asked.result()[0] == 503
+        assert asked.result()[0] == 504
         assert {line["event"] for line in server.lines} == {"ready", "listening", "request", "drained"}
-        assert server.lines[-1]["given_up"] == 9
+
+
+@pytest.mark.parametrize(("hangs", "code"), [(SLEEPING, 5), (HOLDING_PYTHON, 1)])
+def test_a_server_whose_model_hangs_ends(model: Path, tmp_path: Path, hangs: str, code: int) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(60)
+        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000000"}
+        limits = ["--timeout-s", "0.5", "--stuck-s", "2"]
+        with served("--model", model, *limits, hangs=hangs, environment=environment) as server:
+            server.listening()
+            told = [systemd.recv(64) for _ in range(4)]
+            assert (told.count(b"READY=1"), told.count(b"WATCHDOG=1")) == (1, 3)
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                assert ask(server.url + "/predict", {"text": "好"})[0] == 504
+            while hangs == SLEEPING and ask(server.url + "/healthz")[0] == 200:
+                assert server.process.poll() is None
+            assert server.process.wait(60) == code
+            server.close()
+            assert any("stuck" in str(line) or "Timeout" in str(line) for line in server.lines)
+
+
+def test_metrics_have_a_listener_of_their_own(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    limits = ["--token-file", tmp_path / "token", "--metrics-port", str(port)]
+    with served("--model", model, *limits) as server:
+        assert ask(server.url + "/predict", {"text": "好"}, Authorization=f"Bearer {TOKEN}")[0] == 200
+        assert ask(server.url + "/metrics")[0] == 401
+        assert ask(f"http://127.0.0.1:{port}/predict", {"text": "好"}, Authorization=f"Bearer {TOKEN}")[0] == 404
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            found = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+    # https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics
+    for name in ("process_resident_memory_bytes", "process_start_time_seconds", "process_cpu_seconds"):
+        assert found[name].samples[0].value > 0
+    refused = {tuple(sorted(sample.labels.items())) for sample in found["edgepack_rejected"].samples}
+    assert (("path", "/metrics"), ("reason", "unauthorized")) in refused
+    assert found["edgepack_requests"].type == "counter"
 
 
 def test_who_goes_away_is_not_computed(model: Path) -> None:
@@ -260,7 +327,7 @@ def test_who_stops_leaves_the_socket_of_who_comes_next(model: Path, tmp_path: Pa
             with served("--model", model, "--uds", path) as second:
                 second.listening()
                 slow.sendall(b'"text": "\xe5\xa5\xbd"}')
-                assert slow.recv(4096).startswith(b"HTTP/1.1 503")
+                assert slow.recv(4096).startswith(b"HTTP/1.1 200")
                 assert server.process.wait(30) == 0
                 assert over(path, "/healthz") == 200
 

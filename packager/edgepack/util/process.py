@@ -15,8 +15,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
+
+from edgepack_runtime.util import signals
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -38,25 +39,13 @@ def find_program(name: str) -> str | None:
 def noticed() -> Iterator[list[int]]:
     """Within the block, SIGTERM and SIGHUP raise SystemExit with the shell's exit code for them.
 
-    Yields the list of received signals, because a library that is being imported may convert the exception. An ignored
-    signal (SIGHUP under nohup) stays ignored. Only the main thread can have handlers.
+    Yields the list of received signals, as `signals.raising`. Only the main thread can have handlers.
     """
-    arrived: list[int] = []
-
-    def end(number: int, frame: FrameType | None) -> NoReturn:
-        arrived.append(number)
-        raise SystemExit(exit_code(number))
-
-    here = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in _NUMBERS if here}
-    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, end)
-    try:
+    if threading.current_thread() is not threading.main_thread():
+        yield []
+        return
+    with signals.raising(_NUMBERS, lambda number: SystemExit(exit_code(number))) as arrived:
         yield arrived
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def take_back() -> None:

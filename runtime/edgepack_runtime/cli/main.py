@@ -16,11 +16,11 @@ import os
 import re
 import signal
 import sys
-from types import FrameType
-from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, List, Optional, Sequence
 
 from edgepack_runtime.cli.parser import Context, build_parser
 from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, printable, to_json
+from edgepack_runtime.util import signals
 from edgepack_runtime.util.fs import unfit
 
 if TYPE_CHECKING:
@@ -47,20 +47,20 @@ def run(arguments: Sequence[str], context: Context) -> int:
     for stream, errors in ((sys.stdout, "backslashreplace"), (sys.stdin, "strict")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors)
-    arrived = _notice_signals()
-    as_json = False
-    try:
-        options = build_parser(context).parse_args(list(arguments))
-        as_json = getattr(options, "json", False)
-        verb: Verb = getattr(importlib.import_module(_MODULES[options.verb]), f"run_{options.verb}")
-        code = verb(options, context, list(arguments))
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        return _ended_by(signal.SIGINT)
-    except Exception as error:  # noqa: BLE001 - `_report` raises an unexpected one again
-        if arrived:  # a library that was being imported turned the signal into its own error
-            return _ended_by(arrived[0])
-        return _report(error, context, as_json=as_json)
+    with signals.raising((signal.SIGTERM, signal.SIGINT), _error_of) as arrived:
+        as_json = False
+        try:
+            options = build_parser(context).parse_args(list(arguments))
+            as_json = getattr(options, "json", False)
+            verb: Verb = getattr(importlib.import_module(_MODULES[options.verb]), f"run_{options.verb}")
+            code = verb(options, context, list(arguments))
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            return _ended_by(signal.SIGINT)
+        except Exception as error:  # noqa: BLE001 - `_report` raises an unexpected one again
+            if arrived:  # a library turned the signal into its own error
+                return _ended_by(arrived[0])
+            return _report(error, context, as_json=as_json)
     return int(code)
 
 
@@ -105,23 +105,9 @@ def _unloadable(context: Context, error: Exception) -> EnvironmentUnfitError:
     )
 
 
-def _notice_signals() -> List[int]:
-    """Turn SIGTERM and SIGINT into exceptions, so that temporary files are removed; return the list of signals.
-
-    An ignored SIGINT, as in the background, stays ignored.
-    """
-    arrived: List[int] = []
-
-    def end(number: int, frame: Optional[FrameType]) -> NoReturn:
-        arrived.append(number)
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(_TERMINATED)
-
-    signal.signal(signal.SIGTERM, end)
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, end)
-    return arrived
+def _error_of(number: int) -> BaseException:
+    """What signal `number` raises, so that temporary files are removed."""
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(_TERMINATED)
 
 
 def _ended_by(number: int) -> int:

@@ -254,8 +254,8 @@ def add_serve(verbs: Verbs) -> None:
         "serve the model over HTTP, on this machine only unless there is a token",
         'Open http://127.0.0.1:8000/ to try a text. Programs POST {"text": "..."} as JSON to /predict, or use the\n'
         "KServe v2 protocol below /v2; /openapi.json describes all routes, /metrics is for Prometheus. Each request\n"
-        "is logged on stderr as one JSON object per line, without its text. SIGTERM ends it after waiting requests,\n"
-        "with exit code 0.\n\n"
+        "is logged on stderr as one JSON object per line, without its text. After SIGTERM it is not ready, answers\n"
+        "for --drain-s, then what has begun, and ends with exit code 0.\n\n"
         "The token comes from --token-file or the variable EDGEPACK_TOKEN. It is required to listen on an address\n"
         "that other machines can reach.",
     )
@@ -281,7 +281,10 @@ def add_serve(verbs: Verbs) -> None:
         choices=LONG_TEXTS,
         help="how to read texts of more than `max_length` tokens, as in `predict` (truncate)",
     )
-    add("--drain-s", type=positive, metavar="S", help="how long to answer waiting requests after SIGTERM (10)")
+    add("--drain-s", type=positive, metavar="S", help="how long to answer new requests after SIGTERM (5)")
+    add("--stuck-s", type=positive, metavar="S", help="longest run of the model; then the server ends with 5 (60)")
+    add("--metrics-port", type=port, metavar="N", help="serve /metrics on this port too, without the token")
+    add("--metrics-host", metavar="ADDRESS", help="address of that port (127.0.0.1)")
     add("--log-level", choices=("debug", "info", "warning", "error"), help="least important lines to log (info)")
 
 

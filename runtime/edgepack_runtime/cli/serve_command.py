@@ -16,6 +16,7 @@ LIBRARIES = ("starlette", "uvicorn", "prometheus_client")
 _OLDEST_PYTHON = (3, 10)
 _NUMBERS = (
     "threads", "workers", "max_batch", "max_wait_ms", "queue", "timeout_s", "max_body_kib", "max_texts", "drain_s",
+    "stuck_s",
 )  # fmt: skip
 
 
@@ -43,7 +44,8 @@ def run(options: argparse.Namespace, *, inside: bool) -> int:
     from edgepack_runtime.serve.server import DEFAULT_HOST, DEFAULT_PORT, Where, serve
 
     port = DEFAULT_PORT if options.port is None else options.port
-    return serve(wanted, Where(options.host or DEFAULT_HOST, port, options.uds, options.fd))
+    metrics = (options.metrics_host or DEFAULT_HOST, options.metrics_port)
+    return serve(wanted, Where(options.host or DEFAULT_HOST, port, options.uds, options.fd, *metrics))
 
 
 def check_carried(manifest: Manifest) -> None:
@@ -71,6 +73,8 @@ def read(options: argparse.Namespace) -> settings.Settings:
         raise UsageError(f"{' and '.join(places)} exclude each other", fix="give one of them")
     if options.port is not None and places[0] in ("--uds", "--fd"):
         raise UsageError(f"{places[0]} has no port", fix="omit --port")
+    if options.metrics_host is not None and options.metrics_port is None:
+        raise UsageError("--metrics-host needs --metrics-port", fix="give both, or none")
     values: Dict[str, Any] = {name: getattr(options, name) for name in (*_NUMBERS, "long", "log_level")}
     token = settings.token(options.token_file, os.environ)
     names = tuple(name.lower() for name in options.allow_host or ())

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 from edgepack_runtime.bundle.model_config import CUDA
+from edgepack_runtime.device import cores, jetson, nvidia, throttling
 from edgepack_runtime.device import info as device
-from edgepack_runtime.device import jetson, nvidia, throttling
-from edgepack_runtime.device.cores import usable_cores
 
 _ROOT = Path("/")
 
@@ -35,7 +34,7 @@ def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path =
         "cpu_flags": device.cpu_flags(),
         "gpu": nvidia.gpu_facts().name if CUDA in providers else None,
         "machine": platform.machine(),
-        "cores": usable_cores(),
+        "cores": cores.cores(root).share,
         "governor": device.read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "highest_clock_mhz": highest_clock_mhz(root),
         "power_mode": jetson.power_mode(root),

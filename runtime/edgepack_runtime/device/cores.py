@@ -32,6 +32,11 @@ class Cores:
         """
         return self.allowed if self.quota is None else max(1, min(self.allowed, math.floor(self.quota)))
 
+    @property
+    def share(self) -> float:
+        """CPU seconds per second that `threads` get: less than 1 with a quota below one core."""
+        return self.threads if self.quota is None else min(self.threads, self.quota)
+
     def __str__(self) -> str:
         allowed = f"{self.allowed} of {counted(self.machine, 'core')}"
         return allowed if self.quota is None else f"{allowed}, and a quota of {self.quota:g}"
@@ -43,6 +48,11 @@ def cores(root: Path = info.ROOT) -> Cores:
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine
     quotas = [quota for group in control_groups("cpu", root) for quota in [_quota(group)] if quota is not None]
     return Cores(machine, allowed, min(quotas, default=None))
+
+
+def named(share: float) -> str:
+    """A `share` in words: `2 cores`, `0.5 of a core`."""
+    return counted(share, "core") if share >= 1 else f"{share:.2g} of a core"
 
 
 def usable_cores(root: Path = info.ROOT) -> int:

@@ -14,9 +14,8 @@ from typing import List, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle.manifest import BUNDLED, MACHINES, Manifest, TargetFacts
 from edgepack_runtime.bundle.model_config import CUDA
-from edgepack_runtime.device import info, jetson
+from edgepack_runtime.device import cores, info, jetson
 from edgepack_runtime.errors import EnvironmentUnfitError, printed
-from edgepack_runtime.util.texts import counted
 
 MIB = 1024 * 1024
 DISK = "disk"  # name of the check of free space
@@ -252,7 +251,7 @@ def _check_cpu(manifest: Manifest) -> Check:
         note += "; float16 is computed in float32 and is not faster; the gate decides"
     if why := info.emulation(platform.machine()):
         note += f"; emulated ({why}): latencies are meaningless"
-    return Check("cpu", True, f"{info.cpu_model()}, {counted(os.cpu_count() or 1, 'core')}, int8: {note}")
+    return Check("cpu", True, f"{info.cpu_model()}, {cores.named(cores.cores().share)}, int8: {note}")
 
 
 def _check_memory(manifest: Manifest) -> Check:

@@ -22,7 +22,7 @@ from edgepack_runtime.bundle.model_config import CPU, CUDA, EngineConfig
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import model_file, ort_api
 from edgepack_runtime.engine.batch import InputBatch, shape_of
-from edgepack_runtime.engine.ort_api import OrtError, Session
+from edgepack_runtime.engine.ort_api import Handle, OrtError, Session
 from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
 
 # Each captured graph holds memory of the GPU until the session ends. Texts of further lengths run without a graph.
@@ -47,7 +47,7 @@ class CudaEngine:
     """One session, one run at a time. See `edgepack_runtime.engine.Engine` and `open_engine`."""
 
     def __init__(self, config: EngineConfig, folder: Path, tuning: Tuning) -> None:
-        self._plain: Optional[c_void_p] = None  # options of runs without a graph
+        self._plain: Optional[Handle] = None  # options of runs without a graph
         preload()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu")
         self._session: Session = self._thread.submit(
@@ -71,6 +71,7 @@ class CudaEngine:
 
     def run(self, batch: InputBatch) -> List[Any]:
         try:
+            _ = self._session.handle  # in a forked child an error: the thread is not there, and would be waited for
             return self._thread.submit(self._run, batch).result()
         except OrtError as error:
             raise StageFailedError("the model could not be run", why=str(error)) from error
@@ -98,7 +99,7 @@ class CudaGraph:
 
     def __init__(self, session: Session, length: int, shape: Sequence[int], number: int, copy: Copy) -> None:
         self._session, self._api, self._copy = session, session.api, copy
-        self._handles: List[Tuple[str, c_void_p]] = []
+        self._handles: List[Tuple[str, Handle]] = []
         device, default = ort_api.DEVICE_ALLOCATOR, ort_api.DEFAULT_MEMORY
         info = self._made("ReleaseMemoryInfo", "CreateMemoryInfo", _MEMORY.encode(), device, 0, default)
         self._allocator = self._made("ReleaseAllocator", "CreateAllocator", session.handle, info)
@@ -131,17 +132,17 @@ class CudaGraph:
         self._copy(ctypes.addressof(self._logits), self._output_address, size, _TO_HOST)
         return self._view.tolist()
 
-    def _tensor(self, shape: Sequence[int], kind: int) -> c_void_p:
+    def _tensor(self, shape: Sequence[int], kind: int) -> Handle:
         dimensions = (c_int64 * len(shape))(*shape)
         return self._made("ReleaseValue", "CreateTensorAsOrtValue", self._allocator, dimensions, len(shape), kind)
 
-    def _made(self, release: str, name: str, *arguments: Any) -> c_void_p:
+    def _made(self, release: str, name: str, *arguments: Any) -> Handle:
         handle = self._api.made(name, *arguments)
         self._handles.append((release, handle))
         return handle
 
 
-def run_options(session: Session, graph: int) -> c_void_p:
+def run_options(session: Session, graph: int) -> Handle:
     """A handle of options for a run that captures or replays the graph of this number, or none with `NOT_CAPTURED`."""
     options = session.api.made("CreateRunOptions")
     session.api.call("AddRunConfigEntry", options, b"gpu_graph_id", str(graph).encode())

@@ -2,6 +2,7 @@
 
 `struct OrtApi` of onnxruntime_c_api.h is a table of functions that only ever grows at its end, so a function is known
 by its position. `Api` is that table; `Session` is a model loaded from a file, and runs it on the CPU or on a GPU.
+What a process made is not released by a child that it forked: the threads that would have to end are not there.
 
 Each function but the few that release something returns a status: null, or an error that `Api.call` raises.
 """
@@ -102,6 +103,14 @@ class TensorInfo(NamedTuple):
     dtype: str
 
 
+class Handle(c_void_p):
+    """An object of ONNX Runtime, and the process that made it."""
+
+    def __init__(self, value: Optional[int] = None) -> None:
+        super().__init__(value)
+        self.process = os.getpid()
+
+
 class OrtError(Exception):
     """An error of ONNX Runtime. `str` is its message."""
 
@@ -164,17 +173,18 @@ class Api:
             self._releases["ReleaseStatus"](status)
             raise OrtError(message)
 
-    def made(self, name: str, *arguments: Any) -> c_void_p:
+    def made(self, name: str, *arguments: Any) -> Handle:
         """The result of a function whose last argument is the place for it. Raises as `call`."""
-        found = c_void_p()
+        found = Handle()
         self.call(name, *arguments, byref(found))
         return found
 
-    def release(self, name: str, handle: c_void_p) -> None:
-        """Call a function that releases `handle`."""
-        self._releases[name](handle)
+    def release(self, name: str, handle: Handle) -> None:
+        """Call a function that releases `handle`, unless another process made it."""
+        if handle.process == os.getpid():
+            self._releases[name](handle)
 
-    def tensor(self, data: Any, shape: Sequence[int], kind: int = INT64) -> c_void_p:
+    def tensor(self, data: Any, shape: Sequence[int], kind: int = INT64) -> Handle:
         """A tensor over the memory of `data`, a ctypes array that must live as long as the tensor."""
         dimensions = (c_int64 * len(shape))(*shape)
         size = ctypes.sizeof(data)
@@ -275,6 +285,8 @@ def api() -> Api:
 class Session:
     """A model loaded from a file. `run` may be called from several threads at once.
 
+    In a child that was forked, one of several threads is loaded again when it is used first.
+
     Args:
         path: the model.
         threads: threads of one run.
@@ -298,25 +310,15 @@ class Session:
         cuda: Optional[Mapping[str, str]] = None,
     ) -> None:
         self.api, self.path = functions, path
-        self._handle: Optional[c_void_p] = None
-        options = functions.made("CreateSessionOptions")
-        try:
-            functions.call("SetIntraOpNumThreads", options, threads)
-            functions.call("SetInterOpNumThreads", options, 1)
-            functions.call("SetSessionExecutionMode", options, _SEQUENTIAL)
-            functions.call("SetSessionLogSeverityLevel", options, _ERRORS_ONLY)
-            entries = {
-                "session.intra_op.allow_spinning": str(int(spinning)),
-                "session.set_denormal_as_zero": "1",  # in threads of its own
-                "optimization.disable_specified_optimizers": ";".join(disabled_optimizers),
-            }
-            for key, value in entries.items():
-                functions.call("AddSessionConfigEntry", options, key.encode(), value.encode())
-            if cuda is not None:
-                self._append_cuda(options, cuda)
-            self._handle = functions.made("CreateSession", functions.environment, os.fsencode(path), options)
-        finally:
-            functions.release("ReleaseSessionOptions", options)
+        self._threads, self._cuda = threads, cuda
+        self._entries = {
+            "session.intra_op.allow_spinning": str(int(spinning)),
+            "session.set_denormal_as_zero": "1",  # in threads of its own
+            "optimization.disable_specified_optimizers": ";".join(disabled_optimizers),
+        }
+        self._loading = threading.Lock()
+        self._handle: Optional[Handle] = None
+        self._handle = self._load()
         self.inputs = self._names("Input")
         self.outputs = self._names("Output")
         self.input_names = (c_char_p * len(self.inputs))(*(name.encode() for name in self.inputs))
@@ -327,16 +329,42 @@ class Session:
         if self._handle is not None:
             self.api.release("ReleaseSession", self._handle)
 
+    def _load(self) -> Handle:
+        options = self.api.made("CreateSessionOptions")
+        try:
+            self.api.call("SetIntraOpNumThreads", options, self._threads)
+            self.api.call("SetInterOpNumThreads", options, 1)
+            self.api.call("SetSessionExecutionMode", options, _SEQUENTIAL)
+            self.api.call("SetSessionLogSeverityLevel", options, _ERRORS_ONLY)
+            for key, value in self._entries.items():
+                self.api.call("AddSessionConfigEntry", options, key.encode(), value.encode())
+            if self._cuda is not None:
+                self._append_cuda(options, self._cuda)
+            return self.api.made("CreateSession", self.api.environment, os.fsencode(self.path), options)
+        finally:
+            self.api.release("ReleaseSessionOptions", options)
+
     @property
-    def handle(self) -> c_void_p:
-        """The session, for functions of the API."""
+    def handle(self) -> Handle:
+        """The session, for functions of the API.
+
+        Raises:
+            OrtError: a child uses a session of its parent on a GPU, or it cannot be loaded again.
+        """
         assert self._handle is not None
+        if self._handle.process != os.getpid():
+            if self._cuda is not None:
+                raise OrtError("a process that was forked cannot use the GPU: load the model in it, after the fork")
+            # One thread is the caller's: nothing is missing.
+            with self._loading:
+                if self._threads > 1 and self._handle.process != os.getpid():
+                    self._handle = self._load()
         return self._handle
 
     def _append_cuda(self, options: c_void_p, chosen: Mapping[str, str]) -> None:
         keys = (c_char_p * len(chosen))(*(key.encode() for key in chosen))
         values = (c_char_p * len(chosen))(*(value.encode() for value in chosen.values()))
-        provider = c_void_p()  # releasing null does nothing
+        provider = Handle()  # releasing null does nothing
         try:
             self.api.call("CreateCUDAProviderOptions", byref(provider))
             self.api.call("UpdateCUDAProviderOptions", provider, keys, values, len(chosen))
@@ -397,7 +425,7 @@ class Session:
         count = len(self.outputs)
         found = (c_void_p * count)()
         memory = [ctypes.create_string_buffer(given[name].data, len(given[name].data)) for name in self.inputs]
-        values: List[c_void_p] = []
+        values: List[Handle] = []
         try:
             for name, data in zip(self.inputs, memory):
                 values.append(self.api.tensor(data, given[name].shape, tensors.number_of(given[name].dtype)))
@@ -405,9 +433,9 @@ class Session:
             self.api.call(
                 "Run", self.handle, None, self.input_names, inputs, len(values), self.output_names, count, found
             )
-            return {name: self._read(c_void_p(value)) for name, value in zip(self.outputs, found)}
+            return {name: self._read(Handle(value)) for name, value in zip(self.outputs, found)}
         finally:
-            for value in [*values, *(c_void_p(one) for one in found if one)]:
+            for value in [*values, *(Handle(one) for one in found if one)]:
                 self.api.release("ReleaseValue", value)
 
     def _read(self, value: c_void_p) -> Tensor:
@@ -424,7 +452,7 @@ class _Buffers:
 
     def __init__(self, session: Session, rows: int, length: int) -> None:
         self._api = session.api
-        self._values: List[c_void_p] = []
+        self._values: List[Handle] = []
         self._memory: Dict[str, Any] = {name: (c_int64 * (rows * length))() for name in session.inputs}
         for memory in self._memory.values():
             self._values.append(self._api.tensor(memory, (rows, length)))
@@ -444,7 +472,7 @@ class _Buffers:
             session.output_names, 1, self._output,
         )  # fmt: skip
         if self._logits is None:  # what the first run allocated is written over by the others
-            value = c_void_p(self._output[0])
+            value = Handle(self._output[0])
             self._values.append(value)
             self._logits = floats(self._api.address(value), self._api.described(value).shape)
         return self._logits.tolist()

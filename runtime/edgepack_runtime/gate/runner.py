@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from edgepack_runtime.bundle import examples, golden, verify
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.bundle.model_config import weight_bytes
-from edgepack_runtime.device import conditions
+from edgepack_runtime.device import conditions, cores
 from edgepack_runtime.errors import BundleInvalidError, ExitCode, StageFailedError, printed
 from edgepack_runtime.gate import accuracy as gate_accuracy
 from edgepack_runtime.gate import latency as gate_latency
@@ -191,9 +191,9 @@ def render(receipt: Mapping[str, Any]) -> str:
         "latency p50 {p50_ms:.3f} ms (tokenize {tokenize_p50_ms:.3f}, run {run_p50_ms:.3f}, post {post_p50_ms:.3f}), "
         "p95 {p95_ms:.3f} ms, mean {mean_ms:.3f} ms, n = {n}, threads = {threads}".format(**latency)
     )
-    cores = wording.counted(where["cores"], "core")
+    usable = cores.named(where["cores"])
     gpu = f"{where['gpu']}, " if where["gpu"] else ""
-    lines.append("{}{cpu_model}, {}, {kernel}, {engine}, Python {python}".format(gpu, cores, **where))
+    lines.append("{}{cpu_model}, {}, {kernel}, {engine}, Python {python}".format(gpu, usable, **where))
     lines.append("measured at {} by this device's clock".format(where["device_clock_utc"]))
     lines.append("verdict: {}".format(receipt["verdict"]))
     return printed(lines)

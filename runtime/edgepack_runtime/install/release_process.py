@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle import extract, verify
@@ -116,17 +117,29 @@ def run(release: Path, arguments: Sequence[str]) -> int:
 
 
 def run_to_end(line: Sequence[str]) -> int:
-    """Run `line`, forward SIGTERM to it and return its exit code. A terminal sends SIGINT to both processes."""
-    child: List[subprocess.Popen[bytes]] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        signal.signal(signal.SIGINT, lambda *_: None)
-        child.append(subprocess.Popen(list(line), preexec_fn=die_with_parent()))
-        signal.signal(signal.SIGTERM, lambda number, _: child[0].send_signal(number))
-        return child[0].wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    """Run `line`, forward SIGTERM to it and return its exit code. A terminal sends SIGINT to both processes.
+
+    A child that a signal ends which was meant for it, before it has a handler, has the shell's code of the signal.
+    """
+    numbers, arrived = (signal.SIGTERM, signal.SIGINT), []
+    before = {number: signal.getsignal(number) for number in numbers}
+    with _held(numbers) as (start, release):
+        child = subprocess.Popen(list(line), preexec_fn=start)
+
+        def forward(number: int, frame: Optional[FrameType]) -> None:
+            arrived.append(number)
+            if number == signal.SIGTERM:
+                child.send_signal(number)
+
+        try:
+            for number in numbers:
+                signal.signal(number, forward)
+            release()
+            code = child.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    return 128 - code if -code in arrived else code
 
 
 def run_json(
@@ -178,14 +191,7 @@ def _output(line: Sequence[str], timeout_s: Optional[float]) -> Tuple[int, bytes
     An interrupted install removes the files of the release: a process of it that lived on would report damage. So
     signals wait until the process is known, and Ctrl-C on a terminal reaches this process alone.
     """
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-    ask = die_with_parent()
-
-    def start() -> None:
-        ask()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-    try:
+    with _held((signal.SIGINT, signal.SIGTERM)) as (start, release):
         child = subprocess.Popen(
             list(line),
             stdin=subprocess.PIPE,  # not DEVNULL: the smallest systems have no /dev/null
@@ -195,14 +201,31 @@ def _output(line: Sequence[str], timeout_s: Optional[float]) -> Tuple[int, bytes
         )
         with child:
             try:
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                release()
                 stdout, _ = child.communicate(b"", timeout_s)
                 return child.returncode, stdout
             except BaseException:
                 child.kill()
                 raise
-    finally:
+
+
+@contextlib.contextmanager
+def _held(numbers: Sequence[int]) -> Iterator[Tuple[Callable[[], None], Callable[[], None]]]:
+    """Hold signals back while a child is started: yields a `preexec_fn`, and what lets them in again here."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    ask = die_with_parent()
+
+    def release() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def start() -> None:
+        ask()
+        release()
+
+    try:
+        yield start, release
+    finally:
+        release()
 
 
 def run_selftest(line: Sequence[str], verb: str = "self-test") -> Dict[str, Any]:

@@ -12,13 +12,14 @@ import contextlib
 import json
 import logging
 import os
-from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Mapping, NamedTuple, Optional
+import re
+from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Mapping, MutableMapping, NamedTuple, Optional
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from edgepack_runtime import __version__
 from edgepack_runtime.inference.predictor import Predictor
@@ -28,10 +29,10 @@ from edgepack_runtime.serve import kserve, logs, model_info, openapi, page, requ
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.kserve import ServedModel
 from edgepack_runtime.serve.metrics import CONTENT_TYPE, Metrics
-from edgepack_runtime.serve.middleware import Controls, Middleware
+from edgepack_runtime.serve.middleware import METRICS, Controls, Middleware
 from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.serve.service import Service, predictions, timing
-from edgepack_runtime.serve.settings import Settings, from_environment
+from edgepack_runtime.serve.settings import Settings, from_environment, service_links
 
 _READ = ["GET"]  # starlette adds HEAD
 
@@ -50,7 +51,11 @@ def create() -> Middleware:
         UsageError, EnvironmentUnfitError: as `from_environment`.
     """
     settings = from_environment(os.environ)
-    return application(settings, logs.configure(settings.log_level))
+    logger = logs.configure(settings.log_level)
+    links = service_links(os.environ)
+    if links:
+        logs.event(logger, logging.WARNING, "ignored", variables=links, why="Kubernetes sets them for a Service")
+    return application(settings, logger)
 
 
 def load(settings: Settings) -> LoadedModel:
@@ -70,8 +75,17 @@ def load(settings: Settings) -> LoadedModel:
     return LoadedModel(predictor, model_info.from_predictor(predictor, name, version))
 
 
-def application(settings: Settings, logger: logging.Logger, model: Optional[LoadedModel] = None) -> Middleware:
-    """The ASGI application; at startup it loads the model of `settings`, unless `model` is given."""
+def application(
+    settings: Settings,
+    logger: logging.Logger,
+    model: Optional[LoadedModel] = None,
+    alive: Callable[[], object] = lambda: None,
+) -> Middleware:
+    """The ASGI application; at startup it loads the model of `settings`, unless `model` is given.
+
+    Args:
+        alive: called once a second while the model does not hang.
+    """
     metrics = Metrics()
     routes = Routes(metrics)
 
@@ -83,14 +97,16 @@ def application(settings: Settings, logger: logging.Logger, model: Optional[Load
         routes.service = Service(loaded.predictor, loaded.facts, settings, metrics)
         known = loaded.facts
         logs.event(logger, logging.INFO, "ready", model=known.name, version=known.version, engine=known.engine)
+        watch = asyncio.get_running_loop().create_task(routes.service.watch(logger, alive))
         yield
-        await routes.service.drain(logger)
-        routes.service.batcher.close()
+        watch.cancel()
+        routes.service.close(logger)
 
-    handlers: Mapping[Any, Any] = {HTTPException: _not_found, Exception: _pass_on}
+    handlers: Mapping[Any, Any] = {HTTPException: routes.not_found, Exception: _pass_on}
     app = Starlette(routes=routes.table(), lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False  # an unknown path is 404, not a redirect
-    return Middleware(app, settings, metrics, logger, Controls(routes.drain, routes.give_up, routes.busy))
+    controls = Controls(routes.drain, routes.draining, routes.give_up, routes.busy)
+    return Middleware(app, settings, metrics, logger, controls, routes.route_of)
 
 
 class Routes:
@@ -108,7 +124,7 @@ class Routes:
             "/": self.page,
             "/healthz": self.alive,
             "/readyz": self.ready,
-            "/metrics": self.metrics,
+            METRICS: self.metrics,
             "/model": self.model,
             "/openapi.json": self.openapi,
             "/v2": self.v2_server,
@@ -122,7 +138,27 @@ class Routes:
         asks = {"/predict": self.predict, f"{model}/infer": self.v2_infer, f"{version}/infer": self.v2_infer}
         # Routes are matched in this order, so the most frequent ones come first.
         table = [Route(path, _routed(path, endpoint), methods=["POST"]) for path, endpoint in asks.items()]
-        return table + [Route(path, _routed(path, endpoint), methods=_READ) for path, endpoint in reads.items()]
+        table += [Route(path, _routed(path, endpoint), methods=_READ) for path, endpoint in reads.items()]
+        self._table = table
+        return table
+
+    def route_of(self, scope: MutableMapping[str, Any]) -> Optional[str]:
+        """The path of the route that a request gets, whatever its method; None without one."""
+        return next((route.path for route in self._table if route.matches(scope)[0] != Match.NONE), None)
+
+    async def not_found(self, request: Request, error: HTTPException) -> Response:
+        """Convert starlette's own errors: unknown path or method. OPTIONS is answered with the methods."""
+        if request.method == "OPTIONS" and (error.status_code == 405 or request.scope["path"] == "*"):
+            allowed = (error.headers or {}).get("Allow", "GET, HEAD, POST")
+            return Response(status_code=204, headers={"Allow": f"{allowed}, OPTIONS"})
+        if error.status_code == 405:
+            allowed = (error.headers or {}).get("Allow", "")
+            message = f"{request.method} is not a method of this path"
+            raise HttpError(405, "no_such_method", message, fix=f"use {allowed}", headers={"Allow": allowed})
+        near = re.sub("/+", "/", request.scope["path"]).rstrip("/")
+        is_near = near and near != request.scope["path"] and self.route_of({**request.scope, "path": near})
+        fix = f"ask for {near}" if is_near else "GET /openapi.json lists what there is"
+        raise HttpError(404, "no_such_path", "there is nothing at this path", fix=fix)
 
     @property
     def running(self) -> Service:
@@ -136,9 +172,12 @@ class Routes:
         return self.service
 
     def drain(self) -> None:
-        """Refuse new texts from now on."""
+        """Be no longer ready; requests are still answered."""
         if self.service is not None:
-            self.service.stop()
+            self.service.draining = True
+
+    def draining(self) -> bool:
+        return self.service is not None and self.service.draining
 
     def give_up(self) -> None:
         """Refuse all texts that are not answered yet."""
@@ -153,7 +192,8 @@ class Routes:
         return Response(page.HTML, media_type="text/html", headers=page.HEADERS)
 
     async def alive(self, request: Request) -> Response:
-        return _json({"status": "alive"})
+        why = self.service.dying() if self.service is not None else ""
+        return _json({"status": why or "alive"}, 503 if why else 200)
 
     async def ready(self, request: Request) -> Response:
         why = self.running.unready()
@@ -190,7 +230,8 @@ class Routes:
         return _json({"name": "edgepack", "version": __version__, "extensions": ["binary_tensor_data"]})
 
     async def v2_live(self, request: Request) -> Response:
-        return _json({"live": True})
+        why = self.service.dying() if self.service is not None else ""
+        return _json({"live": not why}, 503 if why else 200)
 
     async def v2_ready(self, request: Request) -> Response:
         why = self.running.unready()
@@ -241,15 +282,6 @@ def _routed(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Ca
         return await endpoint(request)
 
     return routed
-
-
-async def _not_found(request: Request, error: HTTPException) -> Response:
-    """Convert starlette's own errors: unknown path or method."""
-    if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
-        message = f"{request.method} is not a method of this path"
-        raise HttpError(405, "no_such_method", message, fix=f"use {allowed}", headers={"Allow": allowed})
-    raise HttpError(404, "no_such_path", "there is nothing at this path", fix="GET /openapi.json lists what there is")
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:

@@ -98,10 +98,7 @@ class Batcher:
         self._running: Set[Tuple[_Waiting, ...]] = set()
         self._timer: Optional[asyncio.TimerHandle] = None
         self._seconds_per_text = 0.0  # of a worker's time; 0 until the first batch
-        self._draining = False
-        self._given_up = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._refusing = False
 
     @property
     def queued(self) -> int:
@@ -112,10 +109,6 @@ class Batcher:
     def running(self) -> int:
         """Number of texts in running batches."""
         return sum(map(len, self._running))
-
-    @property
-    def draining(self) -> bool:
-        return self._draining
 
     def expected_wait_s(self) -> float:
         """Expected wait of a new text, from the mean time per text so far."""
@@ -132,7 +125,7 @@ class Batcher:
         Raises:
             HttpError: the queue is full or the expected wait too long (429), or the server is stopping (503).
         """
-        if self._draining:
+        if self._refusing:
             raise http_errors.draining()
         wait_s = self.expected_wait_s()
         retry_after_s = max(1, math.ceil(wait_s))
@@ -159,7 +152,6 @@ class Batcher:
         futures: List[asyncio.Future[Answered]] = [loop.create_future() for _ in items]
         for item, future in zip(items, futures):
             self._queue.append(_Waiting(item, self._length(item), now, busy, future))
-        self._idle.clear()
         self._pump()
         try:
             late = await self._wait(futures, timeout_s, gone)
@@ -192,29 +184,14 @@ class Batcher:
         watch.result()
         raise http_errors.gone()
 
-    def refuse(self) -> None:
-        """Refuse new texts; queued ones are still answered."""
-        self._draining = True
-
-    async def drain(self, timeout_s: float) -> int:
-        """Refuse new texts, answer queued ones for up to `timeout_s`; return the number of texts given up."""
-        self.refuse()
-        self._pump()  # no more texts will come, so none has to wait for a full batch
-        try:
-            await asyncio.wait_for(self._idle.wait(), timeout_s)
-        except asyncio.TimeoutError:
-            self.give_up()
-        return self._given_up
-
-    def give_up(self) -> None:
-        """Refuse new, queued and running texts, without waiting."""
-        self.refuse()
+    def give_up(self) -> int:
+        """Refuse new, queued and running texts, without waiting; return how many there were."""
+        self._refusing = True
         left = [waiting for batch in (self._queue, *self._running) for waiting in batch if not waiting.future.done()]
         self._queue.clear()
-        self._given_up += len(left)
         for waiting in left:
             waiting.future.set_exception(http_errors.draining())
-        self._idle.set()
+        return len(left)
 
     def close(self) -> None:
         """Stop the worker threads; a running batch is not interrupted."""
@@ -235,8 +212,6 @@ class Batcher:
                     self._timer = asyncio.get_running_loop().call_later(pause_s, self._on_timer)
                 return
             self._start(self._take())
-        if not self._queue and not self._running:
-            self._idle.set()
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -245,7 +220,7 @@ class Batcher:
     def _to_linger_s(self) -> float:
         """Seconds that the next batch may still wait to become full."""
         oldest = self._queue[0]
-        if not oldest.to_linger or self._draining or len(self._queue) >= self._max_batch:
+        if not oldest.to_linger or len(self._queue) >= self._max_batch:
             return 0.0
         return oldest.arrived + self._max_wait_s - time.perf_counter()
 
@@ -313,8 +288,6 @@ class Batcher:
         if not sum(future.cancel() for future in futures):
             return
         self._queue = [waiting for waiting in self._queue if not waiting.future.done()]
-        if not self._queue and not self._running:
-            self._idle.set()
 
 
 def _waiting(texts: int) -> str:

@@ -1,7 +1,7 @@
 """JSON log of the server: one object per line on stderr.
 
-Log lines contain no text of a request. Unexpected errors are therefore logged by type and stack frames, without their
-message, which might quote one.
+Log lines contain no text of a request. Errors are therefore logged by type and stack frames, without their message,
+which might quote one; of lines of libraries, which may end with such a message, the first is logged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Formatter(logging.Formatter):
         line: Dict[str, Any] = {
             "time": f"{moment}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
-            "event": record.getMessage(),
+            "event": record.getMessage().partition("\n")[0],
         }
         line.update(getattr(record, "fields", {}))
         if record.exc_info:
@@ -75,9 +75,11 @@ def event(logger: logging.Logger, level: int, name: str, **fields: Any) -> None:
 
 
 def error(exc_info: Any) -> Dict[str, Any]:
-    """Log fields of an exception, without its message."""
-    kind, _, where = exc_info
-    return {"error": getattr(kind, "__name__", "unknown"), "where": _places(where)}
+    """Log fields of an exception and its causes, without their messages."""
+    kind, value, where = exc_info
+    found = {"error": getattr(kind, "__name__", "unknown"), "where": _places(where)}
+    cause = getattr(value, "__cause__", None)
+    return found if cause is None else {**found, "cause": error((type(cause), cause, cause.__traceback__))}
 
 
 def _places(where: Optional[TracebackType]) -> List[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
@@ -30,8 +30,12 @@ class Metrics:
             registry=self.registry,
         )
         self._rejected = Counter(
-            "edgepack_rejected", "Requests without a prediction, by reason.", ("reason",), registry=self.registry
+            "edgepack_rejected",
+            "Requests without a prediction, by path of the route and reason.",
+            ("path", "reason"),
+            registry=self.registry,
         )
+        ProcessCollector(registry=self.registry)
         self._duration = self._histogram("edgepack_request_duration", "Time of requests, by path.", ("path",))
         self._queue = self._histogram("edgepack_queue", "Time that a text waited for its batch.")
         self._tokenize = self._histogram("edgepack_tokenize", "Tokenizing a batch.")
@@ -71,9 +75,9 @@ class Metrics:
         self._requests.labels(path, method, str(status)).inc()
         self._duration.labels(path).observe(seconds)
 
-    def rejected(self, reason: str) -> None:
-        """Count a request without a prediction; `reason` is the code of the error."""
-        self._rejected.labels(reason).inc()
+    def rejected(self, path: str, reason: str) -> None:
+        """Count a request without a prediction; `path` is that of the route, `reason` the code of the error."""
+        self._rejected.labels(path, reason).inc()
 
     def waited(self, milliseconds: float) -> None:
         """Record the time that a text waited for its batch."""

@@ -2,7 +2,8 @@
 
 Any page in a browser on the same machine can send requests to a loopback address. Without a token the server therefore
 accepts only loopback names as `Host`, against DNS rebinding, and refuses POST requests that a browser sends for a page
-of another origin (`Sec-Fetch-Site`, `Origin`). Without CORS headers, such pages cannot read answers either.
+of another origin (`Sec-Fetch-Site`, `Origin`). Without CORS headers, such pages cannot read answers either. HTTP/1.0
+without a `Host` is accepted: no browser sends it, but health checks do.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import logging
 import re
 import time
 import uuid
-from typing import Any, Awaitable, Callable, Dict, List, MutableMapping, NamedTuple, Tuple
+from typing import Any, Awaitable, Callable, Dict, List, MutableMapping, NamedTuple, Optional, Tuple
+from urllib.parse import unquote
 
 from edgepack_runtime.errors import EdgepackError, UsageError
 from edgepack_runtime.serve import http_errors, logs
@@ -29,21 +31,27 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # Open without a token: health checks, and the page, which asks for the token.
 OPEN_PATHS = ("/", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready")
+METRICS = "/metrics"
 KSERVE = "/v2"
+_ABSOLUTE = re.compile(rb"https?://([^/]*)(.*)\Z", re.IGNORECASE | re.DOTALL)
+_MOST_SHOWN = 100  # characters of a client's header in a message
 _ID = re.compile(r"[0-9A-Za-z._:-]{1,128}\Z")
-_QUIET = ("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready")  # polled; logged at debug level
+_QUIET = ("/healthz", "/readyz", METRICS, "/v2/health/live", "/v2/health/ready")  # polled; logged at debug level
 _OTHER = "other"
+_CLOSE = (b"connection", b"close")
 
 
 class Controls(NamedTuple):
     """Callbacks with which the server stops the application.
 
-    drain: refuse new texts; called before the sockets close. Like `give_up`, safe in a signal handler.
+    drain: be no longer ready; called before the sockets close.
+    draining: whether that was called; connections then end with their next answer.
     give_up: refuse all texts that are not answered yet, queued or running.
     busy: whether a batch is running.
     """
 
     drain: Callable[[], None]
+    draining: Callable[[], bool]
     give_up: Callable[[], None]
     busy: Callable[[], bool]
 
@@ -55,17 +63,26 @@ class Middleware:
         app: raises `HttpError`, or `EdgepackError` if the model fails. It puts the path of the route into
             `scope["route_path"]`, and further fields of the log line into `scope["log_fields"]`.
         controls: callbacks to stop `app`.
+        route_of: path of the route that a request would get; None without one.
     """
 
     def __init__(
-        self, app: App, settings: Settings, metrics: Metrics, logger: logging.Logger, controls: Controls
+        self,
+        app: App,
+        settings: Settings,
+        metrics: Metrics,
+        logger: logging.Logger,
+        controls: Controls,
+        route_of: Callable[[Scope], Optional[str]],
     ) -> None:
         self._app = app
+        self._route_of = route_of
         self.controls = controls
         self._token = settings.token.encode("ascii") if settings.token else None
         self._hosts = frozenset(settings.hosts)
         self._metrics = metrics
         self._logger = logger
+        self.metrics_port: Optional[int] = None  # of a listener that gives the metrics alone, to anyone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -74,31 +91,48 @@ class Middleware:
         begin = time.perf_counter()
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         given = headers.get("x-request-id", "")
+        _to_origin_form(scope, headers)
         scope["request_id"] = given if _ID.match(given) else uuid.uuid4().hex
         scope["log_fields"] = {}
-        sent = _Sent(send, scope["request_id"])
+        sent = _Sent(send, scope["request_id"], self.controls.draining)
         self._metrics.begin()
         try:
-            self._check(scope["method"], scope["path"], headers)
+            self._check(scope, headers)
             await self._app(scope, receive, sent)
         except HttpError as error:
             await self._refuse(scope, sent, error)
         except UsageError as error:  # an adapter's, about an item
             await self._refuse(scope, sent, http_errors.unfit(error.what, error.fix))
         except EdgepackError as error:
-            # Errors of the model name the file and the logits, and contain no text of the request.
-            scope["log_fields"]["why"] = str(error)
+            self._note(scope, error)
             await self._refuse(scope, sent, http_errors.broken(error.what))
         except Exception as error:  # noqa: BLE001 - logged and answered with 500
-            scope["log_fields"].update(logs.error((type(error), error, error.__traceback__)))
+            self._note(scope, error)
             await self._refuse(scope, sent, http_errors.broken("unexpected error"))
         finally:
             self._close(scope, sent.status, time.perf_counter() - begin)
 
-    def _check(self, method: str, path: str, headers: Dict[str, str]) -> None:
+    def _note(self, scope: Scope, error: Exception) -> None:
+        """Log an error by type and place. Its message, or that of its cause in an adapter, may quote a text."""
+        scope["log_fields"].update(logs.error((type(error), error, error.__traceback__)))
+        if self._logger.isEnabledFor(logging.DEBUG):
+            scope["log_fields"]["why"] = str(error)
+
+    def _check(self, scope: Scope, headers: Dict[str, str]) -> None:
+        method, path = scope["method"], scope["path"]
+        if self.metrics_port is not None and (scope.get("server") or (None, None))[1] == self.metrics_port:
+            if path != METRICS:
+                raise HttpError(404, "no_such_path", f"this port has {METRICS} alone", fix="ask the server's own port")
+            return
         address = headers.get("host", "").lower()
-        if self._hosts and re.sub(r":[0-9]*\Z", "", address) not in self._hosts:
-            raise HttpError(421, "wrong_host", "this server has another host name", fix="ask 127.0.0.1")
+        without = "host" not in headers and scope["http_version"] == "1.0"
+        if self._hosts and not without and re.sub(r":[0-9]*\Z", "", address) not in self._hosts:
+            raise HttpError(
+                421,
+                "wrong_host",
+                f"this server does not answer for the host {address[:_MOST_SHOWN]!r}",
+                fix="ask 127.0.0.1, or serve with --allow-host",
+            )
         if self._token is None:
             if method not in ("GET", "HEAD") and _is_cross_origin(address, headers):
                 raise HttpError(403, "cross_origin", "a page of another origin sent this request")
@@ -118,7 +152,8 @@ class Middleware:
             )
 
     async def _refuse(self, scope: Scope, sent: _Sent, error: HttpError) -> None:
-        self._metrics.rejected(error.code)
+        scope.setdefault("route_path", self._route_of(scope) or _OTHER)
+        self._metrics.rejected(scope["route_path"], error.code)
         scope["log_fields"]["code"] = error.code
         if sent.status:  # the response has already begun
             return
@@ -153,6 +188,15 @@ class Middleware:
         )
 
 
+def _to_origin_form(scope: Scope, headers: Dict[str, str]) -> None:
+    """Read a target in the absolute form, as clients of proxies send it: its host counts (RFC 9112, 3.2.2)."""
+    found = _ABSOLUTE.match(scope.get("raw_path") or b"")
+    if found is not None:
+        headers["host"] = found[1].decode("latin-1")
+        scope["raw_path"] = found[2] or b"/"
+        scope["path"] = unquote(scope["raw_path"].decode("ascii"))
+
+
 def _is_cross_origin(address: str, headers: Dict[str, str]) -> bool:
     """Whether a browser sent the request for a page of another origin. Other clients send neither header.
 
@@ -167,8 +211,9 @@ def _is_cross_origin(address: str, headers: Dict[str, str]) -> bool:
 class _Sent:
     """Sends a response with the common headers, and stores its status (0 until it begins)."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, draining: Callable[[], bool]) -> None:
         self._send = send
+        self._draining = draining
         self._headers: List[Tuple[bytes, bytes]] = [
             (b"x-request-id", request_id.encode("ascii")),
             (b"x-content-type-options", b"nosniff"),
@@ -180,4 +225,6 @@ class _Sent:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message.get("headers", []), *self._headers]
+            if self._draining() and _CLOSE not in message["headers"]:
+                message["headers"].append(_CLOSE)
         await self._send(message)

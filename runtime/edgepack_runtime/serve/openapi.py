@@ -31,13 +31,15 @@ def document(facts: ModelInfo, settings: Settings, models: Sequence[str]) -> Sch
     paths = {
         "/predict": {"post": _predict(facts, settings)},
         "/model": {"get": _read("Properties of the model.")},
-        "/healthz": {"get": _read("The process answers.", open_to_all=True)},
+        "/healthz": {"get": _read("The model does not hang.", open_to_all=True, unready=True)},
         "/readyz": {"get": _read("The server is ready for requests.", open_to_all=True, unready=True)},
         "/metrics": {"get": _read("Metrics in Prometheus' text format.", media="text/plain")},
         "/openapi.json": {"get": _read("This document.")},
         "/": {"get": _read("A page to try the model.", media="text/html", open_to_all=True)},
         "/v2": {"get": _read("Open Inference Protocol: the server.")},
-        "/v2/health/live": {"get": _read("Open Inference Protocol: the server is alive.", open_to_all=True)},
+        "/v2/health/live": {
+            "get": _read("Open Inference Protocol: the server is alive.", open_to_all=True, unready=True)
+        },
         "/v2/health/ready": {
             "get": _read("Open Inference Protocol: the server is ready for requests.", open_to_all=True, unready=True)
         },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import codecs
 import json
 from typing import Any, Callable, Coroutine, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -18,6 +19,7 @@ from edgepack_runtime.util.texts import Item
 _KEYS = ("text", "text_pair", "texts", "scores")
 _SINGLE = 'send {"text": "..."} or {"texts": ["...", "..."]}'
 _PAIR = 'send {"text": "...", "text_pair": "..."} or {"texts": [["...", "..."], ...]}'
+_UTF8 = "send JSON in UTF-8, whatever the charset of its `Content-Type`"
 # The rest of a refused body is not read: the connection ends.
 _CLOSE = {"Connection": "close"}
 
@@ -39,7 +41,8 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding != "identity":
         message = f"the body is compressed ({coding[:20]})"
-        raise HttpError(415, "compressed", message, fix="send it without `Content-Encoding`", headers=_CLOSE)
+        headers = {**_CLOSE, "Accept-Encoding": "identity"}
+        raise HttpError(415, "compressed", message, fix="send it without `Content-Encoding`", headers=headers)
     try:
         return await asyncio.wait_for(_read(request, settings.max_body_bytes), settings.timeout_s)
     except asyncio.TimeoutError:
@@ -50,16 +53,24 @@ async def read_body(request: Request, settings: Settings) -> bytes:
 
 
 def parse_json(raw: bytes) -> Any:
-    """The JSON document in `raw`. The content type is ignored, because KServe clients send none.
+    """The JSON document in `raw`, with or without a byte order mark (RFC 8259, 8.1).
+
+    The content type is ignored, because KServe clients send none, and with it its charset, which JSON does not have.
 
     Raises:
         HttpError: it is not JSON (400).
     """
+    if not raw:
+        raise http_errors.malformed("the body is empty")
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw[:4]:
+        raise http_errors.malformed("the body is in UTF-16 or UTF-32", _UTF8)
     try:
-        return json.loads(raw.decode("utf-8"))
+        return json.loads(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise http_errors.malformed(f"the body is not UTF-8 (byte {error.start + 1})", _UTF8) from None
     except (ValueError, RecursionError) as error:
         where = f" (line {error.lineno} column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise http_errors.malformed(f"the body is not JSON in UTF-8{where}") from None
+        raise http_errors.malformed(f"the body is not JSON{where}") from None
 
 
 def split_json(raw: bytes, length: Optional[str]) -> Tuple[Any, bytes]:

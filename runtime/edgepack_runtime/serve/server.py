@@ -16,7 +16,7 @@ import stat
 import sys
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, Dict, Iterator, Mapping, NamedTuple, NoReturn, Optional, Type
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Type
 
 if importlib.util.find_spec("ssl") is None:
     # The carried interpreter has no OpenSSL, a quarter of its size. uvicorn and anyio name parts of it: two numbers,
@@ -33,6 +33,7 @@ from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve import logs
 from edgepack_runtime.serve.middleware import Middleware
+from edgepack_runtime.serve.service import end_now
 from edgepack_runtime.serve.settings import TOKEN_VARIABLE, Settings
 
 VARIABLE = "NOTIFY_SOCKET"
@@ -55,6 +56,17 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
     return True
 
 
+def watchdog(environment: Mapping[str, str] = os.environ) -> Callable[[], object]:
+    """What tells systemd's watchdog that this process is alive; does nothing where there is none (sd_notify 3)."""
+    asked = "WATCHDOG_USEC" in environment and environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+
+    def alive() -> None:
+        with contextlib.suppress(OSError):  # it is told again soon
+            notify("WATCHDOG=1", environment)
+
+    return alive if asked else (lambda: None)
+
+
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000
 _BACKLOG = 128  # asyncio accepts as many at once, before it tells the protocol
 _KEEP_ALIVE_S = 30
@@ -69,42 +81,39 @@ _SOCKET_MODE = 0o660
 
 
 class Where(NamedTuple):
-    """Address of the server: an inherited socket, a socket in the file system, or host and port."""
+    """Address of the server: an inherited socket, one in the file system, or host and port; and that of the metrics."""
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     uds: Optional[Path] = None
     fd: Optional[int] = None
+    metrics_host: str = DEFAULT_HOST
+    metrics_port: Optional[int] = None  # None: no listener for metrics
 
 
 def serve(settings: Settings, where: Where) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code.
 
     Raises:
-        UsageError: the address is not a loopback address, and there is no token.
-        EnvironmentUnfitError: the address cannot be used.
+        UsageError: the address is not a loopback address, and there is no token; the metrics have the same port.
+        EnvironmentUnfitError: an address cannot be used.
         EdgepackError: as `Predictor`.
     """
     logger = logs.configure(settings.log_level)
-    with listening(where) as sock:
+    with listening(where) as sock, _metrics(where, sock) as metrics:
         check_bound(sock, settings)
-        app = application.application(settings, logger, _loaded(settings))
+        app = application.application(settings, logger, application.load(settings), alive=watchdog())
         server = Server(app, settings, sock, logger, uds=where.uds)
+        if metrics is not None:
+            app.metrics_port = metrics.getsockname()[1]
         # uvicorn restores the previous handlers; a signal after that must find the same ones.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, server.handle_exit)
-        server.run(sockets=[sock])
+        server.run(sockets=[sock] if metrics is None else [sock, metrics])
     code = _INTERRUPTED if server.ended_by == signal.SIGINT else 0
     if app.controls.busy():
-        _leave(code)
+        end_now(code)
     return code
-
-
-def _leave(code: int) -> NoReturn:
-    """End the process during an abandoned batch: Python would wait for its thread, which may hang."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def page_url(sock: socket.socket) -> Optional[str]:
@@ -136,9 +145,9 @@ def listening(where: Where) -> Iterator[socket.socket]:
             raise UsageError(
                 f"--fd {where.fd} is not a socket", why=str(error), fix="pass a socket of systemd"
             ) from error
-        place, fix = f"{where.host} port {where.port}", "choose another: --port N"
+        place, fix = f"{where.host} port {where.port}", "choose another port"
         if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            place, fix = where.host, "give an address of this machine: --host ADDRESS"
+            place, fix = where.host, "give an address of this machine"
         if where.uds is not None:
             place, fix = str(where.uds), "choose another path: --uds PATH"
         why = str(error.strerror or error)
@@ -150,6 +159,18 @@ def listening(where: Where) -> Iterator[socket.socket]:
         if where.uds is not None and sock.fileno() >= 0:  # else `Server.shutdown` has done so
             _remove(where.uds)
         sock.close()
+
+
+@contextlib.contextmanager
+def _metrics(where: Where, served: socket.socket) -> Iterator[Optional[socket.socket]]:
+    """The listening socket for metrics, if there is one. Its port tells its requests from the others."""
+    if where.metrics_port is None:
+        yield None
+        return
+    with listening(Where(where.metrics_host, where.metrics_port)) as sock:
+        if served.family != socket.AF_UNIX and served.getsockname()[1] == sock.getsockname()[1]:
+            raise UsageError("the metrics have the port of the server", fix="give them another: --metrics-port N")
+        yield sock
 
 
 def _remove(uds: Path) -> None:
@@ -218,24 +239,6 @@ def _answers(path: Path) -> bool:
     return True
 
 
-def _loaded(settings: Settings) -> application.LoadedModel:
-    """Load the model; meanwhile SIGTERM ends the process with its exit code. Raises as `application.load`."""
-    stopped = False
-
-    def stop(number: int, frame: Optional[FrameType]) -> NoReturn:
-        nonlocal stopped
-        stopped = True
-        raise SystemExit(0)
-
-    signal.signal(signal.SIGTERM, stop)
-    try:
-        return application.load(settings)
-    except Exception:
-        if stopped:  # a library that is being imported may convert it to its own error
-            raise SystemExit(0) from None
-        raise
-
-
 def most_connections() -> int:
     """How many connections are open at most, `_CONNECTIONS` if this process may open enough files. Raises its limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -298,6 +301,10 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
             elif self._due is None:
                 self._wait(timeout_s)
 
+        def send_400_response(self, msg: str) -> None:
+            """Name what h11 found wrong, as a missing `Host`; it quotes nothing of the request."""
+            super().send_400_response(f"{msg} {sys.exc_info()[1]}".encode("ascii", "replace").decode("ascii"))
+
         def on_response_complete(self) -> None:
             self._stirred()
             super().on_response_complete()  # which may start with the next request
@@ -340,7 +347,7 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
 
 
 class Server(uvicorn.Server):
-    """uvicorn server that stops the application first, and notifies systemd."""
+    """uvicorn server that goes on answering for a while after SIGTERM, and notifies systemd."""
 
     def __init__(
         self, app: Middleware, settings: Settings, sock: socket.socket, logger: logging.Logger, *, uds: Optional[Path]
@@ -348,10 +355,12 @@ class Server(uvicorn.Server):
         self._uds = uds
         self._controls = app.controls
         self._drain_s = settings.drain_s
+        self._answer_s = settings.timeout_s + _AFTER_DRAIN_S
         self._sock = sock
         self._logger = logger
         self._loop: Optional[asyncio.AbstractEventLoop] = None
-        self.ended_by = 0
+        self._arrived: List[int] = []
+        self._heeded = 0  # of them
         super().__init__(
             uvicorn.Config(
                 app,
@@ -366,9 +375,14 @@ class Server(uvicorn.Server):
                 backlog=_BACKLOG,
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 # No connection may remain by then: uvicorn would cancel its request, and log a traceback.
-                timeout_graceful_shutdown=int(settings.drain_s + _AFTER_DRAIN_S) + 2,
+                timeout_graceful_shutdown=int(self._answer_s + _AFTER_GIVING_UP_S) + 2,
             )
         )
+
+    @property
+    def ended_by(self) -> int:
+        """The first signal; 0 without one."""
+        return self._arrived[0] if self._arrived else 0
 
     async def shutdown(self, sockets: Any = None) -> None:
         if self._uds is not None:
@@ -376,29 +390,46 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets=sockets)
 
     async def startup(self, sockets: Any = None) -> None:
-        self._loop = asyncio.get_running_loop()
         await super().startup(sockets=sockets)
         logs.event(self._logger, logging.INFO, "listening", address=self._sock.getsockname())
         url = page_url(self._sock)
         if url is not None and sys.stderr.isatty():
             sys.stderr.write(f"open {url} to try it; Ctrl-C ends\n")
         notify("READY=1")
+        self._loop = asyncio.get_running_loop()
+        self._heed()
 
     def handle_exit(self, sig: int, frame: Optional[FrameType]) -> None:
-        first, self.ended_by = not self.ended_by, self.ended_by or sig
-        if first:
-            self._controls.drain()
-            notify("STOPPING=1")
-            self.should_exit = True
-            self._hang_up_in(self._drain_s + _AFTER_DRAIN_S)
-        elif self._loop is not None and not self._loop.is_closed():  # a second signal ends at once
-            self._controls.give_up()
-            self._hang_up_in(_AFTER_GIVING_UP_S)
+        """Remember a signal; the event loop heeds it. A handler that raised or wrote could break what it interrupts."""
+        self._arrived.append(sig)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._heed)
 
-    def _hang_up_in(self, seconds: float) -> None:
-        """Close the remaining connections after a delay: clients that neither send nor read."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.call_later, seconds, self._hang_up)
+    def _heed(self) -> None:
+        """The first signal begins to drain, SIGINT without waiting for balancers. The second ends at once."""
+        assert self._loop is not None
+        before, self._heeded = self._heeded, len(self._arrived)
+        if not before and self._heeded:
+            self._controls.drain()
+            self._loop.call_later(self._drain_s if self.ended_by == signal.SIGTERM else 0.0, self._close)
+            with contextlib.suppress(OSError):
+                notify("STOPPING=1")
+        if before < 2 <= self._heeded:
+            self._close()
+            self._give_up()
+
+    def _close(self) -> None:
+        """Listen no longer; what has begun is answered."""
+        assert self._loop is not None
+        if not self.should_exit:
+            self.should_exit = True
+            self._loop.call_later(self._answer_s, self._give_up)
+
+    def _give_up(self) -> None:
+        """Refuse what is not answered, and close the connections of clients that neither send nor read."""
+        assert self._loop is not None
+        self._controls.give_up()
+        self._loop.call_later(_AFTER_GIVING_UP_S, self._hang_up)
 
     def _hang_up(self) -> None:
         for connection in list(self.server_state.connections):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
+import os
 import sys
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, NamedTuple, NoReturn, Sequence
 
+from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.inference.windows import TRUNCATE
@@ -16,6 +19,9 @@ from edgepack_runtime.serve.metrics import Metrics
 from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.serve.settings import Settings
 from edgepack_runtime.util.texts import Item
+
+_WATCH_S = 1.0
+_STDERR = 2
 
 
 class RequestTiming(NamedTuple):
@@ -59,8 +65,8 @@ class Service:
             max_length=(settings.long == TRUNCATE and facts.max_length) or sys.maxsize,
             observe=metrics.ran,
         )
-        self._loop = asyncio.get_running_loop()
-        self._drained: Optional[asyncio.Task[int]] = None
+        self.draining = False
+        self._given_up = 0
         metrics.describe(facts, lambda: self.batcher.queued)
         if predictor.wide is not None:
             metrics.count_answers(predictor.wide)
@@ -69,11 +75,31 @@ class Service:
 
     def unready(self) -> str:
         """Reason why the server is not ready; empty if it is ready."""
-        if self.batcher.draining:
+        if self.draining:
             return "draining"
-        if self.batcher.longest_run_s() > self.settings.timeout_s:  # the model hangs
-            return "stuck"
-        return ""
+        return "stuck" if self.batcher.longest_run_s() > self.settings.timeout_s else self.dying()
+
+    def dying(self) -> str:
+        """Reason why the process has to be restarted; empty if it need not. `watch` ends it by itself later."""
+        return "stuck" if self.batcher.longest_run_s() > self.settings.stuck_after_s / 2 else ""
+
+    async def watch(self, logger: logging.Logger, alive: Callable[[], object]) -> NoReturn:
+        """Call `alive` once in a while, and end the process if the model hangs for `stuck_after_s`.
+
+        A thread of C does so if this coroutine does not run either: a library may hang with Python's lock.
+        """
+        limit_s = self.settings.stuck_after_s
+        try:
+            while True:
+                faulthandler.dump_traceback_later(limit_s, exit=True, file=_STDERR)
+                if self.batcher.longest_run_s() > limit_s:
+                    logs.event(logger, logging.ERROR, "stuck", seconds=limit_s)
+                    end_now(ExitCode.STAGE_FAILED)
+                if not self.dying():
+                    alive()
+                await asyncio.sleep(min(_WATCH_S, limit_s / 4))
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     def admit(self) -> None:
         """Refuse a request before its body is read if there is no room for a single text.
@@ -101,25 +127,24 @@ class Service:
         log_fields.update(queue_ms=round(spent.queue_ms, 3), run_ms=round(spent.run_ms, 3), batch=spent.batch)
         return found
 
-    def stop(self) -> None:
-        """Begin to drain. Safe in a signal handler."""
-        self.batcher.refuse()
-        self._loop.call_soon_threadsafe(self._begin_drain)
-
     def give_up(self) -> None:
-        """Stop draining and refuse all texts that are not answered yet. Safe in a signal handler."""
-        self._loop.call_soon_threadsafe(self.batcher.give_up)
+        """Refuse all texts, also those that are not answered yet."""
+        self.draining = True
+        self._given_up += self.batcher.give_up()
 
-    async def drain(self, logger: logging.Logger) -> None:
-        """Refuse new texts, and answer queued ones for up to `drain_s` seconds from `stop`."""
-        given_up = await self._begin_drain()
-        level = logging.WARNING if given_up else logging.INFO
-        logs.event(logger, level, "drained", given_up=given_up)
+    def close(self, logger: logging.Logger) -> None:
+        """Give up what is left, and log how many texts were given up."""
+        self.give_up()
+        self.batcher.close()
+        level = logging.WARNING if self._given_up else logging.INFO
+        logs.event(logger, level, "drained", given_up=self._given_up)
 
-    def _begin_drain(self) -> asyncio.Task[int]:
-        if self._drained is None:
-            self._drained = self._loop.create_task(self.batcher.drain(self.settings.drain_s))
-        return self._drained
+
+def end_now(code: int) -> NoReturn:
+    """End the process during a batch: Python would wait for its thread, which may hang."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def timing(found: Sequence[Answered]) -> RequestTiming:

@@ -6,23 +6,32 @@ environment variables: `EDGEPACK_SERVE_MAX_BATCH=16`.
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import difflib
 import math
+import re
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from edgepack_runtime.bundle.model_config import TEXT, TEXTS
 from edgepack_runtime.device.tuning import MAX_THREADS
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE
+from edgepack_runtime.util.texts import counted
 
 PREFIX = "EDGEPACK_SERVE_"
 TOKEN_VARIABLE = "EDGEPACK_TOKEN"
 LEAST_TOKEN = 16  # characters; a short one can be guessed
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 LOG_LEVELS = ("debug", "info", "warning", "error")
-_MAX_TOKEN_BYTES = 4096
+_MAX_TOKEN = 4096  # characters
+_AROUND_TOKEN = 16  # bytes of a file: a byte order mark, line ends
+# EDGEPACK_SERVE_PORT, _PORT_80_TCP_ADDR, _SERVICE_HOST, _SERVICE_PORT_HTTP and more of the kind
+_LINK = re.compile(
+    PREFIX[:-1] + r"(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR))=.*"
+    rf"|{PREFIX[:-1]}(_\w+)?_PORT(_[0-9]+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://.*"
+)
 # Minimum and maximum of each number.
 _LIMITS: Dict[str, Tuple[float, float]] = {
     "threads": (1, MAX_THREADS),
@@ -34,10 +43,12 @@ _LIMITS: Dict[str, Tuple[float, float]] = {
     "max_body_kib": (1, 65_536),
     "max_texts": (1, 10_000),
     "drain_s": (0, 3600),
+    "stuck_s": (0.1, 86_400),
 }
 MAX_TEXTS_KIB = 64  # default of `max_body_kib` for texts: to tokenize 64 KiB takes at most 50 ms
 MAX_FILE_KIB = 16_384  # for files and JSON values
-_FRACTIONS = ("max_wait_ms", "timeout_s", "drain_s")
+_FRACTIONS = ("max_wait_ms", "timeout_s", "drain_s", "stuck_s")
+_STUCK_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +71,8 @@ class Settings:
     token: Optional[str] = dataclasses.field(default=None, repr=False)
     hosts: Tuple[str, ...] = LOOPBACK_HOSTS  # accepted `Host` headers; empty: any, which needs a token
     long: str = TRUNCATE  # handling of texts with more tokens than the model reads, one of LONG_TEXTS
-    drain_s: float = 10.0  # for queued texts when the server stops
+    drain_s: float = 5.0  # between SIGTERM and the end of listening, for balancers to learn of it
+    stuck_s: Optional[float] = None  # None: `_STUCK_S`, and at least three times `timeout_s`
     log_level: str = "info"
 
     def __post_init__(self) -> None:
@@ -90,6 +102,11 @@ class Settings:
     def max_body_bytes(self) -> int:
         return (self.max_body_kib or MAX_TEXTS_KIB) * 1024
 
+    @property
+    def stuck_after_s(self) -> float:
+        """Seconds after which a batch that does not end ends the process."""
+        return max(_STUCK_S, 3 * self.timeout_s) if self.stuck_s is None else self.stuck_s
+
     def for_item(self, item: str) -> Settings:
         """These settings with the default of `max_body_kib` for items of this kind."""
         usual = MAX_TEXTS_KIB if item in (TEXT, TEXTS) else MAX_FILE_KIB
@@ -105,7 +122,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         UsageError: a variable is unknown or its value invalid.
         EnvironmentUnfitError: the token's file cannot be read.
     """
-    given = {name[len(PREFIX) :].lower(): text for name, text in environment.items() if name.startswith(PREFIX)}
+    links = service_links(environment)
+    own = {name: text for name, text in environment.items() if name.startswith(PREFIX) and name not in links}
+    given = {name[len(PREFIX) :].lower(): text for name, text in own.items()}
     token_file = given.pop("token_file", None)
     fields = [field.name for field in dataclasses.fields(Settings) if field.name != "token"]
     values: Dict[str, Any] = {}
@@ -118,6 +137,11 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     return Settings(**values, token=token(Path(token_file) if token_file else None, environment))
 
 
+def service_links(environment: Mapping[str, str]) -> List[str]:
+    """Variables that Kubernetes sets for a Service whose name begins with `edgepack-serve`; they are not settings."""
+    return sorted(name for name, text in environment.items() if _LINK.fullmatch(f"{name}={text}"))
+
+
 def token(file: Optional[Path], environment: Mapping[str, str]) -> Optional[str]:
     """The token in `file`, else in EDGEPACK_TOKEN; None without either.
 
@@ -125,27 +149,29 @@ def token(file: Optional[Path], environment: Mapping[str, str]) -> Optional[str]
         UsageError: it is too short, or contains other characters than printable ASCII.
         EnvironmentUnfitError: the file cannot be read.
     """
-    if file is None:
-        found = environment.get(TOKEN_VARIABLE)
-    else:
+    found = environment.get(TOKEN_VARIABLE)
+    if file is not None:
         try:
             with file.open("rb") as stream:
-                found = stream.read(_MAX_TOKEN_BYTES).decode("latin-1").strip()
+                raw = stream.read(_MAX_TOKEN + _AROUND_TOKEN)
         except OSError as error:
             raise EnvironmentUnfitError(f"the token's file {file} cannot be read", why=str(error.strerror)) from error
+        found = (raw[len(codecs.BOM_UTF8) :] if raw.startswith(codecs.BOM_UTF8) else raw).decode("latin-1")
     if found is not None:
+        found = found.strip()  # a line end, as Secrets have that were made of a file
         _check_token(found)
     return found
 
 
 def _check_token(token: str) -> None:
     """Refuse tokens that are not valid in a header or easy to guess. The message does not contain the token."""
-    if len(token) < LEAST_TOKEN or not all("!" <= character <= "~" for character in token):
-        raise UsageError(
-            "the token cannot be used",
-            why=f"a token is at least {LEAST_TOKEN} printable ASCII characters, without blanks",
-            fix="make one: head -c 24 /dev/urandom | base64",
-        )
+    why = ""
+    if not all("!" <= character <= "~" for character in token):
+        why = "it has a blank, or a character that is not printable ASCII"
+    elif not LEAST_TOKEN <= len(token) <= _MAX_TOKEN:
+        why = f"it has {counted(len(token), 'character')}; a token has {LEAST_TOKEN} to {_MAX_TOKEN}"
+    if why:
+        raise UsageError("the token cannot be used", why=why, fix="make one: head -c 24 /dev/urandom | base64")
 
 
 def _parsed(name: str, text: str) -> Any:

@@ -34,7 +34,11 @@ NotifyAccess=main
 ExecStart={command} serve
 Restart=on-failure
 RestartSec=2
-# Queued texts are answered for up to 10 s after a stop (--drain-s).
+# A model that hangs: the server ends itself after 60 s (--stuck-s), and tells the watchdog nothing from 30 s on.
+WatchdogSec=30
+# A stop while the model is loaded.
+SuccessExitStatus=143
+# After a stop it answers new requests for 5 s (--drain-s), then for up to 10 s (--timeout-s) what has begun.
 TimeoutStopSec=30
 TimeoutStartSec=120
 

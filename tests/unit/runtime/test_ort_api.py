@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes.util
 import gc
 import os
+import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -125,6 +126,39 @@ def test_everything_that_is_made_is_released(folder: Path, monkeypatch: pytest.M
     made.pop("other")
     assert made == {"Session": 0, "SessionOptions": 0, "Value": -outputs, "TensorTypeAndShapeInfo": 0}
     assert api is ort_api.api()
+
+
+FORKS = """
+import os, signal, sys
+from edgepack_runtime import Predictor
+predictor = Predictor(sys.argv[1], threads=int(sys.argv[2]))
+texts = ["\u597d", "\u5dee\u597d" * 7] * 8
+wanted = predictor.predict_batch(texts)
+for _ in range(2):  # a child, and its own
+    child = os.fork()
+    if child:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) % 256)
+    signal.alarm(60)
+    for _ in range(2):
+        assert predictor.predict(texts[1]) == wanted[1]
+        assert predictor.predict_batch(texts) == wanted
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_a_forked_child_answers_and_ends(folder: Path, threads: int) -> None:
+    line = [sys.executable, "-W", "ignore", "-c", FORKS, str(folder), str(threads)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(ort_api.__file__).parents[2])}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_forked_child_does_not_use_the_gpu_of_its_parent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = opened(folder)
+    session._cuda = {}
+    monkeypatch.setattr(ort_api.os, "getpid", lambda: -1)
+    with pytest.raises(OrtError, match="forked"):
+        session.run(1, 1, {name: [1] for name in INPUTS})
 
 
 def test_buffers_of_few_lengths_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

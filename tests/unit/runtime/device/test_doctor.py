@@ -15,7 +15,7 @@ import pytest
 
 from edgepack_runtime.bundle.manifest import Interpreter, Manifest
 from edgepack_runtime.bundle.verify import verify_file
-from edgepack_runtime.device import doctor, info, jetson, nvidia
+from edgepack_runtime.device import cores, doctor, info, jetson, nvidia
 from edgepack_runtime.device.jetson import JetsonFacts
 from edgepack_runtime.device.nvidia import CudaFacts
 from edgepack_runtime.errors import EnvironmentUnfitError
@@ -32,6 +32,12 @@ def failed(manifest: Manifest, **options: Any) -> list[str]:
 
 def with_target(manifest: Manifest, **facts: Any) -> Manifest:
     return dataclasses.replace(manifest, target=dataclasses.replace(manifest.target, **facts))
+
+
+def test_a_quota_below_one_core_is_named(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "cores", lambda: cores.Cores(8, 8, 1 / 3))
+    (check,) = [check for check in doctor.check_device(manifest) if check.check == "cpu"]
+    assert ", 0.33 of a core, " in check.what
 
 
 def test_this_machine_is_fit_for_a_bundle_made_for_it(manifest: Manifest, tmp_path: Path) -> None:

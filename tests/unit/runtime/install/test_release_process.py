@@ -248,6 +248,17 @@ def test_a_verb_that_drains_is_told_to_stop_and_waited_for(tmp_path: Path) -> No
         assert parent.wait(30) == 7
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_verb_that_has_no_handler_yet_ends_as_a_shell_says(number: signal.Signals) -> None:
+    line = python(f"import os, signal; signal.signal({number:d}, signal.SIG_DFL); os.kill(os.getppid(), {number:d});"
+        f"os.kill(os.getpid(), {number:d}) if {number == signal.SIGINT} else signal.pause()")  # fmt: skip
+    assert release_process.run_to_end(line) == 128 + number
+
+
+def test_a_verb_that_another_signal_ends_is_an_error() -> None:
+    assert release_process.run_to_end(python("import os; os.kill(os.getpid(), 15)")) == -signal.SIGTERM
+
+
 def failing(code: str) -> EdgepackError:
     """The error that a self-test ends in which runs `code`."""
     with pytest.raises(EdgepackError) as caught:

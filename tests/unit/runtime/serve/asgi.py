@@ -32,19 +32,23 @@ async def ask(
     *,
     hang: bool = False,
     leaves: asyncio.Event | None = None,
-    **headers: str,
+    scoped: Mapping[str, Any] | None = None,
+    **headers: str | None,
 ) -> Answer:
     """Send a request whose body comes in parts; with `hang` the last part never comes. `content_type` is a header.
+
+    `scoped` are further parts of the scope; a header of None is left out.
 
     The client goes away when `leaves` is set. Where nothing is sent to it the status is 0.
     """
     parts = [body] if isinstance(body, bytes) else list(body or [b""])
-    given = {"host": "127.0.0.1:8000", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    every = {"host": "127.0.0.1:8000", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    given = {name: value for name, value in every.items() if value is not None}
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
         "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "state": {},
         "headers": [(name.encode(), value.encode()) for name, value in given.items()],
-        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8000),
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8000), **(scoped or {}),
     }  # fmt: skip
     sent: list[dict[str, Any]] = []
     messages = iter(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from asgi import Answer, ask, post, started
+from given_model import write_given
 from ssh_keys import pin
 from tiny_model import write_model_folder
 
@@ -20,6 +22,7 @@ from edgepack_runtime.errors import BundleInvalidError, StageFailedError, UsageE
 from edgepack_runtime.inference import linear
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.serve import app as application
+from edgepack_runtime.serve import logs
 from edgepack_runtime.serve.middleware import Middleware
 from edgepack_runtime.serve.settings import Settings
 
@@ -33,6 +36,12 @@ def refused(answer: Answer, status: int, code: str) -> dict[str, Any]:
     assert answer.json()["error"]["request_id"] == answer.headers["x-request-id"]
     error: dict[str, Any] = answer.json()["error"]
     return error
+
+
+def refused_fix(answer: Answer) -> str:
+    """What the answer says to do, in either protocol."""
+    error = answer.json()["error"]
+    return str(error if isinstance(error, str) else error["fix"])
 
 
 async def test_the_server_reads_a_long_text_in_windows_where_that_is_asked_for(make_app: MakeApp) -> None:
@@ -122,9 +131,25 @@ async def test_the_server_refuses_a_senseless_request_with_422(app: Middleware, 
     assert words in refused(await post(app, "/predict", document), 422, "unprocessable")["message"]
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"text": "a"} x', b"[" * 60_000])
-async def test_the_server_refuses_what_is_no_json_with_400(app: Middleware, body: bytes) -> None:
-    refused(await ask(app, "POST", "/predict", body, content_type="application/json"), 400, "malformed")
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        (b"", "empty"), (b"{", "line 1 column 2"), (b'{"text": "a"} x', "line 1 column 15"), (b"[" * 60_000, "JSON"),
+        (b"\xff", "byte 1"), ('{"text": "好"}'.encode("gbk"), "byte 11"),
+        *(('{"text": "好"}'.encode(encoding), "UTF-16") for encoding in ("utf-16", "utf-16-be", "utf-32")),
+    ],
+)  # fmt: skip
+async def test_the_server_refuses_what_is_no_json_with_400(app: Middleware, body: bytes, cause: str) -> None:
+    answer = await ask(app, "POST", "/predict", body, content_type="application/json")
+    assert cause in refused(answer, 400, "malformed")["message"]
+
+
+async def test_json_may_begin_with_a_byte_order_mark(app: Middleware) -> None:
+    """As .NET's `Encoding.UTF8` writes it."""
+    assert (await ask(app, "POST", "/predict", '{"text": "好"}'.encode("utf-8-sig"))).json()["label"] == "good"
+    infer = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["好"]}]}
+    body = json.dumps(infer).encode("utf-8-sig")
+    assert (await ask(app, "POST", "/v2/models/hotel/infer", body)).status == 200
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/octet-stream", ""])
@@ -154,7 +179,9 @@ async def test_a_browser_asks_only_for_the_page_of_this_server(app: Middleware, 
 
 async def test_the_server_refuses_a_body_that_is_compressed_too_large_or_too_slow(make_app: MakeApp) -> None:
     async with started(make_app(max_body_kib=1, timeout_s=0.05)) as app:
-        refused(await ask(app, "POST", "/predict", b"x", content_encoding="gzip"), 415, "compressed")
+        compressed = await ask(app, "POST", "/predict", b"x", content_encoding="gzip")
+        refused(compressed, 415, "compressed")
+        assert compressed.headers["accept-encoding"] == "identity"
         told = await ask(app, "POST", "/predict", b"", content_type="application/json", content_length="1025")
         untold = await ask(app, "POST", "/predict", [b"x" * 600] * 2, hang=True, content_type="application/json")
         for answer in (told, untold):
@@ -175,6 +202,9 @@ async def test_health_readiness_and_facts(app: Middleware) -> None:
     for path in ("/readyz", "/v2/health/ready", "/v2/models/hotel/ready"):
         assert (await ask(app, "GET", path)).status == 503
     answer = await post(app, "/predict", {"text": "好"})
+    assert (answer.status, answer.headers["connection"]) == (200, "close")  # balancers send it for a while
+    app.controls.give_up()
+    answer = await post(app, "/predict", {"text": "好"})
     refused(answer, 503, "draining")
     assert answer.headers["retry-after"] == "1"
 
@@ -189,6 +219,45 @@ async def test_a_hanging_model_is_not_ready(app: Middleware, monkeypatch: pytest
     monkeypatch.setattr("edgepack_runtime.serve.batcher.Batcher.longest_run_s", lambda self: 11.0)
     answer = await ask(app, "GET", "/readyz")
     assert (answer.status, answer.json()) == (503, {"status": "stuck"})
+    assert [(await ask(app, "GET", path)).status for path in ("/healthz", "/v2/health/live")] == [200, 200]
+    monkeypatch.setattr("edgepack_runtime.serve.batcher.Batcher.longest_run_s", lambda self: 31.0)
+    assert [(await ask(app, "GET", path)).status for path in ("/healthz", "/v2/health/live")] == [503, 503]
+
+
+async def test_a_process_whose_model_hangs_ends(
+    tmp_path: Path, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    asked = asyncio.Event()
+
+    def end_now(code: int) -> None:
+        ended.append(code)
+        asked.set()
+
+    monkeypatch.setattr("edgepack_runtime.serve.service.end_now", end_now)
+    monkeypatch.setattr("edgepack_runtime.serve.service._WATCH_S", 0.001)
+    run_s = [0.0]
+    monkeypatch.setattr("edgepack_runtime.serve.batcher.Batcher.longest_run_s", lambda self: run_s[0])
+    alive: list[float] = []
+    told = asyncio.Event()
+
+    def tell() -> None:
+        alive.append(run_s[0])
+        told.set()
+
+    settings = Settings(model=write_model_folder(tmp_path / "hotel"))
+    async with started(application.application(settings, logs.configure("info", log), alive=tell)):
+        run_s[0] = 29.0
+        told.clear()
+        await asyncio.wait_for(told.wait(), 20)
+        run_s[0] = 31.0  # `alive` is called no more
+        count = len(alive)
+        await asyncio.sleep(0.02)
+        assert (len(alive), ended) == (count, [])
+        run_s[0] = 61.0
+        await asyncio.wait_for(asked.wait(), 20)
+    assert set(ended) == {5}
+    assert '"event": "stuck"' in log.getvalue()
 
 
 async def test_unknown_paths_and_methods(app: Middleware) -> None:
@@ -199,6 +268,17 @@ async def test_unknown_paths_and_methods(app: Middleware) -> None:
     refused(answer, 405, "no_such_method")
     assert answer.headers["allow"] == "POST"
     assert b"x-request-id" not in (await ask(app, "HEAD", "/nothing")).body
+    for path, near in (
+        ("//predict", "/predict"),
+        ("/predict/", "/predict"),
+        ("/v2//models/hotel/", "/v2/models/hotel"),
+    ):
+        assert refused_fix(await ask(app, "POST", path, b"{}")).endswith(f"ask for {near}")
+    for path in ("/", "/predict", "/metrics", "*"):  # HAProxy's check asks so
+        answer = await ask(app, "OPTIONS", path)
+        assert (answer.status, answer.body) == (204, b"")
+        assert ("POST" in answer.headers["allow"]) == (path in ("/predict", "*"))
+    assert (await ask(app, "GET", "*")).status == 404
     assert (await ask(app, "GET", "/v2/models/other")).json()["code"] == "no_such_model"
     assert (await ask(app, "GET", "/v2/models/hotel/versions/9")).json()["code"] == "no_such_version"
 
@@ -211,7 +291,51 @@ async def test_unknown_paths_and_methods(app: Middleware) -> None:
     ],
 )  # fmt: skip
 async def test_a_name_that_points_to_the_loopback_is_not_served(app: Middleware, host: str, status: int) -> None:
-    assert (await ask(app, "GET", "/healthz", host=host)).status == status
+    answer = await ask(app, "GET", "/healthz", host=host)
+    assert answer.status == status
+    if status == 421:
+        assert repr(host) in refused(answer, 421, "wrong_host")["message"]
+    for version in ("1.1", "1.0"):  # the host of the target counts
+        scoped = {
+            "path": f"http://{host}/healthz",
+            "raw_path": f"http://{host}/healthz".encode(),
+            "http_version": version,
+        }
+        assert (await ask(app, "GET", "", scoped=scoped, host="127.0.0.1")).status == status
+        assert (await ask(app, "GET", "", scoped=scoped, host="evil.example")).status == status
+
+
+async def test_http_1_0_needs_no_host(app: Middleware) -> None:
+    for method in ("GET", "HEAD"):
+        assert (await ask(app, method, "/healthz", scoped={"http_version": "1.0"}, host=None)).status == 200
+    assert (await ask(app, "GET", "/healthz", host=None)).status == 421
+    assert (await ask(app, "GET", "/healthz", scoped={"http_version": "1.0"}, host="evil.example")).status == 421
+
+
+async def test_a_target_in_absolute_form_is_checked_like_any_other(make_app: MakeApp) -> None:
+    async with started(make_app(token=TOKEN, hosts=())) as app:
+        for target, status in (
+            ("http://a/model", 401),
+            ("HTTPS://a", 200),
+            ("http://a/%6dodel", 401),
+            ("ftp://a/", 401),
+        ):
+            scoped = {"path": target, "raw_path": target.encode()}
+            assert (await ask(app, "GET", "", scoped=scoped)).status == status, target
+
+
+async def test_the_port_of_the_metrics_needs_no_token_and_has_nothing_else(make_app: MakeApp) -> None:
+    made = make_app(token=TOKEN, hosts=())
+    made.metrics_port = 8002
+    async with started(made) as app:
+        own = {"server": ("10.0.0.7", 8002)}
+        assert b"edgepack_in_flight 1.0" in (await ask(app, "GET", "/metrics", scoped=own, host="10.0.0.7:8002")).body
+        for path in ("/predict", "/model", "/", "/healthz", "/metrics/", "//metrics"):
+            refused(
+                await ask(app, "POST", path, b"{}", scoped=own, authorization=f"Bearer {TOKEN}"), 404, "no_such_path"
+            )
+        for server in (("10.0.0.7", 8000), ("/run/socket", None), None):
+            assert (await ask(app, "GET", "/metrics", scoped={"server": server})).status == 401
 
 
 async def test_a_token_is_wanted_by_everything_but_health_and_page(make_app: MakeApp) -> None:
@@ -267,7 +391,10 @@ async def test_an_unforeseen_error_is_500_and_told_without_its_message(
     make_app: MakeApp, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with started(make_app()) as app:
-        for error, code in ((ValueError("it was 秘密"), "ValueError"), (StageFailedError("the model broke"), None)):
+        for error, code in (
+            (ValueError("it was 秘密"), "ValueError"),
+            (StageFailedError("broken"), "StageFailedError"),
+        ):
 
             async def fail(*_: Any, error: Exception = error) -> Any:
                 raise error
@@ -277,8 +404,33 @@ async def test_an_unforeseen_error_is_500_and_told_without_its_message(
             assert "密" not in answer.body.decode()
             refused(answer, 500, "failed")
             line = json.loads(log.getvalue().splitlines()[-1])
-            assert (line["level"], line.get("error")) == ("error", code)
-        assert line["why"] == "the model broke"
+            assert (line["level"], line["error"], line["why"]) == ("error", code, str(error))  # at `debug` alone
+
+
+ADAPTER = """\
+class Adapter:
+    item = "text"
+
+    def predict(self, item, graphs):
+        return self.deeper(item)
+
+    def deeper(self, item):
+        raise ValueError("it was " + item)
+
+    def score(self, answer, expected):
+        return 1.0
+"""
+
+
+async def test_no_line_of_the_log_quotes_what_an_adapter_was_given(tmp_path: Path, log: io.StringIO) -> None:
+    folder = write_given(tmp_path / "hotel", item="text", adapter=ADAPTER)
+    logger = logs.configure("info", log)
+    async with started(application.application(Settings(model=folder), logger)) as app:
+        refused(await post(app, "/predict", {"text": "秘密"}), 500, "failed")
+        logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: <Task ValueError('秘密')>")
+    (line,) = [found for found in map(json.loads, log.getvalue().splitlines()) if found.get("status") == 500]
+    assert (line["error"], line["cause"]["error"]) == ("StageFailedError", "ValueError")
+    assert line["cause"]["where"][-1].endswith("adapter.py:8 deeper")
     assert "密" not in log.getvalue()
 
 
@@ -286,13 +438,18 @@ async def test_metrics_count_what_happened(app: Middleware) -> None:
     await post(app, "/predict", {"text": "好"})
     await post(app, "/predict", {"text": ""})
     await ask(app, "GET", "/made/up")
+    await ask(app, "GET", "/model", host="evil.example")
+    await ask(app, "GET", "/predict")
     lines = (await ask(app, "GET", "/metrics")).body.decode().splitlines()
     for line in (
         'edgepack_requests_total{method="POST",path="/predict",status="200"} 1.0',
         'edgepack_requests_total{method="POST",path="/predict",status="422"} 1.0',
         'edgepack_requests_total{method="GET",path="other",status="404"} 1.0',
-        'edgepack_rejected_total{reason="unprocessable"} 1.0',
-        'edgepack_request_duration_seconds_count{path="/predict"} 2.0',
+        'edgepack_rejected_total{path="/predict",reason="unprocessable"} 1.0',
+        'edgepack_rejected_total{path="other",reason="no_such_path"} 1.0',
+        'edgepack_rejected_total{path="/model",reason="wrong_host"} 1.0',
+        'edgepack_rejected_total{path="/predict",reason="no_such_method"} 1.0',
+        'edgepack_request_duration_seconds_count{path="/predict"} 3.0',
         "edgepack_queue_seconds_count 1.0",
         "edgepack_tokenize_seconds_count 1.0",
         "edgepack_run_seconds_count 1.0",
@@ -355,7 +512,8 @@ async def test_a_client_that_goes_away_is_told_in_log_and_metrics_alone(
         assert (await stays).json()["label"] == "bad"
         lines = (await ask(app, "GET", "/metrics")).body.decode().splitlines()
         assert 'edgepack_requests_total{method="POST",path="/predict",status="499"} 1.0' in lines
-        assert 'edgepack_rejected_total{reason="client_gone"} 2.0' in lines
+        for path in ("/predict", "/v2/models/{name}/infer"):
+            assert f'edgepack_rejected_total{{path="{path}",reason="client_gone"}} 1.0' in lines
         assert "edgepack_in_flight 1.0" in lines
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     (line,) = [line for line in lines if line.get("status") == 499 and line["path"] == "/predict"]
@@ -363,13 +521,19 @@ async def test_a_client_that_goes_away_is_told_in_log_and_metrics_alone(
 
 
 @pytest.mark.usefixtures("make_app")
-async def test_create_reads_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_create_reads_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = write_model_folder(tmp_path / "hotel")
     for name, value in {"MODEL": str(folder), "MAX_BATCH": "2", "LOG_LEVEL": "error"}.items():
         monkeypatch.setenv(f"EDGEPACK_SERVE_{name}", value)
 
     async with started(application.create()) as app:
         assert (await ask(app, "GET", "/model")).json()["limits"]["max_batch"] == 2
+    monkeypatch.setenv("EDGEPACK_SERVE_PORT", "tcp://10.96.0.10:80")
+    monkeypatch.setenv("EDGEPACK_SERVE_LOG_LEVEL", "warning")
+    application.create()
+    assert json.loads(capsys.readouterr().err)["variables"] == ["EDGEPACK_SERVE_PORT"]
     monkeypatch.setenv("EDGEPACK_SERVE_MAX_BACH", "2")
     with pytest.raises(UsageError, match="MAX_BACH"):
         application.create()

@@ -293,35 +293,13 @@ async def test_a_text_that_breaks_the_model_spoils_no_other(model: Model, make: 
     assert await ask(batcher, "d") == ["d!"]
 
 
-async def test_draining_answers_what_waits_and_takes_nothing_more(model: Model, make: Make) -> None:
-    batcher = make(max_wait_ms=1e6)
-    model.gate.clear()
-    tasks = [await waiting(batcher, text) for text in "ab"]
-    drain = asyncio.ensure_future(batcher.drain(20))
-    await asyncio.sleep(0)
-    error = await refusal(batcher.submit(["c"], 20, stays))
-    assert (error.status, error.code) == (503, "draining")
-    model.gate.set()
-    assert await drain == 0
-    assert await asyncio.gather(*tasks) == [["a!"], ["b!"]]
-
-
-async def test_draining_gives_up_texts_that_are_not_answered_in_time(model: Model, make: Make) -> None:
+async def test_give_up_refuses_what_waits_what_runs_and_what_comes(model: Model, make: Make) -> None:
     batcher = make()
     model.gate.clear()
     tasks = [await waiting(batcher, text) for text in "ab"]
     await refusal(await waiting(batcher, "c", timeout_s=0.01))
-    assert await batcher.drain(0.01) == 2  # nobody waits for the third one any more
+    assert batcher.give_up() == 2  # nobody waits for the third one any more
     assert [(await refusal(task)).code for task in tasks] == ["draining"] * 2
-
-
-async def test_give_up_ends_draining(model: Model, make: Make) -> None:
-    batcher = make()
-    model.gate.clear()
-    tasks = [await waiting(batcher, text) for text in "abc"]
-    drain = asyncio.ensure_future(batcher.drain(3600))
-    await asyncio.sleep(0)
-    batcher.give_up()
-    assert await drain == 3
-    assert [(await refusal(task)).code for task in tasks] == ["draining"] * 3
-    assert (batcher.queued, batcher.running) == (0, 1)
+    error = await refusal(batcher.submit(["d"], 20, stays))
+    assert (error.status, error.code) == (503, "draining")
+    assert (batcher.queued, batcher.running, batcher.give_up()) == (0, 1, 0)

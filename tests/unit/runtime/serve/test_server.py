@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
-import signal
+import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -16,42 +16,33 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
+from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.serve import logs, server
-from edgepack_runtime.serve.settings import Settings
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 
-@pytest.fixture(autouse=True)
-def sigterm_as_before() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
+def test_the_watchdog_of_another_process_is_left_alone(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.setblocking(False)
+        told = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+        for asked in ({}, {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}):
+            server.watchdog({**told, **asked})()
+        with pytest.raises(BlockingIOError):
+            systemd.recv(64)
+        for asked in ({"WATCHDOG_USEC": "1"}, {"WATCHDOG_USEC": "1", "WATCHDOG_PID": str(os.getpid())}):
+            server.watchdog({**told, **asked})()
+            assert systemd.recv(64) == b"WATCHDOG=1"
+    server.watchdog({**told, "WATCHDOG_USEC": "1"})()  # nobody listens: no error ends the watch
 
 
-def test_sigterm_ends_a_server_that_loads_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(settings: Settings) -> None:
-        """As the first import of ONNX Runtime does: it makes an error of its own of what a handler raises."""
-        try:
-            signal.raise_signal(signal.SIGTERM)  # to this thread: by os.kill another one may get it, later
-        except BaseException as error:
-            raise ImportError("initialization failed") from error
-
-    monkeypatch.setattr(server.application, "load", load)
-    with pytest.raises(SystemExit) as ended:
-        server._loaded(Settings())
-    assert ended.value.code == 0
-
-
-def test_a_model_that_cannot_be_loaded_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(settings: Settings) -> None:
-        raise StageFailedError("it cannot be loaded")
-
-    monkeypatch.setattr(server.application, "load", load)
-    with pytest.raises(StageFailedError):
-        server._loaded(Settings())
+def test_metrics_need_a_port_of_their_own() -> None:
+    with server.listening(server.Where(port=0)) as served:
+        where = server.Where(metrics_host="127.0.0.2", metrics_port=served.getsockname()[1])
+        with pytest.raises(UsageError, match="the port of the server"), server._metrics(where, served):
+            pass
 
 
 def test_a_library_says_the_same_thing_once() -> None:
@@ -89,7 +80,7 @@ def test_a_bad_address_is_not_blamed_on_the_port(host: str) -> None:
     with pytest.raises(EnvironmentUnfitError) as caught, server.listening(server.Where(host, 0)):
         pass
     assert caught.value.what == f"this server cannot listen on {host}"
-    assert caught.value.fix == "give an address of this machine: --host ADDRESS"
+    assert caught.value.fix == "give an address of this machine"
 
 
 def test_a_port_in_use_is_named() -> None:
@@ -97,7 +88,7 @@ def test_a_port_in_use_is_named() -> None:
         port = first.getsockname()[1]
         with pytest.raises(EnvironmentUnfitError) as caught, server.listening(server.Where(port=port)):
             pass
-    assert (f"127.0.0.1 port {port}" in caught.value.what, caught.value.fix) == (True, "choose another: --port N")
+    assert (f"127.0.0.1 port {port}" in caught.value.what, caught.value.fix) == (True, "choose another port")
 
 
 class _Timers:

@@ -13,7 +13,7 @@ from edgepack_runtime.cli import serve_command
 from edgepack_runtime.cli.parser import Context, build_parser
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.serve import server
-from edgepack_runtime.serve.settings import LOOPBACK_HOSTS, Settings, from_environment, token
+from edgepack_runtime.serve.settings import LOOPBACK_HOSTS, Settings, from_environment, service_links, token
 
 TOKEN = "abcdefghijklmnop"
 
@@ -29,7 +29,8 @@ def test_what_the_help_says_is_what_happens(capsys: pytest.CaptureFixture[str]) 
     names = (*serve_command._NUMBERS, "long", "log_level")
     defaults = {name.replace("_", "-"): getattr(Settings(), name) for name in names}
     defaults |= {"host": server.DEFAULT_HOST, "port": server.DEFAULT_PORT}
-    del defaults["threads"], defaults["max-body-kib"]  # what `tune` found; as the items of the model need
+    # What `tune` found; as the items of the model need; at least three times `timeout_s`.
+    del defaults["threads"], defaults["max-body-kib"], defaults["stuck-s"]
     for name, value in defaults.items():
         told = re.search(rf"--{name} [^(]*\(([^)]*)\)", shown.partition("options:")[2])
         assert told is not None, name
@@ -60,6 +61,7 @@ def test_options_become_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["--max-wait-ms", "1e9"], "max_wait_ms is"),
         (["--max-wait-ms", "nan"], "'nan' is not a number"),
         (["--port", "65536"], "'65536' is not a whole number"),
+        (["--metrics-host", "0.0.0.0"], "--metrics-host needs --metrics-port"),
     ],
 )
 def test_options_that_make_no_sense(words: list[str], named: str) -> None:
@@ -67,18 +69,30 @@ def test_options_that_make_no_sense(words: list[str], named: str) -> None:
         serve_command.read(parsed(*words))
 
 
-@pytest.mark.parametrize("bad", ["", "short", "with a blank inside it", "schlüssel-schlüssel", "tab\tinside-a-token"])
-def test_a_token_that_cannot_be_used_is_not_told(bad: str) -> None:
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ("", "it has 0 characters"), ("short", "it has 5 characters"), ("x" * 4097, "it has 4097 characters"),
+        ("with a blank inside it", "a blank"), ("schlüssel-schlüssel", "ASCII"), ("tab\tinside-a-token", "a blank"),
+    ],
+)  # fmt: skip
+def test_a_token_that_cannot_be_used_is_not_told(bad: str, why: str) -> None:
     with pytest.raises(UsageError) as caught:
         Settings(token=bad)
+    assert why in caught.value.why
     assert not bad or bad not in str(caught.value)
 
 
-def test_the_token_comes_from_a_file_or_the_environment(tmp_path: Path) -> None:
-    (tmp_path / "t").write_text(f" {TOKEN}\n")
-    assert token(tmp_path / "t", {"EDGEPACK_TOKEN": "x" * 20}) == TOKEN
-    assert token(None, {"EDGEPACK_TOKEN": TOKEN}) == TOKEN
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", " \n\n"])
+def test_the_token_comes_from_a_file_or_the_environment(tmp_path: Path, end: str) -> None:
+    for before in (b"", b" ", b"\xef\xbb\xbf"):  # the last as editors of Windows write it
+        (tmp_path / "t").write_bytes(before + TOKEN.encode() + end.encode())
+        assert token(tmp_path / "t", {"EDGEPACK_TOKEN": "x" * 20}) == TOKEN
+    assert token(None, {"EDGEPACK_TOKEN": TOKEN + end}) == TOKEN
     assert token(None, {}) is None
+    (tmp_path / "t").write_bytes(b"x" * 5000)  # not a part of it
+    with pytest.raises(UsageError):
+        token(tmp_path / "t", {})
     with pytest.raises(EnvironmentUnfitError):
         token(tmp_path / "none", {})
 
@@ -93,6 +107,24 @@ def test_the_environment() -> None:
     )
     assert from_environment({"EDGEPACK_SERVE_HOSTS": "*", "EDGEPACK_TOKEN": TOKEN}).hosts == ()
     assert from_environment({}) == Settings()
+    assert (from_environment({"EDGEPACK_SERVE_STUCK_S": "5"}).stuck_after_s, Settings().stuck_after_s) == (5, 60)
+    assert Settings(timeout_s=100).stuck_after_s == 300
+
+
+LINKS = {
+    "EDGEPACK_SERVE_SERVICE_HOST": "10.96.0.10", "EDGEPACK_SERVE_SERVICE_PORT": "80",
+    "EDGEPACK_SERVE_SERVICE_PORT_HTTP": "80", "EDGEPACK_SERVE_PORT": "tcp://10.96.0.10:80",
+    "EDGEPACK_SERVE_PORT_80_TCP": "tcp://10.96.0.10:80", "EDGEPACK_SERVE_PORT_80_TCP_PROTO": "tcp",
+    "EDGEPACK_SERVE_PORT_80_TCP_PORT": "80", "EDGEPACK_SERVE_PORT_80_TCP_ADDR": "10.96.0.10",
+    "EDGEPACK_SERVE_V2_PORT": "udp://10.96.0.10:53", "EDGEPACK_SERVE_V2_SERVICE_HOST": "10.96.0.10",
+}  # fmt: skip
+
+
+def test_what_kubernetes_sets_for_a_service_of_that_name_is_no_setting() -> None:
+    assert from_environment({**LINKS, "EDGEPACK_SERVE_QUEUE": "64"}) == Settings(queue=64)
+    assert service_links({**LINKS, "EDGEPACK_SERVE_QUEUE": "64", "OTHER_PORT": "tcp://10.96.0.10:80"}) == sorted(LINKS)
+    with pytest.raises(UsageError, match="EDGEPACK_SERVE_PORT is not a setting"):
+        from_environment({"EDGEPACK_SERVE_PORT": "9000"})
 
 
 @pytest.mark.parametrize(
