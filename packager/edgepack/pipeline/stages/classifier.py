@@ -49,7 +49,7 @@ from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 from edgepack_runtime.util.spans import OUTSIDE
 
-VERSION = 1
+VERSION = 2
 PARITY_ROWS: Final = 64
 _PADDING_TOLERANCE: Final = 1e-3  # of the largest logit: batches are summed in another order
 

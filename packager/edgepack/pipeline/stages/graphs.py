@@ -29,7 +29,7 @@ from edgepack_runtime.bundle.model_config import (
     weight_bytes,
 )
 
-VERSION = 1
+VERSION = 2
 
 
 def run(
