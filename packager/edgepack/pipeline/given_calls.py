@@ -141,11 +141,17 @@ def _graphs(
 
 def _test_rows(recipe: GivenTextRecipe) -> StageCall[DataArtifact]:
     section, labels = recipe.data, tuple(recipe.model.labels)
+    calibration = given_graphs.MOST_RUNS if recipe.quantize.method == "ptq" else 0
 
     def work(results: Results) -> Work[DataArtifact]:
         decides = {**cache_keys.dump(section), "test": Path(section.test).suffix, "labels": labels}
+        if calibration:
+            decides["calibration"] = calibration
         key = cache_keys.make("data", data.VERSION, decides, [Input("test", sha256_file(Path(section.test)))])
-        return Work(key, lambda out, checkpoint, progress: data.run_given(section, labels, out, progress))
+        return Work(
+            key,
+            lambda out, checkpoint, progress: data.run_given(section, labels, out, progress, calibration=calibration),
+        )
 
     return StageCall("data", DataArtifact, (), work)
 
