@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from edgepack_runtime.errors import (
     BundleInvalidError,
@@ -14,6 +14,8 @@ from edgepack_runtime.errors import (
     GateInconclusiveError,
     StageFailedError,
     UsageError,
+    from_json,
+    to_json,
 )
 
 if TYPE_CHECKING:  # findings are carried, never made here
@@ -30,6 +32,8 @@ __all__ = [
     "StageFailedError",
     "TargetUnreachableError",
     "UsageError",
+    "error_of",
+    "to_document",
 ]
 
 
@@ -45,3 +49,21 @@ class RecipeInvalidError(EdgepackError):
 
 class TargetUnreachableError(EdgepackError):
     exit_code = ExitCode.TARGET_UNREACHABLE
+
+
+def to_document(error: Exception, unexpected: str) -> dict[str, Any]:
+    """`error` as a JSON object, for the build that started this process. Other errors than ours become `unexpected`."""
+    if isinstance(error, OSError) and error.filename:  # the build reports the file
+        return {"os": [error.errno, error.strerror, str(error.filename)]}
+    if isinstance(error, EdgepackError):
+        return to_json(error)
+    return to_json(StageFailedError(unexpected, why=f"{type(error).__name__}: {error}", fix="report it"))
+
+
+def error_of(document: Mapping[str, Any]) -> EdgepackError | OSError:
+    """The error that `to_document` wrote.
+
+    Raises:
+        ValueError, TypeError: it is none.
+    """
+    return OSError(*document["os"]) if "os" in document else from_json(document)

@@ -24,6 +24,7 @@ from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.inference import predictions
 from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.install.release_process import die_with_parent
 from edgepack_runtime.stats import metrics, scoring
 
 CONFIDENCE: Final = 0.95
@@ -217,14 +218,29 @@ def latency(
     """
     progress.line(f"timing {counted(len(folders), 'model')}, interleaved, one thread")
     command = [sys.executable, "-I", "-m", "edgepack_runtime", "bench", *map(str, folders)]
-    done = subprocess.run(
-        [*command, "--texts", str(texts), "--threads", "1", "--runs", str(rounds), "--json"],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
-    if done.returncode != 0:
-        raise StageFailedError(f"{stage}: the runtime could not time the exported files", why=done.stderr.strip())
-    result = json.loads(done.stdout)
+    said: list[str] = []
+    with (
+        progress.task("rounds", rounds) as task,
+        subprocess.Popen(
+            [*command, "--texts", str(texts), "--threads", "1", "--runs", str(rounds), "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            preexec_fn=die_with_parent(),
+        ) as process,
+    ):
+        assert process.stdout is not None and process.stderr is not None
+        try:
+            for line in process.stderr:  # a line each round; the result comes at the end, so stdout cannot fill up
+                said.append(line)
+                task.advance(int(line.startswith("round ")))
+            output = process.stdout.read()
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        why = "".join(said).strip()
+        raise StageFailedError(f"{stage}: the runtime could not time the exported files", why=why)
+    result = json.loads(output)
     return [Latency(model["mean_ms"], model["p50_ms"], model["p95_ms"]) for model in result["models"]]

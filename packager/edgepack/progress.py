@@ -1,10 +1,19 @@
-"""Interface of progress reporters: bars and lines. `console.Console` implements it; `SILENT` prints nothing."""
+"""Interface of progress reporters: bars and lines. `console.Console` implements it; `SILENT` prints nothing.
+
+`ProgressWriter` and `ProgressReader` carry the progress of another process.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from edgepack_runtime.util.fs import open_regular
+
+_MOST_LINE_BYTES: Final = 2**20
 
 
 class Task(Protocol):
@@ -39,3 +48,72 @@ class _Silent:
 
 
 SILENT: Progress = _Silent()
+
+
+class ProgressWriter:
+    """Progress reporter that appends events to a file of JSON lines, for a `ProgressReader` in another process."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    @contextmanager
+    def task(self, label: str, total: int, done: int = 0) -> Iterator[Task]:
+        """As `Progress.task`. Bars are nested: the last one opened advances and closes."""
+        self._write(open=[label, total, done])
+        try:
+            yield self
+        finally:
+            self._write(close=True)
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        """As `Task.advance`."""
+        self._write(advance=[steps, note])
+
+    def line(self, text: str) -> None:
+        """As `Progress.line`."""
+        self._write(line=text)
+
+    def _write(self, **event: Any) -> None:
+        with self._file.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(event) + "\n")
+
+
+class ProgressReader:
+    """Forwards the events of a `ProgressWriter` to a progress reporter of this process.
+
+    Args:
+        bars: closes open bars when it is closed.
+    """
+
+    def __init__(self, file: Path, progress: Progress, bars: ExitStack) -> None:
+        self._file, self._progress, self._bars = file, progress, bars
+        self._read_bytes = 0
+        self._open: list[tuple[ExitStack, Task]] = []
+
+    def catch_up(self) -> int:
+        """Forward new events; return their bytes.
+
+        Raises:
+            OSError: the file is not a regular file.
+            LookupError, TypeError, ValueError: an event is none.
+        """
+        if not self._file.exists():
+            return 0
+        before = self._read_bytes
+        with open_regular(self._file) as events:
+            events.seek(before)
+            while (line := events.readline(_MOST_LINE_BYTES)).endswith(b"\n"):  # else it is not complete yet
+                self._read_bytes += len(line)
+                self._forward(json.loads(line))
+        return self._read_bytes - before
+
+    def _forward(self, event: dict[str, Any]) -> None:
+        if "line" in event:
+            self._progress.line(event["line"])
+        elif "open" in event:
+            bar = self._bars.enter_context(ExitStack())
+            self._open.append((bar, bar.enter_context(self._progress.task(*event["open"]))))
+        elif "advance" in event:
+            self._open[-1][1].advance(*event["advance"])
+        else:
+            self._open.pop()[0].close()

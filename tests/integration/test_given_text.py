@@ -93,3 +93,19 @@ def test_what_does_not_fit_is_one_clear_error(tmp_path: Path, change: dict[str, 
     assert what in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "dist").exists()
+
+
+def test_what_calibrates_int8_is_not_scored(tmp_path: Path) -> None:
+    rows = [{"text": "好坏"[n % 2] * (1 + n % 5), "label": ("pos", "neg")[n % 2]} for n in range(40)]
+    project = write_project(tmp_path, model(), rows, labels="[pos, neg]", task="text-classification")
+    done = project.edgepack("build", "given.yaml", "--until", "graphs", "--set", "quantize.method=ptq", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "data: 30 test, 10 unlabelled" in done.stderr
+    ledger = json.loads(done.stdout)["ledger"]
+    assert [row["score"]["n"] for row in ledger] == [30, 30]
+    assert "calibrated on 10 other rows" in ledger[1]["note"]
+    few = project.copy(tmp_path / "few", ".edgepack")
+    (few.folder / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:3]), encoding="utf-8")
+    done = few.edgepack("build", "given.yaml", "--until", "graphs", "--set", "quantize.method=ptq")
+    assert done.returncode == 5, done.stderr
+    assert "too few test rows to calibrate INT8" in done.stderr

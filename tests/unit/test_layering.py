@@ -15,7 +15,7 @@ SOURCES = {"edgepack": ROOT / "packager" / "edgepack", "edgepack_runtime": ROOT 
 
 # Folders, and modules that stand alone, bottom-up.
 BUILD_SIDE = [
-    "errors", "progress", "util", "recipe", "calibration", "artifacts", "results", "onnx_graph", "targets",
+    "errors", "progress", "util", "sandbox", "recipe", "calibration", "artifacts", "results", "onnx_graph", "targets",
     "evaluation", "bundle", "oci", "export", "data", "report", "training", "gating", "pipeline", "sweep", "console",
     "commands", "cli",
 ]  # fmt: skip

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import onnx
 from packaging.version import Version
 
 from edgepack.artifacts import ContentCheck
 from edgepack.bundle.site_packages import Package
 from edgepack.errors import StageFailedError
 from edgepack.targets import package_data
+from edgepack_runtime.bundle import onnx_file
 
 _WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
-_STANDARD: Final = ("", "ai.onnx")  # names of the domain of ONNX's own operators
+_STANDARD: Final = (b"", b"ai.onnx")  # names of the domain of ONNX's own operators
+
+_VERSIONS: Final = {"model": {1: onnx_file.LEAF, 8: "opset"}, "opset": {1: onnx_file.LEAF, 2: onnx_file.LEAF}}
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,16 @@ def of_model(model: Path) -> Limits:
     Raises:
         StageFailedError: it is not an ONNX model.
     """
+    opsets, ir = [0], 0
     try:
-        read = onnx.load(str(model), load_external_data=False)
-    except Exception as error:  # protobuf's errors have no narrower base class
+        for kind, leaves in onnx_file.messages_of(model, _VERSIONS, "model"):
+            if kind == "model":
+                ir = int(leaves.get(1, [0])[-1])
+            elif leaves.get(1, [b""])[-1] in _STANDARD:
+                opsets += map(int, leaves.get(2, [0])[-1:])
+    except (OSError, ValueError) as error:
         raise StageFailedError(f"{model.name} is not an ONNX model", why=str(error), fix="build again") from error
-    opsets = [item.version for item in read.opset_import if item.domain in _STANDARD]
-    return Limits(max(opsets, default=0), read.ir_version)
+    return Limits(max(opsets), ir)
 
 
 def check(model: Path, packages: Iterable[Package]) -> ContentCheck | None:

@@ -25,6 +25,7 @@ from edgepack.progress import Progress
 from edgepack_runtime.bundle.model_config import ADAPTER_NAME
 from edgepack_runtime.engine.ort_api import library_path
 from edgepack_runtime.errors import from_json
+from edgepack_runtime.install.release_process import die_with_parent
 from edgepack_runtime.stats import intervals, scores
 
 CONFIDENCE: Final = 0.95
@@ -123,7 +124,9 @@ def answer(
         found: list[dict[str, Any]] = []
         with (
             progress.task(label, examples.rows) as task,
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process,
+            subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent()
+            ) as process,
         ):
             try:
                 for line in _lines(process, timeout_s, found):

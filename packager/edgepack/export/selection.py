@@ -119,6 +119,14 @@ def choose(float_model: ModelFile, small_model: ModelFile, doubts: Doubts) -> tu
     return float_model, f"{figures}; it must have at most {1 - LEAST_GAIN:.2f} x of both: float ships{why}"
 
 
+def choose_given(float_model: ModelFile, small_model: ModelFile, limit_points: float) -> tuple[ModelFile, str]:
+    """`choose` for a given model, whose INT8 may lose `limit_points` of its score."""
+    lost = 100 * (float_model.ledger.score.value - small_model.ledger.score.value)
+    exceeds = evaluation.exceeds(lost, limit_points)
+    refusal = f"it loses {lost:.2f} points, where {limit_points:g} may be lost" if exceeds else ""
+    return choose(float_model, small_model, Doubts(refusal=refusal))
+
+
 def _ratio(value: float) -> str:
     """A ratio with two decimals, or with more where these would hide that it is above the limit."""
     digits = next((digits for digits in (2, 3) if round(value, digits) != 1 - LEAST_GAIN), 4)

@@ -38,6 +38,7 @@ _ERRORS: Final[dict[int, type[EdgepackError]]] = {
     kind.exit_code: kind for kind in (UsageError, EnvironmentUnfitError, BundleInvalidError)
 }
 # What a device has: no HOME, no virtual environment, no Python variables.
+_END_SECONDS: Final = 10.0  # time for a verb to clean up
 _LONGEST_NAME: Final = 200  # of a verdict or a release, in messages
 _DEVICE_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8"}
 
@@ -83,6 +84,10 @@ def run_verb(command: Sequence[str | Path], log: Log) -> VerbOutput:
             stdout = process.stdout.read()
         except BaseException:
             process.terminate()
+            try:
+                process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()  # it runs a graph that does not end
             raise
     return VerbOutput(process.returncode, stdout, "\n".join(tail[-8:]))
 

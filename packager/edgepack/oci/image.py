@@ -23,7 +23,7 @@ from edgepack.errors import StageFailedError, UsageError
 from edgepack.oci import layout
 from edgepack.oci.layout import Descriptor, ImageLayer, ImageLayout, TarEntry
 from edgepack.progress import Progress
-from edgepack_runtime.bundle import extract, interpreter, sshsig, verify
+from edgepack_runtime.bundle import extract, interpreter, verify
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.golden import MODEL_FOLDER
@@ -36,6 +36,7 @@ from edgepack_runtime.bundle.manifest import (
     FileEntry,
     Manifest,
 )
+from edgepack_runtime.install import trust
 from edgepack_runtime.util.fs import replacing
 
 APP: Final = "app"
@@ -117,7 +118,8 @@ def write(bundles: Sequence[Path], out: Path | None, *, model_only: bool, progre
 
     Raises:
         UsageError: a bundle does not fit into an image, or the bundles do not belong together.
-        BundleInvalidError: a bundle is damaged.
+        BundleInvalidError: a bundle is damaged, or its signature is wrong.
+        EnvironmentUnfitError: a bundle is signed, and ssh-keygen is not installed.
         StageFailedError: the file cannot be written.
     """
     with contextlib.ExitStack() as stack:
@@ -148,14 +150,16 @@ class _OpenBundle(NamedTuple):
     manifest: Manifest
     raw: bytes
     signature: bytes | None
+    signed_by: str | None  # fingerprint of the key that made the signature
 
     @classmethod
     def open(cls, path: Path, stack: contextlib.ExitStack) -> _OpenBundle:
-        """Open a bundle of which every byte is right."""
+        """Open a bundle of which every byte is right, its signature included."""
         archive = stack.enter_context(Archive(path))
         raw, signature = verify.read_signed_manifest(archive)
+        made = None if signature is None else trust.check_signature(path.name, raw, signature)
         manifest, _ = verify.verify_archive(archive, raw)
-        return cls(path, archive, manifest, raw, signature)
+        return cls(path, archive, manifest, raw, signature, None if made is None else made.key.fingerprint)
 
     def common_files(self) -> Iterator[tuple[FileEntry, Iterator[bytes]]]:
         """The files that every machine gets, with their content."""
@@ -171,8 +175,8 @@ class _OpenBundle(NamedTuple):
             "edgepack.precision": str(self.manifest.model.get("precision", "")),
             "edgepack.release": contract.release_id(self.manifest, self.raw),
         }
-        if self.signature is not None:
-            labels["edgepack.signed-by"] = sshsig.parse_signature(self.signature).key.fingerprint
+        if self.signed_by is not None:
+            labels["edgepack.signed-by"] = self.signed_by
         return labels
 
 

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, Protocol
 
 from edgepack.bundle.archive import chunks_of
+from edgepack.errors import StageFailedError
 from edgepack_runtime.util.fs import FILE_MODE
 
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
@@ -26,6 +27,7 @@ EMPTY: Final = "application/vnd.oci.empty.v1+json"
 REF_NAME: Final = "org.opencontainers.image.ref.name"  # skopeo and podman
 CONTAINERD_NAME: Final = "io.containerd.image.name"  # Docker and containerd, with a host in front
 _FOLDER_MODE: Final = 0o755
+_WHITEOUT: Final = ".wh."  # image-spec 1.1, layer.md
 _LEVEL: Final = 9
 
 
@@ -79,7 +81,11 @@ class ImageLayout:
         return self.add(media_type, json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
 
     def add_layer(self, entries: Iterable[TarEntry]) -> ImageLayer:
-        """Add a layer of `entries`, as a tar in gzip. Folders above an entry come before it."""
+        """Add a layer of `entries`, as a tar in gzip. Folders above an entry come before it.
+
+        Raises:
+            StageFailedError: a name begins with `.wh.`.
+        """
         partial = self._folder / "layer.partial"
         with partial.open("wb") as file:
             packed = _Hashed(file)
@@ -133,6 +139,12 @@ def with_folders(entries: Iterable[TarEntry]) -> Iterator[TarEntry]:
     """`entries` in their order, each after the folders above it."""
     seen: set[str] = set()
     for entry in entries:
+        if any(part.startswith(_WHITEOUT) for part in PurePosixPath(entry.path).parts):
+            raise StageFailedError(
+                f"{entry.path} cannot be in an image",
+                why=f"in a layer, a name that begins with {_WHITEOUT} removes a file of the layers below",
+                fix="rename the file and build the bundle again",
+            )
         above = [str(parent) for parent in reversed(PurePosixPath(entry.path).parents) if str(parent) != "."]
         for path in above:
             if path not in seen:

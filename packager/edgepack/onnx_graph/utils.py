@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -251,8 +251,14 @@ def _run(view: GraphView, tensors: Sequence[str], feeds: Mapping[str, Array]) ->
     for output in graph.output:
         output.ClearField("type")  # ONNX Runtime finds it
     part = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    [values] = run_each(part, tensors, [feeds])
+    return dict(zip(tensors, values, strict=True))
+
+
+def run_each(model: onnx.ModelProto, tensors: Sequence[str], feeds: Iterable[Mapping[str, Array]]) -> list[list[Array]]:
+    """The values of the outputs `tensors` for each of `feeds`, of which a model may read only some."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    session = ort.InferenceSession(part.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    values = session.run(list(tensors), {name: value for name, value in feeds.items() if name in read})
-    return dict(zip(tensors, values, strict=True))
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    read = {value.name for value in session.get_inputs()}
+    return [session.run(list(tensors), {name: value for name, value in one.items() if name in read}) for one in feeds]

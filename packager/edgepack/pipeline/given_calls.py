@@ -28,6 +28,7 @@ from edgepack.progress import Progress
 from edgepack.recipe.model import CustomRecipe, GivenTextRecipe
 from edgepack.recipe.validate_given import read_adapter
 from edgepack.results import Build, Delivery, Failure
+from edgepack.sandbox import runner as sandbox
 from edgepack.targets import local
 from edgepack.targets.context import BuildContext, default_cache
 from edgepack.util.hashing import sha256_file
@@ -121,7 +122,8 @@ def _graphs(
         site = None
         if requirements is not None:
             site = packages.unpacked_here(requirements, context, progress, default_cache() / "packages")
-        return graphs.run(section, adapter, read, site, recipe.quantize, out, progress)
+        job = functools.partial(graphs.run, section, adapter, read, site, recipe.quantize, out)
+        return sandbox.run(job, ExportArtifact, out, progress, stage="graphs")  # the adapter may read what it likes
 
     def work(results: Results) -> Work[ExportArtifact]:
         files = [path for file in section.graphs.values() for path in given_graphs.files(file)]
@@ -139,11 +141,17 @@ def _graphs(
 
 def _test_rows(recipe: GivenTextRecipe) -> StageCall[DataArtifact]:
     section, labels = recipe.data, tuple(recipe.model.labels)
+    calibration = given_graphs.MOST_RUNS if recipe.quantize.method == "ptq" else 0
 
     def work(results: Results) -> Work[DataArtifact]:
         decides = {**cache_keys.dump(section), "test": Path(section.test).suffix, "labels": labels}
+        if calibration:
+            decides["calibration"] = calibration
         key = cache_keys.make("data", data.VERSION, decides, [Input("test", sha256_file(Path(section.test)))])
-        return Work(key, lambda out, checkpoint, progress: data.run_given(section, labels, out, progress))
+        return Work(
+            key,
+            lambda out, checkpoint, progress: data.run_given(section, labels, out, progress, calibration=calibration),
+        )
 
     return StageCall("data", DataArtifact, (), work)
 
@@ -164,7 +172,13 @@ def _classifier(recipe: GivenTextRecipe, rows: StageCall[DataArtifact]) -> Stage
             "graphs", classifier.VERSION, decides, [*inputs, *cache_keys.runtime()], local.host_facts()
         )
         read = results[rows].artifact
-        return Work(key, lambda out, checkpoint, progress: classifier.run(section, read, quantize, out, progress))
+
+        def run(out: Path, checkpoint: Path, progress: Progress) -> ExportArtifact:
+            job = functools.partial(classifier.run, section, read, quantize, out)
+            reads = [Path(section.graph), *files, read.folder]
+            return sandbox.run(job, ExportArtifact, out, progress, stage="graphs", reads=reads)
+
+        return Work(key, run)
 
     return StageCall("graphs", ExportArtifact, (rows,), work)
 

@@ -381,8 +381,8 @@ class GivenQuantize(Section):
 
     method: Literal["ptq", "none"] = Field(
         "none",
-        description="`ptq`: ONNX Runtime's quantizer, with examples or test rows as calibration data. It ships only if "
-        "it is smaller and faster and loses no more than `max_drop_points`.",
+        description="`ptq`: ONNX Runtime's quantizer, calibrated with examples, or with up to 32 test rows that are "
+        "then not scored. It ships only if it is smaller and faster by 10 % and loses no more than `max_drop_points`.",
     )
     max_drop_points: float = Field(
         0.5, ge=0, le=100, description="Maximum loss of the score on the examples or test rows, in percentage points."
@@ -399,8 +399,8 @@ class CustomRecipe(BaseRecipe):
         "`predict(item, graphs)`, and `score(answer, expected)`."
     )
     examples: str = Field(
-        description="Golden examples: a .jsonl with `item` (a text or a JSON value) or `file` (its path), and the "
-        "`expected` answer, in each line."
+        description="Golden examples: a .jsonl with `item` (a text or a JSON value) or `file` (its path, in the same "
+        "folder or below), and the `expected` answer, in each line."
     )
     quantize: GivenQuantize = Field(GivenQuantize(), description="INT8 of the graphs.")
     packages: str | None = Field(

@@ -238,6 +238,10 @@ def _check_folder(document: Document, where: KeyPath, model: str) -> Iterator[Pr
         reason = f"`{dotted(where)}`: there is no folder {model[:200]!r}"
         yield where, reason, path_fix(model) or "give a folder or a PaddleNLP name"
         return
+    if problems := pretrained_models.file_problems(folder):
+        reason = f"`{dotted(where)}`: the folder {model[:200]!r} cannot be used: {problems[0]}"
+        yield where, reason, "copy the folder with the files that links lead to: `cp -rL FOLDER COPY`"
+        return
     checkpoint = pretrained_models.checkpoint_weights(folder) is not None
     files = [name for name in MODEL_FILES if not (checkpoint and name == pretrained_models.WEIGHTS_FILE)]
     missing = [name for name in files if not is_file(folder / name)]

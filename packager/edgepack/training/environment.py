@@ -149,19 +149,23 @@ def threads(set_to: tuple[Setting, ...]) -> int:
         return 1
 
 
-def start(progress: Progress = SILENT) -> None:
+def start(progress: Progress = SILENT, *, training: bool = True) -> None:
     """Import the Paddle stack with the variables of `settings`, without its start-up messages.
 
     All packages are imported here, so that a broken one ends a build before hours of training. Paddle reads these
     variables only on import, which takes seconds. Afterwards its device is the CPU: a training selects another one by
     `devices.choose`. By default a Paddle with CUDA would select a GPU.
 
+    Args:
+        training: whether more is needed than Paddle and paddle2onnx, which run and convert graphs.
+
     Raises:
         EnvironmentUnfitError: a package is missing or cannot be imported.
     """
     versions()
     if "paddle" not in sys.modules:
-        _require_home()
+        if training:
+            _require_home()
         for setting in settings():
             os.environ[setting.name] = setting.value
         progress.line("importing Paddle")
@@ -170,16 +174,19 @@ def start(progress: Progress = SILENT) -> None:
         try:
             import paddle
             import paddle2onnx  # noqa: F401
-            import paddleslim.quant  # noqa: F401
-            import tensorboardX  # noqa: F401
-            from paddlenlp.utils.log import logger
+
+            if training:
+                import paddleslim.quant  # noqa: F401
+                import tensorboardX  # noqa: F401
+                from paddlenlp.utils.log import logger
+
+                logger.set_level("ERROR")
         except _BROKEN as error:
             why = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
             fix = _LIBRARY_FIX if "cannot open shared object file" in why else FIX
             raise EnvironmentUnfitError("the Paddle stack cannot be imported", why=why, fix=fix) from error
     process.take_back()
     paddle.set_device("cpu")
-    logger.set_level("ERROR")
     warnings.filterwarnings("ignore", module=r"(paddle|paddlenlp|paddleslim|paddle2onnx)\b.*")
 
 

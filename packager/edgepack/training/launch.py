@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -29,8 +29,8 @@ from pydantic import TypeAdapter
 
 from edgepack import __version__
 from edgepack.artifacts import DataArtifact, ModelArtifact
-from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
-from edgepack.progress import SILENT, Progress, Task
+from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError, error_of, to_document
+from edgepack.progress import SILENT, Progress, ProgressReader, ProgressWriter
 from edgepack.recipe.pretrained_models import WEIGHTS_FILE
 from edgepack.recipe.training import FromScratch, FromTeacher, Nodes, Training, is_local_folder
 from edgepack.training import devices, distributed, environment
@@ -40,7 +40,6 @@ from edgepack.training.models import classifiers
 from edgepack.training.schedule import rate_scale
 from edgepack.util import hardware, nvidia
 from edgepack.util.hashing import sha256_file, sha256_folder
-from edgepack_runtime.errors import from_json, to_json
 from edgepack_runtime.install import release_process
 
 MODULE: Final = "edgepack.training.launch"
@@ -235,7 +234,9 @@ def result(job: TrainingJob, folder: Path) -> ModelArtifact:
     found = [json.loads(file.read_bytes()) for file in files if file.is_file()]
     if found and "model" in found[0]:
         return _RESULT.validate_python(found[0]["model"])
-    for error in sorted(map(_error, found), key=lambda error: isinstance(error, EdgepackError) and error.what == GONE):
+    for error in sorted(
+        map(error_of, found), key=lambda error: isinstance(error, EdgepackError) and error.what == GONE
+    ):
         raise error
     lines = (folder / _LOG).read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
     fix = "check the memory of this machine (`dmesg` names processes that the system killed)"
@@ -249,19 +250,8 @@ def result(job: TrainingJob, folder: Path) -> ModelArtifact:
 
 
 def write_error(folder: Path, local_rank: int, name: str, error: Exception) -> None:
-    """Write the error of a process for `result`. Unexpected errors become a `StageFailedError`."""
-    if isinstance(error, OSError) and error.filename:  # the build reports the file
-        document: dict[str, Any] = {"os": [error.errno, error.strerror, str(error.filename)]}
-    elif isinstance(error, EdgepackError):
-        document = to_json(error)
-    else:
-        what = f"{name}: training ended with an unexpected error"
-        document = to_json(StageFailedError(what, why=f"{type(error).__name__}: {error}", fix="report it"))
-    _write(folder, local_rank, document)
-
-
-def _error(document: dict[str, Any]) -> EdgepackError | OSError:
-    return OSError(*document["os"]) if "os" in document else from_json(document)
+    """Write the error of a process for `result`."""
+    _write(folder, local_rank, to_document(error, f"{name}: training ended with an unexpected error"))
 
 
 def _write(folder: Path, local_rank: int, document: dict[str, Any]) -> None:
@@ -273,69 +263,6 @@ def _write(folder: Path, local_rank: int, document: dict[str, Any]) -> None:
 
 def _file(folder: Path, local_rank: int) -> Path:
     return folder / f"result.{local_rank}.json"
-
-
-class ProgressWriter:
-    """Progress reporter that appends events to a file of JSON lines, for a `ProgressReader` in another process."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    @contextmanager
-    def task(self, label: str, total: int, done: int = 0) -> Iterator[Task]:
-        """As `Progress.task`. Bars are nested: the last one opened advances and closes."""
-        self._write(open=[label, total, done])
-        try:
-            yield self
-        finally:
-            self._write(close=True)
-
-    def advance(self, steps: int = 1, note: str = "") -> None:
-        """As `Task.advance`."""
-        self._write(advance=[steps, note])
-
-    def line(self, text: str) -> None:
-        """As `Progress.line`."""
-        self._write(line=text)
-
-    def _write(self, **event: Any) -> None:
-        with self._file.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(event) + "\n")
-
-
-class ProgressReader:
-    """Forwards the events of a `ProgressWriter` to a progress reporter of this process.
-
-    Args:
-        bars: closes open bars when it is closed.
-    """
-
-    def __init__(self, file: Path, progress: Progress, bars: ExitStack) -> None:
-        self._file, self._progress, self._bars = file, progress, bars
-        self._read_bytes = 0
-        self._open: list[tuple[ExitStack, Task]] = []
-
-    def catch_up(self) -> None:
-        """Forward new events."""
-        if not self._file.exists():
-            return
-        with self._file.open("rb") as events:
-            events.seek(self._read_bytes)
-            for line in events:
-                if line.endswith(b"\n"):  # else it is not complete yet
-                    self._read_bytes += len(line)
-                    self._forward(json.loads(line))
-
-    def _forward(self, event: dict[str, Any]) -> None:
-        if "line" in event:
-            self._progress.line(event["line"])
-        elif "open" in event:
-            bar = self._bars.enter_context(ExitStack())
-            self._open.append((bar, bar.enter_context(self._progress.task(*event["open"]))))
-        elif "advance" in event:
-            self._open[-1][1].advance(*event["advance"])
-        else:
-            self._open.pop()[0].close()
 
 
 def main() -> None:

@@ -1,28 +1,42 @@
-"""Check that an ONNX file does not refer to external data files.
+"""Walk encoded protocol buffers without a library: which operators an ONNX file has, and which files it names.
 
 A tensor of an ONNX model may name a data file anywhere on the disk. Such a file would not be listed in the manifest, so
-bundles refuse it. The check walks the protocol buffer as a stream, with the field numbers of onnx.proto.
+bundles refuse it. The walk is a stream with the field numbers of a schema: it takes no memory for what it skips.
 """
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, Mapping
+import os
+from pathlib import Path
+from typing import Dict, Iterator, List, Mapping, Tuple, Union
 
+from edgepack_runtime.util.fs import open_regular
+
+Schema = Mapping[str, Mapping[int, str]]  # message -> field -> the message in it, or LEAF
+Leaves = Dict[int, List[Union[int, bytes]]]  # field -> its values, numbers or bytes, in the order of the file
+
+LEAF = ""
+_BLOCK_BYTES = 2**20
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types; 3 and 4 (groups) are obsolete
 _MOST_DEPTH = 100  # nested messages: the limit of protobuf
 _MOST_KEY = 2**32 - 1  # protobuf in C++ drops higher bits and would read another field
-# Message -> field -> nested message: all paths to a tensor.
-_WITHIN: Mapping[str, Mapping[int, str]] = {
+_MOST_LEAF_BYTES = 2**16  # names are short
+_MOST_LEAVES = 1000  # of one field in one message
+EXTERNAL_DATA, DATA_LOCATION = 13, 14  # of a tensor; data_location is 0 for internal data
+OP_TYPE, DOMAIN = 4, 7  # of a node
+NAME, FUNCTION_DOMAIN = 1, 10  # of a function
+KEY, VALUE = 1, 2  # of an entry of external data
+ONNX: Schema = {  # onnx.proto: all paths to a node and to a tensor
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
-    "function": {7: "node", 11: "attribute"},
+    "function": {NAME: LEAF, 7: "node", FUNCTION_DOMAIN: LEAF, 11: "attribute"},
     "graph": {1: "node", 5: "tensor", 15: "sparse tensor"},
-    "node": {5: "attribute"},
+    "node": {OP_TYPE: LEAF, 5: "attribute", DOMAIN: LEAF},
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse tensor", 23: "sparse tensor"},
     "sparse tensor": {1: "tensor", 2: "tensor"},
-    "tensor": {},
+    "tensor": {EXTERNAL_DATA: "entry", DATA_LOCATION: LEAF},
+    "entry": {KEY: LEAF, VALUE: LEAF},
 }
-_EXTERNAL_DATA, _DATA_LOCATION = 13, 14  # of a tensor; data_location is 0 for internal data
 
 
 def is_self_contained(chunks: Iterator[bytes], size: int) -> bool:
@@ -35,33 +49,64 @@ def is_self_contained(chunks: Iterator[bytes], size: int) -> bool:
     Raises:
         ValueError: the file is not an encoded model.
     """
-    return not _refers(_Stream(chunks), "model", size, 0)
+    return not any(
+        kind == "entry" or (kind == "tensor" and any(leaves.get(DATA_LOCATION, ())))
+        for kind, leaves in messages(chunks, size, ONNX, "model")
+    )
 
 
-def _refers(stream: _Stream, kind: str, end: int, depth: int) -> bool:
-    """Whether the message up to position `end` refers to external data."""
+def messages(chunks: Iterator[bytes], size: int, schema: Schema, kind: str) -> Iterator[Tuple[str, Leaves]]:
+    """The messages of a file, each after those in it, with the values of its leaves.
+
+    Args:
+        chunks: the content of the file.
+        size: bytes of the file.
+        kind: what the file is, a message of the schema.
+
+    Raises:
+        ValueError: the file is not encoded, a leaf is longer than 64 KiB, or is repeated more than 1000 times.
+    """
+    return _walk(_Stream(chunks), schema, kind, size, 0)
+
+
+def messages_of(file: Path, schema: Schema, kind: str) -> Iterator[Tuple[str, Leaves]]:
+    """The `messages` of a regular file.
+
+    Raises:
+        ValueError: as `messages`.
+        OSError: it cannot be read, or is not a regular file.
+    """
+    with open_regular(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        yield from messages(iter(lambda: stream.read(_BLOCK_BYTES), b""), size, schema, kind)
+
+
+def _walk(stream: _Stream, schema: Schema, kind: str, end: int, depth: int) -> Iterator[Tuple[str, Leaves]]:
+    """The messages up to position `end`."""
     if depth > _MOST_DEPTH:
         raise ValueError("messages are nested too deeply")
-    within: Dict[int, str] = dict(_WITHIN[kind])
+    within = schema[kind]
+    leaves: Leaves = {}
     while stream.position < end:
         key = stream.varint()
         if key > _MOST_KEY:
             raise ValueError("a field number of more than 29 bits")
         field, wire = key >> 3, key & 7
+        found = within.get(field)
         if wire == _VARINT:
             value = stream.varint()
-            if kind == "tensor" and field == _DATA_LOCATION and value != 0:
-                return True
+            if found == LEAF:
+                _add(leaves, field, value)
         elif wire == _BYTES:
             length = stream.varint()
             if stream.position + length > end:
                 raise ValueError("a field is longer than its message")
-            if kind == "tensor" and field == _EXTERNAL_DATA:
-                return True
-            if field not in within:
+            if found is None:
                 stream.skip(length)
-            elif _refers(stream, within[field], stream.position + length, depth + 1):
-                return True
+            elif found == LEAF:
+                _add(leaves, field, stream.read(length))
+            else:
+                yield from _walk(stream, schema, found, stream.position + length, depth + 1)
         elif wire in (_FIXED32, _FIXED64):
             stream.skip(4 if wire == _FIXED32 else 8)
         else:
@@ -70,7 +115,14 @@ def _refers(stream: _Stream, kind: str, end: int, depth: int) -> bool:
             raise ValueError("field 0")
     if stream.position != end:
         raise ValueError("a field is longer than its message")
-    return False
+    yield kind, leaves
+
+
+def _add(leaves: Leaves, field: int, value: Union[int, bytes]) -> None:
+    values = leaves.setdefault(field, [])
+    if len(values) == _MOST_LEAVES:
+        raise ValueError("a field is repeated too often")
+    values.append(value)
 
 
 class _Stream:
@@ -91,6 +143,12 @@ class _Stream:
             if byte < 0x80:
                 return value & (2**64 - 1)
         raise ValueError("a varint of more than ten bytes")
+
+    def read(self, count: int) -> bytes:
+        """The next bytes, at most 64 KiB."""
+        if count > _MOST_LEAF_BYTES:
+            raise ValueError("a name is too long")
+        return bytes(self._byte() for _ in range(count))
 
     def skip(self, count: int) -> None:
         self.position += count

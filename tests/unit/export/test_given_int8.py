@@ -11,9 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgepack.artifacts import LedgerRow, ModelFile, Precision, Score
 from edgepack.errors import StageFailedError
-from edgepack.export import given_int8
+from edgepack.export import given_int8, selection
 from edgepack.export.examples import Run
-from edgepack.pipeline.stages.graphs import reasons_against
 
 WIDTH = 64
 
@@ -59,17 +58,19 @@ def model_file(precision: Precision, score: float, onnx_bytes: int, p50_ms: floa
 
 
 @pytest.mark.parametrize(
-    ("score", "onnx_bytes", "p50_ms", "reasons"),
+    ("score", "onnx_bytes", "p50_ms", "ships", "reason"),
     [
-        (0.9, 50, 5.0, []),
-        (0.896, 50, 5.0, []),
-        (0.89, 50, 5.0, ["loses 1.00 points, and 0.5 are allowed"]),
-        (0.9, 100, 5.0, ["is not smaller"]),
-        (0.9, 50, 10.0, ["is not faster (10.0 against 10.0 ms)"]),
+        (0.9, 50, 5.0, "int8", "INT8 ships"),
+        (0.896, 90, 9.0, "int8", "INT8 ships"),
+        (0.89, 50, 5.0, "float32", "it loses 1.00 points, where 0.5 may be lost"),
+        (0.9, 95, 5.0, "float32", "at most 0.90 x of both"),
+        (0.9, 50, 9.5, "float32", "at most 0.90 x of both"),
     ],
 )
-def test_int8_ships_only_if_it_is_smaller_faster_and_as_good(
-    score: float, onnx_bytes: int, p50_ms: float, reasons: list[str]
+def test_int8_ships_only_if_it_is_smaller_and_faster_by_a_tenth_and_as_good(
+    score: float, onnx_bytes: int, p50_ms: float, ships: str, reason: str
 ) -> None:
     given, small = model_file("float32", 0.9, 100, 10.0), model_file("int8", score, onnx_bytes, p50_ms)
-    assert reasons_against(given, small, 0.5) == reasons
+    chosen, why = selection.choose_given(given, small, 0.5)
+    assert chosen.precision == ships
+    assert reason in why

@@ -70,3 +70,15 @@ def test_a_bundle_for_another_machine_is_not_started(tmp_path: Path) -> None:
         gate.gate_file(bundle, print)
     assert f"it is for Linux {other_machine()}" in caught.value.why
     assert caught.value.fix == "on a device of target line: sh x.edgepack gate"
+
+
+def test_a_verb_that_hears_no_signal_ends_with_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph in a loop keeps Python from its signals."""
+    monkeypatch.setattr(gate, "_END_SECONDS", 0.1)
+    deaf = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); print(1, file=sys.stderr); time.sleep(600)"
+
+    def cancelled(line: str) -> None:
+        raise SystemExit(143)
+
+    with pytest.raises(SystemExit):
+        gate.run_verb([sys.executable, "-c", deaf], cancelled)

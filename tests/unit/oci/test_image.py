@@ -7,16 +7,20 @@ import hashlib
 import io
 import json
 import tarfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from ssh_keys import make_key, needs_ssh_keygen, public, sign
 from tests import hostile
 
+from edgepack.bundle.archive import write_signed
 from edgepack.cli import main
-from edgepack.errors import BundleInvalidError, UsageError
+from edgepack.errors import BundleInvalidError, StageFailedError, UsageError
 from edgepack.oci import image
 from edgepack.progress import SILENT
 from edgepack_runtime.bundle.archive import Archive
@@ -26,9 +30,9 @@ from edgepack_runtime.bundle.verify import find_damage, verify_file
 SBOM = b'{"bomFormat": "CycloneDX"}'
 
 
-def draft(**target: Any) -> hostile.Draft:
+def draft(files: Mapping[str, bytes] = MappingProxyType({}), **target: Any) -> hostile.Draft:
     """A bundle as of target `linux-x86_64`, with a server."""
-    made = hostile.good({"site/uvicorn/__init__.py": b"", "sbom.cdx.json": SBOM, "licenses/mit.txt": b"MIT"})
+    made = hostile.good({"site/uvicorn/__init__.py": b"", "sbom.cdx.json": SBOM, "licenses/mit.txt": b"MIT", **files})
     with_python = hostile.with_interpreter(hostile.tar_of("bin/cpython"))
     carried = [one for one in with_python.entries if one.path.startswith("CPYTHON")]
     files = [
@@ -230,3 +234,27 @@ def test_a_damaged_bundle_becomes_no_image(bundle: Path) -> None:
     with pytest.raises(BundleInvalidError):
         image.write([bundle], None, model_only=False, progress=SILENT)
     assert not list(bundle.parent.glob("*.tar"))
+
+
+@pytest.mark.parametrize("name", ["site/.wh.uvicorn", "model/.wh..wh..opq", "site/.wh.a/b.py"])
+def test_a_name_that_removes_files_of_other_layers_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.edgepack"
+    path.write_bytes(hostile.pack(draft({name: b"1"})))
+    with pytest.raises(StageFailedError, match="cannot be in an image"):
+        image.write([path], None, model_only=False, progress=SILENT)
+    assert [one.name for one in tmp_path.iterdir()] == ["a.edgepack"]
+
+
+@needs_ssh_keygen
+def test_an_image_names_the_key_that_signed_alone(bundle: Path, tmp_path: Path) -> None:
+    """A signature names its key by itself: of another manifest, it is one that this key never made."""
+    key = make_key(tmp_path, "release")
+    with Archive(bundle) as archive:
+        good, forged = tmp_path / "good.edgepack", tmp_path / "forged.edgepack"
+        write_signed(archive, sign(key, archive.read("manifest.json", 2**20)), good)
+        write_signed(archive, sign(key, b"another manifest"), forged)
+    labels = Read(image.write([good], None, model_only=False, progress=SILENT).file).first()["annotations"]
+    assert labels["edgepack.signed-by"] == public(key).fingerprint
+    with pytest.raises(BundleInvalidError):
+        image.write([forged], tmp_path / "forged.tar", model_only=False, progress=SILENT)
+    assert not (tmp_path / "forged.tar").exists()

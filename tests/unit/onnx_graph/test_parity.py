@@ -71,3 +71,10 @@ def test_require_names_the_hand_over_that_failed() -> None:
 def test_missing_rows_and_nan_never_pass(broken: np.ndarray) -> None:  # type: ignore[type-arg]
     with pytest.raises(StageFailedError):
         require(ROWS, broken, 1e9, "one and two")
+
+
+def test_a_logit_that_is_not_a_number_is_no_parity() -> None:
+    good, bad = np.zeros((1, 2), np.float32), np.array([[0, np.nan]], np.float32)
+    for before, after in (([good, bad], [good, good]), ([good, good], [good, bad])):
+        with pytest.raises(StageFailedError):
+            require(before, after, 1e-4, "one and two")

@@ -17,6 +17,7 @@ from edgepack.recipe.pretrained_models import (
     SENTENCEPIECE,
     Shape,
     cut,
+    file_problems,
     of_config,
     of_folder,
     parameters,
@@ -117,3 +118,25 @@ def test_a_folder_of_somebody_else_cannot_hold_a_reader_up(tmp_path: Path) -> No
     (tmp_path / "config.json").unlink()
     (tmp_path / "config.json").symlink_to("/dev/zero")
     assert read_config(tmp_path) is None
+
+
+def test_files_of_a_model_lie_in_its_folder(tmp_path: Path) -> None:
+    """A vocabulary goes into bundles as it is."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret").write_text("[PAD]", encoding="ascii")
+    for name in ("config.json", "vocab.txt", "model_state.pdparams"):
+        (folder / name).write_text("{}", encoding="ascii")
+    assert file_problems(folder) == []
+    for name in ("vocab.txt", "config.json", "tokenizer_config.json", "model.safetensors"):
+        file = folder / name
+        file.unlink(missing_ok=True)
+        file.symlink_to("../secret")
+        assert file_problems(folder) == [f"{name} is a link that leads out of the folder model; copy the file there"]
+        file.unlink()
+        os.mkfifo(file)
+        assert file_problems(folder) == [f"{name} is not a regular file"]
+        file.unlink()
+        (folder / "other").write_text("{}", encoding="ascii")
+        file.symlink_to("other")
+        assert file_problems(folder) == []

@@ -19,7 +19,7 @@ from edgepack.errors import StageFailedError
 from edgepack.export import selection
 from edgepack.export.examples import Run
 from edgepack.export.model_folder import ON_CPU, finds_range
-from edgepack.export.selection import SHORT, Doubts, Exported
+from edgepack.export.selection import SHORT, Exported
 from edgepack.onnx_graph import parity
 from edgepack.onnx_graph.given_classifier import GivenClassifier, precision_of
 from edgepack.onnx_graph.graph_writer import OUTPUT, Layout, fastest
@@ -49,8 +49,9 @@ from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 from edgepack_runtime.util.spans import OUTSIDE
 
-VERSION = 1
+VERSION = 2
 PARITY_ROWS: Final = 64
+_PADDED_ROWS, _PADDING = 8, 4  # texts, and tokens that are added to each
 _PADDING_TOLERANCE: Final = 1e-3  # of the largest logit: batches are summed in another order
 
 
@@ -91,9 +92,10 @@ def run(
         config,
         precision=precision,
         run_alone=finds_range(graph),
-        hides_padding=not as_laid_out and _hides_padding(session, rows, encoding),
+        hides_padding=not as_laid_out and _hides_padding(session, batches, tokenizer.pad_id, section.max_length),
     )
-    runs = [Run(_feeds(session, batch), {}) for batch in batches]  # for the quantizer
+    apart_rows = data.read("unlabelled") if quantize.method == "ptq" else []  # calibrate, and are not scored
+    runs = [Run(_feeds(session, _arrays(encoding, [row])), {}) for row in apart_rows]
     del session  # its memory
     _write_config(folder, config)
     _require_whole_length(folder, config)
@@ -104,11 +106,7 @@ def run(
     float_model, *small = selection.measured(exported, data, progress)
     if not small:
         return ExportArtifact(out, None, float_model, None, precision, "the model as it was given")
-    lost = 100 * (float_model.ledger.score.value - small[0].ledger.score.value)
-    refusal = ""
-    if evaluation.exceeds(lost, quantize.max_drop_points):
-        refusal = f"it loses {lost:.2f} points, where {quantize.max_drop_points:g} may be lost"
-    ships, reason = selection.choose(float_model, small[0], Doubts(refusal=refusal))
+    ships, reason = selection.choose_given(float_model, small[0], quantize.max_drop_points)
     progress.line(reason)
     return ExportArtifact(out, None, float_model, small[0], ships.precision, reason)
 
@@ -195,13 +193,20 @@ def _check_outputs(
         ) from error
 
 
-def _hides_padding(session: onnxruntime.InferenceSession, rows: Sequence[Row], encoding: Encoding) -> bool:
-    """Whether a text has the same logits alone and padded to a longer one."""
-    by_length = sorted(rows, key=lambda row: sum(map(len, row.texts)))
-    short, long = by_length[0], by_length[-1]
-    alone, padded = (_logits(session, _arrays(encoding, several))[0] for several in ([short], [short, long]))
-    largest = max(1.0, float(np.abs(alone).max()))
-    return bool(np.abs(alone - padded[: len(alone)]).max() <= _PADDING_TOLERANCE * largest)
+def _hides_padding(
+    session: onnxruntime.InferenceSession, batches: Sequence[tuple[Array, Array]], pad_id: int, max_length: int
+) -> bool:
+    """Whether texts have the same logits alone and padded, by at least one token, as in a batch with longer ones."""
+    for ids, types in batches[:_PADDED_ROWS]:
+        kept = max(1, min(ids.shape[1], max_length - _PADDING))  # of a text without room for more: its beginning
+        width = [(0, 0), (0, min(_PADDING, max(1, max_length - kept)))]
+        short = ids[:, :kept], types[:, :kept]
+        longer = np.pad(short[0], width, constant_values=pad_id), np.pad(short[1], width)
+        alone, padded = _logits(session, short)[0], _logits(session, longer)[0]
+        largest = max(1.0, float(np.abs(alone).max()))
+        if not np.abs(alone - padded[: len(alone)]).max() <= _PADDING_TOLERANCE * largest:
+            return False
+    return True
 
 
 def _logits(session: onnxruntime.InferenceSession, batch: tuple[Array, Array]) -> Array:
@@ -238,15 +243,31 @@ def _require_whole_length(folder: Path, config: ModelConfig) -> None:
 def _int8(
     runs: Sequence[Run], given: Path, config: ModelConfig, rows: Sequence[Row], out: Path, progress: Progress
 ) -> Exported:
-    """The model folder in INT8, quantized by ONNX Runtime on the runs, and compared on the rows."""
+    """The model folder in INT8, quantized by ONNX Runtime on the runs, and compared on the rows.
+
+    Raises:
+        StageFailedError: there are no runs.
+    """
     from edgepack.export import given_int8
 
+    if not runs:
+        raise StageFailedError(
+            "graphs: there are too few test rows to calibrate INT8 with a quarter of them",
+            fix="give at least four, better 128, or set `quantize: {method: none}`",
+        )
     folder = out / INT8_FOLDER
     folder.mkdir()
     shutil.copyfile(given / VOCAB_NAME, folder / VOCAB_NAME)
-    progress.line(f"quantizing the graph with {counted(len(runs), 'test row')}")
+    progress.line(f"quantizing the graph with {counted(len(runs), 'row')} that are not scored")
     given_int8.write(given / MODEL_NAME, runs, folder / MODEL_NAME)
     _write_config(folder, replace(config, precision="int8"))
     some = rows[:PARITY_ROWS]
     before, after = (evaluation.logits(Predictor(one), some) for one in (given, folder))
-    return Exported("INT8 ONNX", folder, "int8", parity.compare(before, after), "float ONNX")
+    return Exported(
+        "INT8 ONNX",
+        folder,
+        "int8",
+        parity.compare(before, after),
+        "float ONNX",
+        f"calibrated on {counted(len(runs), 'other row')}",
+    )

@@ -58,8 +58,14 @@ def run(section: Data, out: Path, progress: Progress) -> DataArtifact:
     )
 
 
-def run_given(section: GivenData, labels: Sequence[str], out: Path, progress: Progress) -> DataArtifact:
+def run_given(
+    section: GivenData, labels: Sequence[str], out: Path, progress: Progress, *, calibration: int = 0
+) -> DataArtifact:
     """Write the `test` rows of a given model with these `labels`, in the order of its outputs.
+
+    Args:
+        calibration: the most rows whose texts become `unlabelled` instead, at most a quarter: what calibrates a model
+            does not score it.
 
     Raises:
         RecipeInvalidError, StageFailedError: as `run`.
@@ -67,12 +73,22 @@ def run_given(section: GivenData, labels: Sequence[str], out: Path, progress: Pr
     tokens = section.columns.task == "token-classification"
     classes = types_of(labels) if tokens else tuple(labels)
     rows, lengths = load_test(section, classes, progress)
-    count = _write(out / "test.jsonl", iter(rows), section.columns.answer)
-    progress.line(f"data: {count} test; labels {', '.join(classes)}")
+    counts: dict[Split, int] = {}
+    scored: Iterable[Row] = rows
+    if calibration:
+        wanted = min(calibration, len(rows) // 4)
+        drawn = Sampler(wanted, len(rows), "calibration")
+        apart = [drawn() for _ in rows]
+        texts = (row for row, taken in zip(rows, apart, strict=True) if taken)
+        counts["unlabelled"] = _write(out / "unlabelled.jsonl", texts, None)
+        scored = (row for row, taken in zip(rows, apart, strict=True) if not taken)
+    counts["test"] = _write(out / "test.jsonl", scored, section.columns.answer)
+    sizes = ", ".join(f"{counts[name]} {name}" for name in SPLITS if name in counts)
+    progress.line(f"data: {sizes}; labels {', '.join(classes)}")
     return DataArtifact(
         out,
         labels=classes,
-        rows={"test": count},
+        rows=counts,
         warnings=(),
         token_counts={"test": lengths.rows_by_tokens},
         task=section.columns.task,

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact
 from edgepack.errors import RecipeInvalidError
 from edgepack.progress import Progress
 from edgepack.recipe.findings import Finding
+from edgepack.util import given_files
+from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted, mib
 from edgepack_runtime.bundle.model_config import FILE, TEXT
+from edgepack_runtime.util.fs import open_regular
 
-VERSION = 1
+VERSION = 2
 FILES: Final = "files"
 _MOST_BYTES: Final = 256 * 2**20  # of all files: each bundle carries them
+_MOST_LINE_BYTES: Final = 2**24
 _MOST_FINDINGS: Final = 20
 
 
@@ -25,7 +30,7 @@ def run(examples: Path, item: str, out: Path, progress: Progress) -> ExamplesArt
     """Write `examples.jsonl`, and each file once in `files/`, named by its digest.
 
     Args:
-        examples: the .jsonl of the recipe; paths of files are relative to it.
+        examples: the .jsonl of the recipe; the files that it names lie in its folder or below.
         item: what the adapter reads.
 
     Raises:
@@ -33,14 +38,17 @@ def run(examples: Path, item: str, out: Path, progress: Progress) -> ExamplesArt
     """
     (out / FILES).mkdir()
     rows, findings, size = 0, [], 0
+    copies: dict[Path, str] = {}
     with (out / EXAMPLES_FILE).open("w", encoding="utf-8") as stream:
         for number, raw in _lines(examples):
             try:
                 row = _row(raw.decode("utf-8-sig"), item)
                 if item == FILE:
-                    row["file"], added = _copied(examples.parent / row["file"], out / FILES)
+                    row["file"], added = _copied(row["file"], examples.parent, out / FILES, copies)
                     size += added
-            except ValueError as error:
+                    if size > _MOST_BYTES:
+                        break  # the disk is not filled with what no bundle carries
+            except (ValueError, RecursionError) as error:
                 findings.append(_finding(examples, number, str(error)))
                 continue
             stream.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
@@ -49,7 +57,7 @@ def run(examples: Path, item: str, out: Path, progress: Progress) -> ExamplesArt
         findings.append(_finding(examples, None, "it has no examples"))
     if size > _MOST_BYTES:
         findings.append(
-            _finding(examples, None, f"its files have {mib(size)}, and a bundle carries {mib(_MOST_BYTES)}")
+            _finding(examples, None, f"its files have more than {mib(_MOST_BYTES)}, the most that a bundle carries")
         )
     if findings:
         raise RecipeInvalidError(
@@ -64,20 +72,25 @@ def run(examples: Path, item: str, out: Path, progress: Progress) -> ExamplesArt
 
 def digests(examples: Path, item: str) -> list[str]:
     """Digests of the file and of the files that it names."""
-    found = [hashlib.sha256(examples.read_bytes()).hexdigest()]
+    found = [sha256_file(examples)]
+    digest = functools.cache(sha256_file)  # many lines may name one file
     for _, line in _lines(examples) if item == FILE else ():
         try:
-            named = examples.parent / str(json.loads(line)["file"])
-            found.append(hashlib.sha256(named.read_bytes()).hexdigest())
-        except (ValueError, LookupError, TypeError, OSError):
+            named = given_files.below(examples.parent, json.loads(line)["file"], _MOST_BYTES)
+            found.append(digest(named.resolve()))
+        except (ValueError, LookupError, TypeError, OSError, RecursionError):
             found.append("unreadable")  # `run` reports it
     return found
 
 
 def _lines(examples: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, each with its number."""
-    with examples.open("rb") as lines:
-        yield from ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    """The lines that are not blank, each with its number. A line ends after `_MOST_LINE_BYTES`."""
+    number = 0
+    with open_regular(examples) as lines:
+        while line := lines.readline(_MOST_LINE_BYTES):
+            number += 1
+            if line.strip():
+                yield number, line
 
 
 def _row(line: str, item: str) -> dict[str, Any]:
@@ -92,17 +105,21 @@ def _row(line: str, item: str) -> dict[str, Any]:
     return row
 
 
-def _copied(file: Path, folder: Path) -> tuple[str, int]:
+def _copied(name: str, source: Path, folder: Path, copies: dict[Path, str]) -> tuple[str, int]:
     """Path of the copy, relative to the artifact, and the bytes that it added. Raises ValueError."""
     try:
-        raw = file.read_bytes()
+        file = given_files.below(source, name, _MOST_BYTES)
+        if file in copies:
+            return copies[file], 0
+        raw = given_files.read(source, name, _MOST_BYTES)
     except OSError as error:
-        raise ValueError(f"{file.name}: {error.strerror or error}") from error
-    name = hashlib.sha256(raw).hexdigest()[:16] + file.suffix.lower()
-    if (folder / name).exists():
-        return f"{FILES}/{name}", 0
-    (folder / name).write_bytes(raw)
-    return f"{FILES}/{name}", len(raw)
+        raise ValueError(f"{name[:200]}: {error.strerror or error}") from error
+    copy = hashlib.sha256(raw).hexdigest()[:16] + PurePosixPath(name).suffix.lower()
+    copies[file] = f"{FILES}/{copy}"
+    if (folder / copy).exists():
+        return copies[file], 0
+    (folder / copy).write_bytes(raw)
+    return copies[file], len(raw)
 
 
 def _finding(examples: Path, line: int | None, reason: str) -> Finding:

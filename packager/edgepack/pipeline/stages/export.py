@@ -40,17 +40,18 @@ from edgepack.onnx_graph import parity
 from edgepack.onnx_graph.encoder import Encoder
 from edgepack.onnx_graph.graph_writer import OUTPUT, Layout
 from edgepack.onnx_graph.int8_ranges import with_ranges
-from edgepack.onnx_graph.recognise import Unrecognised
+from edgepack.onnx_graph.recognise import IDS, TYPES, Unrecognised
 from edgepack.onnx_graph.rewrite import rewrite
-from edgepack.onnx_graph.utils import fold_constants, name_by_position
+from edgepack.onnx_graph.utils import Array, fold_constants, name_by_position, run_each
 from edgepack.progress import Progress
 from edgepack.recipe.model import Quantize
 from edgepack.training import environment
 from edgepack.util.text import counted
 from edgepack_runtime.inference.predictor import Predictor
 
-VERSION = 13
+VERSION = 14
 Float = npt.NDArray[np.float32]
+_Saved = tuple[Mapping[str, Array], Float]  # the inputs of a text, and its logits in Paddle
 PARITY_ROWS = 64
 FLOAT_TOLERANCE = 1e-4  # logits; float32 kernels of Paddle and ONNX Runtime differ by some 1e-6 a layer
 STATIC_FOLDER = "paddle"
@@ -76,10 +77,10 @@ def run(
     from edgepack.training.models.tokenizer_files import config_of
 
     rows = data.read("dev")[:PARITY_ROWS]
-    static_logits, static = _static_graph(student, data, rows, out / STATIC_FOLDER)
+    saved, static = _static_graph(student, data, rows, out / STATIC_FOLDER)
     progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {counted(static.n, 'text')}")
     writer = ModelWriter(student, data, config_of(student.folder), section.reduced_range)
-    encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER), writer.layout)
+    encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER, saved), writer.layout)
     about_graph = f"the exported graph {note}" if note else ""
     if note:
         progress.line(about_graph)
@@ -87,7 +88,9 @@ def run(
     writer.write(float_folder, graph, "float32", as_laid_out=encoder is not None)
     float_model = Predictor(float_folder)
     float_logits = evaluation.logits(float_model, rows)
-    exported = parity.require(static_logits, float_logits, FLOAT_TOLERANCE, "Paddle static graph and float ONNX")
+    exported = parity.require(
+        [logits for _, logits in saved], float_logits, FLOAT_TOLERANCE, "Paddle static graph and float ONNX"
+    )
     progress.line(f"float ONNX agrees with the static graph to {exported.max_abs:.1e}, tokenizer included")
 
     float_file = Exported("float ONNX", float_folder, "float32", exported, "static graph")
@@ -221,8 +224,8 @@ def _qat_encoder(way: Quantization, folder: Path, writer: ModelWriter) -> Encode
     trained, data = replace(writer.student, folder=folder), writer.data
     with TemporaryDirectory() as scratch:
         static = Path(scratch) / STATIC_FOLDER
-        _static_graph(trained, data, data.read("dev")[:PARITY_ROWS], static)
-        found, _, note = _rewritten(_float_onnx(static), writer.layout)
+        saved, _ = _static_graph(trained, data, data.read("dev")[:PARITY_ROWS], static)
+        found, _, note = _rewritten(_float_onnx(static, saved), writer.layout)
     if found is None:
         raise StageFailedError(f"export: the graph of the weights that were trained for {way.name} {note}")
     return found
@@ -230,7 +233,7 @@ def _qat_encoder(way: Quantization, folder: Path, writer: ModelWriter) -> Encode
 
 def _static_graph(
     student: ModelArtifact, data: DataArtifact, rows: Sequence[Row], folder: Path
-) -> tuple[list[Float], parity.Parity]:
+) -> tuple[list[_Saved], parity.Parity]:
     """Save the Paddle static graph and compare its logits with the dygraph model's, text by text."""
     from edgepack.training.finetune import reopen
     from edgepack.training.models import export
@@ -243,11 +246,20 @@ def _static_graph(
     shutil.copy(student.folder / "vocab.txt", folder)
     loaded = export.StaticGraph(folder)
     saved = [loaded.run(row) for row in encoded]
-    return saved, parity.require(reference, saved, FLOAT_TOLERANCE, "Paddle dygraph and static graph")
+    close = parity.require(reference, saved, FLOAT_TOLERANCE, "Paddle dygraph and static graph")
+    inputs = [
+        {name: np.array([list(tokens)], np.int64) for name, tokens in ((IDS, row.ids), (TYPES, row.types))}
+        for row in encoded
+    ]
+    return list(zip(inputs, saved, strict=True)), close
 
 
-def _float_onnx(static: Path) -> onnx.ModelProto:
-    """The static graph as converted by paddle2onnx, with folded constants."""
+def _float_onnx(static: Path, saved: Sequence[_Saved]) -> onnx.ModelProto:
+    """The static graph as converted by paddle2onnx, with folded constants, and the logits that were `saved`.
+
+    Raises:
+        StageFailedError: it cannot be converted, or has other logits.
+    """
     from edgepack.training.models import export
 
     raw = static.parent / "paddle2onnx.onnx"
@@ -255,7 +267,18 @@ def _float_onnx(static: Path) -> onnx.ModelProto:
     graph = fold_constants(onnx.load(str(raw)))
     raw.unlink()
     name_by_position(graph, OUTPUT)
+    require_same(graph, saved)
     return graph
+
+
+def require_same(graph: onnx.ModelProto, saved: Sequence[_Saved]) -> None:
+    """Compare a converted graph with Paddle: paddle2onnx was seen to leave a LayerNorm's scale and bias out.
+
+    Raises:
+        StageFailedError: a logit differs by more than `FLOAT_TOLERANCE`.
+    """
+    found = [logits for [logits] in run_each(graph, [OUTPUT], (inputs for inputs, _ in saved))]
+    parity.require([logits for _, logits in saved], found, FLOAT_TOLERANCE, "Paddle static graph and paddle2onnx's")
 
 
 def _rewritten(graph: onnx.ModelProto, layout: Layout) -> tuple[Encoder | None, onnx.ModelProto, str]:

@@ -1,14 +1,19 @@
-"""Given graphs: ONNX files as they are, and graphs of Paddle converted and compared with Paddle Inference."""
+"""Given graphs: ONNX files as they are, and graphs of Paddle converted and compared with Paddle Inference.
+
+All of this but `files` runs in the sandbox alone.
+"""
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnxruntime
 
@@ -16,7 +21,9 @@ from edgepack.errors import StageFailedError
 from edgepack.export.examples import Run
 from edgepack.progress import Progress
 from edgepack.recipe.validate_given import GRAPHS
+from edgepack.sandbox import operators
 from edgepack.training import environment
+from edgepack.util import given_files
 from edgepack.util.text import counted
 
 FLOAT_FOLDER: Final = "onnx-float"
@@ -48,13 +55,18 @@ class PaddleFiles:
             return None
         found = [source] if source.is_file() else sorted(file for file in source.glob("*") if file.suffix in GRAPHS)
         graphs = [file for file in found if file.with_suffix(".pdiparams").is_file()]
-        if len(graphs) != 1:
-            raise StageFailedError(
-                f"graphs: {source.name} is no folder of Paddle Inference",
-                why=f"it holds {counted(len(graphs), 'graph')} with parameters",
-                fix="give a folder with one .json or .pdmodel and its .pdiparams; or that graph file; or an .onnx file",
-            )
-        return cls(graphs[0], graphs[0].with_suffix(".pdiparams"))
+        why = f"it holds {counted(len(graphs), 'graph')} with parameters"
+        if len(graphs) == 1:
+            try:
+                files = [graphs[0], graphs[0].with_suffix(".pdiparams")]
+                return cls(*(given_files.below(graphs[0].parent, file.name) for file in files))
+            except (OSError, ValueError) as error:
+                why = str(error)
+        raise StageFailedError(
+            f"graphs: {source.name} is no folder of Paddle Inference",
+            why=why,
+            fix="give a folder with one .json or .pdmodel and its .pdiparams; or that graph file; or an .onnx file",
+        )
 
 
 def session(graph: Path) -> onnxruntime.InferenceSession:
@@ -65,26 +77,23 @@ def session(graph: Path) -> onnxruntime.InferenceSession:
 
 
 def files(source: str) -> tuple[Path, ...]:
-    """The files of a given graph: of ONNX also those with weights outside of it. Raises as `PaddleFiles.of`."""
+    """The files of a given graph: of ONNX also those with weights outside of it.
+
+    Raises:
+        StageFailedError: as `PaddleFiles.of` and `operators.outside_files`.
+    """
     found = PaddleFiles.of(Path(source))
-    if found is not None:
-        return found.graph, found.parameters
-    graph = Path(source)
-    try:
-        model = onnx.load(source, load_external_data=False)
-    except Exception:  # noqa: BLE001 - the stage reports it
-        return (graph,)
-    outside = {_location(tensor) for tensor in model.graph.initializer if _is_outside(tensor)}
-    return (graph, *(path for name in sorted(outside) if (path := graph.parent / name).is_file()))
+    return (Path(source), *operators.outside_files(Path(source))) if found is None else (found.graph, found.parameters)
 
 
 def write(source: str, target: Path, progress: Progress) -> PaddleFiles | None:
     """Write a given graph as ONNX; return the files of Paddle that it was converted from, if it was.
 
     Raises:
-        StageFailedError: it is no valid ONNX model of one file, or cannot be converted.
+        StageFailedError: it is no valid ONNX model, has an operator that is not allowed, or cannot be converted.
     """
     found = PaddleFiles.of(Path(source))
+    operators.require_known(Path(source) if found is None else found.graph)
     if found is None:
         _copy_graph(Path(source), target)
     else:
@@ -98,7 +107,7 @@ def _convert(source: PaddleFiles, target: Path, progress: Progress) -> None:
     Raises:
         StageFailedError: the installed paddle2onnx cannot convert it.
     """
-    environment.start(progress)
+    environment.start(progress, training=False)
     from edgepack.training.models import paddle_graph
 
     raw = target.with_name(f".{target.name}")
@@ -133,16 +142,33 @@ def parity(source: PaddleFiles, runs: Sequence[Run]) -> float:
     """
     from edgepack.training.models import paddle_graph
 
-    worst = 0.0
-    for run in runs:
-        wanted = paddle_graph.outputs(source.graph, source.parameters, run.inputs)
-        for theirs, ours in zip(wanted, run.outputs.values(), strict=True):
-            scale = float(np.abs(theirs).max()) or 1.0
-            worst = max(worst, float(np.abs(theirs - ours).max()) / scale)
+    apart = [
+        difference(theirs, ours)
+        for run in runs
+        for theirs, ours in zip(
+            paddle_graph.outputs(source.graph, source.parameters, run.inputs), run.outputs.values(), strict=True
+        )
+    ]
+    worst = max(apart, default=0.0)
     if not runs or not worst <= TOLERANCE:
         why = f"an output is {worst:.1e} of its magnitude off" if runs else "the adapter ran it for no example"
-        raise StageFailedError(f"graphs: {source.graph.name} is not shown to equal Paddle Inference", why=why)
+        raise StageFailedError(
+            f"graphs: {source.graph.name} is not shown to equal Paddle Inference",
+            why=why,
+            fix="paddle2onnx converts an operator wrongly: export the model as .onnx, or with another Paddle",
+        )
     return worst
+
+
+def difference(theirs: npt.NDArray[Any], ours: npt.NDArray[Any]) -> float:
+    """The largest difference, relative to the largest magnitude of `theirs`; infinite for other shapes or a NaN."""
+    if theirs.shape != ours.shape:
+        return math.inf
+    if not theirs.size:
+        return 0.0
+    wanted, found = theirs.astype(np.float64), ours.astype(np.float64)
+    apart = float(np.abs(wanted - found).max()) / (float(np.abs(wanted).max()) or 1.0)
+    return apart if math.isfinite(apart) else math.inf
 
 
 def _copy_graph(source: Path, target: Path) -> None:
@@ -151,11 +177,10 @@ def _copy_graph(source: Path, target: Path) -> None:
     Raises:
         StageFailedError: it is not.
     """
+    outside = operators.outside_files(source)
     try:
-        model = onnx.load(str(source), load_external_data=False)
-        outside = any(map(_is_outside, model.graph.initializer))
+        model = onnx.load(str(source))
         if outside:  # as `torch.onnx.export` writes it; a bundle carries each graph as one file
-            model = onnx.load(str(source))
             onnx.save(model, str(target))
         onnx.checker.check_model(model)
     except Exception as error:
@@ -164,12 +189,3 @@ def _copy_graph(source: Path, target: Path) -> None:
         ) from error
     if not outside:
         shutil.copyfile(source, target)
-
-
-def _is_outside(tensor: onnx.TensorProto) -> bool:
-    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
-
-
-def _location(tensor: onnx.TensorProto) -> str:
-    """The name of the file with the weight, relative to the graph's folder."""
-    return next((str(entry.value) for entry in tensor.external_data if entry.key == "location"), "")

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from edgepack import evaluation
 from edgepack.artifacts import SCORES_FILE, ExamplesArtifact, ExportArtifact, LedgerRow, ModelFile, mebibytes
 from edgepack.errors import StageFailedError
 from edgepack.export import examples as export_examples
+from edgepack.export import selection
 from edgepack.export.examples import Answers, Run
 from edgepack.pipeline.stages import given_graphs
 from edgepack.pipeline.stages.given_graphs import FLOAT_FOLDER, INT8_FOLDER, MOST_RUNS, PARITY_RUNS
@@ -29,7 +29,7 @@ from edgepack_runtime.bundle.model_config import (
     weight_bytes,
 )
 
-VERSION = 1
+VERSION = 2
 
 
 def run(
@@ -92,28 +92,12 @@ def run(
     if not ptq:
         return ExportArtifact(out, None, model, None, "float32", "the model as it was given")
     small_row = _row("INT8 ONNX", out / INT8_FOLDER, answers["int8"])
+    small_row = replace(small_row, note="calibrated on the first of these examples")
     small = ModelFile(
         INT8_FOLDER, "int8", weight_bytes(out / INT8_FOLDER), small_row, {row.score.metric: small_row.score}
     )
-    against = reasons_against(model, small, quantize.max_drop_points)
-    if against:
-        return ExportArtifact(out, None, model, small, "float32", f"float ships: INT8 {' and '.join(against)}")
-    faster = (row.p50_ms or 0) / (small_row.p50_ms or 1)
-    return ExportArtifact(out, None, model, small, "int8", f"INT8 ships: smaller, and {faster:.2f} x as fast")
-
-
-def reasons_against(given: ModelFile, small: ModelFile, limit_points: float) -> list[str]:
-    """Why INT8 does not ship; empty if it does."""
-    before, after = given.ledger, small.ledger
-    lost = 100 * (before.score.value - after.score.value)
-    found = []
-    if evaluation.exceeds(lost, limit_points):
-        found.append(f"loses {lost:.2f} points, and {limit_points:g} are allowed")
-    if small.onnx_bytes >= given.onnx_bytes:
-        found.append("is not smaller")
-    if (after.p50_ms or 0) >= (before.p50_ms or 0):
-        found.append(f"is not faster ({after.p50_ms} against {before.p50_ms} ms)")
-    return found
+    ships, reason = selection.choose_given(model, small, quantize.max_drop_points)
+    return ExportArtifact(out, None, model, small, ships.precision, reason)
 
 
 def _write_int8(folder: Path, runs: Mapping[str, Sequence[Run]], target: Path, progress: Progress) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from edgepack import evaluation
-from edgepack.artifacts import SPLITS, DataArtifact, ExportArtifact, LinearArtifact, Precision, Score
+from edgepack.artifacts import SPLITS, Answer, DataArtifact, ExportArtifact, LinearArtifact, Precision, Row, Score
 from edgepack.bundle import golden, sbom
 from edgepack.bundle.archive import Members
 from edgepack.errors import GateInconclusiveError, StageFailedError
@@ -19,8 +20,9 @@ from edgepack.gating.on_rows import Judge
 from edgepack.pipeline.stages.bundle import Payload
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
-from edgepack.recipe.model import BaseRecipe, Recipe
+from edgepack.recipe.model import BaseRecipe, GivenTextRecipe, Recipe
 from edgepack.recipe.training import is_local_folder
+from edgepack.sandbox import runner as sandbox
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle import golden as names
 from edgepack_runtime.bundle.model_config import (
@@ -33,6 +35,8 @@ from edgepack_runtime.bundle.model_config import (
     load,
 )
 from edgepack_runtime.stats import intervals
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -129,9 +133,10 @@ def make(recipe: BaseRecipe, model: TextModel, data: DataArtifact, scratch: Path
     """
     carried = recipe.gates.golden.carry
     folders = model.folders(data, scratch)
-    expected = _golden(recipe, folders, model.precision, data, progress)
+    ask = functools.partial(_asked, recipe, folders, scratch, progress)
+    expected = _golden(recipe, folders, model.precision, data, ask)
     if not carried:
-        _require_floor(recipe, folders.shipped, data, progress)
+        _require_floor(recipe, folders.shipped, data, ask, progress)
     config = load(folders.shipped)
     cuts = config.task != PAIR and config.needs_encoder
     return Payload(
@@ -188,29 +193,49 @@ def _model(folder: Path) -> Members:
     return {f"{names.MODEL_FOLDER}/{name}": folder / name for name in wanted}
 
 
+def _asked(
+    recipe: BaseRecipe, models: golden.Models, scratch: Path, progress: Progress, job: Callable[..., T], returns: Any
+) -> T:
+    """Call `job`, which runs the models: in a sandbox if one of them is not of this build."""
+    baseline = recipe.gates.baseline
+    if not isinstance(recipe, GivenTextRecipe) and baseline is None:
+        return job(progress=progress)
+    reads = [*{folder for folder in models if folder is not None}, *([] if baseline is None else [baseline])]
+    found: T = sandbox.run(job, returns, scratch, progress, stage="bundle", reads=reads)
+    return found
+
+
 def _golden(
-    recipe: BaseRecipe, models: golden.Models, precision: Precision, data: DataArtifact, progress: Progress
+    recipe: BaseRecipe, models: golden.Models, precision: Precision, data: DataArtifact, ask: Callable[..., Any]
 ) -> golden.Golden:
     rows = data.read("test")
     if not rows:
         raise StageFailedError("bundle: the test split is empty", fix="give `data.test` rows for the gates")
-    return golden.make(
+    job = functools.partial(
+        golden.make,
         models,
         precision,
         rows,
         data.answer,
-        progress,
         wanted=recipe.gates.golden,
         baseline_bundle=recipe.gates.baseline,
     )
+    made: golden.Golden = ask(job, golden.Golden)
+    return made
 
 
-def _require_floor(recipe: BaseRecipe, shipped: Path, data: DataArtifact, progress: Progress) -> None:
+def _answers(folder: Path, rows: Sequence[Row], progress: Progress) -> list[Answer]:
+    return evaluation.answers(evaluation.opened(folder), rows, "test", progress)
+
+
+def _require_floor(
+    recipe: BaseRecipe, shipped: Path, data: DataArtifact, ask: Callable[..., Any], progress: Progress
+) -> None:
     """The one floor of every release, where a device could not show it: the labelled rows do not travel."""
     rows = data.read("test")
     judge = Judge.of(Gates(), data, rows, None, progress)
     judge = replace(judge, metric=recipe.gates.metric or judge.metric)
-    answers = evaluation.answers(evaluation.opened(shipped), rows, "test", progress)
+    answers = ask(functools.partial(_answers, shipped, rows), list[Answer])
     if judge(answers, against_float=False).verdict != intervals.PASS:
         raise GateInconclusiveError(
             "bundle: the model is not shown to be better than the most frequent answer to every row",

@@ -40,6 +40,7 @@ from edgepack.recipe.pretrained_models import (
     TOKENIZER_SETTINGS,
     WEIGHTS_FILE,
     checkpoint_weights,
+    file_problems,
     kept_heads,
     known_fields,
     of_config,
@@ -304,6 +305,11 @@ def probe(source: str | FromScratch | FromTeacher) -> None:
 
 def _pretrained(source: str, n_labels: int, task: TaskName, out: Path) -> Any:
     """The network of a local folder, or of a model of the hub. Its tokenizer's files go to `out`."""
+    problems = file_problems(Path(source)) if is_local_folder(source) else []
+    if problems:
+        raise StageFailedError(
+            f"model {source!r} cannot be loaded", why=problems[0], fix="copy the folder: `cp -rL FOLDER COPY`"
+        )
     try:
         with nullcontext(Path(source)) if is_local_folder(source) else _downloaded(source) as folder:
             if checkpoint_weights(folder) is not None:

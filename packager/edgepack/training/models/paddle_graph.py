@@ -33,7 +33,8 @@ def convert(graph: Path, parameters: Path, target: Path) -> None:
     """
     import paddle2onnx
 
-    with tempfile.TemporaryFile() as said:
+    # With a name: if a library ends this process, the sandbox finds what it said last.
+    with tempfile.NamedTemporaryFile(prefix="paddle2onnx-", suffix=".log") as said:
         try:
             with _output_into(said):
                 paddle2onnx.export(

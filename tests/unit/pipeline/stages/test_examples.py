@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def test_files_are_copied_once_and_named_by_their_content(tmp_path: Path) -> Non
     (tmp_path / "sub").mkdir()
     for name, content in (("sub/a.PNG", b"1"), ("b.png", b"1"), ("c", b"2")):
         (tmp_path / name).write_bytes(content)
-    rows = [{"file": name, "expected": 1} for name in ("sub/a.PNG", "b.png", "c", str(tmp_path / "c"))]
+    rows = [{"file": name, "expected": 1} for name in ("sub/a.PNG", "b.png", "c", "./c")]
     made = examples.run(write(tmp_path, *rows), "file", out(tmp_path), SILENT)
     names = [row["file"] for row in made.read()]
     assert names[0] == names[1]
@@ -80,7 +81,23 @@ def test_files_that_are_not_there_are_found(tmp_path: Path) -> None:
     found = findings(write(tmp_path, *rows), "file")
     assert [line for line, _ in found] == [1, 2, 3]
     assert found[0][1] == "nowhere: No such file or directory"
-    assert found[1][1].endswith(": Is a directory")
+    assert found[1][1] == ". is not a regular file"
+
+
+def test_a_file_of_the_user_does_not_get_into_a_bundle(tmp_path: Path) -> None:
+    """A line may name any path, a device that never ends, or a pipe that is waited for."""
+    folder = tmp_path / "given"
+    folder.mkdir()
+    (tmp_path / "secret.txt").write_text("secret", encoding="ascii")
+    (folder / "link").symlink_to("../secret.txt")
+    (folder / "zero").symlink_to("/dev/zero")
+    (folder / "folder").symlink_to(tmp_path)
+    os.mkfifo(folder / "pipe")
+    names = ["../secret.txt", str(tmp_path / "secret.txt"), "/dev/zero", "link", "zero", "folder/secret.txt", "pipe"]
+    file = write(folder, *({"file": name, "expected": 1} for name in [*names, "a\0b", "x" * 300]))
+    assert examples.digests(file, "file")[1:] == ["unreadable"] * 9
+    assert [line for line, _ in findings(file, "file")] == list(range(1, 10))
+    assert list((folder / "out" / "files").iterdir()) == []
 
 
 def test_no_examples_and_bytes_that_are_no_text_are_found(tmp_path: Path) -> None:
@@ -95,10 +112,14 @@ def test_no_examples_and_bytes_that_are_no_text_are_found(tmp_path: Path) -> Non
 
 def test_too_many_bytes_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "_MOST_BYTES", 10)
-    (tmp_path / "a").write_bytes(bytes(11))
-    [(line, reason)] = findings(write(tmp_path, {"file": "a", "expected": 1}), "file")
+    for name, content in (("a", bytes(6)), ("b", bytes(5)), ("c", bytes(11))):
+        (tmp_path / name).write_bytes(content)
+    [(line, reason)] = findings(write(tmp_path, *({"file": name, "expected": 1} for name in "aab")), "file")
     assert line is None
     assert "a bundle carries" in reason
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone/c").write_bytes(bytes(11))
+    assert findings(write(tmp_path / "alone", {"file": "c", "expected": 1}), "file") == [(1, "c has more than 0 MiB")]
 
 
 def test_digests_follow_the_file_and_the_files_that_it_names(tmp_path: Path) -> None:

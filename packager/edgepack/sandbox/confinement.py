@@ -1,0 +1,150 @@
+"""What Linux lets a process give up without privileges: memory, files, network. There is no way back.
+
+Landlock (Linux 5.13) restricts the files of a process and of all that it starts; see `man 7 landlock`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import stat
+import struct
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import edgepack
+import edgepack_runtime
+from edgepack.util import hardware
+
+SILENCE_S: Final = 600.0  # the largest graphs convert within a minute or two
+_MEMORY_SHARE: Final = 0.8  # of what is available: the build and other programs need some
+_LEAST_MEMORY_BYTES: Final = 2 * 2**30  # Paddle alone has 0.3 GB
+_DISK_SHARE: Final = 0.5  # of what is free
+
+NO_LANDLOCK: Final = (
+    "warning: this kernel has no Landlock (Linux 5.13): the model runs with limits of memory and time, but nothing "
+    "keeps it from files"
+)
+# <linux/landlock.h>; the numbers of the system calls are the same on every architecture.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION_FLAG, _PATH_BENEATH = 1, 1
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG, _MAKE_SYM = 1 << 4, 1 << 5, 1 << 7, 1 << 8, 1 << 12
+_MAKE_SPECIAL = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11  # devices, sockets and pipes: allowed nowhere
+_REFER, _TRUNCATE = 1 << 13, 1 << 14  # since versions 2 and 3
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE  # rights that a file may have; the others are a folder's
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+_WRITE = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SYM
+_TCP: Final = 1 << 0 | 1 << 1  # bind and connect, since version 4
+_SCOPES: Final = 1 << 0 | 1 << 1  # abstract sockets and signals stay inside, since version 6
+_PR_SET_NO_NEW_PRIVS: Final = 38  # <linux/prctl.h>
+# Libraries, and facts about the machine that libraries read. No home, nothing secret.
+_SYSTEM: Final = (
+    *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/nix/store", "/proc", "/sys"),
+    *("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"),
+    *("/etc/ld.so.cache", "/etc/localtime", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf"),
+)
+
+
+@dataclass(frozen=True)
+class SandboxLimits:
+    """What a process may use.
+
+    Attributes:
+        memory_bytes: private memory of each process; None: any.
+        file_bytes: size of each file that is written.
+        silence_s: seconds without progress.
+    """
+
+    memory_bytes: int | None
+    file_bytes: int
+    silence_s: float = SILENCE_S
+
+    @classmethod
+    def here(cls, folder: Path) -> SandboxLimits:
+        """The limits for this machine now, and the disk of `folder`."""
+        found = hardware.memory()
+        known = [number for number in (found.available_bytes, found.limit_bytes) if number is not None]
+        memory = max(_LEAST_MEMORY_BYTES, int(_MEMORY_SHARE * min(known))) if known else None
+        return cls(memory, int(_DISK_SHARE * hardware.free_bytes(folder)))
+
+
+def confine(limits: SandboxLimits, writes: Path, reads: Sequence[Path] | None) -> bool:
+    """Restrict this process, and all that it will start.
+
+    Args:
+        writes: the folder that it may write, and read.
+        reads: what it may read besides Python, its packages and the system's libraries; None: everything.
+
+    Returns:
+        Whether Landlock keeps it from other files; without Landlock only the limits hold.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    if limits.memory_bytes is not None:
+        # Of private memory: files that are mapped, and address space that is only reserved, do not count.
+        _lower(resource.RLIMIT_DATA, limits.memory_bytes)
+    _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
+    _lower(resource.RLIMIT_CORE, 0)
+    return _restrict_files(writes, None if reads is None else [*_python(), *map(Path, _SYSTEM), *reads])
+
+
+def _lower(which: int, value: int) -> None:
+    hard = resource.getrlimit(which)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(which, (value, value))
+
+
+def _python() -> Iterable[Path]:
+    """Where Python and its packages lie, and libraries that a variable names."""
+    yield from map(Path, (sys.prefix, sys.base_prefix, *sys.path))
+    yield from (Path(folder) for package in (edgepack, edgepack_runtime) for folder in package.__path__)
+    yield from map(Path, filter(os.path.isabs, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)))
+
+
+def _restrict_files(writes: Path, reads: Iterable[Path] | None) -> bool:
+    libc = ctypes.CDLL(None, use_errno=True)
+    version = libc.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)
+    if version < 1:
+        return False
+    write = _WRITE | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
+    read = 0 if reads is None else _READ
+    handled = (read | write | _MAKE_SPECIAL, _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
+    size = 24 if version >= 6 else 16 if version >= 4 else 8  # an older kernel knows a shorter structure
+    ruleset = _called(libc, _CREATE_RULESET, struct.pack("QQQ", *handled), size, 0)
+    try:
+        for path, rights in [(writes, read | write), (Path("/dev/null"), read | _WRITE_FILE)]:
+            _allow(libc, ruleset, path, rights)
+        for path in reads or ():
+            _allow(libc, ruleset, path, read)
+        if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "no_new_privs cannot be set")
+        _called(libc, _RESTRICT_SELF, ruleset, 0)
+    finally:
+        os.close(ruleset)
+    return True
+
+
+def _allow(libc: ctypes.CDLL, ruleset: int, path: Path, rights: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:  # not there, or not for this user: nothing to allow
+        return
+    try:
+        rights &= -1 if stat.S_ISDIR(os.fstat(descriptor).st_mode) else _OF_FILES
+        if rights:
+            _called(libc, _ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, descriptor), 0)
+    finally:
+        os.close(descriptor)
+
+
+def _called(libc: ctypes.CDLL, number: int, *arguments: int | bytes) -> int:
+    result = int(libc.syscall(number, *arguments))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), f"Landlock: {os.strerror(ctypes.get_errno())}")
+    return result

@@ -1,0 +1,203 @@
+"""Run a function on graphs that a user brought in a process of its own, which cannot harm the build.
+
+Graphs are programs: they loop, take memory, and crash the library that runs them. The process has limits of memory,
+files and time, writes to one folder alone, and ends with the build. `python -m edgepack.sandbox.runner FOLDER` reads
+its job from a folder in there, and writes progress and result to it as JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
+
+from pydantic import TypeAdapter
+
+from edgepack.errors import EdgepackError, StageFailedError, error_of, to_document
+from edgepack.progress import Progress, ProgressReader, ProgressWriter
+from edgepack.sandbox.confinement import NO_LANDLOCK, SandboxLimits, confine
+from edgepack.util.text import mib
+from edgepack_runtime.install import release_process
+from edgepack_runtime.util.fs import read_regular, walk
+
+T = TypeVar("T")
+COMMAND: Final = (sys.executable, "-I", "-m", "edgepack.sandbox.runner")
+_LIMITS, _JOB, _PROGRESS, _RESULT, _LOG = "limits.pickle", "job.pickle", "progress.jsonl", "result.json", "process.log"
+_POLL_S: Final = 0.05
+_LAST_LINES: Final = 12
+# What Python, the C++ library, ONNX Runtime and Paddle say when memory is refused.
+_NO_MEMORY: Final = ("MemoryError", "bad_alloc", "bad allocation", "allocate", "Fail to alloc", "ResourceExhausted")
+_LARGE_FILE: Final = os.strerror(errno.EFBIG)
+_SUSPECT: Final = "if the model is a small one, do not trust it: its graph may have been made for this"
+
+
+def run(
+    job: Callable[..., T],
+    returns: type[T],
+    folder: Path,
+    progress: Progress,
+    *,
+    stage: str,
+    reads: Sequence[Path] | None = None,
+    limits: SandboxLimits | None = None,
+) -> T:
+    """Call `job(progress=...)` in a confined process.
+
+    Args:
+        job: a function of a module, or a `functools.partial` of one.
+        returns: what it returns: a dataclass of JSON values and paths.
+        folder: the only folder that it may write.
+        stage: begins messages.
+        reads: files and folders that it may read, besides Python, its packages and the system's libraries; None:
+            everything, for a job that runs the user's own Python.
+        limits: those of this machine by default.
+
+    Raises:
+        EdgepackError, OSError: what the job raised.
+        StageFailedError: it exceeded a limit, or its process ended without a result.
+    """
+    limits = limits or SandboxLimits.here(folder)
+    with tempfile.TemporaryDirectory(prefix=".sandbox-", dir=folder) as name:
+        scratch = Path(name).resolve()
+        confinement = (limits, folder.resolve(), None if reads is None else [path.resolve() for path in reads])
+        (scratch / _LIMITS).write_bytes(pickle.dumps(confinement))
+        (scratch / _JOB).write_bytes(pickle.dumps(job))
+        code = _watched(scratch, progress, limits, stage)
+        found = _result(scratch, returns, code, limits, stage)
+    _require_plain(folder, stage)
+    return found
+
+
+def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: str) -> int:
+    """Run the process to its end and return its exit code. Whatever ends this ends the process."""
+    with (scratch / _LOG).open("wb") as log, ExitStack() as bars:
+        process = subprocess.Popen(
+            [*COMMAND, str(scratch)],
+            env={**os.environ, "TMPDIR": str(scratch), "HOME": str(scratch)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C reaches the build alone, and all that the process starts can be ended
+            preexec_fn=release_process.die_with_parent(),
+        )
+        reader = ProgressReader(scratch / _PROGRESS, progress, bars)
+        heard = time.monotonic()
+        try:
+            while _runs(process):
+                if _heard(reader, stage):
+                    heard = time.monotonic()
+                elif time.monotonic() - heard > limits.silence_s:
+                    raise StageFailedError(
+                        f"{stage}: the model was stopped: no progress within {limits.silence_s:g} s",
+                        fix=f"try the graph alone, on one input; {_SUSPECT}",
+                    )
+            _heard(reader, stage)
+            return process.returncode
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # a graph in a loop hears no other signal
+            process.wait()
+
+
+def _runs(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        process.wait(_POLL_S)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def _heard(reader: ProgressReader, stage: str) -> bool:
+    try:
+        return reader.catch_up() > 0
+    except (OSError, LookupError, TypeError, ValueError) as error:
+        raise StageFailedError(f"{stage}: the process of the model wrote no progress", why=str(error)) from error
+
+
+def _result(scratch: Path, returns: type[T], code: int, limits: SandboxLimits, stage: str) -> T:
+    """What the process returned.
+
+    Raises:
+        EdgepackError, OSError: what the job raised.
+        StageFailedError: there is no result.
+    """
+    try:
+        document = json.loads(read_regular(scratch / _RESULT))
+        if "error" not in document:
+            return TypeAdapter(returns).validate_python(document["result"])
+        error = error_of(document["error"])
+    except FileNotFoundError:
+        raise _ended(scratch, code, limits, stage) from None
+    except (OSError, ValueError, LookupError, TypeError) as unreadable:
+        raise StageFailedError(
+            f"{stage}: the process of the model wrote no result", why=str(unreadable)
+        ) from unreadable
+    raise _exceeded(error.why if isinstance(error, EdgepackError) else str(error), limits, stage) or error
+
+
+def _ended(scratch: Path, code: int, limits: SandboxLimits, stage: str) -> StageFailedError:
+    """The error for a process that ended without a result: Paddle and others end theirs for some graphs."""
+    logs = b"".join(read_regular(log) for log in sorted(scratch.glob("*.log")))  # some are of libraries
+    lines = logs.decode("utf-8", "replace").splitlines()
+    said = "\n".join([line for line in lines if line.strip()][-_LAST_LINES:])
+    fix = f"export the model again, with other versions or as .onnx; {_SUSPECT}"
+    killed = release_process.killed_error("process of the model", code) if code < 0 else None
+    what = killed.what if killed is not None else f"a library ended the process of the model (exit code {code})"
+    why = said or (killed.why if killed is not None else "it printed nothing")
+    return _exceeded(said, limits, stage) or StageFailedError(f"{stage}: {what}", why=why, fix=fix)
+
+
+def _exceeded(why: str, limits: SandboxLimits, stage: str) -> StageFailedError | None:
+    """The error of a process that a limit stopped; None if `why` speaks of none."""
+    if _LARGE_FILE in why:
+        return StageFailedError(
+            f"{stage}: the model was refused a file of more than {mib(limits.file_bytes)}",
+            why=why,
+            fix=f"free space on the disk: half of what is free is allowed; {_SUSPECT}",
+        )
+    if not any(words in why for words in _NO_MEMORY):
+        return None
+    allowed = "there is" if limits.memory_bytes is None else mib(limits.memory_bytes)
+    return StageFailedError(
+        f"{stage}: the model was refused more memory than {allowed}",
+        why=why,
+        fix=f"stop other programs, or build on a machine with more memory; {_SUSPECT}",
+    )
+
+
+def _require_plain(folder: Path, stage: str) -> None:
+    """What a bundle will carry are files: a link would put another file of the user into it."""
+    for path, kind in walk(folder):
+        if kind not in ("file", "folder"):
+            raise StageFailedError(f"{stage}: the process of the model left a {kind}, {path}", fix=_SUSPECT)
+
+
+def main() -> NoReturn:
+    """Entry point of the process: confine it, call the job, write the result or the error."""
+    scratch = Path(sys.argv[1])
+    progress = ProgressWriter(scratch / _PROGRESS)
+    returned: dict[str, Any]
+    try:
+        if not confine(*pickle.loads((scratch / _LIMITS).read_bytes())):  # noqa: S301 - the build wrote it
+            progress.line(NO_LANDLOCK)
+        result = pickle.loads((scratch / _JOB).read_bytes())(progress=progress)  # noqa: S301
+        returned = {"result": TypeAdapter(type(result)).dump_python(result, mode="json")}
+    except Exception as error:  # noqa: BLE001 - whatever it is, the build reports it
+        returned = {"error": to_document(error, "the model was not processed")}
+    (scratch / _RESULT).write_text(json.dumps(returned), encoding="utf-8")
+    os._exit(0)  # without what libraries do at the end of a process: some of them crash there
+
+
+if __name__ == "__main__":
+    main()

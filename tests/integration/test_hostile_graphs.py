@@ -1,0 +1,156 @@
+"""Graphs of somebody else that were made to harm the build: each ends it with one error, and reaches nothing."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jobs
+import onnx
+import pytest
+from attacks import endless
+from given_texts import model
+
+from edgepack.errors import StageFailedError
+from edgepack.progress import SILENT
+from edgepack.sandbox import runner
+
+from .conftest import Project
+from .test_custom import write_project
+from .test_given_text import write_project as write_texts
+
+pytestmark = pytest.mark.integration
+
+# A program of Paddle 2: y = relu(x), and an operator that writes a parameter to a file.
+SAVES = """\
+import sys
+import numpy as np, paddle
+folder, file = sys.argv[1:]
+paddle.enable_static()
+with paddle.pir_utils.OldIrGuard():
+    program, start = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(program, start):
+        x = paddle.static.data("x", [None, 4], "float32")
+        y = paddle.static.nn.fc(x, 4)
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(start)
+    paddle.static.save_inference_model(f"{folder}/model", [x], [y], executor, program=program)
+    made = paddle.static.io.deserialize_program(open(f"{folder}/model.pdmodel", "rb").read())
+    block = made.global_block()
+    [weight] = [var for var in block.vars.values() if var.name.startswith("fc") and ".w_" in var.name]
+    operator = block.desc._insert_op(1)
+    operator.set_type("save_combine")
+    operator.set_input("X", [weight.name])
+    operator.set_output("Y", [])
+    operator._set_attr("file_path", file)
+    operator._set_attr("overwrite", True)
+    operator._set_attr("save_as_fp16", False)
+    operator._set_attr("save_to_memory", False)
+    open(f"{folder}/model.pdmodel", "wb").write(made.desc.serialize_to_string())
+"""
+# paddle2onnx ends its process for this one.
+ABORTS = """\
+import sys, paddle
+layer = paddle.nn.GroupNorm(2, 4)
+spec = [paddle.static.InputSpec([None, 4, 3], "float32", name="x")]
+traced = paddle.jit.to_static(layer, input_spec=spec, full_graph=True)
+paddle.jit.save(traced, f"{sys.argv[1]}/model")
+"""
+
+
+def write_graph(program: str, *arguments: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def of_paddle(folder: Path) -> Project:
+    project = write_project(folder)
+    recipe = (folder / "given.yaml").read_text(encoding="utf-8").replace("graph: model.onnx", "graph: graph")
+    (folder / "given.yaml").write_text(recipe, encoding="utf-8")
+    (folder / "graph").mkdir()
+    return project
+
+
+def test_a_program_that_writes_a_file_is_refused_and_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, victim = of_paddle(tmp_path / "given"), tmp_path / "authorized_keys"
+    victim.write_text("kept", encoding="ascii")
+    write_graph(SAVES, project.folder / "graph", victim)
+    done = project.edgepack("build", "given.yaml")
+    assert done.returncode == 5, done.stderr
+    assert "model.pdmodel has operators that are not allowed: save_combine" in done.stderr
+    # The second line of defence: Paddle opens it.
+    monkeypatch.setattr(runner, "COMMAND", tuple(word for word in runner.COMMAND if word != "-I"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(jobs.__file__).parent))
+    job = functools.partial(jobs.open_in_paddle, project.folder / "graph/model.pdmodel")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(StageFailedError, match=r"Cannot open .*authorized_keys"):
+        runner.run(job, dict, tmp_path / "out", SILENT, stage="graphs")
+    assert victim.read_text(encoding="ascii") == "kept"
+
+
+def test_a_library_that_ends_its_process_is_an_error_with_its_words(tmp_path: Path) -> None:
+    project = of_paddle(tmp_path / "given")
+    write_graph(ABORTS, project.folder / "graph")
+    done = project.edgepack("build", "given.yaml")
+    assert done.returncode == 5, done.stderr
+    assert "process of the model" in done.stderr
+    assert "GroupNorm" in done.stderr
+
+
+def test_a_build_whose_model_loops_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    rows = [{"text": "好", "label": "pos"}, {"text": "坏", "label": "neg"}] * 10
+    write_texts(tmp_path, endless(model()), rows, labels="[pos, neg]", task="text-classification")
+    command = [sys.executable, "-I", "-m", "edgepack.cli", "build", "given.yaml"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, encoding="utf-8") as build:
+        assert build.stderr is not None
+        while "[2/4] graphs" not in (line := build.stderr.readline()):
+            assert line
+        started: list[int] = []
+        while not any(cpu_seconds(pid) > 3 for pid in started):  # it loops
+            started = children(build.pid)
+            time.sleep(0.1)
+            assert build.poll() is None
+        build.send_signal(signal.SIGTERM)
+        try:
+            code = build.wait(30)
+        finally:
+            build.kill()
+    assert code == 143
+    assert not any(is_there(pid) for pid in started)
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+
+
+def cpu_seconds(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return int(fields[11]) / os.sysconf("SC_CLK_TCK")
+
+
+def is_there(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_a_weight_outside_of_the_folder_is_not_carried(tmp_path: Path) -> None:
+    project = write_project(tmp_path / "given")
+    made = onnx.load(str(project.folder / "model.onnx"))
+    for tensor in made.graph.initializer[:1]:
+        tensor.ClearField("raw_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="../secret")
+    (tmp_path / "secret").write_bytes(bytes(4))
+    onnx.save(made, str(project.folder / "model.onnx"))
+    done = project.edgepack("build", "given.yaml")
+    assert done.returncode == 5, done.stderr
+    assert "'../secret' is not a name of a file below the folder given" in done.stderr

@@ -1,0 +1,116 @@
+"""Jobs for the sandbox, which imports this module in its process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgepack.progress import Progress
+from edgepack_runtime.install.release_process import die_with_parent
+
+
+def echo(value: Any, progress: Progress) -> Any:
+    return value
+
+
+def fail(error: Exception, progress: Progress) -> dict[str, Any]:
+    raise error
+
+
+def speak(progress: Progress) -> dict[str, Any]:
+    progress.line("hello")
+    with progress.task("bar", 2) as task:
+        task.advance(2)
+    return {}
+
+
+def touch(paths: list[Path], progress: Progress) -> dict[str, str]:
+    return tried(paths, lambda path: path.write_text("x", encoding="ascii") and "")
+
+
+def read(paths: list[Path], progress: Progress) -> dict[str, str]:
+    return tried(paths, lambda path: path.read_text(encoding="ascii"))
+
+
+def tried(paths: list[Path], do: Any) -> dict[str, str]:
+    found = {}
+    for path in paths:
+        try:
+            found[str(path)] = do(path) or ""
+        except OSError as error:
+            found[str(path)] = str(error.errno)
+    return found
+
+
+def connect(port: int, progress: Progress) -> dict[str, Any]:
+    with socket.socket() as client:
+        return {"errno": client.connect_ex(("127.0.0.1", port))}
+
+
+def link(target: str, path: Path, progress: Progress) -> dict[str, Any]:
+    path.symlink_to(target)
+    return {}
+
+
+def take_memory(how: str, size: int, progress: Progress) -> dict[str, Any]:
+    return {"size": len(bytearray(size)) if how == "python" else int(np.ones(size, np.uint8).sum())}
+
+
+def write(path: Path, size: int, progress: Progress) -> dict[str, Any]:
+    path.write_bytes(bytes(size))
+    return {}
+
+
+def hang(progress: Progress) -> dict[str, Any]:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        time.sleep(1)
+
+
+def hang_with_child(folder: Path, progress: Progress) -> dict[str, Any]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"], preexec_fn=die_with_parent(), stdin=subprocess.DEVNULL
+    )
+    (folder / "pids").write_text(f"{os.getpid()} {child.pid}", encoding="ascii")
+    return hang(progress)
+
+
+def end(number: int, progress: Progress) -> dict[str, Any]:
+    os.write(1, b"last words\n")
+    if number > 0:
+        ctypes.CDLL(None)._exit(number)  # as a library in C++ does
+    os.kill(os.getpid(), -number)
+    return {}
+
+
+def plant_pipe(progress: Progress) -> dict[str, Any]:
+    [scratch] = {Path(os.environ["TMPDIR"])}
+    (scratch / "other").write_text("x", encoding="ascii")
+    (scratch / "progress.jsonl").unlink(missing_ok=True)
+    (scratch / "progress.jsonl").symlink_to("/dev/zero")
+    return hang(progress)
+
+
+def infer(graph: Path, progress: Progress) -> dict[str, Any]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
+    return {"y": session.run(None, {"x": np.ones((1, 4), np.float32)})[0].tolist()}
+
+
+def open_in_paddle(graph: Path, progress: Progress) -> dict[str, Any]:
+    from edgepack.training import environment
+    from edgepack.training.models import paddle_graph
+
+    environment.start(progress, training=False)
+    x = np.ones((1, 4), np.float32)
+    return {"shape": list(paddle_graph.outputs(graph, graph.with_suffix(".pdiparams"), {"x": x})[0].shape)}

@@ -1,0 +1,166 @@
+"""A job in a process of its own: its limits, and what the build learns of its end."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jobs
+import pytest
+from attacks import endless, vast
+
+from edgepack.errors import EnvironmentUnfitError, StageFailedError
+from edgepack.progress import SILENT
+from edgepack.sandbox import runner
+from edgepack.sandbox.confinement import SandboxLimits
+
+LIMITS = SandboxLimits(2**30, 2**20, 60)
+
+
+@pytest.fixture(autouse=True)
+def importable_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of a build imports nothing but what is installed."""
+    monkeypatch.setattr(runner, "COMMAND", tuple(word for word in runner.COMMAND if word != "-I"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(jobs.__file__).parent))
+
+
+def run(job: Any, folder: Path, *arguments: Any, returns: Any = dict, **options: Any) -> Any:
+    folder.mkdir(exist_ok=True)
+    call = functools.partial(job, *arguments)
+    return runner.run(call, returns, folder, SILENT, stage="graphs", **{"limits": LIMITS, **options})
+
+
+def test_a_result_and_the_errors_of_a_job_come_back(tmp_path: Path) -> None:
+    assert run(jobs.echo, tmp_path / "out", {"a": [1]}) == {"a": [1]}
+    assert list((tmp_path / "out").iterdir()) == []
+    with pytest.raises(EnvironmentUnfitError, match="a cause"):
+        run(jobs.fail, tmp_path / "out", EnvironmentUnfitError("what", why="a cause"))
+    with pytest.raises(StageFailedError, match="KeyError: 'x'"):
+        run(jobs.fail, tmp_path / "out", KeyError("x"))
+    with pytest.raises(StageFailedError, match="wrote no result"):
+        run(jobs.echo, tmp_path / "out", {"a": [1]}, returns=int)
+
+
+def test_progress_is_forwarded(tmp_path: Path) -> None:
+    class Recorder:
+        lines: list[str] = []  # noqa: RUF012
+
+        def line(self, text: str) -> None:
+            self.lines.append(text)
+
+        task = SILENT.task
+
+    runner.run(jobs.speak, dict, tmp_path, Recorder(), stage="graphs", limits=LIMITS)
+    assert Recorder.lines == ["hello"]
+
+
+def test_it_writes_to_its_folder_alone(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("kept", encoding="ascii")
+    found = run(jobs.touch, tmp_path / "out", [tmp_path / "out/new", tmp_path / "victim", tmp_path / "planted"])
+    assert found == {str(tmp_path / "out/new"): "", str(tmp_path / "victim"): "13", str(tmp_path / "planted"): "13"}
+    assert (tmp_path / "victim").read_text(encoding="ascii") == "kept"
+    assert not (tmp_path / "planted").exists()
+
+
+def test_it_reads_what_it_was_given_alone(tmp_path: Path) -> None:
+    for name in ("given", "secret"):
+        (tmp_path / name).write_text(name, encoding="ascii")
+    paths = [tmp_path / "given", tmp_path / "secret"]
+    assert run(jobs.read, tmp_path / "out", paths, reads=[paths[0]]) == {str(paths[0]): "given", str(paths[1]): "13"}
+    assert run(jobs.read, tmp_path / "out", paths)[str(paths[1])] == "secret"  # of the user's own adapter
+
+
+def test_it_reaches_no_port(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert run(jobs.connect, tmp_path / "out", server.getsockname()[1]) == {"errno": 13}
+
+
+def test_a_link_that_it_leaves_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StageFailedError, match=r"left a link, model\.onnx"):
+        run(jobs.link, tmp_path / "out", "/etc/passwd", tmp_path / "out/model.onnx")
+
+
+@pytest.mark.parametrize("how", ["python", "numpy"])
+def test_too_much_memory_is_an_error_with_the_limit(tmp_path: Path, how: str) -> None:
+    with pytest.raises(StageFailedError, match=r"refused more memory than 1024\.0 MiB") as error:
+        run(jobs.take_memory, tmp_path, how, 2**31)
+    assert "more memory" in error.value.fix
+
+
+def test_too_large_a_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StageFailedError, match=r"refused a file of more than 1\.0 MiB"):
+        run(jobs.write, tmp_path, tmp_path / "large", 2**21)
+
+
+def test_what_does_not_go_on_is_stopped(tmp_path: Path) -> None:
+    with pytest.raises(StageFailedError, match="no progress within 2 s"):
+        run(jobs.hang, tmp_path, limits=SandboxLimits(2**30, 2**20, 2))
+
+
+def test_a_graph_that_loops_or_takes_memory_is_stopped(tmp_path: Path) -> None:
+    graph = tmp_path / "a.onnx"
+    for attack, what in ((endless(), "no progress within 2 s"), (vast(3), "refused more memory than 1024")):
+        graph.write_bytes(attack.SerializeToString())
+        assert graph.stat().st_size < 500
+        with pytest.raises(StageFailedError, match=what):
+            run(jobs.infer, tmp_path, graph, limits=SandboxLimits(2**30, 2**20, 2))
+
+
+@pytest.mark.parametrize(
+    ("number", "what"),
+    [(255, r"ended the process of the model \(exit code 255\)"), (-signal.SIGSEGV, "was killed by SIGSEGV")],
+)
+def test_a_library_that_ends_the_process_is_an_error_with_its_words(tmp_path: Path, number: int, what: str) -> None:
+    with pytest.raises(StageFailedError, match=what) as error:
+        run(jobs.end, tmp_path, number)
+    assert "last words" in error.value.why
+
+
+def test_a_pipe_in_place_of_the_progress_is_not_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(StageFailedError, match="wrote no progress"):
+        run(jobs.plant_pipe, tmp_path)
+
+
+BUILD = """
+import functools, pathlib, sys
+from edgepack.util import process
+from edgepack.progress import SILENT
+from edgepack.sandbox import runner
+from edgepack.sandbox.confinement import SandboxLimits
+import jobs
+runner.COMMAND = tuple(word for word in runner.COMMAND if word != "-I")
+with process.noticed():
+    job = functools.partial(jobs.hang_with_child, pathlib.Path(sys.argv[1]))
+    runner.run(job, dict, pathlib.Path(sys.argv[1]), SILENT, stage="graphs", limits=SandboxLimits(2**30, 2**20, 600))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_it_ends_with_the_build(tmp_path: Path, number: int) -> None:
+    build = subprocess.Popen([sys.executable, "-c", BUILD, str(tmp_path)], stderr=subprocess.DEVNULL)
+    pids = tmp_path / "pids"
+    wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    build.send_signal(number)
+    assert build.wait(30) != 0
+    for pid in pids.read_text().split():
+        wait_for(lambda pid=pid: not is_running(pid))
+
+
+def wait_for(condition: Any) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def is_running(pid: str) -> bool:
+    try:
+        return "State:\tZ" not in Path("/proc", pid, "status").read_text(encoding="ascii")
+    except OSError:
+        return False
