@@ -28,8 +28,9 @@ from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.recipe import linear_only
 from edgepack.recipe.model import AnyRecipe, Recipe
 from edgepack.recipe.training import FromTeacher
-from edgepack.util.text import UNGATED, counted, verdict
+from edgepack.util.text import counted
 from edgepack_runtime.stats import checks
+from edgepack_runtime.stats.checks import UNGATED, verdict
 
 Verdict = Literal["pass", "fail", "inconclusive", "not run here", "no gates"]
 NOT_RUN_HERE: Final = "not run here"

@@ -513,14 +513,18 @@ def _beside(bundle: Path) -> Path:
         raise UsageError(
             f"the report of {bundle} is missing",
             why=f"there is no {plain}",
-            fix="copy it from the dist folder of the build; `edgepack diff OLD NEW` compares bundles without reports",
+            fix=f"give the report itself: edgepack report DIST/{plain.name}; `edgepack diff OLD NEW` needs none",
         )
     digest = hashlib.sha256(raw).hexdigest()
     for file in files:
         if digest in [one.bundle.manifest_sha256 for one in _report(file).targets]:
             return file
     names = ", ".join(map(str, files))
-    raise UsageError(f"{names} is not the report of {bundle}", why="a later build of the same version wrote it")
+    raise UsageError(
+        f"{names} is not the report of {bundle}",
+        why="a later build of the same version wrote it, or that of the bundle went to another folder (--dist)",
+        fix=f"give the report itself: edgepack report DIST/{plain.name}",
+    )
 
 
 def _version(file: Path) -> tuple[int, ...]:

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from edgepack.report import NOTHING
-from edgepack.util.text import UNGATED, about_duration, counted, metric_name, mib, safe, shortest
+from edgepack.util.text import about_duration, counted, metric_name, mib, safe, shortest
+from edgepack_runtime.stats.checks import UNGATED
 
 if TYPE_CHECKING:
     from pathlib import Path

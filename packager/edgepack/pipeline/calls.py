@@ -161,6 +161,7 @@ def bundle_call(
         recipe = ships.recipe
         ledger = tuple(row.timeless() for row in calls.build(results).ledger)
         decides = {
+            "version": recipe.version,  # a part of the recipe, for `plan` to name
             "recipe": bundle.recipe_sha256(recipe),
             "target": target,
             "ledger": [asdict(row) for row in ledger],

@@ -155,13 +155,16 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progres
     """Copy or sign a bundle that is not refused, and its README; return their names. Else remove earlier ones."""
     name = item.bundle.file_name
     readme = name.removesuffix(BUNDLE_SUFFIX) + README_SUFFIX
+    earlier = _earlier(dist / name)
     if item.refused is not None:
+        if earlier is not None and earlier.signature is not None:
+            progress.line(f"{dist / name} is signed and stays: an earlier build made it, not this one")
+            return []
         (dist / readme).unlink(missing_ok=True)
         if (dist / name).is_file():
             (dist / name).unlink()
             progress.line(f"removed {dist / name}: an earlier build made it, and its successor did not pass its gate")
         return []
-    earlier = _earlier(dist / name)
     same = earlier is not None and earlier.manifest_sha256 == item.bundle.manifest_sha256
     signature = earlier.signature if earlier is not None and sign is None else None
     if signature is not None and same:

@@ -39,8 +39,9 @@ from edgepack.recipe.training import is_local_folder
 from edgepack.report.loss_attribution import losses
 from edgepack.results import NOT_RUN_HERE, Build, Delivery, NotRunHere
 from edgepack.util.hashing import sha256_file
-from edgepack.util.text import UNGATED, counted
+from edgepack.util.text import counted
 from edgepack.util.versions import tool_versions
+from edgepack_runtime.stats.checks import UNGATED
 
 FORMAT: Final = 1
 _STEPS: Final = 255  # of the grid of uint8, between the lowest and the highest value

@@ -14,8 +14,8 @@ from edgepack.recipe.gates import NOT_LIMITS
 from edgepack.report import NOTHING, limit, measured, plots, quantity, span, svg, unmet
 from edgepack.report.document import dumps
 from edgepack.report.i18n import MESSAGES, t
-from edgepack.util.text import UNGATED, metric_name
-from edgepack_runtime.stats.checks import is_accuracy_gated
+from edgepack.util.text import metric_name
+from edgepack_runtime.stats.checks import UNGATED, is_accuracy_gated
 
 TEMPLATE: Final = "report.html.jinja"
 MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all

@@ -154,7 +154,8 @@ def _nothing_learnt(job: TrainingJob, data: DataArtifact, run: TrainingRun, resu
         f"the same answer to every row has {run.floor:.3f}",
         why=f"{min(result.epochs, used.epochs):g} of {used.epochs:g} epochs ran ({counted(result.steps, 'step')}), "
         f"learning rate {used.learning_rate:g}, patience {job.training.patience or 'null'}",
-        fix=f"try {retry}; it trains from the start{linear}",
+        fix=f"try {retry}; it trains from the start. Where the loss is near 0 already, more epochs do not help: give "
+        f"more rows, or weights that were trained before{linear}",
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 from edgepack_runtime.errors import printable
 from edgepack_runtime.util.texts import counted as counted  # one for both sides
 
-UNGATED: Final = "no gates"  # shown instead of a verdict if the recipe sets no gates
 # GitHub obeys `::` at the start of a line, also after blanks, and `##[` anywhere; Azure obeys `##vso[` anywhere.
 _CI_COMMAND: Final = re.compile(r"(^[^\S\n]*(?=::)|(?=##\w*\[))(.)", re.MULTILINE)
 
@@ -95,13 +94,6 @@ def mib(size_bytes: int) -> str:
 def metric_name(metric: str) -> str:
     """A metric of `edgepack_runtime.stats.metrics` in words: `entity_f1` -> `entity F1`."""
     return metric.replace("_", " ").replace("f1", "F1")
-
-
-def verdict(receipt: Mapping[str, Any]) -> str:
-    """The verdict of a receipt; `no gates` if its recipe sets none."""
-    word = str(receipt["verdict"])
-    left_out = [one["gate"] for one in receipt.get("unmeasured", ())]
-    return UNGATED if word == "pass" and not receipt["checks"] and left_out in ([], ["gates"]) else word
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

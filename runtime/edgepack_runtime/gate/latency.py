@@ -320,7 +320,7 @@ def _judge(timing: Timing, asked: Asked) -> Tuple[intervals.Interval, str, str]:
             interval,
             intervals.INCONCLUSIVE,
             f"unstable: the medians of two windows differ by {timing.drift:.0%}, "
-            f"measured in {counted(timing.processes, 'process', 'processes')}",
+            f"measured in {counted(timing.processes, 'process', 'processes')}: measure on an idle machine",
         )
     return interval, *undisturbed(verdict, timing.interference)
 

@@ -184,6 +184,7 @@ def _last_gate(prefix: Prefix, current: Optional[str]) -> Optional[Dict[str, Any
         if found is not None and found["release_id"] == current:
             with contextlib.suppress(LookupError, TypeError, AttributeError):  # a receipt may have been edited
                 found["not_shown"] = checks.not_shown(gate)
+                found["verdict"] = checks.verdict(gate)
             return found
     return None
 

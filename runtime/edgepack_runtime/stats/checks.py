@@ -11,6 +11,7 @@ PER_CLASS = "accuracy.per_class."  # prefix of the check names for recall, preci
 ABOVE_MAJORITY = "accuracy.above_majority"  # better than the most frequent answer; not a limit of the recipe
 ACCURACY_NOT_GATED = "accuracy is not gated: the recipe sets no limit for it"
 NO_GATES = "the recipe sets no gates"  # reason in receipts of releases without limits
+UNGATED = "no gates"  # shown instead of a verdict if the recipe sets no gates
 DELIVER, REFUSE = POLICIES = ("deliver", "refuse")  # `gates.inconclusive`: what happens to a release that is in doubt
 _SIGNS = {"percent": " %", "fraction": " %"}  # other units are printed by their name
 _DECIMALS = 4
@@ -45,6 +46,13 @@ def sampled(
     """Check of a value that is estimated from `n` samples."""
     value, low, high = (round(number, 6) if math.isfinite(number) else None for number in interval)
     return GateCheck(gate, verdict, value, low, high, limit, unit, n, confidence, detail)
+
+
+def verdict(receipt: Mapping[str, Any]) -> str:
+    """The verdict of a gate's receipt; `no gates` if its recipe sets none."""
+    word = str(receipt["verdict"])
+    left_out = [one["gate"] for one in receipt.get("unmeasured", ())]
+    return UNGATED if word == PASS and not receipt["checks"] and left_out in ([], ["gates"]) else word
 
 
 def figure(value: Optional[float], unit: str = "") -> str:

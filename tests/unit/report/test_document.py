@@ -17,7 +17,7 @@ from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Student
 from edgepack.report import html, i18n, junit, limit, measured, quantity, span, svg
 from edgepack.report.document import dumps, make, worst
-from edgepack.util.text import verdict
+from edgepack_runtime.stats.checks import verdict
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report.json"
 
