@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +111,36 @@ def test_what_calibrates_int8_is_not_scored(tmp_path: Path) -> None:
     done = few.edgepack("build", "given.yaml", "--until", "graphs", "--set", "quantize.method=ptq")
     assert done.returncode == 5, done.stderr
     assert "too few test rows to calibrate INT8" in done.stderr
+
+
+PADDLE = """\
+import paddle
+class Votes(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.votes = paddle.nn.Embedding(12, 2)
+        self.votes.weight.set_value(4 * paddle.nn.functional.one_hot(paddle.arange(12) % 2, 2))
+        self.norm = paddle.nn.LayerNorm(2)
+        self.norm.weight.set_value(paddle.to_tensor([2.0, 3.0]))
+        self.norm.bias.set_value(paddle.to_tensor([0.0, 0.5]))
+    def forward(self, input_ids):
+        mask = (input_ids != 0).astype("float32").unsqueeze(-1)
+        return self.norm((self.votes(input_ids) * mask).sum(1) / mask.sum(1))
+spec = [paddle.static.InputSpec([None, None], "int64", name="input_ids")]
+traced = paddle.jit.to_static(Votes().eval(), input_spec=spec, full_graph=True)
+paddle.jit.save(traced, "graph/inference")
+"""
+
+
+def test_a_classifier_of_paddle_is_converted_and_compared(tmp_path: Path) -> None:
+    rows = [{"text": "好坏"[n % 2] * (1 + n % 5), "label": ("pos", "neg")[n % 2]} for n in range(40)]
+    project = write_project(tmp_path, model(), rows, labels="[pos, neg]", task="text-classification")
+    recipe = (tmp_path / "given.yaml").read_text(encoding="utf-8")
+    (tmp_path / "given.yaml").write_text(recipe.replace("graph: model.onnx", "graph: graph"), encoding="utf-8")
+    (tmp_path / "votes.py").write_text(PADDLE, encoding="ascii")  # Paddle reads the source of the layer
+    subprocess.run([sys.executable, "votes.py"], cwd=tmp_path, check=True, capture_output=True, timeout=300)
+    done = project.edgepack("build", "given.yaml", "--until", "bundle", "--json")
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads(done.stdout)["ledger"]
+    assert (row["score"]["value"], row["parity_with"]) == (1.0, "Paddle Inference")
+    assert row["parity"] < 1e-5

@@ -18,7 +18,7 @@ from attacks import endless, vast
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.progress import SILENT
 from edgepack.sandbox import runner
-from edgepack.sandbox.confinement import SandboxLimits
+from edgepack.sandbox.confinement import NO_LANDLOCK, SandboxLimits
 
 LIMITS = SandboxLimits(2**30, 2**20, 60)
 
@@ -47,17 +47,40 @@ def test_a_result_and_the_errors_of_a_job_come_back(tmp_path: Path) -> None:
         run(jobs.echo, tmp_path / "out", {"a": [1]}, returns=int)
 
 
+class Recorder:
+    """A progress reporter that keeps the lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.task = SILENT.task
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+
 def test_progress_is_forwarded(tmp_path: Path) -> None:
-    class Recorder:
-        lines: list[str] = []  # noqa: RUF012
+    recorder = Recorder()
+    runner.run(jobs.speak, dict, tmp_path, recorder, stage="graphs", limits=LIMITS)
+    assert recorder.lines == ["hello"]
 
-        def line(self, text: str) -> None:
-            self.lines.append(text)
 
-        task = SILENT.task
-
-    runner.run(jobs.speak, dict, tmp_path, Recorder(), stage="graphs", limits=LIMITS)
-    assert Recorder.lines == ["hello"]
+def test_a_kernel_without_landlock_is_named_and_the_limits_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = """
+from edgepack.sandbox import confinement, runner
+class Kernel:
+    def syscall(self, *arguments):
+        return -1
+confinement.ctypes.CDLL = lambda *arguments, **options: Kernel()
+runner.main()
+"""
+    monkeypatch.setattr(runner, "COMMAND", (sys.executable, "-c", program))
+    recorder = Recorder()
+    assert runner.run(jobs.speak, dict, tmp_path, recorder, stage="graphs", limits=LIMITS) == {}
+    assert recorder.lines == [NO_LANDLOCK, "hello"]
+    with pytest.raises(StageFailedError, match="refused more memory"):
+        run(jobs.take_memory, tmp_path, "python", 2**31)
 
 
 def test_it_writes_to_its_folder_alone(tmp_path: Path) -> None:
@@ -132,7 +155,7 @@ import functools, pathlib, sys
 from edgepack.util import process
 from edgepack.progress import SILENT
 from edgepack.sandbox import runner
-from edgepack.sandbox.confinement import SandboxLimits
+from edgepack.sandbox.confinement import NO_LANDLOCK, SandboxLimits
 import jobs
 runner.COMMAND = tuple(word for word in runner.COMMAND if word != "-I")
 with process.noticed():
