@@ -16,13 +16,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from served import HOLDING_PYTHON, RUNTIME, SLEEPING, served
+from served import HOLDING_PYTHON, RUNTIME, SLEEPING, Served, served
 from tiny_model import write_model_folder
 
 pytestmark = pytest.mark.integration
@@ -32,6 +33,13 @@ TOKEN = "a-token-for-the-test"
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return write_model_folder(tmp_path / "hotel")
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server for tests that only ask it."""
+    with served("--model", write_model_folder(tmp_path_factory.mktemp("asked") / "hotel")) as server:
+        yield server
 
 
 def ask(url: str, document: Any = None, **headers: str) -> tuple[int, Any]:
@@ -396,6 +404,58 @@ def test_what_is_no_http_does_no_harm(model: Path) -> None:
                     while connection.recv(65536):
                         pass
         assert ask(server.url + "/healthz")[0] == 200
+
+
+_JSON = '{"text": "店很好"}'.encode()
+_CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(_JSON), _JSON)
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "status", "said"),
+    [
+        ("GET /healthz HTTP/1.0", b"", 200, b"alive"),  # HAProxy's httpchk
+        ("OPTIONS / HTTP/1.0", b"", 204, b"allow: "),  # its default
+        ("GET http://localhost/healthz HTTP/1.1\r\nHost: evil.example", b"", 200, b"alive"),
+        ("GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost", b"", 421, b"evil.example"),
+        ("GET /healthz HTTP/1.1", b"", 400, b"Host"),
+        ("GET //healthz HTTP/1.1\r\nHost: localhost", b"", 404, b"ask for /healthz"),
+        (f"POST /predict HTTP/1.0\r\nContent-Length: {len(_JSON)}", _JSON, 200, b"good"),
+        ("POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked", _CHUNKED, 200, b"good"),
+        ("POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked", _CHUNKED, 400, b"chunked"),
+        # Java's HttpClient offers HTTP/2 so.
+        (f"POST /predict HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+         f"HTTP2-Settings: AAEAAEAA\r\nContent-Length: {len(_JSON)}", _JSON, 200, b"good"),
+    ],
+)  # fmt: skip
+def test_what_clients_send_is_answered_or_named(
+    asked: Served, head: str, body: bytes, status: int, said: bytes
+) -> None:
+    with socket.create_connection(tuple(asked.listening()), 30) as connection:
+        connection.sendall(head.encode() + b"\r\n\r\n" + body)
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert answer.status == status
+        assert said in answer.read() or said in str(answer.headers).lower().encode()
+        assert not [line for line in asked.lines if "upgrade" in line["event"]]
+
+
+def test_who_waits_for_100_continue_gets_it_or_the_refusal(asked: Served) -> None:
+    head = f"HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(_JSON)}\r\nExpect: 100-continue\r\n\r\n"
+    for path, first in (("/predict", b"HTTP/1.1 100 "), ("/none", b"HTTP/1.1 404 ")):
+        with socket.create_connection(tuple(asked.listening()), 30) as connection:
+            connection.sendall(f"POST {path} {head}".encode())
+            assert connection.recv(4096).startswith(first)
+            if path == "/predict":
+                connection.sendall(_JSON)
+                assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+
+
+def test_sigterm_while_it_starts_ends_it(model: Path) -> None:
+    for number in range(12):
+        with served("--model", model) as server:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.process.wait(number * 0.05)
+            assert server.stop(signal.SIGTERM) in (0, 143, -signal.SIGTERM)
 
 
 def test_without_the_libraries_it_says_how_to_get_them(model: Path, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ LOGGER = "edgepack.serve"
 _FOREIGN = ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio")
 _MOST_PLACES = 20
 _QUIET_S, _MOST_SAID = 10.0, 100
+# uvicorn's about HTTP/2, which Java's client offers with each request, and does without.
+_NEEDLESS = ("Unsupported upgrade request.", "No supported WebSocket library")
 _ExcInfo = Tuple[Optional[Type[BaseException]], Optional[BaseException], Optional[TracebackType]]
 
 
@@ -46,7 +48,7 @@ class RepeatFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         now, what = time.monotonic(), str(record.msg).partition("\n")[0]
-        if now - self._said.get(what, -_QUIET_S) < _QUIET_S:
+        if what.startswith(_NEEDLESS) or now - self._said.get(what, -_QUIET_S) < _QUIET_S:
             return False
         if len(self._said) >= _MOST_SAID:
             self._said.clear()
