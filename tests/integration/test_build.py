@@ -41,7 +41,7 @@ def device(*command: object, env: dict[str, str], **options: Any) -> subprocess.
 @pytest.fixture(scope="module")
 def prefix(project: Project, device_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     prefix = tmp_path_factory.mktemp("device") / "prefix"
-    done = device(base_python(), project.bundle, "install", "--prefix", prefix, env=device_environment)
+    done = device(base_python(), project.bundle, "install", "--wait", "0", "--prefix", prefix, env=device_environment)
     assert done.returncode == 0, done.stderr[-4000:]
     return prefix
 
@@ -152,7 +152,7 @@ def test_a_flipped_byte_is_refused_by_name(
         byte = file.read(1)[0]
         file.seek(position)
         file.write(bytes([byte ^ 0x10]))
-    for verb in (["verify"], ["install", "--prefix", str(tmp_path / "prefix")]):
+    for verb in (["verify"], ["install", "--wait", "0", "--prefix", str(tmp_path / "prefix")]):
         done = device(base_python(), damaged, *verb, env=device_environment)
         assert done.returncode == 8, done.stderr
         assert member in done.stderr
@@ -216,7 +216,7 @@ def test_golden_rows_can_be_kept_out(project: Project, device_environment: dict[
         found = json.loads(done.stdout)
         assert [bool(one["waived"]) for one in found["unmeasured"]] == ([] if rows in more else 2 * [code == 0])
     assert found["accuracy"]["n"] == 120
-    install = [base_python(), bundle, "install", "--no-tune", "--prefix", tmp_path / "prefix"]
+    install = [base_python(), bundle, "install", "--wait", "0", "--no-tune", "--prefix", tmp_path / "prefix"]
     done = device(*install, env=device_environment)
     assert done.returncode == 0, done.stderr
     assert "accuracy.min: not measured: the labelled rows are not in the bundle" in done.stderr

@@ -137,7 +137,7 @@ def test_a_worse_version_does_not_replace_an_installed_one(
     given: tuple[Project, Done], bundle: Path, tmp_path: Path
 ) -> None:
     prefix = tmp_path / "prefix"
-    installed = sh(bundle, "install", "--prefix", prefix)
+    installed = sh(bundle, "install", "--wait", "0", "--prefix", prefix)
     assert installed.returncode == 0, installed.stderr
     command = prefix / "bin" / "given"
     (tmp_path / "a.bin").write_bytes(b"abc")
@@ -148,7 +148,7 @@ def test_a_worse_version_does_not_replace_an_installed_one(
     built = worse.edgepack("build", "given.yaml", "--set", "version=1.1.0")
     assert built.returncode == 6, built.stderr
     [second] = worse.folder.rglob("given-1.1.0-local.edgepack")
-    refused = sh(second, "install", "--prefix", prefix)
+    refused = sh(second, "install", "--wait", "0", "--prefix", prefix)
     assert refused.returncode == 6, refused.stderr
     assert "accuracy.min" in refused.stdout + refused.stderr
     assert (prefix / "current").resolve().name.startswith("1.0.0-")

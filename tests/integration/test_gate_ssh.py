@@ -288,7 +288,7 @@ def test_a_name_that_leads_nowhere(device: Device, bundle: Path) -> None:
 
 def test_what_is_installed_is_gated(device: Device, bundle: Path) -> None:
     prefix = device.folder / "opt"
-    line = [base_python(), "-I", "-S", bundle, "install", "--prefix", prefix, "--no-tune"]
+    line = [base_python(), "-I", "-S", bundle, "install", "--wait", "0", "--prefix", prefix, "--no-tune"]
     subprocess.run(line, check=True, capture_output=True, env={"PATH": "/usr/bin:/bin"})
     url = f"{device.url}{prefix}"
     done = device.gate(bundle, "--installed", target=url)

@@ -74,7 +74,7 @@ def test_a_bundle_of_one_installs_and_answers(
         return done.stdout
 
     bundle, prefix = tmp_path / project.bundle.name, tmp_path / "prefix"
-    device(base_python(), "-I", "-S", bundle, "install", "--prefix", prefix)
+    device(base_python(), "-I", "-S", bundle, "install", "--wait", "0", "--prefix", prefix)
     tiny = prefix / "bin" / "tiny"
     for verb in ("verify", "selftest", "doctor"):
         device(tiny, verb)

@@ -97,7 +97,7 @@ def test_it_is_built_gated_installed_and_answers(tmp_path: Path) -> None:
     assert edgepack(tmp_path, "diff", str(bundle), str(bundle)).returncode == 0
     assert edgepack(tmp_path, "report", str(dist)).returncode == 0
 
-    installed = sh(bundle, "install", "--prefix", str(tmp_path / "prefix"))
+    installed = sh(bundle, "install", "--wait", "0", "--prefix", str(tmp_path / "prefix"))
     assert installed.returncode == 0, installed.stderr
     program = tmp_path / "prefix" / "bin" / "tiny"
     answered = sh(program, "predict", "房间很干净，服务很好", "早餐很差，大堂很脏")

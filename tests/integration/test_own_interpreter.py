@@ -78,7 +78,10 @@ def test_a_bundle_carries_it_and_runs_on_it(project: Project, own: OwnInterprete
     with zipfile.ZipFile(tmp_path / f"lib/python{version}.zip", "w") as archive:  # in a folder above all that runs
         archive.writestr("encodings/__init__.py", "raise SystemExit('a planted library')")
     environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)}
-    for command in (["sh", bundle, "install", "--prefix", prefix, "--no-tune"], [prefix / "bin/tiny", "predict", "好"]):
+    for command in (
+        ["sh", bundle, "install", "--wait", "0", "--prefix", prefix, "--no-tune"],
+        [prefix / "bin/tiny", "predict", "好"],
+    ):
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stderr
     [program] = prefix.glob("releases/*/*/python/bin/python3")

@@ -62,7 +62,7 @@ def test_no_verb_of_a_device_opens_a_socket(project: Project, tmp_path: Path) ->
         ("sh", bundle, "selftest"),
         ("sh", bundle, "gate"),
         ("sh", bundle, "predict", "好"),
-        ("sh", bundle, "install", "--prefix", prefix, "--accept-inconclusive"),
+        ("sh", bundle, "install", "--wait", "0", "--prefix", prefix, "--accept-inconclusive"),
         (prefix / "bin" / "tiny", "status"),
         (prefix / "bin" / "tiny", "predict", "好"),
         (sys.executable, "-c", f"from edgepack_runtime import Predictor; Predictor({str(prefix)!r}).predict('好')"),
@@ -75,7 +75,9 @@ def test_no_verb_of_a_device_opens_a_socket(project: Project, tmp_path: Path) ->
 
 def test_serve_opens_the_socket_that_it_was_told(project: Project, tmp_path: Path) -> None:
     prefix = tmp_path / "prefix"
-    assert run("sh", project.bundle, "install", "--prefix", prefix, "--accept-inconclusive").returncode == 0
+    assert (
+        run("sh", project.bundle, "install", "--wait", "0", "--prefix", prefix, "--accept-inconclusive").returncode == 0
+    )
     line = [
         *WITHOUT,
         "listen",

@@ -84,7 +84,7 @@ def test_a_release_runs_on_its_own_interpreter_whatever_installed_it(
     command = [required_python(start)] if start[:1] == "3" else [start] if start else []
     temporary, prefix = tmp_path / "tmp", tmp_path / "it's here"
     temporary.mkdir()
-    done = device(*command, bundle, "install", "--prefix", prefix, "--no-tune", TMPDIR=str(temporary))
+    done = device(*command, bundle, "install", "--wait", "0", "--prefix", prefix, "--no-tune", TMPDIR=str(temporary))
     assert done.returncode == 0, done.stderr[-2000:]
     for _ in range(50):  # what the file unpacked for this command goes when that has ended
         if not list(temporary.iterdir()):
@@ -142,7 +142,7 @@ def test_a_bundle_for_another_machine_is_delivered_without_a_verdict(
 def test_a_file_for_both_machines_installs_the_part_of_one(project: Project, fetched: None, tmp_path: Path) -> None:
     bundle, about, _ = built(project, "linux")
     assert about["verdict"] == "pass"
-    done = device("sh", bundle, "install", "--prefix", tmp_path / "p", "--no-tune")
+    done = device("sh", bundle, "install", "--wait", "0", "--prefix", tmp_path / "p", "--no-tune")
     assert done.returncode == 0, done.stderr[-2000:]
     (release,) = [path for path in (tmp_path / "p/releases").iterdir() if path.name != ".tmp"]
     assert (release / platform.machine()).is_dir()
