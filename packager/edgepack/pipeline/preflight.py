@@ -19,6 +19,7 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import AnyRecipe, CustomRecipe, Recipe
 from edgepack.results import with_candidate
 from edgepack.training import environment
+from edgepack.util.text import counted
 
 TRAININGS: Final = {"teacher": "teacher", "student": "student", "narrow": "student"}  # stage -> section, in order
 
@@ -38,20 +39,20 @@ def check_options(calls: Calls, options: BuildOptions) -> None:
 def check_inputs(calls: Calls, found: Artifact, progress: Progress, *, cached: bool) -> None:
     """Check the recipe against its rows, if it has any, the installed packages, and the wheels of every target.
 
-    Warnings are printed unless the rows are `cached`: an earlier build printed them, and `edgepack check` repeats them.
+    Warnings are counted unless the rows are `cached`; `edgepack check` prints them.
 
     Raises:
         RecipeInvalidError: gates, baseline or further texts do not fit the rows.
         EnvironmentUnfitError: a package or a wheel is missing.
     """
     recipe, context = calls.recipe, calls.context
-    warnings: list[tuple[str, str]] = []
+    warnings = 0
     if isinstance(found, DataArtifact):
-        warnings = [(finding.reason, finding.fix) for finding in _check_rows(recipe, found)]
+        warnings = len(found.warnings) + len(_check_rows(recipe, found))
     if isinstance(found, ExamplesArtifact):
-        warnings = gates.examples_out_of_reach(recipe.gates.accuracy, found.rows)
-    for reason, fix in () if cached else warnings:
-        progress.line(f"warning: {reason}\n    fix: {fix}")
+        warnings = len(gates.examples_out_of_reach(recipe.gates.accuracy, found.rows))
+    if warnings and not cached:
+        progress.line(f"{counted(warnings, 'warning')} about the rows: `edgepack check RECIPE` prints them")
     for target in recipe.targets:
         profile = context.profile(target)
         for machine in profile.machines:

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from edgepack.recipe.messages import dotted
 from edgepack.recipe.paths import beside, check_there, is_file, is_folder
 from edgepack.recipe.yaml import Document, KeyPath, Problem
+from edgepack.util import given_files
 from edgepack_runtime.bundle.model_config import ADAPTER_ITEMS, ADAPTER_NAME, CONFIG_NAME, TOKENS, TokenizerConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.adapter import CLASS, METHODS
 from edgepack_runtime.inference.tokenizer import read_vocab
+from edgepack_runtime.util.fs import read_regular
 from edgepack_runtime.util.spans import OUTSIDE
 
 GRAPHS: Final = (".json", ".pdmodel")  # of Paddle 3 and Paddle 2
@@ -37,7 +40,7 @@ def read_adapter(file: Path) -> AdapterSource:
         SyntaxError: it is no Python.
         ValueError: it has no class `Adapter`.
     """
-    tree = ast.parse(file.read_bytes(), str(file))
+    tree = ast.parse(read_regular(file), str(file))
     found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS), None)
     if found is None:
         raise ValueError(f"it has no class `{CLASS}`")
@@ -109,7 +112,7 @@ def check_model(document: Document) -> Iterator[Problem]:
     for key in ("examples", "packages"):
         value = document.get(key)
         if isinstance(value, str) and value:
-            yield from check_there(document, (key,), value)
+            yield from _check_file(document, (key,), value)
     files = document.get("model", "files")
     seen = {ADAPTER_NAME, CONFIG_NAME}
     for index, file in enumerate(files if isinstance(files, list) else ()):
@@ -120,8 +123,19 @@ def check_model(document: Document) -> Iterator[Problem]:
         if name in seen or name.endswith(".onnx"):
             yield here, f"`model.files`: the name {name} is taken", "rename the file"
         else:
-            yield from check_there(document, here, file)
+            yield from _check_file(document, here, file)
         seen.add(name)
+
+
+def _check_file(document: Document, where: KeyPath, value: str) -> Iterator[Problem]:
+    """As `check_there`; and a link stays in its folder: a model of somebody else must not lead to the user's files."""
+    yield from check_there(document, where, value)
+    file = beside(document, value)
+    if is_file(file):
+        try:
+            given_files.below(file.parent, file.name)
+        except (OSError, ValueError) as error:
+            yield where, f"`{dotted(where)}`: {error}", "copy the file itself there: `cp -L`"
 
 
 def _check_graph(document: Document, where: KeyPath, file: object) -> Iterator[Problem]:
@@ -131,7 +145,7 @@ def _check_graph(document: Document, where: KeyPath, file: object) -> Iterator[P
         reason = f"`model.graph`: {file[:200]!r} is no graph"
         yield where, reason, "give an .onnx file, or a folder with a .json or .pdmodel and its .pdiparams"
     else:
-        yield from check_there(document, where, file)
+        yield from _check_file(document, where, file)
 
 
 def check_text_model(document: Document) -> Iterator[Problem]:
@@ -141,7 +155,7 @@ def check_text_model(document: Document) -> Iterator[Problem]:
     for key in ("vocab", "labels"):
         file = document.get("model", key)
         if isinstance(file, str) and file:
-            yield from check_there(document, ("model", key), file)
+            yield from _check_file(document, ("model", key), file)
     yield from _check_vocabulary(document)
     if isinstance(labels, str) and labels and is_file(beside(document, labels)):
         try:
@@ -171,7 +185,8 @@ def _check_vocabulary(document: Document) -> Iterator[Problem]:
 
 def read_labels(file: Path) -> tuple[str, ...]:
     """The labels of a file with one in each line. Raises OSError; ValueError if it is not UTF-8."""
-    return tuple(line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip())
+    text = read_regular(file).decode("utf-8-sig")
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
 def _reasons_against(labels: Sequence[str], *, tokens: bool) -> Iterator[str]:

@@ -23,6 +23,8 @@ _END = "\r\n"
 _MARK = "\ufeff"  # without it some programs take UTF-8 for another encoding
 # Full-width signs begin a formula too where Chinese or Japanese is typed. A .tsv has no quoting, but its readers may.
 _FORMULA = re.compile(r'"*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]')
+# A program that splits at another separator than the file's finds the formula in the middle of a cell.
+_LATER_FORMULA = re.compile(r'([,;\t]"*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20])(?![+-]?[0-9.]+(?:[,;\t]|\Z))')
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)*(e[+-]?[0-9]+)?%?\Z", re.IGNORECASE)
 
 
@@ -145,5 +147,7 @@ def _cell(value: Any) -> Any:
 
 def _inert(cell: Any) -> Any:
     """The cell, as no spreadsheet program runs it. A number stays one."""
-    is_formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.match(cell)
-    return f"'{cell}" if is_formula else cell
+    if not isinstance(cell, str) or _NUMBER.match(cell):
+        return cell
+    cell = _LATER_FORMULA.sub(r"\1'", cell)
+    return f"'{cell}" if _FORMULA.match(cell) else cell

@@ -26,7 +26,8 @@ from edgepack_runtime.engine.tensors import Tensor
 from edgepack_runtime.errors import EnvironmentUnfitError
 
 API_VERSION = 18  # of ONNX Runtime 1.18 and newer: all functions below, and the options of cuda.py, are in it
-_ERRORS_ONLY = 3  # severity of messages; below it are warnings about parts of the graph that fusing removed
+# Severity of messages on stderr: none. Errors are raised with the same words, which may quote values of a request.
+_FATAL_ONLY = 4
 FLOAT, INT64 = 1, 7  # ONNXTensorElementDataType
 DEVICE_ALLOCATOR, DEFAULT_MEMORY = 0, 0  # OrtAllocatorType, OrtMemType
 _SEQUENTIAL = 0  # ExecutionMode
@@ -156,7 +157,7 @@ class Api:
             name: ctypes.PYFUNCTYPE(None, c_void_p)(addresses[position]) for name, position in _RELEASES.items()
         }
         self._message = ctypes.PYFUNCTYPE(c_char_p, c_void_p)(addresses[2])
-        self.environment = self.made("CreateEnv", _ERRORS_ONLY, b"edgepack")
+        self.environment = self.made("CreateEnv", _FATAL_ONLY, b"edgepack")
         self.call("DisableTelemetryEvents", self.environment)
         self.cpu_memory = self.made("CreateCpuMemoryInfo", DEVICE_ALLOCATOR, DEFAULT_MEMORY)
         self.allocator = self.made("GetAllocatorWithDefaultOptions")
@@ -335,7 +336,7 @@ class Session:
             self.api.call("SetIntraOpNumThreads", options, self._threads)
             self.api.call("SetInterOpNumThreads", options, 1)
             self.api.call("SetSessionExecutionMode", options, _SEQUENTIAL)
-            self.api.call("SetSessionLogSeverityLevel", options, _ERRORS_ONLY)
+            self.api.call("SetSessionLogSeverityLevel", options, _FATAL_ONLY)
             for key, value in self._entries.items():
                 self.api.call("AddSessionConfigEntry", options, key.encode(), value.encode())
             if self._cuda is not None:

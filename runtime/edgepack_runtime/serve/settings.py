@@ -126,6 +126,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     own = {name: text for name, text in environment.items() if name.startswith(PREFIX) and name not in links}
     given = {name[len(PREFIX) :].lower(): text for name, text in own.items()}
     token_file = given.pop("token_file", None)
+    if token_file == "":  # a template that was not filled in must not open the server
+        raise UsageError(f"{PREFIX}TOKEN_FILE is empty", fix="name the file of the token, or unset it")
     fields = [field.name for field in dataclasses.fields(Settings) if field.name != "token"]
     values: Dict[str, Any] = {}
     for name, text in given.items():

@@ -73,6 +73,19 @@ def test_a_vocabulary_without_special_tokens_is_none(folder: Path) -> None:
     assert refused(folder, "[a, b]") == ["5: `model.vocab`: 'vocab.txt' lacks [PAD], [SEP]"]
 
 
+@pytest.mark.parametrize("name", ["labels.txt", "vocab.txt", "a.onnx"])
+def test_a_link_leads_to_no_file_of_the_user(folder: Path, tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    secret = tmp_path_factory.mktemp("home") / "secret"
+    (folder / name).rename(secret)
+    (folder / name).symlink_to(secret)
+    (found,) = refused(folder, "labels.txt")
+    assert f"{name} is a link that leads out of the folder" in found
+    (folder / name).unlink()
+    secret.rename(folder / "other")
+    (folder / name).symlink_to("other")
+    load(folder, "labels.txt")
+
+
 def test_keys_of_a_training_are_refused_with_the_reason(folder: Path) -> None:
     (folder / "recipe.yaml").write_text(
         RECIPE.format(labels="[a, b]", task="text-classification") + "student: {model: x}\n", encoding="utf-8"

@@ -44,8 +44,6 @@ def run(section: Data, out: Path, progress: Progress) -> DataArtifact:
             counts["unlabelled"] = _write(out / "unlabelled.jsonl", _counted(_untrained(extra, out), task), None)
     sizes = ", ".join(f"{counts[name]} {name}" for name in SPLITS if name in counts)
     progress.line(f"data: {sizes}; labels {', '.join(labels)}")
-    for warning in splits.warnings:
-        progress.line(str(warning))
     return DataArtifact(
         out,
         labels=labels,

@@ -132,6 +132,13 @@ def test_a_spreadsheet_runs_no_cell(cell: str) -> None:
     assert next(csv.reader([raw])) == [cell, "x"]
 
 
+@pytest.mark.parametrize("mark", [";", "\t", ","])
+def test_a_spreadsheet_that_splits_elsewhere_runs_no_part_of_a_cell(mark: str) -> None:
+    form = Form(".csv", ["label"], (), pairs=False)
+    line = form.answer(row(f"good{mark}=1+1{mark}-5{mark}+2+cmd"), {"label": "x"})
+    assert next(csv.reader([line])) == [f"good{mark}'=1+1{mark}-5{mark}'+2+cmd", "x"]
+
+
 @pytest.mark.parametrize("cell", ["-1", "+8613900000000", "-1.5e-3", "-1,000.50", "+3%", "1=1", "", "a-b", "'=1"])
 def test_numbers_and_texts_stay_what_they_are(cell: str) -> None:
     line = Form(".csv", ["label"], (), pairs=False, columns=["id", "text"]).answer(row("x", cell, "x"), {"label": "x"})

@@ -138,6 +138,7 @@ def test_what_kubernetes_sets_for_a_service_of_that_name_is_no_setting() -> None
         ("LONG", "drop", "truncate, windows"),
         ("HOSTS", "*", "needs a token"),
         ("TOKEN", TOKEN, "TOKEN is not a setting"),
+        ("TOKEN_FILE", "", "EDGEPACK_SERVE_TOKEN_FILE is empty"),
     ],
 )
 def test_an_environment_that_makes_no_sense(name: str, value: str, named: str) -> None:
