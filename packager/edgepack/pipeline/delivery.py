@@ -59,8 +59,8 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress
     """Write the bundles, the reports and the models to `dist`; return their paths, bundles first.
 
     Bundles are signed here, not in their stage: a hardware key is not needed again for a bundle that is signed already.
-    A bundle that its gate refuses is not delivered; an earlier one of the same name is removed. A line says so, and
-    where another bundle is replaced. A signed bundle is replaced by an unsigned one only if their manifests differ.
+    A bundle that its gate refuses is not delivered; an earlier one of the same name is removed, unless it is signed. A
+    line says so, and where another bundle is replaced. A signed bundle is replaced by an unsigned one only if their manifests differ.
     The README beside an inconclusive bundle begins with what was not shown. Reports are written whatever the verdict,
     and list the bundles of this build. They keep the report of an earlier build of the same version for other targets
     (`report.document.stem`). `NAME-VERSION.sha256` lists all digests for `sha256sum -c`, those of earlier bundles and
@@ -221,6 +221,8 @@ def _earlier(there: Path) -> _Earlier | None:
 def _rows(item: Delivery, dist: Path, staged: Path) -> str | None:
     """Copy the golden rows that a delivered bundle does not carry and return their name; else remove earlier ones."""
     rows = item.bundle.rows_path
+    if item.refused is not None and (dist / item.bundle.file_name).is_file():  # a signed one stays, with its rows
+        return None
     if rows is None or not (staged / item.bundle.file_name).is_file():
         (dist / item.bundle.file_name).with_suffix(ROWS_SUFFIX).unlink(missing_ok=True)
         return None

@@ -65,8 +65,9 @@ def check_adapter(document: Document) -> Iterator[Problem]:
     value = document.get(*where)
     if not isinstance(value, str) or not value:
         return
-    if not is_file(beside(document, value)):
-        yield from check_there(document, where, value)
+    problems = list(_check_file(document, where, value))
+    if problems:
+        yield from problems
         return
     try:
         source = read_adapter(beside(document, value))

@@ -285,8 +285,10 @@ def test_a_bundle_is_signed_when_it_is_delivered(passed: Any, tmp_path: Path, mo
     heard = Heard()
     deliver(replace(unsigned, deliveries=(replace(item, bundle=same),)), dist, heard)
     assert bundle.read_bytes() == first and heard.lines == [f"{bundle} has the same content, and keeps its signature"]
+    (rows := bundle.with_suffix(".rows.jsonl")).touch()
     deliver(replace(passed, deliveries=(judged(item, "fail"),)), dist)
     assert bundle.read_bytes() == first  # somebody signed it, and nothing makes it again
+    assert rows.exists()
     heard = Heard()
     deliver(unsigned, dist, heard)
     assert heard.lines[0].partition(": ")[0] == f"{bundle} was signed, and is replaced"

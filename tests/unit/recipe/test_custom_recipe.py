@@ -156,6 +156,14 @@ def test_an_adapter_is_read_without_running_it(folder: Path, source: str, reason
         assert reason in finding
 
 
+def test_an_adapter_is_no_link_out(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("home") / "adapter.py"
+    (folder / "adapter.py").rename(other)
+    (folder / "adapter.py").symlink_to(other)
+    [finding] = refused(folder, RECIPE)
+    assert finding.startswith("8: `adapter`: adapter.py is a link that leads out of the folder")
+
+
 def test_several_graphs_need_predict(folder: Path) -> None:
     [finding] = refused(folder, RECIPE.replace("graph: a.onnx", f"graph: {SEVERAL}"))
     assert "several graphs need the method `predict(item, graphs)`" in finding
