@@ -60,20 +60,15 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress
 
     Bundles are signed here, not in their stage: a hardware key is not needed again for a bundle that is signed already.
     A bundle that its gate refuses is not delivered; an earlier one of the same name is removed, unless it is signed. A
-    line says so, and where another bundle is replaced. A signed bundle is replaced by an unsigned one only if their manifests differ.
-    The README beside an inconclusive bundle begins with what was not shown. Reports are written whatever the verdict,
-    and list the bundles of this build. They keep the report of an earlier build of the same version for other targets
-    (`report.document.stem`). `NAME-VERSION.sha256` lists all digests for `sha256sum -c`, those of earlier bundles and
-    reports of the same version for other targets too. Golden rows that the bundle does not carry are written beside it,
-    readable by their owner only, and are not listed.
-
-    Args:
-        report: the document of `report.document.make`.
-
-    Raises:
-        StageFailedError: `dist` cannot be written, or a bundle cannot be signed.
-        UsageError, EnvironmentUnfitError: the key cannot be used, ssh-keygen is missing, or another user may have
-            planted `dist`.
+    line says so, and where another bundle is replaced. A signed bundle is replaced by an unsigned one only if their
+    manifests differ. The README beside an inconclusive bundle begins with what was not shown. Reports are written
+    whatever the verdict, and list the bundles of this build. They keep the report of an earlier build of the same
+    version for other targets (`report.document.stem`). `NAME-VERSION.sha256` lists all digests for `sha256sum -c`,
+    those of earlier bundles and reports of the same version for other targets too. Golden rows that the bundle does not
+    carry are written beside it, readable by their owner only, and are not listed. Args: report: the document of
+    `report.document.make`. Raises: StageFailedError: `dist` cannot be written, or a bundle cannot be signed.
+    UsageError, EnvironmentUnfitError: the key cannot be used, ssh-keygen is missing, or another user may have planted
+    `dist`.
     """
     stem = f"{build.recipe.name}-{build.recipe.version}"
     text = document.dumps(report)
