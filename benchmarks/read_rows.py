@@ -44,16 +44,16 @@ def _text(random: Random) -> str:
 
 def measure(folder: Path, suffix: str, train_rows: int | None) -> dict[str, Any]:
     """Run the stage here, in a process that did nothing else yet."""
-    from edgepack.pipeline.stages import data
-    from edgepack.progress import SILENT
     from edgepack.recipe.model import Data
+    from edgepack.stages.data import DataStage
+    from edgepack.stages.stage import Context
 
     files = {name: str(folder / f"{name}.{suffix}") for name in ("train", "dev", "test")}
     out = folder / "out"
     out.mkdir()
     before_mib = _peak_rss_mib()
     started = time.perf_counter()
-    made = data.run(Data(**files, train_rows=train_rows), out, SILENT)
+    made = DataStage(Data(**files, train_rows=train_rows)).run(Context(), out)
     seconds = time.perf_counter() - started
     rows = sum(made.token_counts["train"].values()) + made.rows["dev"] + made.rows["test"]
     return {

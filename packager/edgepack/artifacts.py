@@ -773,7 +773,7 @@ class Compared:
 class SelectArtifact(Artifact):
     """The chosen candidate, with the reason in words.
 
-    `left_out` failed; the time limit left out `untried`. `not_judged` are gates that could not be judged, with reasons.
+    `left_out` failed. `not_judged` are gates that could not be judged, with reasons.
     `tolerance_points` is None if the distance from the best dev score has no limit.
     """
 
@@ -783,5 +783,4 @@ class SelectArtifact(Artifact):
     tolerance_points: float | None
     prefer: Prefer = "latency"
     left_out: tuple[str, ...] = ()
-    untried: tuple[str, ...] = ()
     not_judged: tuple[str, ...] = ()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from edgepack.artifacts import (
     Artifact,
@@ -107,48 +107,41 @@ class Made:
     candidates: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Part:
-    """The results of a build that ended early (`--until`), in order."""
-
-    recipe: AnyRecipe
-    made: tuple[Made, ...]
-    left_out: tuple[Failure, ...] = ()  # failed candidates (`--keep-going`)
-    failures: tuple[Failure, ...] = ()  # failed targets (`--keep-going`)
-
-    @property
-    def selection(self) -> SelectArtifact | None:
-        """The choice between candidates, if the build made it."""
-        return next((made.artifact for made in self.made if isinstance(made.artifact, SelectArtifact)), None)
-
-    @property
-    def ledger(self) -> tuple[LedgerRow, ...]:
-        """The loss ledger so far, of the chosen candidate only: test scores must not decide between candidates."""
-        chosen = self.selection.chosen if self.selection else None
-        relevant = [made for made in self.made if not made.candidates or chosen in made.candidates]
-        models = [(made.stage, made.artifact) for made in relevant if isinstance(made.artifact, ModelArtifact)]
-        exported = next((made.artifact for made in relevant if isinstance(made.artifact, ExportArtifact)), None)
-        metric = self.recipe.gates.metric
-        linear = next((made.artifact for made in relevant if isinstance(made.artifact, LinearArtifact)), None)
-        wide = next((made.artifact for made in relevant if isinstance(made.artifact, WideArtifact)), None)
-        return (*_linear(linear, wide, metric), *_ledger(models, exported, metric), *_chosen(wide, metric))
+_FIELDS: Final = {
+    "data": "data",
+    "examples": "examples",
+    "teacher": "teacher",
+    "student": "student",
+    "narrow": "narrowed",
+    "prune": "pruned",
+    "quantize": "scales",
+    "export": "export",
+    "graphs": "export",
+    "linear": "linear",
+    "select": "selection",
+    "wide": "wide",
+}  # stage -> field of a build
 
 
 @dataclass(frozen=True)
 class Build:
     """The results of a build. `recipe` has the values of the chosen candidate.
 
-    A given model has `examples`, and no data, student and scales. A linear model alone has no student, scales and
-    export.
+    An imported model has no student and no scales, and with an adapter `examples` in place of data. A linear model
+    alone has no student, scales and export. A build that ended early (`--until`) has what it made.
+
+    Attributes:
+        made: the results of all stages that ran or were cached, in order.
+        ended_early: before the gates.
     """
 
     recipe: AnyRecipe
-    data: DataArtifact | None
-    teacher: ModelArtifact | None
-    student: ModelArtifact | None
-    scales: ScalesArtifact | None
-    export: ExportArtifact | None
-    deliveries: tuple[Delivery, ...]
+    data: DataArtifact | None = None
+    teacher: ModelArtifact | None = None
+    student: ModelArtifact | None = None
+    scales: ScalesArtifact | None = None
+    export: ExportArtifact | None = None
+    deliveries: tuple[Delivery, ...] = ()
     failures: tuple[Failure, ...] = ()  # failed targets (`--keep-going`)
     selection: SelectArtifact | None = None
     left_out: tuple[Failure, ...] = ()  # failed candidates (`--keep-going`)
@@ -157,6 +150,25 @@ class Build:
     linear: LinearArtifact | None = None
     wide: WideArtifact | None = None
     examples: ExamplesArtifact | None = None
+    made: tuple[Made, ...] = ()
+    ended_early: bool = False
+
+    @classmethod
+    def of(cls, recipe: AnyRecipe, found: Iterable[tuple[str, Artifact]]) -> Build:
+        """A build of the artifacts of what ships, by stage."""
+        artifacts: dict[str, Any] = {_FIELDS[stage]: artifact for stage, artifact in found if stage in _FIELDS}
+        return cls(recipe, **artifacts)
+
+    @classmethod
+    def until(cls, recipe: AnyRecipe, made: Sequence[Made]) -> Build:
+        """A build that ended early. Of several candidates it shows the chosen one, if there is one.
+
+        Test scores must not decide between candidates.
+        """
+        selection = next((one.artifact for one in made if isinstance(one.artifact, SelectArtifact)), None)
+        chosen = selection.chosen if selection else None
+        found = [(one.stage, one.artifact) for one in made if not one.candidates or chosen in one.candidates]
+        return replace(cls.of(recipe, found), made=tuple(made), ended_early=True)
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:

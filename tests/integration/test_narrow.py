@@ -15,13 +15,18 @@ from tests.integration.test_build import device
 from tests.integration.test_resume import kill_in_training
 from tests.integration.test_vocabulary import logits_of, rows_on_disk
 from tests.integration.trainings import MANY, ONE, PAIRS, SPANS, Heard
+from tests.stage_context import context_of
 
 from edgepack.artifacts import DataArtifact, ModelArtifact, NarrowedArtifact, Row
-from edgepack.progress import SILENT
-from edgepack.recipe.training import Distill, Student
+from edgepack.recipe.model import Data
+from edgepack.recipe.training import Distill, Student, Teacher
+from edgepack.stages.data import DataStage
+from edgepack.stages.narrow import NarrowStage
+from edgepack.stages.train import StudentStage, TeacherStage
 from edgepack.targets.local import base_python
 from edgepack_runtime.inference.tokenizer import read_vocab
 
+ROWS = DataStage(Data(train="builtin:reviews-zh"))
 pytestmark = pytest.mark.integration
 SECTION = Student.model_validate({
     "model": {"scratch": {"layers": 2, "hidden": 16, "heads": 4, "dropout": 0}},
@@ -32,11 +37,10 @@ SECTION = Student.model_validate({
 
 def trained(folder: Path, rows: Sequence[Row], section: Student = SECTION) -> tuple[DataArtifact, ModelArtifact]:
     """Rows, and a whole student that has learnt from their labels."""
-    from edgepack.pipeline.stages import train
-
     data, out = rows_on_disk(folder / "data", rows), folder / "student"
     out.mkdir()
-    return data, train.student(section, data, None, out, SILENT, folder / "checkpoint")
+    ctx = context_of({ROWS: data}, checkpoint=folder / "checkpoint")
+    return data, StudentStage(section, ROWS).run(ctx, out)
 
 
 def narrowed(
@@ -47,11 +51,12 @@ def narrowed(
     distill: Distill | None,
     heard: Heard | None = None,
 ) -> NarrowedArtifact:
-    from edgepack.pipeline.stages import narrow
-
     folder.mkdir()
     checkpoint = folder.with_name(f"{folder.name}-checkpoint")
-    return narrow.run(SECTION, distill, data, student, teacher, folder, heard or Heard(), checkpoint)
+    section = SECTION.model_copy(update={"distill": distill})
+    whole, larger = StudentStage(section, ROWS), TeacherStage(Teacher(model="larger"), ROWS)
+    ctx = context_of({ROWS: data, whole: student, larger: teacher}, heard or Heard(), checkpoint)
+    return NarrowStage(section, ROWS, whole, larger).run(ctx, folder)
 
 
 def said_of(model: ModelArtifact, data: DataArtifact) -> bytes:

@@ -15,14 +15,18 @@ import pytest
 from tests.integration.test_resume import Killed, Killing
 from tests.integration.test_vocabulary import rows_on_disk
 from tests.integration.trainings import ABLE, CALM, MANY, ONE, PAIRS, SETTINGS, SPANS, Ended, classifier_of, learn
+from tests.stage_context import context_of
 
 from edgepack.artifacts import ModelArtifact, Row
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
-from edgepack.pipeline.stages import train as stages
 from edgepack.progress import SILENT
+from edgepack.recipe.model import Data
 from edgepack.recipe.training import Distill, Student, Training
+from edgepack.stages.data import DataStage
+from edgepack.stages.train import StudentStage
 from edgepack.training.checkpoint import Arrays, Checkpoint
 
+ROWS = DataStage(Data(train="builtin:reviews-zh"))
 pytestmark = pytest.mark.integration
 
 
@@ -142,7 +146,8 @@ def test_a_training_that_learns_nothing_fails_and_names_settings_that_learn(
         folder = tmp_path / f"student-{len(more)}"
         folder.mkdir()
         section = Student.model_validate(settings | more)
-        return stages.student(section, data, None, folder, SILENT, folder / "checkpoint")
+        ctx = context_of({ROWS: data}, checkpoint=folder / "checkpoint")
+        return StudentStage(section, ROWS).run(ctx, folder)
 
     with pytest.raises(StageFailedError, match="learnt nothing") as failed:
         train(epochs=1, learning_rate=1e-7, patience=1)

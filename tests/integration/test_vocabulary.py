@@ -13,12 +13,16 @@ import pytest
 from tests.integration.conftest import RECIPE, Project, write_rows
 from tests.integration.test_build import device
 from tests.integration.trainings import CALM, ONE, PAIRS, SPANS, Heard, classifier_of, data_of
+from tests.stage_context import context_of
 
 from edgepack.artifacts import DataArtifact, ModelArtifact, PrunedArtifact, Row, Score, Usage
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import SILENT
-from edgepack.recipe.model import Columns
-from edgepack.recipe.training import Pruning
+from edgepack.recipe.model import Columns, Data
+from edgepack.recipe.training import Pruning, Student
+from edgepack.stages.data import DataStage
+from edgepack.stages.prune import PruneStage
+from edgepack.stages.train import StudentStage
 from edgepack.targets.local import base_python
 from edgepack_runtime.inference.tokenizer import read_vocab
 
@@ -84,12 +88,16 @@ def logits_of(model: ModelArtifact, data: DataArtifact, rows: Sequence[Row]) -> 
 
 
 def pruned(folder: Path, rows: Sequence[Row], pruning: Pruning) -> tuple[ModelArtifact, PrunedArtifact, DataArtifact]:
-    from edgepack.pipeline.stages import prune
-
     data, student = rows_on_disk(folder / "data", rows), student_of(folder / "student", rows)
-    (folder / "pruned").mkdir()
-    made = prune.run(pruning, Columns(), data, student, folder / "pruned", Heard())
-    return student, made, data
+    return student, run_prune(pruning, data, student, folder / "pruned"), data
+
+
+def run_prune(pruning: Pruning, data: DataArtifact, student: ModelArtifact, out: Path) -> PrunedArtifact:
+    out.mkdir()
+    rows = DataStage(Data(train="builtin:reviews-zh"))
+    trained = StudentStage(Student(model="any"), rows)
+    ctx = context_of({rows: data, trained: student}, Heard())
+    return PruneStage(pruning, Columns(), rows, trained).run(ctx, out)
 
 
 @pytest.mark.parametrize("rows", [ONE, PAIRS, SPANS], ids=["one label", "pairs", "spans"])
@@ -140,15 +148,12 @@ def test_the_padding_keeps_its_row_wherever_it_stands(tmp_path: Path) -> None:
 
 
 def test_a_padding_that_the_vocabulary_does_not_have(tmp_path: Path) -> None:
-    from edgepack.pipeline.stages import prune
-
     data, student = rows_on_disk(tmp_path / "data", ONE), student_of(tmp_path / "student", ONE)
     config = student.folder / "config.json"
     told = json.loads(config.read_text(encoding="utf-8"))
     config.write_text(json.dumps(told | {"pad_token_id": told["vocab_size"] - 1}), encoding="utf-8")
-    (tmp_path / "pruned").mkdir()
     with pytest.raises(StageFailedError, match=r"and vocab\.txt has no such line"):
-        prune.run(Pruning(), Columns(), data, student, tmp_path / "pruned", SILENT)
+        run_prune(Pruning(), data, student, tmp_path / "pruned")
 
 
 SEARCH = """\

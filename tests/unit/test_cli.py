@@ -22,7 +22,6 @@ from edgepack.artifacts import ModelArtifact, ScalesArtifact
 from edgepack.commands import options
 from edgepack.errors import StageFailedError
 from edgepack.evaluation import Latency
-from edgepack.recipe.training import Student
 from edgepack.results import Build
 from edgepack_runtime.errors import ExitCode
 
@@ -230,17 +229,15 @@ def test_check_and_plan_list_the_candidates(project: Path) -> None:
 def test_a_candidate_that_was_left_out_does_not_pass_for_success(
     project: Path, built: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def train(section: Student, data: Any, teacher: Any, out: Path, *rest: Any) -> ModelArtifact:
-        if section.epochs == 2:
+    def train(stage: Any, ctx: Any, out: Path) -> ModelArtifact:
+        if stage.section.epochs == 2:
             raise StageFailedError("student: it diverged", fix="a lower rate")
         return replace(built.student, folder=out)
 
-    monkeypatch.setattr("edgepack.pipeline.stages.train.student", train)
-    monkeypatch.setattr("edgepack.pipeline.stages.quantize.run", lambda *inputs: ScalesArtifact(inputs[6], (), 0))
-    monkeypatch.setattr(
-        "edgepack.pipeline.stages.export.run", lambda *inputs, **_: replace(built.export, folder=inputs[4])
-    )
-    monkeypatch.setattr("edgepack.pipeline.stages.select.Predictor", lambda folder: folder)
+    monkeypatch.setattr("edgepack.stages.train.StudentStage.run", train)
+    monkeypatch.setattr("edgepack.stages.quantize.QuantizeStage.run", lambda _, ctx, out: ScalesArtifact(out, (), 0))
+    monkeypatch.setattr("edgepack.stages.export.ExportStage.run", lambda _, ctx, out: replace(built.export, folder=out))
+    monkeypatch.setattr("edgepack.stages.select.Predictor", lambda folder: folder)
     monkeypatch.setattr("edgepack.evaluation.answers", lambda model, rows, *rest: [row.label for row in rows])
     monkeypatch.setattr("edgepack.evaluation.latency", lambda folders, *rest, stage: [Latency(1, 1, 2)])
     monkeypatch.setattr("edgepack.bundle.wheels.fetch", lambda *inputs, **options: None)

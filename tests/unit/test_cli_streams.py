@@ -29,7 +29,7 @@ def test_output_that_finds_no_room_is_a_plain_error(project: Path, arguments: li
 REFUSED = """
 import errno
 from edgepack import cli
-from edgepack.pipeline import runner
+from edgepack.build import runner
 
 def build(*others):
     raise OSError(errno.ENOMEM, "Cannot allocate memory")
@@ -97,7 +97,7 @@ def test_errors_that_cannot_be_written_have_their_exit_code(project: Path, unwri
 MISSED = """
 from edgepack import cli
 from edgepack.errors import GateFailedError
-from edgepack.pipeline import runner
+from edgepack.build import runner
 
 def build(recipe, workspace, console, *others):
     console.stage("gate", 1, 1, cached=False)

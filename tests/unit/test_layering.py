@@ -16,8 +16,8 @@ SOURCES = {"edgepack": ROOT / "packager" / "edgepack", "edgepack_runtime": ROOT 
 # Folders, and modules that stand alone, bottom-up.
 BUILD_SIDE = [
     "errors", "progress", "util", "sandbox", "recipe", "calibration", "artifacts", "results", "onnx_graph", "targets",
-    "evaluation", "bundle", "oci", "export", "data", "report", "training", "gating", "pipeline", "sweep", "console",
-    "commands", "cli",
+    "evaluation", "bundle", "oci", "export", "data", "report", "training", "gating", "stages", "imported", "build",
+    "sweep", "console", "commands", "cli",
 ]  # fmt: skip
 DEVICE_SIDE = [
     "errors", "util", "stats", "bundle", "device", "install", "engine", "inference", "gate", "batch", "serve", "cli",

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgepack.build.options import STAGES
 from edgepack.commands import options
 from edgepack.errors import EdgepackError, GateFailedError, GateInconclusiveError, UsageError
-from edgepack.pipeline.options import STAGES
 from edgepack.util.text import two_digits_up
 
 if TYPE_CHECKING:
+    from edgepack.build.options import BuildOptions
     from edgepack.console.console import Console
-    from edgepack.pipeline.options import BuildOptions
     from edgepack.recipe.model import AnyRecipe, Candidate
-    from edgepack.results import Build, Failure, Part
+    from edgepack.results import Build, Failure
     from edgepack.targets.context import BuildContext
 
 
@@ -110,10 +110,9 @@ def run(
     Raises:
         EdgepackError: a stage or a delivery failed; a gate failed or was inconclusive; a candidate was left out.
     """
-    from edgepack.pipeline import delivery, runner
-    from edgepack.pipeline.workspace import Workspace
+    from edgepack.build import delivery, runner
+    from edgepack.build.workspace import Workspace
     from edgepack.report import document
-    from edgepack.results import Part
 
     dist = file.parent / "dist" if dist is None else dist
     if build_options.until in (None, STAGES[-1]):
@@ -136,7 +135,7 @@ def run(
             "checkpoint, which is written once a minute"
         )
         raise
-    if isinstance(built, Part):
+    if built.ended_early:
         _show_part(built, console, as_json)
         for failure in built.failures:
             console.error(failure.error)
@@ -214,7 +213,7 @@ def _show(built: Build, report: Mapping[str, Any], warnings: Sequence[str], cons
         console.error(failure.error)
 
 
-def _show_part(made: Part, console: Console, as_json: bool) -> None:
+def _show_part(made: Build, console: Console, as_json: bool) -> None:
     """Print the folders of the results of a build that ended early, and the ledger so far."""
     if as_json:
         from edgepack.report import document
@@ -276,7 +275,7 @@ def _no_bundle(failures: Sequence[Failure]) -> EdgepackError:
     return type(first)(f"no bundle was made for {names}", why="the reasons are above", fix=first.fix)
 
 
-def _raise_if_left_out(built: Build | Part, console: Console) -> None:
+def _raise_if_left_out(built: Build, console: Console) -> None:
     """Raise an error if candidates failed, after the others were built."""
     for failure in built.left_out:
         console.error(failure.error)
@@ -289,7 +288,7 @@ def _raise_if_left_out(built: Build | Part, console: Console) -> None:
 
 def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
     """The delivered files, a limit on latency if the recipe has none, and how to install a bundle."""
-    from edgepack.pipeline.stages.adapter_payload import ARGUMENT
+    from edgepack.imported.adapter_payload import ARGUMENT
     from edgepack.results import NotRunHere
 
     lines = [f"wrote {path}" for path in delivered]

@@ -81,7 +81,7 @@ def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
 def command(context: click.Context, recipe: Path, settings: tuple[str, ...], profiles: Path | None) -> None:
     """Check RECIPE and its data; print every finding as file:line, reason, fix."""
     loaded, build_context = options.load(recipe, settings, options.Drawn(profiles=profiles))
-    from edgepack.pipeline import downloads
+    from edgepack.build import downloads
 
     console = options.console(context)
     lacking = list(check(loaded, build_context, recipe))
@@ -103,13 +103,13 @@ def _check_examples(loaded: CustomRecipe, recipe: Path, console: Console) -> str
     import tempfile
 
     from edgepack.data import gates
-    from edgepack.pipeline.stages import examples
-    from edgepack.progress import SILENT
+    from edgepack.imported.examples import ExamplesStage
     from edgepack.recipe.validate_given import read_adapter
+    from edgepack.stages.stage import Context
 
+    stage = ExamplesStage(Path(loaded.examples), str(read_adapter(Path(loaded.adapter)).item))
     with tempfile.TemporaryDirectory(prefix="edgepack-") as scratch:
-        item = str(read_adapter(Path(loaded.adapter)).item)
-        rows = examples.run(Path(loaded.examples), item, Path(scratch), SILENT).rows
+        rows = stage.run(Context(), Path(scratch)).rows
     reasons = gates.examples_out_of_reach(loaded.gates.accuracy, rows)
     console.findings([Finding("warning", recipe, None, reason, fix) for reason, fix in reasons])
     return counted(rows, "example")
@@ -121,11 +121,12 @@ def _check_test_rows(loaded: GivenTextRecipe, recipe: Path, console: Console) ->
 
     from edgepack.data.gates import describe_gate
     from edgepack.data.recipe_checks import check_given, require_judged_by
-    from edgepack.pipeline.stages import data
-    from edgepack.progress import SILENT
+    from edgepack.imported.rows import ImportedRowsStage
+    from edgepack.stages.stage import Context
 
+    stage = ImportedRowsStage(loaded.data, tuple(loaded.model.labels))
     with tempfile.TemporaryDirectory(prefix="edgepack-") as scratch:
-        found = data.run_given(loaded.data, tuple(loaded.model.labels), Path(scratch), SILENT)
+        found = stage.run(Context(), Path(scratch))
         require_judged_by(loaded, found.labels)
         if loaded.gates.baseline is not None:
             from edgepack.bundle.baseline import require_comparable

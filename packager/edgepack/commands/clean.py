@@ -30,8 +30,8 @@ def command(workspace: Path | None, keep: tuple[Path, ...], everything: bool, dr
     """
     if keep and everything:
         raise click.UsageError("--keep and --all exclude each other")
-    from edgepack.pipeline import plan
-    from edgepack.pipeline.workspace import Workspace
+    from edgepack.build import plan
+    from edgepack.build.workspace import Workspace
     from edgepack.util.text import mib
 
     place = Workspace(options.workspace_of(keep[0] if keep else Path(), workspace))

@@ -40,8 +40,8 @@ def command(
     """
     if (recipe is None) == (not targets):
         raise click.UsageError("name a recipe, or targets with --target")
+    from edgepack.build import preflight
     from edgepack.bundle import interpreters, wheels
-    from edgepack.pipeline import preflight
     from edgepack.recipe import hub
     from edgepack.recipe.hub import HubModel
     from edgepack.recipe.model import Recipe

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from edgepack.build.options import STAGES, BuildOptions
 from edgepack.errors import EnvironmentUnfitError, UsageError
-from edgepack.pipeline.options import STAGES, BuildOptions
 from edgepack.util.text import json_text, safe
 from edgepack_runtime.util.fs import write_atomic
 

@@ -40,9 +40,9 @@ def command(
     without colours. It reads the data, trains nothing and writes nothing.
     """
     loaded, build_context = options.load(recipe, settings, drawn)
+    from edgepack.build import plan
+    from edgepack.build.workspace import Workspace
     from edgepack.console import tables
-    from edgepack.pipeline import plan
-    from edgepack.pipeline.workspace import Workspace
 
     place = Workspace(options.workspace_of(recipe, workspace))
     made = plan.make(loaded, place, options.build_options(until, start, force), build_context)

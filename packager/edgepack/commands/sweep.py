@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgepack.build.options import BuildOptions
 from edgepack.commands import build, options
 from edgepack.errors import UsageError
-from edgepack.pipeline.options import BuildOptions
 
 if TYPE_CHECKING:
     from edgepack.results import Failure
@@ -74,18 +74,18 @@ def command(
 
     if not isinstance(loaded, Recipe) or not loaded.candidates:
         raise UsageError("this recipe has no `search`", fix=f"run `edgepack build {recipe}`")
-    from edgepack.pipeline.stage_calls import StageCalls
-    from edgepack.pipeline.workspace import Workspace
+    from edgepack.build.recipe_stages import stages_of
+    from edgepack.build.workspace import Workspace
     from edgepack.sweep.tasks import Share, sweep
 
     console = options.console(context)
     place = options.workspace_of(recipe, workspace)
     arguments = ["build", str(recipe.absolute()), *options.arguments(settings, place, drawn)]
-    calls = StageCalls(loaded, build_context)
+    stages = stages_of(loaded, build_context)
 
     def candidates() -> tuple[Failure, ...]:
         with Workspace(place).in_use():
-            failures = sweep(calls, arguments, place, _engine(on), Share(workers, cpus, gpus), console)
+            failures = sweep(stages, arguments, place, _engine(on), Share(workers, cpus, gpus), console)
         if failures and (not keep_going or len(failures) == len(loaded.candidates)):
             for failure in failures[:-1]:
                 console.error(failure.error)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edgepack.artifacts import BundleArtifact, ContentCheck
+    from edgepack.build.plan import Plan
     from edgepack.console.target_tables import Short
-    from edgepack.pipeline.plan import Plan
 
 
 STYLES: Final = {

@@ -161,12 +161,6 @@ class Search(Section):
         description="Number of combinations to try: the first one and a seeded sample; null for all.",
     )
     seed: int = Field(0, ge=0, description="Seed of `sample`.")
-    minutes: float | None = Field(
-        None,
-        gt=0,
-        description="Minutes of work on candidates after which a build starts no further one; cached results take "
-        "no time. null for no limit.",
-    )
     max_candidates: int = Field(16, ge=1, le=256, description="More candidates than these are an error.")
 
 

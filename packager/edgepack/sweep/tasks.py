@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from edgepack.build.recipe_stages import RecipeStages
+from edgepack.build.workspace import LOGS
 from edgepack.errors import StageFailedError
-from edgepack.pipeline.stage_calls import StageCalls
-from edgepack.pipeline.workspace import LOGS
 from edgepack.progress import Progress
 from edgepack.results import Failure
 from edgepack.training.environment import THREADS_VARIABLE
@@ -73,7 +73,7 @@ class Engine(Protocol):
 
 
 def sweep(
-    calls: StageCalls, command: Sequence[str], workspace: Path, engine: Engine, share: Share, progress: Progress
+    stages: RecipeStages, command: Sequence[str], workspace: Path, engine: Engine, share: Share, progress: Progress
 ) -> list[Failure]:
     """Build every candidate of a search up to its export.
 
@@ -92,16 +92,16 @@ def sweep(
     """
     folder = workspace.absolute() / LOGS / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     folder.mkdir(parents=True)
-    shared = (calls.teacher or calls.linear or calls.data).stage
+    shared = stages.shared[-1].name
     first = _task(f"{shared} of all candidates", [*command, "--until", shared], folder, shared)
     for ended in _run(engine, [first], share, progress):
         if error := _error(ended):
             raise error
-    names = list(calls.chains)
+    names = list(stages.chains)
     tasks = {
         name: _task(name, [*command, "--candidate", str(index)], folder, str(index)) for index, name in enumerate(names)
     }
-    students = [chain.student for chain in calls.chains.values()]
+    students = [chain.student for chain in stages.chains.values()]
     turn = {name: students[:index].count(students[index]) for index, name in enumerate(names)}
     ordered = [tasks[name] for name in sorted(names, key=lambda name: turn[name])]
     errors = {ended.task.name: _error(ended) for ended in _run(engine, ordered, share, progress)}

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgepack.artifacts import ExamplesArtifact
+from edgepack.build import delivery, runner
 from edgepack.cli import main
 from edgepack.commands import build as build_command
 from edgepack.commands import options
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
-from edgepack.pipeline import delivery, runner
 from edgepack.recipe.loader import load_recipe
 from edgepack.report import mlflow_run
 

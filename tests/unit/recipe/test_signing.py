@@ -8,9 +8,9 @@ import pytest
 from ssh_keys import make_key, needs_ssh_keygen, public
 
 from edgepack.errors import RecipeInvalidError
-from edgepack.pipeline.stages.bundle import recipe_sha256
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import Recipe
+from edgepack.stages.bundle import recipe_sha256
 
 RECIPE = """\
 edgepack: 1

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from edgepack.build.stage_calls import StageCalls
 
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
-from edgepack.pipeline.stage_calls import StageCalls
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe import loader
 from edgepack.sweep import local, ray_cluster, slurm

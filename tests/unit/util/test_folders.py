@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from edgepack.build.delivery import require_writable
+from edgepack.build.workspace import Workspace
 from edgepack.commands import options
 from edgepack.errors import EnvironmentUnfitError
-from edgepack.pipeline.delivery import require_writable
-from edgepack.pipeline.workspace import Workspace
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")

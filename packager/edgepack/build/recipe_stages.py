@@ -1,0 +1,199 @@
+"""The stages of a recipe, in the order of the build. `runner.build` and `plan.make` are loops over them.
+
+The order is data, linear and teacher; then student, narrow, prune, quantize and export for each candidate of a search;
+then select and wide; then bundle and gate for each target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgepack.build.options import CANDIDATE_STAGES
+from edgepack.errors import RecipeInvalidError
+from edgepack.imported.classifier import ClassifierStage
+from edgepack.imported.examples import ExamplesStage
+from edgepack.imported.given_graphs import MOST_RUNS
+from edgepack.imported.graphs import GraphsStage
+from edgepack.imported.rows import ImportedRowsStage
+from edgepack.imported.shipment import ImportedShipment
+from edgepack.recipe.model import AnyRecipe, Candidate, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe, distinct
+from edgepack.recipe.training import FromTeacher
+from edgepack.recipe.validate_given import read_adapter
+from edgepack.stages.bundle import BundleStage, Shipment
+from edgepack.stages.data import DataStage
+from edgepack.stages.export import ExportStage
+from edgepack.stages.gate import GateStage
+from edgepack.stages.linear import LinearStage
+from edgepack.stages.narrow import NarrowStage
+from edgepack.stages.prune import PruneStage
+from edgepack.stages.quantize import QuantizeStage
+from edgepack.stages.select import Candidates, Chain, SelectStage
+from edgepack.stages.shipments import LinearShipment, TrainedShipment
+from edgepack.stages.stage import Stage
+from edgepack.stages.train import StudentStage, TeacherStage
+from edgepack.stages.wide import WideStage
+from edgepack.targets.context import BuildContext
+from edgepack_runtime.bundle.model_config import CPU
+
+
+@dataclass(frozen=True, eq=False)
+class RecipeStages:
+    """The stages of a recipe. Iteration yields each once, in the order of the build.
+
+    Attributes:
+        shared: the stages before the first candidate. The result of the first one is checked against the recipe.
+        shipment: what its bundles ship.
+        chains: the stages of each candidate by its name, "" without a search; empty if nothing is trained for one.
+        deciders: the stages after the last candidate that decide what ships.
+        labels: the searched values that the candidates of a stage share, if others have another one.
+    """
+
+    recipe: AnyRecipe
+    shared: tuple[Stage[Any], ...]
+    shipment: Shipment
+    chains: Mapping[str, Chain] = field(default_factory=dict)
+    deciders: tuple[Stage[Any], ...] = ()
+    bundles: Mapping[str, BundleStage] = field(init=False)
+    gates: Mapping[str, GateStage] = field(init=False)
+    labels: Mapping[Stage[Any], str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        bundles = {target: BundleStage(target, self.shipment) for target in self.recipe.targets}
+        gates = {target: GateStage(target, bundle) for target, bundle in bundles.items()}
+        searched = self.recipe.candidates if isinstance(self.recipe, Recipe) else ()
+        for name, value in (("bundles", bundles), ("gates", gates), ("labels", _labels(self.chains, searched))):
+            object.__setattr__(self, name, value)
+
+    def __iter__(self) -> Iterator[Stage[Any]]:
+        of_candidates = dict.fromkeys(stage for chain in self.chains.values() for stage in chain.stages)
+        of_targets = (stage for target in self.bundles for stage in (self.bundles[target], self.gates[target]))
+        return iter((*self.shared, *of_candidates, *self.deciders, *of_targets))
+
+    def name(self, stage: Stage[Any]) -> str:
+        """Stage and label: `student model=./nano`."""
+        return f"{stage.name} {self.labels.get(stage, '')}".rstrip()
+
+    def candidates_of(self, stage: Stage[Any]) -> tuple[str, ...]:
+        """The names of the candidates that share `stage`; empty without a search."""
+        return tuple(name for name, chain in self.chains.items() if name and stage in chain.stages)
+
+    def owners(self, stage: Stage[Any]) -> tuple[str, ...]:
+        """The names of the candidates that share `stage`; empty if all of them do."""
+        found = self.candidates_of(stage)
+        return found if len(found) < len(self.chains) else ()
+
+    def recipe_of(self, stage: Stage[Any]) -> AnyRecipe:
+        """The recipe, with the values of the first candidate that has `stage`."""
+        return next((chain.recipe for chain in self.chains.values() if stage in chain.stages), self.recipe)
+
+
+def stages_of(recipe: AnyRecipe, context: BuildContext) -> RecipeStages:
+    """The stages of a recipe of any kind.
+
+    Raises:
+        RecipeInvalidError: what it ships does not run on one of its targets.
+    """
+    if isinstance(recipe, LinearRecipe):
+        return _linear(recipe, context)
+    return _trained(recipe) if isinstance(recipe, Recipe) else _imported(recipe, context)
+
+
+def _trained(recipe: Recipe) -> RecipeStages:
+    rows = DataStage(recipe.data)
+    linear = LinearStage(rows) if recipe.has_linear else None
+    teacher = None if recipe.teacher is None else TeacherStage(recipe.teacher, rows)
+    recipes = {candidate.name: candidate.recipe for candidate in recipe.candidates} or {"": recipe}
+    chains = {name: _chain(candidate, rows, teacher) for name, candidate in recipes.items()}
+    select = None if recipe.search is None else SelectStage(recipe.search, recipe.gates, rows, chains)
+    candidates = Candidates(chains, select)
+    wide = None if linear is None else WideStage(recipe.wide, recipe.gates, rows, linear, candidates)
+    return RecipeStages(
+        recipe,
+        _present(rows, linear, teacher),
+        TrainedShipment(rows, linear, teacher, candidates, wide),
+        chains,
+        _present(select, wide),
+    )
+
+
+def _chain(recipe: Recipe, rows: DataStage, teacher: TeacherStage | None) -> Chain:
+    section = recipe.student
+    unpruned = section.model_copy(update={"vocabulary": "keep"})
+    # A teacher that gives neither soft labels nor weights is not an input of the student.
+    teaches = section.distill is not None or isinstance(section.model, FromTeacher)
+    student = StudentStage(unpruned.model_copy(update={"width": 1.0}), rows, teacher if teaches else None)
+    narrow = NarrowStage(unpruned, rows, student, teacher) if section.is_narrowed else None
+    prune = None
+    if section.pruning is not None:
+        prune = PruneStage(section.pruning, recipe.data.columns, rows, narrow or student)
+    model = prune or narrow or student
+    scales = QuantizeStage(recipe.quantize, recipe.data.calibration, recipe.data.seed, section, rows, model)
+    return Chain(
+        recipe, student, narrow, prune, scales, ExportStage(recipe.quantize, recipe.targets, rows, model, scales)
+    )
+
+
+def _linear(recipe: LinearRecipe, context: BuildContext) -> RecipeStages:
+    gpu = _gpu_target(recipe, context)
+    if gpu is not None:
+        raise RecipeInvalidError(
+            f"`wide: only` ships a linear model, and the target {gpu} has a GPU",
+            why="a linear model runs on the CPU",
+            fix="name a target without a GPU, such as linux-x86_64 or linux-aarch64",
+        )
+    rows = DataStage(recipe.data)
+    linear = LinearStage(rows)
+    return RecipeStages(recipe, (rows, linear), LinearShipment(recipe, rows, linear))
+
+
+def _imported(recipe: CustomRecipe | GivenTextRecipe, context: BuildContext) -> RecipeStages:
+    gpu = _gpu_target(recipe, context)
+    if gpu is not None and recipe.quantize.method != "none":
+        raise RecipeInvalidError(
+            f"`quantize.method` is {recipe.quantize.method}, and the target {gpu} has a GPU",
+            why="ONNX Runtime's INT8 is for CPUs",
+            fix="build it for that target with `--set quantize.method=none`, and for the others with another build",
+        )
+    rows: ExamplesStage | ImportedRowsStage
+    graphs: GraphsStage | ClassifierStage
+    if isinstance(recipe, CustomRecipe):
+        rows = ExamplesStage(Path(recipe.examples), str(read_adapter(Path(recipe.adapter)).item))
+        graphs = GraphsStage(recipe.model, Path(recipe.adapter), recipe.requirements, recipe.quantize, rows)
+    else:
+        calibration = MOST_RUNS if recipe.quantize.method == "ptq" else 0
+        rows = ImportedRowsStage(recipe.data, tuple(recipe.model.labels), calibration)
+        graphs = ClassifierStage(recipe.model, recipe.quantize, rows)
+    return RecipeStages(recipe, (rows, graphs), ImportedShipment(recipe, rows, graphs))
+
+
+def _gpu_target(recipe: AnyRecipe, context: BuildContext) -> str | None:
+    return next((target for target in recipe.targets if context.known(target).provider != CPU), None)
+
+
+def _present(*stages: Stage[Any] | None) -> tuple[Stage[Any], ...]:
+    return tuple(stage for stage in stages if stage is not None)
+
+
+def _labels(chains: Mapping[str, Chain], candidates: Sequence[Candidate]) -> dict[Stage[Any], str]:
+    """The searched values that the candidates of a stage share. Labels of stages of one name differ."""
+    values = {candidate.name: candidate.values for candidate in candidates}
+    users: dict[Stage[Any], list[str]] = {}
+    for name, chain in chains.items():
+        for stage in chain.stages:
+            users.setdefault(stage, []).append(name)
+    labels: dict[Stage[Any], str] = {}
+    for stage_name in CANDIDATE_STAGES:
+        own = {stage: names for stage, names in users.items() if stage.name == stage_name and len(names) < len(chains)}
+        texts = []
+        for first, *others in own.values():
+            shared = [
+                f"{key}={value}"
+                for key, value in values[first]
+                if all((key, value) in values[other] for other in others)
+            ]
+            texts.append(", ".join(shared) if others else first)
+        labels.update(zip(own, distinct(texts), strict=True))
+    return labels

@@ -1,0 +1,126 @@
+"""The payload of a bundle with an adapter: model folder, golden examples, manifest facts and README."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.artifacts import EXAMPLES_FILE, SCORES_FILE, ExamplesArtifact, ExportArtifact
+from edgepack.bundle import sbom
+from edgepack.bundle.archive import Members
+from edgepack.recipe.model import CustomRecipe
+from edgepack.stages.bundle import Payload
+from edgepack.util.hashing import sha256_file
+from edgepack_runtime.bundle import golden as names
+from edgepack_runtime.bundle.examples import FILES_FOLDER, SELFTEST_EXAMPLES
+from edgepack_runtime.bundle.model_config import FILE, JSON, TEXT
+
+LEAST_TOLERANCE: Final = 0.05  # of the mean score in the self-test
+# An item, as an argument of `predict`.
+ARGUMENT: Final = {TEXT: '"你好"', JSON: "'JSON'", FILE: "FILE-TO-ANSWER"}
+_ASK: Final = {
+    TEXT: """-H 'Content-Type: application/json' -d '{"text": "TEXT"}'""",
+    JSON: """-H 'Content-Type: application/json' -d '{"item": JSON}'""",
+    FILE: "--data-binary @FILE-TO-ANSWER",
+}
+_SEVERAL: Final = {
+    TEXT: """\
+  PREFIX/bin/{name} predict "TEXT" "TEXT" > answers.jsonl
+  PREFIX/bin/{name} predict < texts.txt > answers.jsonl    one text a line
+""",
+    JSON: """\
+  PREFIX/bin/{name} predict 'JSON' 'JSON' > answers.jsonl
+  PREFIX/bin/{name} predict < items.jsonl > answers.jsonl    one JSON value a line
+""",
+    FILE: """\
+  PREFIX/bin/{name} predict FILE-TO-ANSWER ANOTHER ... > answers.jsonl
+  COMMAND | PREFIX/bin/{name} predict    one file, from the output of another program
+""",
+}
+_SEVERAL_ZH: Final = {
+    TEXT: """\
+  PREFIX/bin/{name} predict "文本" "文本" > answers.jsonl
+  PREFIX/bin/{name} predict < texts.txt > answers.jsonl    每行一条文本
+""",
+    JSON: """\
+  PREFIX/bin/{name} predict 'JSON' 'JSON' > answers.jsonl
+  PREFIX/bin/{name} predict < items.jsonl > answers.jsonl    每行一个 JSON 值
+""",
+    FILE: """\
+  PREFIX/bin/{name} predict FILE-TO-ANSWER ANOTHER ... > answers.jsonl
+  COMMAND | PREFIX/bin/{name} predict    一个文件，来自另一个程序的输出
+""",
+}
+
+
+def make(recipe: CustomRecipe, export: ExportArtifact, examples: ExamplesArtifact) -> Payload:
+    """What a bundle ships."""
+    folder = export.folder / export.shipped_model.folder
+    scores = json.loads((export.folder / SCORES_FILE).read_text(encoding="utf-8"))
+    rows = examples.read()
+    shipped, reference = scores[export.shipped], scores["float32"]
+    lines: list[str] = []
+    golden: Members = {}
+    for index in _chosen(rows, recipe.gates.golden.rows):
+        row = dict(rows[index], score=shipped[index], float_score=reference[index])
+        if "file" in row:
+            name = f"{FILES_FOLDER}/{Path(row['file']).name}"
+            golden[name] = examples.folder / row["file"]
+            row["file"] = name
+        lines.append(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
+    golden[names.ROWS_FILE] = "".join(lines).encode()
+    gates: dict[str, Any] = recipe.gates.model_dump(mode="json")
+    return Payload(
+        model={f"{names.MODEL_FOLDER}/{file.name}": file for file in sorted(folder.iterdir())},
+        golden=golden,
+        kept_rows=None,
+        facts={
+            "precision": export.shipped_model.precision,
+            "onnx_bytes": export.shipped_model.onnx_bytes,
+            "float_onnx_bytes": export.float_model.onnx_bytes,
+            "golden_tolerance": _tolerance(len(lines)),
+        },
+        gates=gates,
+        described=_described(recipe, export, examples, folder),
+        examples=None,
+        readme={
+            "example": ARGUMENT[examples.item],
+            "kind": "model",
+            "kind_zh": "模型",
+            "ask": _ASK[examples.item],
+            "several": _SEVERAL[examples.item].format(name=recipe.name),
+            "several_zh": _SEVERAL_ZH[examples.item].format(name=recipe.name),
+            "reads": "",
+            "reads_zh": "",
+        },
+    )
+
+
+def _chosen(rows: Sequence[Any], limit: int) -> list[int]:
+    """At most `limit` places, evenly spaced over the examples."""
+    if len(rows) <= limit:
+        return list(range(len(rows)))
+    return [number * len(rows) // limit for number in range(limit)]
+
+
+def _tolerance(rows: int) -> float:
+    """How much lower the mean score of the self-test may be: a twentieth, and at least one example."""
+    return round(max(LEAST_TOLERANCE, 1 / min(rows, SELFTEST_EXAMPLES)), 6)
+
+
+def _described(recipe: CustomRecipe, export: ExportArtifact, examples: ExamplesArtifact, folder: Path) -> sbom.Model:
+    """The model, for the bill of materials; several graphs by the first of them."""
+    graph = sorted(folder.glob("*.onnx"))[0]
+    return sbom.Model(
+        name=recipe.name,
+        version=recipe.version,
+        sha256=sha256_file(graph),
+        task=recipe.task,
+        architecture=sbom.Architecture(f"ONNX, {export.shipped}"),
+        labels=(),
+        score=export.shipped_model.ledger.score,
+        float_score=None if export.shipped == "float32" else export.float_model.ledger.score,
+        datasets=(sbom.Dataset("examples", examples.rows, sha256_file(examples.folder / EXAMPLES_FILE)),),
+    )

@@ -1,0 +1,143 @@
+"""Stage `examples`: check the golden examples of an adapter and copy their files for all later stages."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact
+from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.findings import Finding
+from edgepack.stages import keys
+from edgepack.stages.stage import Context, Input, Stage
+from edgepack.util import given_files
+from edgepack.util.hashing import sha256_file
+from edgepack.util.text import counted, mib
+from edgepack_runtime.bundle.model_config import FILE, TEXT
+from edgepack_runtime.util.fs import open_regular
+
+FILES: Final = "files"
+_MOST_BYTES: Final = 256 * 2**20  # of all files: each bundle carries them
+_MOST_LINE_BYTES: Final = 2**24
+_MOST_FINDINGS: Final = 20
+
+
+@dataclass(frozen=True)
+class ExamplesStage(Stage[ExamplesArtifact]):
+    """Writes `examples.jsonl`, and each file once in `files/`, named by its digest.
+
+    Error of `run`: RecipeInvalidError with every finding, if a line is invalid or a file is missing.
+
+    Attributes:
+        examples: the .jsonl of the recipe; the files that it names lie in its folder or below.
+        item: what the adapter reads.
+    """
+
+    examples: Path
+    item: str
+
+    name = "examples"
+    version = 2
+    kind = ExamplesArtifact
+
+    def decides(self, ctx: Context) -> Any:
+        return self.item
+
+    def inputs(self, ctx: Context) -> list[Input]:
+        return keys.named("examples", digests(self.examples, self.item))
+
+    def run(self, ctx: Context, out: Path) -> ExamplesArtifact:
+        examples, item = self.examples, self.item
+        (out / FILES).mkdir()
+        rows, findings, size = 0, [], 0
+        copies: dict[Path, str] = {}
+        with (out / EXAMPLES_FILE).open("w", encoding="utf-8") as stream:
+            for number, raw in _lines(examples):
+                try:
+                    row = _row(raw.decode("utf-8-sig"), item)
+                    if item == FILE:
+                        row["file"], added = _copied(row["file"], examples.parent, out / FILES, copies)
+                        size += added
+                        if size > _MOST_BYTES:
+                            break  # the disk is not filled with what no bundle carries
+                except (ValueError, RecursionError) as error:
+                    findings.append(_finding(examples, number, str(error)))
+                    continue
+                stream.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
+                rows += 1
+        if not rows and not findings:
+            findings.append(_finding(examples, None, "it has no examples"))
+        if size > _MOST_BYTES:
+            findings.append(
+                _finding(examples, None, f"its files have more than {mib(_MOST_BYTES)}, the most that a bundle carries")
+            )
+        if findings:
+            raise RecipeInvalidError(
+                f"{examples.name} has {counted(len(findings), 'error')}",
+                why=findings[0].reason,
+                fix="correct what is named above and run the command again",
+                findings=findings[:_MOST_FINDINGS],
+            )
+        ctx.progress.line(f"examples: {counted(rows, 'example')}" + (f", {mib(size)} of files" if size else ""))
+        return ExamplesArtifact(out, item, rows)
+
+
+def digests(examples: Path, item: str) -> list[str]:
+    """Digests of the file and of the files that it names."""
+    found = [sha256_file(examples)]
+    digest = functools.cache(sha256_file)  # many lines may name one file
+    for _, line in _lines(examples) if item == FILE else ():
+        try:
+            named = given_files.below(examples.parent, json.loads(line)["file"], _MOST_BYTES)
+            found.append(digest(named.resolve()))
+        except (ValueError, LookupError, TypeError, OSError, RecursionError):
+            found.append("unreadable")  # `run` reports it
+    return found
+
+
+def _lines(examples: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, each with its number. A line ends after `_MOST_LINE_BYTES`."""
+    number = 0
+    with open_regular(examples) as lines:
+        while line := lines.readline(_MOST_LINE_BYTES):
+            number += 1
+            if line.strip():
+                yield number, line
+
+
+def _row(line: str, item: str) -> dict[str, Any]:
+    """A line as an object with the keys of its kind. Raises ValueError."""
+    row = json.loads(line)
+    key = "file" if item == FILE else "item"
+    if not isinstance(row, dict) or set(row) != {key, "expected"}:
+        found = ", ".join(sorted(row)) if isinstance(row, dict) else type(row).__name__
+        raise ValueError(f"an example of this adapter has the keys `{key}` and `expected`, and this has {found}")
+    if item in (FILE, TEXT) and not (isinstance(row[key], str) and row[key].strip()):
+        raise ValueError(f"`{key}` is not a text")
+    return row
+
+
+def _copied(name: str, source: Path, folder: Path, copies: dict[Path, str]) -> tuple[str, int]:
+    """Path of the copy, relative to the artifact, and the bytes that it added. Raises ValueError."""
+    try:
+        file = given_files.below(source, name, _MOST_BYTES)
+        if file in copies:
+            return copies[file], 0
+        raw = given_files.read(source, name, _MOST_BYTES)
+    except OSError as error:
+        raise ValueError(f"{name[:200]}: {error.strerror or error}") from error
+    copy = hashlib.sha256(raw).hexdigest()[:16] + PurePosixPath(name).suffix.lower()
+    copies[file] = f"{FILES}/{copy}"
+    if (folder / copy).exists():
+        return copies[file], 0
+    (folder / copy).write_bytes(raw)
+    return copies[file], len(raw)
+
+
+def _finding(examples: Path, line: int | None, reason: str) -> Finding:
+    return Finding("error", examples, line, reason, "correct the example")

@@ -1,0 +1,119 @@
+"""Stage `data`: check or generate the labelled rows and write them as JSON lines for all later stages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack.artifacts import SPLITS, DataArtifact, Row, Split
+from edgepack.data.loader import Splits, load_splits
+from edgepack.data.sampling import Sampler
+from edgepack.data.split_stats import HELD_OUT
+from edgepack.data.unlabelled import HeldTexts
+from edgepack.progress import SILENT, Progress, Task
+from edgepack.recipe.model import AnswerKey, Data
+from edgepack.stages import keys
+from edgepack.stages.stage import Context, Input, Stage
+
+BAR_FROM_ROWS: Final = 200_000  # fewer rows are written within two seconds, without a bar
+_ROWS_PER_UPDATE: Final = 10_000
+
+
+@dataclass(frozen=True)
+class DataStage(Stage[DataArtifact]):
+    """Writes `train` (all rows or a seeded sample), `dev` and `test`, and unlabelled texts if the recipe names some.
+
+    Unlabelled texts that also occur in train, dev or test are left out. The first of two passes checks and counts, the
+    second writes; between them a row takes 26 bytes (34 with several labels or spans) and no text is kept.
+
+    Errors of `run`: RecipeInvalidError with every finding, if the data cannot be used; StageFailedError if a file
+    changed between the passes.
+    """
+
+    section: Data
+
+    name = "data"
+    version = 5
+    kind = DataArtifact
+
+    def decides(self, ctx: Context) -> Any:
+        return keys.data_section(self.section)
+
+    def inputs(self, ctx: Context) -> list[Input]:
+        return keys.data_digests(self.section)
+
+    def run(self, ctx: Context, out: Path) -> DataArtifact:
+        section, progress = self.section, ctx.progress
+        splits = load_splits(section, progress)
+        labels = tuple(sorted(splits.labels["train"]))  # of all rows: a sample may miss a rare one
+        extra = splits.unlabelled
+        with _bar(sum(map(len, splits.rows.values())) + len(extra or ()), progress) as task:
+            counts = _write_train(section, splits, out, task)
+            for name in HELD_OUT:
+                rows = _counted(splits.rows[name], task)
+                counts[name] = write_rows(out / f"{name}.jsonl", rows, section.columns.answer)
+            if extra is not None:
+                counts["unlabelled"] = write_rows(
+                    out / "unlabelled.jsonl", _counted(_untrained(extra, out), task), None
+                )
+        progress.line(describe(counts, labels))
+        return DataArtifact(
+            out,
+            labels=labels,
+            rows=counts,
+            # With the file's name, not its path: a project may move.
+            warnings=tuple(str(replace(item, file=Path(item.file.name))) for item in splits.warnings),
+            token_counts={name: lengths.rows_by_tokens for name, lengths in splits.lengths.items()},
+            task=section.columns.task,
+            multi_label=section.columns.answer == "labels",
+        )
+
+
+def describe(counts: Mapping[Split, int], labels: Iterable[str]) -> str:
+    """The number of rows in each split, and the labels."""
+    sizes = ", ".join(f"{counts[name]} {name}" for name in SPLITS if name in counts)
+    return f"data: {sizes}; labels {', '.join(labels)}"
+
+
+def _write_train(section: Data, splits: Splits, out: Path, task: Task) -> dict[Split, int]:
+    """Write the rows to train on, all or a sample, in file order."""
+    rows = len(splits.rows["train"])
+    training = Sampler(section.train_rows or rows, rows, f"train/{section.seed}")
+    drawn = (row for row in _counted(splits.rows["train"], task) if training())
+    return {"train": write_rows(out / "train.jsonl", drawn, section.columns.answer)}
+
+
+def _untrained(extra: Iterable[Row], out: Path) -> Iterator[Row]:
+    """The unlabelled texts that are not among the written training rows."""
+    with (out / "train.jsonl").open(encoding="utf-8") as lines:
+        trained = HeldTexts.of_rows(Row.from_document(json.loads(line)) for line in lines)
+    yield from (row for row in extra if row not in trained)
+
+
+def write_rows(file: Path, rows: Iterable[Row], key: AnswerKey | None) -> int:
+    """Write rows as JSON lines, with labels as `key` unless that is None; return their number."""
+    count = 0
+    with file.open("w", encoding="utf-8") as stream:
+        for row in rows:
+            stream.write(json.dumps(row.document(key), ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+@contextmanager
+def _bar(rows: int, progress: Progress) -> Iterator[Task]:
+    with (progress if rows >= BAR_FROM_ROWS else SILENT).task("writing, rows", rows) as task:
+        yield task
+
+
+def _counted(rows: Iterable[Row], task: Task) -> Iterator[Row]:
+    number = 0
+    for number, row in enumerate(rows, start=1):
+        yield row
+        if number % _ROWS_PER_UPDATE == 0:
+            task.advance(_ROWS_PER_UPDATE)
+    task.advance(number % _ROWS_PER_UPDATE)

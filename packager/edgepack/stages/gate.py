@@ -1,0 +1,73 @@
+"""Stage `gate`: run the bundle's own `gate` verb in a separate process and keep its receipt."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from edgepack.artifacts import GateArtifact, LedgerRow, Score, mebibytes
+from edgepack.gating.local import DECIDED, gate_file
+from edgepack.gating.rows import GoldenRowsOption
+from edgepack.results import NotRunHere
+from edgepack.stages import keys
+from edgepack.stages.bundle import BundleStage
+from edgepack.stages.stage import Context, Input, Stage
+from edgepack.targets import local
+from edgepack_runtime.stats.checks import NO_GATES
+
+RECEIPT_FILE = "receipt.json"
+
+
+@dataclass(frozen=True, eq=False)
+class GateStage(Stage[GateArtifact]):
+    """Gates a bundle on this machine. The receipt is kept whatever the verdict."""
+
+    target: str = field()  # no default, though the base class has one
+    bundle: BundleStage
+
+    name = "gate"
+    version = 1
+    kind = GateArtifact
+    measures = True
+    recipe_keys = {"": "target"}  # noqa: RUF012 - never changed
+
+    @property
+    def needs(self) -> tuple[Stage[Any], ...]:
+        return (self.bundle,)
+
+    def decides(self, ctx: Context) -> Any:
+        return self.target
+
+    def inputs(self, ctx: Context) -> list[Input]:
+        return [keys.whole(ctx[self.bundle])]
+
+    def lacking(self, ctx: Context) -> NotRunHere | None:
+        """Why this machine cannot run the bundle; with more detail once the bundle is there."""
+        profile = ctx.targets.profile(self.target)
+        made = ctx.artifact(self.bundle) if ctx.has(self.bundle) else None
+        found = local.lacking(
+            profile.machines,
+            profile.provider,
+            profile.interpreter,
+            libc_min="" if made is None else made.libc_min,
+            jetpack=profile.jetpack,
+        )
+        return found if found is None or made is None else replace(found, command=f"sh {made.file_name} gate")
+
+    def run(self, ctx: Context, out: Path) -> GateArtifact:
+        bundle = ctx.artifact(self.bundle)
+        exit_code, receipt = gate_file(bundle.path, ctx.progress.line, GoldenRowsOption(bundle.rows_path), own=True)
+        (out / RECEIPT_FILE).write_text(json.dumps(receipt, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        accuracy, latency = receipt["accuracy"], receipt["latency"]
+        row = LedgerRow(
+            f"on {bundle.target}",
+            Score(**{key: accuracy[key] for key in ("value", "low", "high", "n", "confidence", "metric")}),
+            model_mib=mebibytes(self.bundle.shipment.weight_bytes(ctx, self.target)),
+            p50_ms=latency and latency["p50_ms"],
+            p95_ms=latency and latency["p95_ms"],
+            mean_ms=latency and latency["mean_ms"],
+            note=f"gate: {receipt['verdict']}" if receipt["checks"] else NO_GATES,
+        )
+        return GateArtifact(out, bundle.target, exit_code, DECIDED[exit_code], row, receipt)

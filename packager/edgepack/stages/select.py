@@ -1,0 +1,321 @@
+"""Stage `select`: choose the candidate that ships, by dev score, latency and size of its exported model.
+
+The cheapest candidate that misses no gate and is near the best ships. Gates are judged on dev rows and on this machine;
+test rows do not decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from edgepack import evaluation
+from edgepack.artifacts import Compared, DataArtifact, ExportArtifact, ModelArtifact, SelectArtifact, mebibytes
+from edgepack.evaluation import Latency
+from edgepack.export.selection import TEXTS_FILE
+from edgepack.gating.on_rows import Judge
+from edgepack.progress import Progress
+from edgepack.recipe.gates import Gates
+from edgepack.recipe.model import Prefer, Recipe, Search
+from edgepack.report import quantity
+from edgepack.stages import keys
+from edgepack.stages.data import DataStage
+from edgepack.stages.export import ExportStage
+from edgepack.stages.narrow import NarrowStage
+from edgepack.stages.prune import PruneStage
+from edgepack.stages.quantize import QuantizeStage
+from edgepack.stages.stage import Context, Input, Stage
+from edgepack.stages.train import StudentStage
+from edgepack.util.text import counted, metric_name
+from edgepack_runtime.inference.predictor import Predictor
+
+TOLERANCE_POINTS: Final = 0.5  # without `search.tolerance_points` and `gates.accuracy.min`
+MARGIN: Final = 0.05  # latencies and sizes within this ratio count as equal
+_THREADS: Final = 1  # of latency measurements
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The stages of one student, from its training to its exported files. `recipe` has the values of its candidate."""
+
+    recipe: Recipe
+    student: StudentStage
+    narrow: NarrowStage | None
+    prune: PruneStage | None
+    quantize: QuantizeStage
+    export: ExportStage
+
+    @property
+    def stages(self) -> list[Stage[Any]]:
+        """The stages in order."""
+        every = (self.student, self.narrow, self.prune, self.quantize, self.export)
+        return [stage for stage in every if stage is not None]
+
+    @property
+    def model(self) -> StudentStage | NarrowStage | PruneStage:
+        """The stage that makes the model that is quantized and exported."""
+        return self.prune or self.narrow or self.student
+
+    def train_seconds(self, ctx: Context) -> float:
+        """Seconds of training: of the student and, if it is narrowed, of the training after the cut."""
+        trainings = [self.student, *([self.narrow] if self.narrow else [])]
+        return float(sum(ctx.artifact(stage).train_seconds for stage in trainings))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The results of a candidate: its trained, narrowed or pruned student, and its exported models."""
+
+    model: ModelArtifact
+    exported: ExportArtifact
+    train_seconds: float  # of all its trainings
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its shipped model."""
+        return self.exported.folder / self.exported.shipped_model.folder
+
+
+@dataclass(frozen=True, eq=False)
+class SelectStage(Stage[SelectArtifact]):
+    """Compares the candidates whose stages have results, at least one, and chooses one.
+
+    Attributes:
+        gates: the recipe's gates; those on device and bundle are left to the stage `gate`.
+        chains: of the candidates by name, in the order of the recipe.
+    """
+
+    section: Search
+    gates: Gates
+    rows: DataStage
+    chains: Mapping[str, Chain]
+
+    name = "select"
+    version = 5
+    kind = SelectArtifact
+    libraries = ("onnxruntime", "numpy")
+    measures = True
+    recipe_keys = {"": "search", "tolerance": "search.tolerance_points", "gates": "gates"}  # noqa: RUF012
+
+    @property
+    def needs(self) -> tuple[Stage[Any], ...]:
+        return (self.rows,)
+
+    @property
+    def any_of(self) -> tuple[Stage[Any], ...]:
+        return tuple(chain.export for chain in self.chains.values())
+
+    def _built(self, ctx: Context) -> dict[str, Chain]:
+        return {name: chain for name, chain in self.chains.items() if ctx.has(chain.export)}
+
+    def _left_out(self, ctx: Context) -> tuple[str, ...]:
+        """The candidates that failed."""
+        built = self._built(ctx)
+        return tuple(name for name in self.chains if name not in built)
+
+    def decides(self, ctx: Context) -> Any:
+        return {
+            "prefer": self.section.prefer,
+            "tolerance": self.section.tolerance_points,
+            "gates": keys.gates_section(self.gates),
+            "names": list(self._built(ctx)),
+            "left_out": self._left_out(ctx),
+        }
+
+    def inputs(self, ctx: Context) -> list[Input]:
+        built = self._built(ctx).values()
+        return [
+            *keys.labelled(ctx[self.rows], ("dev",)),
+            *(keys.whole(ctx[chain.export]) for chain in built),
+            *(each for chain in built for each in keys.model(ctx[chain.model])),
+            *keys.baseline(self.gates),
+            *keys.runtime(),
+        ]
+
+    def run(self, ctx: Context, out: Path) -> SelectArtifact:
+        data, gates, progress, left_out = ctx.artifact(self.rows), self.gates, ctx.progress, self._left_out(ctx)
+        entries = {
+            name: Entry(ctx.artifact(chain.model), ctx.artifact(chain.export), chain.train_seconds(ctx))
+            for name, chain in self._built(ctx).items()
+        }
+        texts = next(iter(entries.values())).exported.folder / TEXTS_FILE
+        folders = [entry.folder for entry in entries.values()]
+        latencies = evaluation.latency(folders, texts, progress, stage=self.name)
+        judge = None if gates.accuracy is None else Judge.of(gates, data, data.read("dev"), None, progress)
+        candidates = tuple(
+            _compared(name, entry, latency, gates, judge, data, progress)
+            for (name, entry), latency in zip(entries.items(), latencies, strict=True)
+        )
+        tolerance = tolerance_points(self.section, gates)
+        chosen, why = choose(candidates, tolerance, self.section.prefer)
+        passed_over = not_judged(gates, candidates)
+        if passed_over:
+            why += f"; not judged here: {', '.join(passed_over)}"
+        if left_out:
+            why += f"; {counted(len(left_out), 'candidate')} failed: {'; '.join(left_out)}"
+        progress.line(f"{chosen.name}: {why}")
+        return SelectArtifact(out, candidates, chosen.name, why, tolerance, self.section.prefer, left_out, passed_over)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The students that a recipe trains: the chains by name of the candidate, "" without a search."""
+
+    chains: Mapping[str, Chain]
+    select: SelectStage | None
+
+    @property
+    def decider(self) -> SelectStage | ExportStage:
+        """The stage that decides which export ships."""
+        return self.select or self.chains[""].export
+
+    def chosen(self, ctx: Context) -> Chain:
+        """The chain that ships."""
+        return self.chains["" if self.select is None else ctx.artifact(self.select).chosen]
+
+
+def tolerance_points(section: Search, gates: Gates) -> float | None:
+    """The allowed distance from the best dev score; None without a limit."""
+    if section.tolerance_points is None and (gates.accuracy is None or gates.accuracy.min is None):
+        return TOLERANCE_POINTS
+    return section.tolerance_points
+
+
+def choose(candidates: Sequence[Compared], tolerance_points: float | None, prefer: Prefer) -> tuple[Compared, str]:
+    """The chosen candidate, and the reason.
+
+    Candidates that miss no gate and are at most `tolerance_points` below the best of them compete. `prefer` decides by
+    latency or size, then the other of the two, then the dev score, then the order. If every candidate misses a gate,
+    the best dev score ships.
+    """
+    fit = [one for one in candidates if not one.missed]
+    if not fit:
+        return _best(candidates), _nothing_fits(candidates)
+    best = _best(fit)
+    most = 100 if tolerance_points is None else tolerance_points
+    near = [one for one in fit if not evaluation.exceeds(_below(one, best), most)]
+    chosen, rank = _cheapest(near, prefer)
+    figures = f"dev {metric_name(best.dev_score.metric)} {_percent(chosen)}, {_cost(chosen)}"
+    others = f"; {counted(len(candidates) - len(fit), 'other')} missed gates" if len(fit) < len(candidates) else ""
+    if len(candidates) == 1:
+        return chosen, f"the only candidate; {figures}"
+    if len(fit) == 1:
+        return chosen, f"the only one of {len(candidates)} that misses no gate; {figures}"
+    if tolerance_points is None:
+        beside = "" if chosen is best else f"; {_the_best(best)} (of {best.name})"
+        return chosen, f"{rank} of {len(near)} that miss no gate{beside}; {figures}{others}"
+    within = f"within {tolerance_points:g} {'point' if tolerance_points == 1 else 'points'} of"
+    if len(near) == 1:
+        return chosen, f"{_the_best(best)}; no other is {within} it; {_cost(chosen)}{others}"
+    whose = "its own" if chosen is best else f"of {best.name}"
+    return chosen, f"{rank} of {len(near)} {within} {_the_best(best)} ({whose}); {_cost(chosen)}{others}"
+
+
+def _cheapest(near: Sequence[Compared], prefer: Prefer) -> tuple[Compared, str]:
+    """The cheapest candidate, and its rank in words."""
+
+    def alike(some: Sequence[Compared], figure: Callable[[Compared], float]) -> list[Compared]:
+        return [one for one in some if figure(one) <= (1 + MARGIN) * min(map(figure, some))]
+
+    figures: dict[str, Callable[[Compared], float]] = {
+        "fastest": lambda one: one.p50_ms,
+        "smallest": lambda one: one.onnx_bytes,
+    }
+    word, other = figures if prefer == "latency" else reversed(figures)
+    first = alike(near, figures[word])
+    second = alike(first, figures[other])
+    if len(first) == 1:
+        return first[0], f"the {word}"
+    if len(second) == 1:
+        return second[0], f"the {other} of the {len(first)} {word}"
+    return _best(second), f"the best on dev of the {len(second)} {word} and {other}"
+
+
+def _best(candidates: Sequence[Compared]) -> Compared:
+    return max(candidates, key=lambda one: one.dev_score.value)
+
+
+def _below(one: Compared, best: Compared) -> float:
+    return 100 * (best.dev_score.value - one.dev_score.value)
+
+
+def _the_best(best: Compared) -> str:
+    return f"the best dev {metric_name(best.dev_score.metric)}, {_percent(best)}"
+
+
+def _percent(one: Compared) -> str:
+    return quantity(one.dev_score.value, "fraction")
+
+
+def _cost(one: Compared) -> str:
+    return f"p50 {quantity(one.p50_ms, 'ms')}, {quantity(mebibytes(one.onnx_bytes), 'MiB')}"
+
+
+def _nothing_fits(candidates: Sequence[Compared]) -> str:
+    if len(candidates) == 1:
+        return f"the only candidate, though it misses {' and '.join(candidates[0].missed)}"
+    each = "; ".join(f"{one.name} misses {' and '.join(one.missed)}" for one in candidates)
+    return f"{_the_best(_best(candidates))}, where all {len(candidates)} miss a gate: {each}"
+
+
+def _compared(
+    name: str,
+    entry: Entry,
+    latency: Latency,
+    gates: Gates,
+    judge: Judge | None,
+    data: DataArtifact,
+    progress: Progress,
+) -> Compared:
+    """The figures of one candidate, and the gates that it misses. `judge`: of the accuracy gates, if there are any."""
+    rows, shipped = data.read("dev"), entry.exported.shipped_model
+    answers = evaluation.answers(Predictor(entry.folder), rows, f"{name} on dev", progress)
+    found = Compared(
+        name,
+        evaluation.score(evaluation.metric_of(data), rows, answers),
+        entry.model.parameters,
+        entry.model.weight_bytes,
+        entry.train_seconds,
+        shipped.precision,
+        shipped.onnx_bytes,
+        latency.p50_ms,
+        latency.p95_ms,
+    )
+    if judge is None:
+        return replace(found, missed=missed(found, gates))
+    reference = answers
+    if judge.limits.max_drop_points is not None and shipped != entry.exported.float_model:
+        of_float = entry.exported.folder / entry.exported.float_model.folder
+        reference = evaluation.answers(Predictor(of_float), rows, f"{name} in float on dev", progress)
+    judged = replace(judge, float_answers=reference)(answers)
+    return replace(found, missed=(*judged.missed, *missed(found, gates)))
+
+
+def missed(one: Compared, gates: Gates) -> tuple[str, ...]:
+    """The gates on latency and size that a candidate misses, each with figure and limit."""
+    size = gates.size
+    most: list[tuple[str, float | None, float | None]] = []
+    if gates.latency is not None and gates.latency.threads == _THREADS:
+        most.append(("latency.p50_ms", one.p50_ms, gates.latency.p50_ms))
+        most.append(("latency.p95_ms", one.p95_ms, gates.latency.p95_ms))
+    if size is not None:
+        most.append(("size.model_mib", mebibytes(one.onnx_bytes), size.model_mib))
+    return tuple(
+        f"{gate} ({figure:.4g} > {limit:g})"
+        for gate, figure, limit in most
+        if figure is not None and limit is not None and figure > limit
+    )
+
+
+def not_judged(gates: Gates, candidates: Sequence[Compared]) -> tuple[str, ...]:
+    """The latency gates that cannot be judged here, each with the reason."""
+    if gates.latency is None:
+        return ()
+    asked = [name for name in ("p50_ms", "p95_ms") if getattr(gates.latency, name) is not None]
+    if asked and gates.latency.threads != _THREADS:
+        keys = " and ".join(f"latency.{name}" for name in asked)
+        return (f"{keys} (gated with {gates.latency.threads} threads; candidates are timed with one)",)
+    few = "p95_ms" in asked and any(candidate.p95_ms is None for candidate in candidates)
+    return ("latency.p95_ms (too few texts)",) if few else ()

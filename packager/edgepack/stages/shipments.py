@@ -1,0 +1,101 @@
+"""What the bundles of recipes that train ship: an encoder, perhaps with a linear model beside it, or that one alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from edgepack.recipe.model import AnyRecipe, LinearRecipe
+from edgepack.stages import text_payload
+from edgepack.stages.bundle import Payload, Shipment
+from edgepack.stages.data import DataStage
+from edgepack.stages.linear import LinearStage
+from edgepack.stages.select import Candidates
+from edgepack.stages.stage import Context, Stage
+from edgepack.stages.text_payload import Beside
+from edgepack.stages.train import TeacherStage
+from edgepack.stages.wide import WideStage
+from edgepack.util.hashing import sha256_file
+from edgepack_runtime.bundle.model_config import LINEAR_NAME
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedShipment(Shipment):
+    """The exported model of the chosen candidate, as `wide` decides."""
+
+    rows: DataStage
+    linear: LinearStage | None
+    teacher: TeacherStage | None
+    candidates: Candidates
+    wide: WideStage | None
+
+    @property
+    def needs(self) -> tuple[Stage[Any], ...]:
+        wide = () if self.wide is None else (self.wide,)
+        return (self.rows, self.candidates.decider, *wide)
+
+    def recipe(self, ctx: Context) -> AnyRecipe:
+        return self.candidates.chosen(ctx).recipe
+
+    def made(self, ctx: Context) -> Sequence[Stage[Any]]:
+        shared = (self.rows, self.linear, self.teacher, self.candidates.select, self.wide)
+        return [*(stage for stage in shared if stage is not None), *self.candidates.chosen(ctx).stages]
+
+    def packed(self, ctx: Context) -> Sequence[Stage[Any]]:
+        return [self.rows, self.candidates.chosen(ctx).export]
+
+    def decides(self, ctx: Context) -> Any:
+        beside = self._beside(ctx)
+        return beside and [asdict(beside.config), sha256_file(beside.linear)]
+
+    def weight_bytes(self, ctx: Context, target: str) -> int:
+        if self.wide is not None:
+            return ctx.artifact(self.wide).ships.weight_bytes
+        return ctx.artifact(self.candidates.chosen(ctx).export).for_target(target).shipped_model.onnx_bytes
+
+    def payload(self, ctx: Context, target: str, scratch: Path) -> Payload:
+        chain = self.candidates.chosen(ctx)
+        exported, ancestors = ctx.artifact(chain.export).for_target(target), text_payload.ancestors_of(chain.recipe)
+        model = text_payload.of_export(exported, self._beside(ctx), ancestors)
+        return text_payload.make(chain.recipe, model, ctx.artifact(self.rows), scratch, ctx.progress)
+
+    def _beside(self, ctx: Context) -> Beside | None:
+        """The linear model that ships beside the encoder; None for the encoder alone."""
+        if self.linear is None or self.wide is None:
+            return None
+        wide = ctx.artifact(self.wide)
+        if wide.config is None:
+            return None
+        score = wide.ships.test_scores[self.recipe(ctx).gates.metric or wide.metric]
+        return Beside(ctx.artifact(self.linear).folder / LINEAR_NAME, wide.config, score)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearShipment(Shipment):
+    """The linear model of a recipe with `wide: only`."""
+
+    only: LinearRecipe
+    rows: DataStage
+    linear: LinearStage
+
+    @property
+    def needs(self) -> tuple[Stage[Any], ...]:
+        return (self.rows, self.linear)
+
+    def recipe(self, ctx: Context) -> AnyRecipe:
+        return self.only
+
+    def made(self, ctx: Context) -> Sequence[Stage[Any]]:
+        return self.needs
+
+    def packed(self, ctx: Context) -> Sequence[Stage[Any]]:
+        return self.needs
+
+    def weight_bytes(self, ctx: Context, target: str) -> int:
+        return ctx.artifact(self.linear).file_bytes
+
+    def payload(self, ctx: Context, target: str, scratch: Path) -> Payload:
+        model = text_payload.of_linear(ctx.artifact(self.linear), self.only.gates.metric)
+        return text_payload.make(self.only, model, ctx.artifact(self.rows), scratch, ctx.progress)

@@ -1,0 +1,294 @@
+"""Stage `wide`: choose between the shipped encoder, the linear model, and both together.
+
+Weights and the limit of a cascade are fitted on dev rows; test rows decide nothing. `auto` knows the accuracy
+gates that will judge the bundle: it prefers what keeps them on the dev rows. The sum is that of Cheng et al., "Wide &
+Deep Learning" (2016); a cascade runs the expensive model only where the cheap one is unsure (Viola and Jones, 2001).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from edgepack import calibration, evaluation
+from edgepack.artifacts import (
+    Answer,
+    DataArtifact,
+    ExportArtifact,
+    LinearArtifact,
+    Row,
+    Split,
+    Way,
+    WideArtifact,
+    WideFit,
+    WideName,
+)
+from edgepack.calibration import Truths
+from edgepack.evaluation import Latency
+from edgepack.export.selection import TEXTS_FILE
+from edgepack.export.wide_folder import write_linear, write_wide
+from edgepack.gating.on_rows import Judge
+from edgepack.progress import Progress
+from edgepack.recipe.gates import Gates
+from edgepack.recipe.model import WideMode
+from edgepack.stages import keys
+from edgepack.stages.data import DataStage
+from edgepack.stages.linear import LinearStage
+from edgepack.stages.select import Candidates
+from edgepack.stages.stage import Context, Input, Stage
+from edgepack_runtime.bundle.model_config import LINEAR_NAME, weight_bytes
+from edgepack_runtime.inference.linear import LinearModel
+from edgepack_runtime.stats import intervals
+
+MOST_ALONE: Final = 0.9  # of the dev rows: to drop the encoder is a decision of the user
+MAY_LOSE_POINTS: Final = 0.2  # of the dev score, by what `auto` ships in place of the encoder, noise included
+_LIMITS: Final = 200  # limits of a cascade that are tried
+_ROUNDS: Final = 3  # over the timed texts
+WAYS: Final[tuple[WideName, ...]] = ("encoder", "ensemble", "cascade", "linear")
+_SHIPS: Final[Mapping[WideMode, WideName]] = {"baseline": "encoder", "ensemble": "ensemble", "cascade": "cascade"}
+Float = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The rows of a split with the logits of both models and the truths, each of shape (rows, labels)."""
+
+    data: DataArtifact
+    rows: Sequence[Row]
+    truths: Truths
+    encoder: Float
+    linear: Float
+    judge: Judge
+
+    def answers(self, logits: Float) -> list[Answer]:
+        """The answers of logits."""
+        return evaluation.decided(self.data.labels, logits.tolist(), multi_label=self.data.multi_label)
+
+    def value(self, logits: Float) -> float:
+        """The score of logits in the metric of the build, 0 to 1."""
+        return evaluation.value(evaluation.metric_of(self.data), self.rows, self.answers(logits))
+
+    def noise_points(self, logits: Float) -> float:
+        """One standard error of the difference between the score of logits and that of the encoder, in points."""
+        return evaluation.noise_points(self.rows, self.answers(self.encoder), self.answers(logits))
+
+    def sum(self, fit: WideFit) -> Float:
+        """Logits of both models together."""
+        return fit.encoder_weight * self.encoder + fit.linear_weight * self.linear
+
+    @property
+    def lead(self) -> Float:
+        """The lead of the linear model in each row, shape (rows,), as the runtime computes it."""
+        if self.data.multi_label:
+            return np.asarray(np.abs(self.linear).min(axis=1))
+        ordered = np.sort(self.linear, axis=1)
+        return ordered[:, -1] - ordered[:, -2]
+
+    def cascade(self, fit: WideFit) -> Float:
+        """Logits of the linear model where it is sure, else of the sum."""
+        return np.where((self.lead >= fit.least_lead)[:, None], self.linear, self.sum(fit))
+
+
+@dataclass(frozen=True, eq=False)
+class WideStage(Stage[WideArtifact]):
+    """Fits the sum and the cascade on dev, scores and times every way, and chooses.
+
+    Attributes:
+        gates: the recipe's, of which those on accuracy are judged.
+    """
+
+    mode: WideMode
+    gates: Gates
+    rows: DataStage
+    linear: LinearStage
+    candidates: Candidates
+
+    name = "wide"
+    version = 5
+    kind = WideArtifact
+    libraries = ("onnxruntime", "numpy")
+    measures = True
+    recipe_keys = {  # noqa: RUF012 - never changed
+        "gates": "gates.accuracy",
+        "mode": "wide",
+        "max_drop_points": "quantize.max_drop_points",
+    }
+
+    @property
+    def needs(self) -> tuple[Stage[Any], ...]:
+        return (self.rows, self.linear, self.candidates.decider)
+
+    def _may_lose_points(self, ctx: Context) -> float | None:
+        """Loss on dev that `cascade` may have against the sum; None counts as 0."""
+        return self.candidates.chosen(ctx).recipe.quantize.max_drop_points
+
+    def decides(self, ctx: Context) -> Any:
+        return {
+            "mode": self.mode,
+            "max_drop_points": self._may_lose_points(ctx) if self.mode == "cascade" else None,
+            "gates": keys.gates_section(self.gates)["accuracy"],
+        }
+
+    def inputs(self, ctx: Context) -> list[Input]:
+        return [
+            *keys.labelled(ctx[self.rows], ("dev", "test")),
+            keys.whole(ctx[self.linear]),
+            keys.whole(ctx[self.candidates.chosen(ctx).export]),
+            *keys.runtime(),
+            *keys.baseline(self.gates),
+        ]
+
+    def run(self, ctx: Context, out: Path) -> WideArtifact:
+        data, linear, progress = ctx.artifact(self.rows), ctx.artifact(self.linear), ctx.progress
+        exported = ctx.artifact(self.candidates.chosen(ctx).export)
+        encoder = exported.folder / exported.shipped_model.folder
+        dev, test = _scored(self.gates, data, exported, linear, progress)
+        if self.mode == "cascade":
+            fit = fitted(dev, (self._may_lose_points(ctx) or 0.0) / 100)
+        else:
+            fit = fitted(dev, 0.0, beyond_noise=True)
+        with TemporaryDirectory(prefix=".ways-", dir=out) as scratch:
+            folders = [Path(scratch) / name for name in WAYS]
+            file = linear.folder / LINEAR_NAME
+            for name, folder in zip(WAYS, folders, strict=True):
+                if name == "linear":
+                    write_linear(file, data.labels, folder, multi_label=data.multi_label)
+                else:
+                    write_wide(encoder, file, fit.config(name), folder)
+            texts = exported.folder / TEXTS_FILE
+            latencies = evaluation.latency(folders, texts, progress, stage=self.name, rounds=_ROUNDS)
+            ways = tuple(
+                _way(name, fit, dev, test, weight_bytes(folder), latency)
+                for name, folder, latency in zip(WAYS, folders, latencies, strict=True)
+            )
+        chosen, why = choose(self.mode, ways)
+        found = WideArtifact(out, evaluation.metric_of(data), fit, ways, chosen, why)
+        progress.line(f"the encoder {found.way('encoder').gains[found.metric].over('a linear model')}")
+        if chosen != "encoder":
+            progress.line(f"the {chosen} {found.ships.gains_over_encoder[found.metric].over('the encoder')}")
+        progress.line(f"{chosen} ships: {why}")
+        return found
+
+
+def _scored(
+    gates: Gates, data: DataArtifact, exported: ExportArtifact, linear: LinearArtifact, progress: Progress
+) -> tuple[Scored, Scored]:
+    """The dev and the test rows."""
+    shipped, in_float = exported.shipped_model.folder, exported.float_model.folder
+    predictor, model = evaluation.opened(exported.folder / shipped), LinearModel.load(linear.folder / LINEAR_NAME)
+
+    def scored(split: Split) -> Scored:
+        rows = data.read(split)
+        truths = evaluation.truths_of(rows, data.labels)
+        ours = evaluation.batch_logits(predictor, rows, f"encoder on {split}", progress)
+        reference = None
+        if gates.accuracy is not None and gates.accuracy.max_drop_points is not None:
+            float_model = predictor if shipped == in_float else evaluation.opened(exported.folder / in_float)
+            reference = evaluation.answers(float_model, rows, f"float encoder on {split}", progress)
+        judge = Judge.of(gates, data, rows, reference, progress)
+        return Scored(data, rows, truths, ours, np.array([model.logits(row.text) for row in rows]), judge)
+
+    return scored("dev"), scored("test")
+
+
+def fitted(dev: Scored, may_lose: float, *, beyond_noise: bool = False) -> WideFit:
+    """Weights of the sum, and the lowest limit at which the cascade's dev score is at most `may_lose` below the best.
+
+    The best is that of the encoder or the sum. The linear model answers at most `MOST_ALONE` of the dev rows alone; it
+    answers none if every limit loses too much.
+
+    Args:
+        beyond_noise: the cascade must be `as_good` as the encoder too.
+    """
+    encoder_weight, linear_weight = calibration.weights(
+        [dev.encoder, dev.linear], dev.truths, multi_label=dev.data.multi_label
+    )
+    lead = dev.lead
+    fit = WideFit(encoder_weight, linear_weight, round(float(lead.max()) + 1, 4))
+    of_encoder = dev.value(dev.encoder)
+    best = max(of_encoder, dev.value(dev.sum(fit)))
+    for limit in np.unique(np.quantile(lead, np.linspace(1 - MOST_ALONE, 1, _LIMITS))):
+        tried = replace(fit, least_lead=round(float(limit), 4))
+        logits = dev.cascade(tried)
+        value = dev.value(logits)
+        if evaluation.exceeds(100 * (best - value), 100 * may_lose):
+            continue
+        if not beyond_noise or as_good(value, of_encoder, dev.noise_points(logits)):
+            return tried
+    return fit
+
+
+def as_good(value: float, of_encoder: float, noise_points: float) -> bool:
+    """Whether a dev score (0 to 1) is as good as that of the encoder beyond noise.
+
+    The limit of a cascade is the best of many on the same rows, so an equal score is no proof: it may be below that of
+    the encoder by `MAY_LOSE_POINTS` at most after one standard error of the difference is taken off.
+    """
+    return not evaluation.exceeds(100 * (of_encoder - value) + noise_points, MAY_LOSE_POINTS)
+
+
+def _way(name: WideName, fit: WideFit, dev: Scored, test: Scored, size: int, latency: Latency) -> Way:
+    def logits(part: Scored) -> Float:
+        return {"encoder": part.encoder, "linear": part.linear, "ensemble": part.sum(fit)}.get(name, part.cascade(fit))
+
+    on_dev, on_test = logits(dev), logits(test)
+    answers, has_encoder = test.answers(on_test), name != "linear"
+    alone = {"encoder": 0.0, "ensemble": 0.0, "linear": 1.0}.get(name, float((test.lead >= fit.least_lead).mean()))
+    return Way(
+        name,
+        dev.value(on_dev),
+        dev.noise_points(on_dev),
+        dev.judge(dev.answers(on_dev), against_float=has_encoder),
+        test.judge(answers, against_float=has_encoder),
+        evaluation.every_score(test.data, test.rows, answers),
+        evaluation.gains(test.data, test.rows, test.answers(test.linear), answers),
+        evaluation.gains(test.data, test.rows, test.answers(test.encoder), answers),
+        calibration.reliability(on_test, test.truths, multi_label=test.data.multi_label),
+        alone,
+        size,
+        latency.mean_ms,
+        latency.p50_ms,
+        latency.p95_ms,
+    )
+
+
+def choose(mode: WideMode, ways: Sequence[Way]) -> tuple[WideName, str]:
+    """The way that ships, and the reason.
+
+    `auto`: first the accuracy gates on dev. A way competes if no other has a lower `Judged.rank`. Of those that compete
+    and are `as_good` as the encoder, the fastest on average of the best on dev. Noise of the timing decides nothing: an
+    ensemble is never faster than the encoder, and a cascade that answers nothing alone is one.
+    """
+    if mode in _SHIPS:
+        named = next(way for way in ways if way.name == _SHIPS[mode])
+        return named.name, "; ".join((f"the recipe has `wide: {mode}`", *_missed([named])))
+    tried = [way for way in ways if way.name != "linear" and (way.name != "cascade" or way.share)]
+    encoder = tried[0]
+    rank = min(way.on_dev.rank for way in tried)
+    fit = [way for way in tried if way.on_dev.rank == rank]
+    kept = [way for way in fit if as_good(way.dev_value, encoder.dev_value, way.noise_points)] or fit
+    best = max(way.dev_value for way in kept)
+    equal = {way.name: way for way in kept if way.dev_value >= best}
+    if "encoder" in equal:
+        equal.pop("ensemble", None)
+    chosen = min(equal.values(), key=lambda way: way.mean_ms)
+    figures = [f"encoder {100 * encoder.dev_value:.1f} % in {encoder.mean_ms:.2f} ms"]
+    for way in tried[1:]:
+        points = 100 * (way.dev_value - encoder.dev_value)
+        figures.append(f"{way.name} {points:+.1f} ± {way.noise_points:.1f} points in {way.mean_ms:.2f} ms")
+    why = f"the fastest of the best on dev beyond noise ({', '.join(figures)} on average)"
+    return chosen.name, "; ".join((why, *_missed(tried)))
+
+
+def _missed(ways: Sequence[Way]) -> Iterator[str]:
+    """A phrase for each way that misses a gate on dev."""
+    for way in ways:
+        if way.on_dev.missed:
+            shown = "is shown to miss" if way.on_dev.verdict == intervals.FAIL else "misses"
+            yield f"{way.name} {shown} on dev: {', '.join(way.on_dev.missed)}"

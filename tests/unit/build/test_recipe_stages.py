@@ -1,0 +1,91 @@
+"""The stages of a recipe, by kind of recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from edgepack.build import preflight
+from edgepack.build.options import STAGES, BuildOptions
+from edgepack.build.recipe_stages import stages_of
+from edgepack.errors import RecipeInvalidError, UsageError
+from edgepack.recipe.model import CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe
+from edgepack.targets.context import BuildContext
+from edgepack_runtime.bundle.model_config import CPU, CUDA
+
+COMMON: dict[str, Any] = {"edgepack": 1, "name": "a", "version": "1.0.0"}
+SPLITS = {split: f"{split}.tsv" for split in ("train", "dev", "test")}
+MODEL = {"graph": "a.onnx", "vocab": "v.txt", "labels": ("a", "b")}
+
+
+def context(provider: str = CPU) -> BuildContext:
+    return cast(BuildContext, SimpleNamespace(known=lambda target: SimpleNamespace(provider=provider)))
+
+
+def trained(**more: Any) -> Recipe:
+    nano = {"model": {"scratch": {"layers": 1, "hidden": 8, "heads": 2}}}
+    return Recipe.model_validate({**COMMON, "data": SPLITS, "student": nano, **more})
+
+
+def linear(**more: Any) -> LinearRecipe:
+    return LinearRecipe.model_validate({**COMMON, "data": SPLITS, "wide": "only", **more})
+
+
+def text_model(**more: Any) -> GivenTextRecipe:
+    return GivenTextRecipe.model_validate({**COMMON, "model": MODEL, "data": {"test": "t.tsv"}, **more})
+
+
+def custom(**more: Any) -> CustomRecipe:
+    given = {"model": {"graph": "a.onnx"}, "adapter": str(ADAPTER), "examples": "examples.jsonl"}
+    return CustomRecipe.model_validate({**COMMON, "task": "custom", **given, **more})
+
+
+ADAPTER = Path(__file__).parents[3] / "recipes" / "file-type" / "adapter.py"
+TARGETS = ["bundle", "gate", "bundle", "gate"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "names"),
+    [
+        (linear, ["data", "linear"]),
+        (trained, ["data", "linear", "student", "quantize", "export", "wide"]),
+        (text_model, ["data", "graphs"]),
+        (custom, ["examples", "graphs"]),
+    ],
+)
+def test_every_kind_of_recipe_has_a_list_of_stages(recipe: Any, names: list[str]) -> None:
+    stages = stages_of(recipe(targets=("a", "b")), context())
+    found = [stage.name for stage in stages]
+    assert found == names + TARGETS
+    assert found[: len(names)] == sorted(names, key=STAGES.index)  # the order of --until
+    known: set[Any] = set()
+    for stage in stages:
+        assert known.issuperset(stage.needs)
+        known.add(stage)
+
+
+def test_a_stage_that_a_recipe_lacks_is_not_asked_for() -> None:
+    with pytest.raises(UsageError, match="no stage student"):
+        preflight.check_options(stages_of(linear(), context()), BuildOptions("student"))
+
+
+def test_a_linear_model_does_not_run_on_a_gpu() -> None:
+    with pytest.raises(RecipeInvalidError, match="the target gpu has a GPU"):
+        stages_of(linear(targets=("gpu",)), context(CUDA))
+
+
+def test_int8_of_an_imported_model_does_not_run_on_a_gpu() -> None:
+    with pytest.raises(RecipeInvalidError, match="is ptq, and the target gpu has a GPU"):
+        stages_of(text_model(targets=("gpu",), quantize={"method": "ptq"}), context(CUDA))
+    stages_of(text_model(targets=("gpu",)), context(CUDA))
+
+
+def test_equal_stages_are_one_stage() -> None:
+    one, two = (stages_of(trained(), context()) for _ in range(2))
+    assert list(one)[:5] == list(two)[:5]
+    other = stages_of(trained(quantize={"method": "none"}), context())
+    assert list(other)[2] == list(one)[2]  # the student
+    assert list(other)[3] != list(one)[3]

@@ -1,0 +1,67 @@
+"""The README of a bundle with an adapter: commands that its `predict` accepts."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from given_model import write_given
+
+from edgepack.artifacts import (
+    EXAMPLES_FILE,
+    SCORES_FILE,
+    Checks,
+    ExamplesArtifact,
+    ExportArtifact,
+    LedgerRow,
+    ModelFile,
+    proportion,
+)
+from edgepack.bundle.binaries import fit
+from edgepack.imported import adapter_payload
+from edgepack.recipe.model import CustomRecipe
+from edgepack.stages import bundle
+from edgepack.targets.profiles import load_profiles
+from edgepack_runtime.cli import model_commands
+from edgepack_runtime.cli.parser import Context, build_parser
+
+
+def readme(folder: Path, item: str) -> str:
+    write_given(folder / "onnx-float", item=item)
+    (folder / SCORES_FILE).write_text('{"float32": [1.0]}', encoding="utf-8")
+    (folder / EXAMPLES_FILE).write_text(json.dumps({"item": "a", "expected": 1}) + "\n", encoding="utf-8")
+    row = LedgerRow("float ONNX", proportion(1, 1))
+    export = ExportArtifact(folder, None, ModelFile("onnx-float", "float32", 1, row, {}), None, "float32", "given")
+    recipe = CustomRecipe.model_validate({
+        "edgepack": 1, "name": "ocr", "version": "1.0.0", "task": "custom", "model": {"graph": "a.onnx"},
+        "adapter": "a.py", "examples": "e.jsonl",
+    })  # fmt: skip
+    payload = adapter_payload.make(recipe, export, ExamplesArtifact(folder, item, 1))
+    needs = fit.Needs("2.28", (), Checks(), 0)
+    return bundle._readme(recipe, load_profiles()["local"], needs, "ocr.edgepack", payload.readme).decode()
+
+
+@pytest.mark.parametrize("item", ["text", "json", "file"])
+def test_every_command_of_predict_is_one_that_the_model_accepts(tmp_path: Path, item: str) -> None:
+    text = readme(tmp_path, item)
+    assert "$" not in text and max(map(len, text.splitlines())) <= 100
+    halves = text.split("中文说明")
+    for half in halves:
+        found = re.findall(r"^  .*(?:sh FILE|PREFIX/bin/ocr) (predict.*?)(?: [<>].*|    .*)?$", half, re.MULTILINE)
+        assert len(found) == 4, found
+        for command in found:
+            options = build_parser(Context("ocr", None, tmp_path)).parse_args(shlex.split(command))
+            assert isinstance(options, Namespace)
+            model_commands._require_plain(options)
+            assert not options.column
+
+
+def test_a_model_of_files_shows_several_files_and_a_pipe(tmp_path: Path) -> None:
+    text = readme(tmp_path, "file")
+    assert text.count("predict FILE-TO-ANSWER ANOTHER ... > answers.jsonl") == 2
+    assert text.count("COMMAND | PREFIX/bin/ocr predict") == 2
+    assert "texts.txt" not in text and "one text" not in text

@@ -1,0 +1,31 @@
+"""Stage `graphs` of a given classifier: what its graph does to padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from given_texts import NAMES, model
+
+from edgepack.imported import classifier, given_graphs
+from edgepack.onnx_graph.given_classifier import GivenClassifier
+
+PAD_ID = 0
+
+
+@pytest.mark.parametrize(("names", "hides"), [(NAMES, True), (NAMES[:1], False), (NAMES[:2], False)])
+@pytest.mark.parametrize("lengths", [(5,), (5, 5), (16,), (3, 16)])
+def test_padding_is_tried_whatever_the_lengths(
+    tmp_path: Path, names: Sequence[str], hides: bool, lengths: Sequence[int]
+) -> None:
+    """Rows of one length need no padding, and show nothing of it."""
+    file = tmp_path / "model.onnx"
+    onnx.save(GivenClassifier(model(names=names)).adapted(PAD_ID), str(file))
+    drawn = np.random.default_rng(0)
+    batches = [
+        (drawn.integers(1, 12, (1, length)).astype(np.int64), np.zeros((1, length), np.int64)) for length in lengths
+    ]
+    assert classifier._hides_padding(given_graphs.session(file), batches, PAD_ID, 16) is hides

@@ -1,0 +1,325 @@
+"""What decides a stage's result, and what does not."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edgepack.artifacts import ModelArtifact
+from edgepack.build.recipe_stages import stages_of
+from edgepack.build.workspace import Workspace
+from edgepack.recipe.loader import load_recipe
+from edgepack.stages.stage import Context, Stage, StageResult
+
+RECIPE = """\
+edgepack: 1
+name: tiny
+version: 0.1.0
+data: {train: train.tsv, dev: dev.tsv, test: test.tsv}
+teacher: {model: ./weights/base}
+student: {model: ./weights/nano}
+wide: off
+"""
+STAGES = ("data", "teacher", "student", "quantize", "export")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A recipe with its data and weights."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+    for split in ("train", "dev", "test"):
+        (folder / f"{split}.tsv").write_text(f"text\tlabel\n{split} a\t1\n{split} b\t0\n", encoding="utf-8")
+    for name in ("base", "nano"):
+        weights = folder / "weights" / name
+        weights.mkdir(parents=True)
+        (weights / "config.json").write_text("{}", encoding="utf-8")
+        for file in ("model_state.pdparams", "vocab.txt"):
+            (weights / file).write_text(name, encoding="utf-8")
+    return folder
+
+
+Note = Callable[[Stage[Any], StageResult[Any]], StageResult[Any]]
+
+
+def keys(folder: Path, *settings: str, note: Note = lambda stage, result: result) -> dict[str, str]:
+    """The key of every stage until the choice of a candidate, by stage and candidate.
+
+    The data are made; the other results are named by their keys alone, and go through `note`.
+    """
+    recipe = load_recipe(folder / "recipe.yaml", {"local"}, settings)
+    workspace, ctx, found = Workspace(folder.parent / "results"), Context(), {}
+    stages = stages_of(recipe, ctx.targets)
+    for stage in stages:
+        if stage.target is not None:
+            break
+        key = stage.key(ctx)
+        for name in stages.candidates_of(stage) or ("",):
+            found[f"{stage.name} {name}".rstrip()] = key.digest
+        named: Any = SimpleNamespace(max_length=64, labels=("0", "1"), train_seconds=1.0)
+        result: StageResult[Any] = StageResult(stage.name, named, key.digest, {"model_state.pdparams": key.digest})
+        if stage.name == "data":
+            result = workspace.build(key, functools.partial(stage.run, ctx))
+        ctx = ctx.with_result(stage, note(stage, result))
+    return found
+
+
+def test_a_linear_model_depends_on_the_rows_and_is_compared_with_what_ships(project: Path) -> None:
+    text = (project / "recipe.yaml").read_text(encoding="utf-8").replace("wide: off\n", "")
+    (project / "recipe.yaml").write_text(text, encoding="utf-8")
+    before = keys(project)
+    assert list(before) == ["data", "linear", "teacher", "student", "quantize", "export", "wide"]
+    of_student, of_rows = keys(project, "student.epochs=1"), keys(project, "data.train_rows=1")
+    assert {name for name in before if of_student[name] != before[name]} == {"student", "quantize", "export", "wide"}
+    assert before.keys() == {name for name in before if of_rows[name] != before[name]}
+
+
+ORDER = ("data", "teacher", "student", "narrow", "prune", "quantize", "export", "select")
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    """What has another key, or that only one of the two has: stages, or a stage and its candidate."""
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return sorted(names, key=lambda name: ORDER.index(name.partition(" ")[0]))
+
+
+def test_keys_do_not_depend_on_where_files_and_folders_lie(project: Path) -> None:
+    before = keys(project)
+    project = project.rename(project.with_name("moved"))
+    (project / "train.tsv").rename(project / "training.tsv")
+    (project / "weights" / "base").rename(project / "weights" / "large")
+    assert changed(before, keys(project, "data.train=training.tsv", "teacher.model=./weights/large")) == []
+
+
+def test_the_same_rows_in_another_file_are_read_again_and_train_nothing(project: Path) -> None:
+    before = keys(project)
+    rows = (project / "train.tsv").read_text(encoding="utf-8")
+    (project / "train.csv").write_text(rows.replace("\t", ","), encoding="utf-8")
+    assert changed(before, keys(project, "data.train=train.csv")) == ["data"]
+
+
+def test_the_time_that_a_training_took_changes_no_later_key(project: Path) -> None:
+    clock = itertools.count()
+
+    def clocked(stage: Stage[Any], result: StageResult[Any]) -> StageResult[Any]:
+        """As trained again: the files of the model are the same, and `artifact.json` and the series are not."""
+        now = str(next(clock))
+        timed = {"metrics.json": now, f"events.out.tfevents.{now}.host": now}
+        if issubclass(stage.kind, ModelArtifact):
+            return replace(result, digest=now, files={**result.files, "artifact.json": now, **timed})
+        if stage.name == "quantize":
+            return replace(result, digest=now, files={**result.files, **{f"weights/{name}": now for name in timed}})
+        return result
+
+    qat = "quantize.method=qat"
+    assert changed(keys(project, qat, note=clocked), keys(project, qat, note=clocked)) == []
+
+
+def test_trained_weights_beside_ranges_decide_the_export(project: Path) -> None:
+    def other(stage: Stage[Any], result: StageResult[Any]) -> StageResult[Any]:
+        files = {**result.files, "weights/model_state.pdparams": "other"}
+        return replace(result, files=files) if stage.name == "quantize" else result
+
+    assert changed(keys(project), keys(project, note=other)) == ["export"]
+
+
+def test_texts_without_labels_reach_the_student_that_learns_from_them_and_no_teacher(project: Path) -> None:
+    (project / "more.txt").write_text("a text\nanother\n", encoding="utf-8")
+    more = "data.unlabelled=more.txt"
+    assert changed(keys(project), keys(project, more)) == ["data", *STAGES[2:]]
+    with_them = keys(project, more)
+    with (project / "more.txt").open("a", encoding="utf-8") as stream:
+        stream.write("a third\n")
+    assert changed(with_them, keys(project, more)) == ["data", *STAGES[2:]]
+
+
+def test_other_names_of_labels_train_everything_again(project: Path) -> None:
+    """The rows may be the same: a sample that misses a rare label has it in the model nevertheless."""
+    with (project / "train.tsv").open("a", encoding="utf-8") as stream:
+        stream.write("rare\t2\n")
+    before = keys(project, "data.train_rows=2", "data.seed=1")
+    text = (project / "train.tsv").read_text(encoding="utf-8")
+    (project / "train.tsv").write_text(text.replace("rare\t2", "rare\t3"), encoding="utf-8")
+    assert changed(before, keys(project, "data.train_rows=2", "data.seed=1")) == list(STAGES)
+
+
+@pytest.mark.parametrize(
+    ("file", "stages"),
+    [
+        ("train.tsv", STAGES),
+        ("test.tsv", STAGES),
+        ("weights/base/model_state.pdparams", STAGES[1:]),
+        ("weights/nano/vocab.txt", STAGES[2:]),
+    ],
+)
+def test_what_files_hold_decides(project: Path, file: str, stages: tuple[str, ...]) -> None:
+    before = keys(project)
+    with (project / file).open("a", encoding="utf-8") as stream:
+        stream.write("more\t1\n")
+    assert changed(before, keys(project)) == list(stages)
+
+
+@pytest.mark.parametrize(
+    ("setting", "stages"),
+    [
+        ("data.seed=1", ("data", *STAGES[3:])),  # no rows are drawn to train on, only to calibrate with
+        ("data.train_rows=1", STAGES),
+        ("data.calibration.rows=64", STAGES[3:]),
+        ("teacher.epochs=1", STAGES[1:]),
+        ("student.epochs=1", STAGES[2:]),
+        ("quantize.observer=abs_max", STAGES[3:]),
+        ("quantize.method=qat", STAGES[3:]),
+        ("gates.cold_start.ms=900", ()),
+        ("version=9.0.0", ()),
+    ],
+)
+def test_a_change_of_one_section_reruns_what_depends_on_it(
+    project: Path, setting: str, stages: tuple[str, ...]
+) -> None:
+    assert changed(keys(project), keys(project, setting)) == list(stages)
+
+
+def test_how_a_quantized_training_goes_decides(project: Path) -> None:
+    def of(*settings: str) -> dict[str, str]:
+        return keys(project, "quantize.method=qat", *settings)
+
+    for setting in ("quantize.qat={epochs: 2}", "quantize.qat={quanter: lsq}", "quantize.embeddings=float"):
+        assert changed(of(), of(setting)) == list(STAGES[3:])
+    assert changed(of(), of("quantize.qat={epochs: 1}")) == []  # the default
+
+
+def test_how_many_train_decides_and_not_which_nor_where_they_meet(project: Path) -> None:
+    def of(device: str, *nodes: str) -> dict[str, str]:
+        return keys(project, f"teacher.device={device}", *(f"teacher.nodes={{{node}}}" for node in nodes))
+
+    met = 'count: 2, master: "10.0.0.1:8379"'
+    assert changed(of("gpu:0,1"), of("gpu:2,3")) == []
+    assert changed(of("gpu"), of("gpu:1")) == []
+    assert changed(of("gpu:0,1", met), of("gpu:4,5", 'count: 2, master: "other:1"')) == []
+    assert changed(of("gpu:0,1", met), of("gpu:0,1,2,3")) == []  # four processes either way
+    for other in (of("gpu:0,1,2"), of("gpu:0,1", met), of("gpu:0"), of("cpu")):
+        assert changed(of("gpu:0,1"), other) == list(STAGES[1:])
+    linear = "teacher.scale_learning_rate=linear"
+    assert changed(keys(project), keys(project, linear)) == []  # nothing to scale it with
+    two = "teacher.device=gpu:0,1"
+    assert changed(keys(project, two), keys(project, two, linear)) == list(STAGES[1:])
+
+
+def test_without_distillation_the_teacher_decides_nothing_of_its_student(project: Path) -> None:
+    alone = keys(project, "student.distill=null")
+    assert changed(alone, keys(project, "student.distill=null", "teacher.epochs=1")) == ["teacher"]
+
+
+PRUNED = ["prune", "quantize", "export"]
+
+
+def test_a_vocabulary_is_pruned_after_the_training_and_before_what_works_on_the_model(project: Path) -> None:
+    pruned = keys(project, "student.vocabulary=prune")
+    assert changed(keys(project), pruned) == PRUNED
+    assert pruned == keys(project, "student.vocabulary={prune: {min_count: 1}}")
+    assert changed(pruned, keys(project, "student.vocabulary={prune: {min_count: 2}}")) == PRUNED
+
+
+def test_what_further_texts_hold_decides_and_not_where_they_lie(project: Path) -> None:
+    for name in ("field.txt", "same.txt"):
+        (project / name).write_text("a text\n", encoding="utf-8")
+    (project / "field.jsonl").write_text('{"text": "a text"}\n', encoding="utf-8")
+    setting = "student.vocabulary={{prune: {{texts: {}}}}}".format
+    before = keys(project, setting("field.txt"))
+    assert changed(before, keys(project, setting("same.txt"))) == []
+    assert changed(before, keys(project, setting("field.jsonl"))) == PRUNED
+    assert changed(before, keys(project, "student.vocabulary=prune")) == PRUNED
+    (project / "field.txt").write_text("another\n", encoding="utf-8")
+    assert changed(before, keys(project, setting("field.txt"))) == PRUNED
+
+
+def test_a_student_is_narrowed_after_its_training_and_before_its_vocabulary_is_pruned(project: Path) -> None:
+    narrowed = keys(project, "student.width=0.75")
+    assert changed(keys(project), narrowed) == ["narrow", "quantize", "export"]
+    assert changed(narrowed, keys(project, "student.width=0.5")) == ["narrow", "quantize", "export"]
+    assert keys(project, "student.width=1.0") == keys(project)
+    both = keys(project, "student.width=0.75", "student.vocabulary=prune")
+    assert changed(narrowed, both) == ["prune", "quantize", "export"]
+    assert changed(keys(project, "student.vocabulary=prune"), both) == ["narrow", "prune", "quantize", "export"]
+
+
+def test_whom_a_narrowed_student_learns_from_decides(project: Path) -> None:
+    def of(*settings: str) -> dict[str, str]:
+        return keys(project, "student.width=0.75", *settings)
+
+    (project / "more.txt").write_text("a text\nanother\n", encoding="utf-8")
+    assert changed(of(), of("data.unlabelled=more.txt")) == ["data", "student", "narrow", "quantize", "export"]
+    alone, untaught = of("student.distill=null"), of("teacher=null")
+    assert changed(alone, of("student.distill=null", "teacher.epochs=1")) == ["teacher"]
+    # The same student; with no teacher there is, it learns from itself once more.
+    assert changed(alone, untaught) == ["teacher", "narrow", "quantize", "export"]
+
+
+def test_candidates_share_the_stages_that_they_do_not_differ_in(project: Path) -> None:
+    def count(over: str) -> dict[str, int]:
+        found = {key: name.partition(" ")[0] for name, key in keys(project, f"search={{over: {over}}}").items()}
+        return {stage: number for stage, number in Counter(found.values()).items() if stage not in ("data", "teacher")}
+
+    quantized = {"student": 1, "quantize": 4, "export": 4, "select": 1}
+    assert count("{quantize.observer: [hist, kl], data.calibration.rows: [32, 64]}") == quantized
+    over = "{student.width: [1.0, 0.75, 0.5], student.vocabulary: [keep, prune]}"
+    assert count(over) == {"student": 1, "narrow": 2, "prune": 3, "quantize": 6, "export": 6, "select": 1}
+    several = keys(project, f"search={{over: {over}}}")
+    assert several["student width=0.5, vocabulary=keep"] == keys(project)["student"]
+    assert several["narrow width=0.75, vocabulary=prune"] == keys(project, "student.width=0.75")["narrow"]
+
+
+SEARCH = "search={over: {student.epochs: [1, 2]}}"
+
+
+def test_a_candidate_is_the_student_of_a_recipe_that_has_no_other(project: Path) -> None:
+    several = keys(project, SEARCH)
+    for epochs in (1, 2):
+        alone = keys(project, f"student.epochs={epochs}")
+        for stage in ("student", "quantize", "export"):
+            assert several[f"{stage} epochs={epochs}"] == alone[stage]
+        assert several["teacher"] == alone["teacher"]
+
+
+@pytest.mark.parametrize(
+    ("search", "stages"),
+    [
+        ("{over: {student.epochs: [1, 2]}, tolerance_points: 2}", ["select"]),
+        ("{over: {student.epochs: [1, 2, 3]}}", [*(f"{stage} epochs=3" for stage in STAGES[2:]), "select"]),
+        ("{over: {student.epochs: [2, 1]}}", ["select"]),  # the order decides between equals
+        ("{over: {student.epochs: [1, 2]}, prefer: size}", ["select"]),
+        ("{over: {student.epochs: [1, 2]}, max_candidates: 2}", []),
+        ("{over: {student.epochs: [1, 2]}, sample: 2, seed: 3}", []),
+    ],
+)
+def test_a_change_of_the_search_keeps_what_was_made(project: Path, search: str, stages: list[str]) -> None:
+    assert changed(keys(project, SEARCH), keys(project, f"search={search}")) == stages
+
+
+def test_gates_and_dev_rows_decide_which_candidate_goes_on(project: Path) -> None:
+    before = keys(project, SEARCH)
+    assert changed(before, keys(project, SEARCH, "gates.latency.p50_ms=3")) == ["select"]
+    with (project / "dev.tsv").open("a", encoding="utf-8") as stream:
+        stream.write("more\t1\n")
+    assert "select" in changed(before, keys(project, SEARCH))
+
+
+def test_a_change_of_the_teacher_reaches_every_candidate(project: Path) -> None:
+    made = [f"{stage} epochs={n}" for stage in STAGES[2:] for n in (1, 2)]
+    assert changed(keys(project, SEARCH), keys(project, SEARCH, "teacher.epochs=1")) == ["teacher", *made, "select"]
+
+
+def test_a_search_may_be_carried_to_another_place(project: Path) -> None:
+    search = "search={over: {student.model: [./weights/nano, ./weights/base]}}"
+    before = keys(project, search)
+    assert len(before) == 9
+    assert keys(project.rename(project.with_name("moved")), search) == before
