@@ -50,7 +50,6 @@ def test_the_stage_scores_the_file_that_it_wrote(data: DataArtifact, tmp_path: P
 
 
 def test_rows_that_share_nothing_are_told(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
     with pytest.raises(StageFailedError, match="no model can be fitted") as caught:
         characters = [chr(0x4E00 + number) for number in range(FEW_ROWS)]
         made(data_of(tmp_path / "data", characters[::2], characters[1::2]), tmp_path / "out")

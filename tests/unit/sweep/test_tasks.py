@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from edgepack.build.stage_calls import StageCalls
+from edgepack.build.recipe_stages import RecipeStages, stages_of
 
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.progress import SILENT, Progress
@@ -52,24 +52,24 @@ class Recorder:
 
 
 @pytest.fixture
-def calls(tmp_path: Path) -> StageCalls:
+def stages(tmp_path: Path) -> RecipeStages:
     file = tmp_path / "many.yaml"
     file.write_text(RECIPE, encoding="utf-8")
     profiles = load_profiles()
-    return StageCalls(loader.load_recipe(file, profiles), BuildContext(profiles=profiles))
+    return stages_of(loader.load_recipe(file, profiles), BuildContext(profiles=profiles))
 
 
-def test_common_stages_come_first_and_each_student_before_its_second_user(calls: StageCalls, tmp_path: Path) -> None:
+def test_common_stages_come_first_and_each_student_before_its_second_user(stages: RecipeStages, tmp_path: Path) -> None:
     engine = Recorder()
-    assert sweep(calls, ["build", "many.yaml"], tmp_path, engine, Share(), SILENT) == []
+    assert sweep(stages, ["build", "many.yaml"], tmp_path, engine, Share(), SILENT) == []
     assert engine.ran[0] == ("build", "many.yaml", "--until", "teacher")
     assert [ran[-1] for ran in engine.ran[1:]] == ["0", "2", "1", "3"]
     assert {ran[-2] for ran in engine.ran[1:]} == {"--candidate"}
 
 
-def test_a_failed_candidate_has_the_end_of_its_log(calls: StageCalls, tmp_path: Path) -> None:
-    broken = list(calls.chains)[2]
-    (failure,) = sweep(calls, ["build"], tmp_path, Recorder(broken), Share(), SILENT)
+def test_a_failed_candidate_has_the_end_of_its_log(stages: RecipeStages, tmp_path: Path) -> None:
+    broken = list(stages.chains)[2]
+    (failure,) = sweep(stages, ["build"], tmp_path, Recorder(broken), Share(), SILENT)
     assert failure.name == broken
     assert failure.error.what == f"{broken}: it ended with exit code 5"
     assert failure.error.why == "its log ends with:\nerror: no room\n  why: it is full"
@@ -77,22 +77,22 @@ def test_a_failed_candidate_has_the_end_of_its_log(calls: StageCalls, tmp_path: 
     assert str(log) in failure.error.fix
 
 
-def test_findings_in_a_recipe_belong_to_the_error(calls: StageCalls, tmp_path: Path) -> None:
+def test_findings_in_a_recipe_belong_to_the_error(stages: RecipeStages, tmp_path: Path) -> None:
     log = "many.yaml:3: error: DATA is not set\n    fix: set it\nerror: the recipe many.yaml has 1 error\n"
-    (failure,) = sweep(calls, ["build"], tmp_path, Recorder(next(iter(calls.chains)), log=log), Share(), SILENT)
+    (failure,) = sweep(stages, ["build"], tmp_path, Recorder(next(iter(stages.chains)), log=log), Share(), SILENT)
     assert failure.error.why == f"its log ends with:\n{log.strip()}"
 
 
-def test_the_end_of_a_log_without_an_error(calls: StageCalls, tmp_path: Path) -> None:
+def test_the_end_of_a_log_without_an_error(stages: RecipeStages, tmp_path: Path) -> None:
     log = "".join(f"{number}\n" for number in range(9))
-    (failure,) = sweep(calls, ["build"], tmp_path, Recorder(next(iter(calls.chains)), log=log), Share(), SILENT)
+    (failure,) = sweep(stages, ["build"], tmp_path, Recorder(next(iter(stages.chains)), log=log), Share(), SILENT)
     assert failure.error.why.splitlines()[1:] == ["4", "5", "6", "7", "8"]
 
 
-def test_without_the_common_stages_there_are_no_candidates(calls: StageCalls, tmp_path: Path) -> None:
+def test_without_the_common_stages_there_are_no_candidates(stages: RecipeStages, tmp_path: Path) -> None:
     engine = Recorder("teacher of all candidates")
     with pytest.raises(StageFailedError, match="teacher of all candidates: it ended with exit code 5"):
-        sweep(calls, ["build"], tmp_path, engine, Share(), SILENT)
+        sweep(stages, ["build"], tmp_path, engine, Share(), SILENT)
     assert len(engine.ran) == 1
 
 
