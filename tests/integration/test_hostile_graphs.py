@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -124,6 +125,53 @@ def test_a_build_whose_model_loops_ends_when_it_is_told_to(tmp_path: Path) -> No
             build.kill()
     assert code == 143
     assert not any(is_there(pid) for pid in started)
+
+
+def test_a_gate_whose_model_loops_is_confined_and_ends_with_the_build(tmp_path: Path) -> None:
+    """Not in the stages before: the gate runs it more often. Even SIGKILL of the build leaves nothing behind."""
+    rows = [{"text": "好", "label": "pos"}, {"text": "坏", "label": "neg"}] * 24
+    bomb = endless(model(end="Softmax"), in_run=1 / 5000)
+    write_texts(tmp_path, bomb, rows, labels="[pos, neg]", task="text-classification")
+    command = [sys.executable, "-I", "-m", "edgepack.cli", "build", "given.yaml"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, encoding="utf-8") as build:
+        assert build.stderr is not None
+        while "[4/4] gate" not in (line := build.stderr.readline()):
+            assert line
+        started: set[int] = set()
+        looping: list[int] = []
+        while not looping:
+            started |= descendants(build.pid)
+            looping = [pid for pid in started if cpu_seconds(pid) > 20]
+            time.sleep(0.2)
+            assert build.poll() is None
+        status = Path(f"/proc/{looping[0]}/status").read_text(encoding="ascii")
+        assert "NoNewPrivs:\t1" in status
+        limits = Path(f"/proc/{looping[0]}/limits").read_text(encoding="ascii")
+        assert re.search(r"Max data size +[0-9]", limits)
+        build.kill()
+    for pid in started:
+        wait_for_end(pid)
+
+
+def wait_for_end(pid: int) -> None:
+    for _ in range(100):
+        if not is_there(pid):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"process {pid} lives on")
+
+
+def descendants(pid: int) -> set[int]:
+    found: set[int] = set()
+    pending = [pid]
+    while pending:
+        try:
+            below = children(pending.pop())
+        except OSError:
+            continue
+        found.update(below)
+        pending += below
+    return found
 
 
 def children(pid: int) -> list[int]:

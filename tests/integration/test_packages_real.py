@@ -14,6 +14,7 @@ import pytest
 
 from edgepack.bundle import interpreters, packages, site_packages
 from edgepack.bundle.site_packages import Site
+from edgepack.bundle.target_spec import TargetSpec, python_of
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
 from edgepack.targets.context import BuildContext
@@ -71,11 +72,10 @@ def assemble(lock: Path, tmp_path: Path) -> Assemble:
     def run(target: str) -> Site:
         context = BuildContext()
         profile = context.profile(target)
-        python = interpreters.python_of(None, profile)
+        python = python_of(None, profile)
+        specs = [TargetSpec(profile.on(machine), packages=lock, python=python) for machine in profile.machines]
         try:
-            return site_packages.site_for(
-                profile, context, tmp_path / "site", SILENT, serve=False, engine=True, packages=lock, python=python
-            )
+            return site_packages.site_for(specs, context, tmp_path / "site", SILENT)
         except EnvironmentUnfitError as error:
             if "nor to be had" in error.what:
                 pytest.skip("pip has no network")

@@ -11,6 +11,7 @@ import pytest
 
 from edgepack.bundle import wheels
 from edgepack.bundle.site_packages import assemble
+from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
 from edgepack.targets import profiles
@@ -28,7 +29,7 @@ def test_what_is_locked_for_a_target_fits_it(name: str, tmp_path: Path) -> None:
     context = BuildContext()
     profile = context.profile(name)
     try:
-        fetched = wheels.fetch(profile, context, SILENT, serve=True)
+        fetched = wheels.fetch(TargetSpec(profile, serve=True), context, SILENT)
     except EnvironmentUnfitError as error:
         pytest.skip(str(error))
     site = assemble(fetched, tmp_path, profile)

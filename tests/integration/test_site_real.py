@@ -17,6 +17,7 @@ import pytest
 import edgepack_runtime
 from edgepack.bundle import wheels
 from edgepack.bundle.site_packages import SiteFacts, assemble
+from edgepack.bundle.target_spec import TargetSpec
 from edgepack.progress import SILENT
 from edgepack.targets.context import BuildContext
 from edgepack_runtime.device.info import libc
@@ -53,7 +54,7 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> SiteFacts:
     profile = BuildContext().profile(TARGET)
-    fetched = wheels.fetch(profile, BuildContext(), SILENT, serve=True)
+    fetched = wheels.fetch(TargetSpec(profile, serve=True), BuildContext(), SILENT)
     return assemble(fetched, tmp_path_factory.mktemp("assembled"), profile)
 
 

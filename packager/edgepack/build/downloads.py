@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgepack.bundle import interpreters, wheels
+from edgepack.bundle.target_spec import target_specs
 from edgepack.recipe import hub
 from edgepack.recipe.hub import HubModel
 from edgepack.recipe.model import AnyRecipe, Recipe
@@ -43,15 +44,8 @@ def missing(recipe: AnyRecipe, context: BuildContext) -> Downloads:
     packages: dict[str, None] = {}
     for target in recipe.targets:
         profile = context.known(target)
-        for machine in profile.machines:
-            lacking = wheels.missing(
-                profile.on(machine),
-                context,
-                serve=recipe.serve,
-                engine=recipe.needs_engine,
-                packages=recipe.requirements,
-                python=interpreters.python_of_packages(recipe, profile),
-            )
+        for spec in target_specs(recipe, profile):
+            machine, lacking = spec.profile.machine, wheels.missing(spec, context)
             packages |= dict.fromkeys(f"{package.name} {package.version} {machine}" for package in lacking)
         packages |= dict.fromkeys(package.file_name for package in interpreters.missing(recipe, profile, context))
     models = hub.models(recipe) if isinstance(recipe, Recipe) else ()

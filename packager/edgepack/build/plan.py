@@ -16,7 +16,8 @@ from edgepack.build.planned_trainings import Estimate, PlannedTraining, Rows, pl
 from edgepack.build.reasons import Reason
 from edgepack.build.recipe_stages import RecipeStages, stages_of
 from edgepack.build.workspace import Earlier, Workspace
-from edgepack.bundle import interpreters, wheels
+from edgepack.bundle import wheels
+from edgepack.bundle.target_spec import target_specs
 from edgepack.recipe import linear_only
 from edgepack.recipe.model import AnyRecipe, LinearRecipe, Recipe
 from edgepack.recipe.section import Section
@@ -103,16 +104,8 @@ def make(
     checkpoint.interval_seconds()
     if not options.ends_before("teacher"):  # a build checks its wheels before it trains
         for target in recipe.targets:
-            profile = targets.profile(target)
-            for machine in profile.machines:
-                wheels.wanted(
-                    profile.on(machine),
-                    targets,
-                    serve=recipe.serve,
-                    engine=recipe.needs_engine,
-                    packages=recipe.requirements,
-                    python=interpreters.python_of_packages(recipe, profile),
-                )
+            for spec in target_specs(recipe, targets.profile(target)):
+                wheels.wanted(spec, targets)
     planner = _Planner(stages, workspace, options, targets)
     planned = tuple(planner.planned(stage) for stage in stages)
     search = recipe.search if isinstance(recipe, Recipe) else None

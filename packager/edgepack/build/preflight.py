@@ -8,6 +8,7 @@ from edgepack.artifacts import DataArtifact, ExamplesArtifact
 from edgepack.build.options import BuildOptions
 from edgepack.build.recipe_stages import RecipeStages
 from edgepack.bundle import baseline, interpreters, site_packages, wheels
+from edgepack.bundle.target_spec import target_specs
 from edgepack.data import gates
 from edgepack.data.recipe_checks import check_built, read_further_texts, require_judged_by
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
@@ -54,16 +55,8 @@ def check_inputs(recipe: AnyRecipe, ctx: Context, rows: Stage[Any], *, cached: b
         ctx.progress.line(f"{counted(warnings, 'warning')} about the rows: `edgepack check RECIPE` prints them")
     for target in recipe.targets:
         profile = context.profile(target)
-        for machine in profile.machines:
-            wheels.fetch(
-                profile.on(machine),
-                context,
-                ctx.progress,
-                serve=recipe.serve,
-                engine=recipe.needs_engine,
-                packages=recipe.requirements,
-                python=interpreters.python_of_packages(recipe, profile),
-            )
+        for spec in target_specs(recipe, profile):
+            wheels.fetch(spec, context, ctx.progress)
         interpreters.fetch(recipe, profile, context, ctx.progress)
 
 

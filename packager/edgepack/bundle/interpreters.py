@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
-import sys
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +18,8 @@ from edgepack.bundle.interpreter.bytecode import Compiler, cached
 from edgepack.bundle.site_packages import LICENSES, SITE
 from edgepack.progress import Progress
 from edgepack.recipe.model import AnyRecipe, OwnInterpreter
-from edgepack.targets import tags
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
-from edgepack.targets.tags import Python
 from edgepack.util.hashing import files_below
 from edgepack_runtime.bundle import interpreter as carried
 from edgepack_runtime.bundle import manifest as contract
@@ -76,24 +73,6 @@ def missing(recipe: AnyRecipe, profile: Profile, context: BuildContext) -> list[
 def _machines(profile: Profile) -> list[str]:
     """The machines that need an interpreter: those of the target, and this one, which compiles for them."""
     return sorted({*profile.machines, platform.machine()}) if profile.interpreter == BUNDLED else []
-
-
-def python_of(recipe: AnyRecipe | None, profile: Profile) -> Python | None:
-    """Version of the Python that a bundle runs on; None where the device decides.
-
-    Raises:
-        StageFailedError: the archive of the recipe is not there, or another, or holds no standard library.
-    """
-    if recipe is not None and isinstance(recipe.interpreter, OwnInterpreter):
-        return from_archive.python_of(recipe.interpreter)
-    if profile.interpreter == BUNDLED:
-        return tags.PYTHON
-    return None if profile.glibc else sys.version_info[:2]
-
-
-def python_of_packages(recipe: AnyRecipe | None, profile: Profile) -> Python | None:
-    """`python_of` for a recipe that names packages. For any other it is None, and no archive is read."""
-    return None if recipe is None or recipe.requirements is None else python_of(recipe, profile)
 
 
 def assemble(

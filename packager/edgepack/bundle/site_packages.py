@@ -12,7 +12,7 @@ import stat
 import sys
 import warnings
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from os import PathLike, fspath
@@ -31,6 +31,7 @@ from packaging.utils import parse_wheel_filename
 from edgepack.bundle import checks, licences, wheels
 from edgepack.bundle.archive import Members
 from edgepack.bundle.binaries import fit
+from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.targets import package_data
@@ -190,47 +191,30 @@ def assemble(
     return SiteFacts(folder, packages, checks.run(folder / SITE, carried, profile), theirs)
 
 
-def site_for(
-    profile: Profile,
-    context: BuildContext,
-    scratch: Path,
-    progress: Progress,
-    *,
-    serve: bool,
-    engine: bool,
-    packages: Path | None = None,
-    python: Python | None = None,
-) -> Site:
+def site_for(specs: Sequence[TargetSpec], context: BuildContext, scratch: Path, progress: Progress) -> Site:
     """Fetch and unpack the wheels for each machine of a target, with their licences.
-
-    `serve`, `engine`, `packages` and `python` as in `wheels.fetch`.
 
     Raises:
         RecipeInvalidError, EnvironmentUnfitError: as `wheels.fetch`.
         StageFailedError: as `assemble`.
     """
-    given = context.given.get(profile.name, ())
     parts: dict[str, SiteFacts] = {}
-    for machine in profile.machines:
-        locked, _ = wheels.wanted(
-            profile.on(machine), context, serve=serve, engine=engine, packages=packages, python=python
-        )
+    for spec in specs:
+        locked, _ = wheels.wanted(spec, context)
         added = {package.name for package in locked if package.is_added}
-        fetched = wheels.fetch(
-            profile.on(machine), context, progress, serve=serve, engine=engine, packages=packages, python=python
-        )
+        fetched = wheels.fetch(spec, context, progress)
         if not parts:  # what only another machine needs goes into that one's folder
             anywhere = [wheel for wheel in fetched if wheel.name.endswith(_ANYWHERE)]
         native = [wheel for wheel in fetched if wheel not in anywhere]
-        for prefix, some in (("", anywhere), (f"{machine}/", native)):
+        for prefix, some in (("", anywhere), (f"{spec.profile.machine}/", native)):
             if prefix not in parts:
                 parts[prefix] = assemble(
                     some,
                     scratch / (prefix.rstrip("/") or "any"),
-                    profile.on(machine),
-                    given=given,
+                    spec.profile,
+                    given=context.given.get(spec.profile.name, ()),
                     added=added,
-                    python=python,
+                    python=spec.python,
                 )
     members: Members = {}
     for prefix, part in parts.items():
@@ -417,5 +401,5 @@ def require_fitting(target: str, context: BuildContext, progress: Progress) -> N
     profile = context.profile(target)
     for machine in profile.machines:
         with TemporaryDirectory() as scratch:
-            fetched = wheels.fetch(profile.on(machine), context, progress)
+            fetched = wheels.fetch(TargetSpec(profile.on(machine)), context, progress)
             assemble(fetched, Path(scratch), profile.on(machine), given=context.given.get(target, ()))

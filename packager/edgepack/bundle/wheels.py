@@ -19,6 +19,7 @@ from packaging.version import Version
 
 from edgepack.bundle import local_wheels, requirements
 from edgepack.bundle.requirements import Locked
+from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError
 from edgepack.progress import Progress, Task
 from edgepack.targets import package_data, tags
@@ -75,30 +76,21 @@ _PIP_SAID_BYTES = 1500  # the end of pip's output holds the cause
 
 
 def fetch(
-    profile: Profile,
+    spec: TargetSpec,
     context: BuildContext,
     progress: Progress,
     *,
-    serve: bool = False,
-    engine: bool = True,
     without_given: bool = False,
-    packages: Path | None = None,
-    python: Python | None = None,
     download: Download | None = None,
 ) -> list[Path]:
-    """The wheels of the profile, sorted by package name, each with a hash that its lock names.
+    """The wheels of a target, sorted by package name, each with a hash that its lock names.
 
     Wheels that `context` has by path for this target are taken instead of those of the lock.
 
     Args:
-        profile: the target, with one machine; that and its C library decide which wheels fit, whatever runs here.
         context: where wheels are kept and come from.
         progress: gets one step a package.
-        serve: those that the verb `serve` needs as well.
-        engine: ONNX Runtime; a linear model runs without it.
         without_given: leave out what has to be given by path and is not, to fill a cache.
-        packages: the recipe's requirements file, as `requirements.load` reads it.
-        python: version of the Python that these packages run on; None for wheels that any Python takes.
         download: puts the wheels of a requirements file (first argument) for a target (third) and its Python (fourth)
             into a folder (second); pip, unless given.
 
@@ -106,16 +98,8 @@ def fetch(
         RecipeInvalidError: as `wanted`, or a package has no wheel that any Python takes.
         EnvironmentUnfitError: as `wanted`, or a wheel is neither in the cache nor to be had.
     """
-    locked, found = wanted(
-        profile,
-        context,
-        serve=serve,
-        engine=engine,
-        without_given=without_given,
-        packages=packages,
-        python=python,
-    )
-    return _fetch(locked, found, profile, context, progress, download)
+    locked, found = wanted(spec, context, without_given=without_given)
+    return _fetch(locked, found, spec.profile, context, progress, download)
 
 
 def _fetch(
@@ -181,28 +165,23 @@ def locked_in(name: str, profile: Profile) -> tuple[Locked, ...]:
 
 
 def wanted(
-    profile: Profile,
-    context: BuildContext,
-    *,
-    serve: bool = False,
-    engine: bool = True,
-    without_given: bool = False,
-    packages: Path | None = None,
-    python: Python | None = None,
+    spec: TargetSpec, context: BuildContext, *, without_given: bool = False
 ) -> tuple[list[Locked], dict[str, Path]]:
     """What of the locks is to be had, and the wheels that are there by path instead. Nothing is fetched.
 
-    The arguments are those of `fetch`.
+    Args:
+        without_given: as in `fetch`.
 
     Raises:
-        RecipeInvalidError: the requirements file `packages` is invalid, or has another version of a package that the
+        RecipeInvalidError: the requirements file of the recipe is invalid, or has another version of a package that the
             bundle carries anyway.
         EnvironmentUnfitError: a wheel that was given does not fit, or one that has to be given is not; a lock is
             damaged, or does not name what a bundle needs.
     """
-    locked = locked_for(profile, serve=serve, engine=engine)
+    profile = spec.profile
+    locked = locked_for(profile, serve=spec.serve, engine=spec.engine)
     found: dict[str, Path] = {}
-    without_onnxruntime = not engine or (without_given and profile.by_path)
+    without_onnxruntime = not spec.engine or (without_given and profile.by_path)
     if not without_onnxruntime:
         given = context.given.get(profile.name, ())
         whole = context.profiles.get(profile.name, profile)  # with all of its machines
@@ -211,9 +190,9 @@ def wanted(
     replaced = local_wheels.replaced(found, profile)
     left = [package for package in locked if package.name not in replaced]
     names = {*found, *(package.name for package in left)}
-    require(names, profile, serve=serve, without_onnxruntime=without_onnxruntime)
-    if packages is not None:
-        left += _added(packages, profile, python, left, found)
+    require(names, profile, serve=spec.serve, without_onnxruntime=without_onnxruntime)
+    if spec.packages is not None:
+        left += _added(spec.packages, profile, spec.python, left, found)
     return left, found
 
 
@@ -237,24 +216,14 @@ def _added(
     return added
 
 
-def missing(
-    profile: Profile,
-    context: BuildContext,
-    *,
-    serve: bool = False,
-    engine: bool = True,
-    packages: Path | None = None,
-    python: Python | None = None,
-) -> list[Locked]:
+def missing(spec: TargetSpec, context: BuildContext) -> list[Locked]:
     """The packages that `fetch` would download. Cached wheels are not read.
 
     Raises:
         RecipeInvalidError, EnvironmentUnfitError: as `wanted`.
     """
-    locked, _ = wanted(
-        profile, context, serve=serve, engine=engine, without_given=True, packages=packages, python=python
-    )
-    return [package for package in locked if not any(_wheels(package, context, profile, package.python))]
+    locked, _ = wanted(spec, context, without_given=True)
+    return [package for package in locked if not any(_wheels(package, context, spec.profile, package.python))]
 
 
 def fetch_for(

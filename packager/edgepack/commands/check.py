@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from edgepack.bundle import local_wheels, wheels
+from edgepack.bundle.target_spec import target_specs
 from edgepack.commands import options
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import AnyRecipe, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe
@@ -41,8 +42,8 @@ def check(recipe: AnyRecipe, build_context: BuildContext, file: Path) -> Iterato
             lacking = local_wheels.not_given(profile)
             yield Finding("warning", file, None, f"{lacking.what}, and the recipe names none", lacking.fix)
         elif mine:
-            for machine in profile.machines:
-                wheels.wanted(profile.on(machine), build_context, serve=recipe.serve, engine=recipe.needs_engine)
+            for spec in target_specs(recipe, profile):
+                wheels.wanted(spec, build_context)
 
 
 def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:

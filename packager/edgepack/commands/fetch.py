@@ -42,6 +42,7 @@ def command(
         raise click.UsageError("name a recipe, or targets with --target")
     from edgepack.build import preflight
     from edgepack.bundle import interpreters, wheels
+    from edgepack.bundle.target_spec import target_specs
     from edgepack.recipe import hub
     from edgepack.recipe.hub import HubModel
     from edgepack.recipe.model import Recipe
@@ -53,25 +54,18 @@ def command(
     if recipe is not None:
         drawn = options.Drawn(profiles=profiles, wheel_cache=wheel_cache)
         loaded, build_context = options.load(recipe, settings, drawn)
-        wanted, serve = loaded.targets, loaded.serve
+        wanted = loaded.targets
     else:
         known = options.known_profiles(profiles, Path.cwd())
         build_context = BuildContext(known, (wheel_cache or default_wheel_cache()).absolute())
-        wanted, serve = targets, True
+        wanted = targets
     fetched: set[Path] = set()
     for target in wanted:
         profile = build_context.profile(target)
         if recipe is None and profile.by_path:
             console.line(f"{target}: the wheel of {profile.package} is on no index: a build gets it by path")
-        for machine in profile.machines:
-            fetched.update(
-                wheels.fetch(
-                    profile.on(machine), build_context, console, serve=serve, without_given=recipe is None,
-                    engine=loaded is None or loaded.needs_engine,
-                    packages=None if loaded is None else loaded.requirements,
-                    python=interpreters.python_of_packages(loaded, profile),
-                )
-            )  # fmt: skip
+        for spec in target_specs(loaded, profile):
+            fetched.update(wheels.fetch(spec, build_context, console, without_given=recipe is None))
         fetched.update(interpreters.fetch(loaded, profile, build_context, console))
     size = sum(wheel.stat().st_size for wheel in fetched)
     options.say(f"{build_context.wheel_cache}: {counted(len(fetched), 'package')} for these targets, {mib(size)}")

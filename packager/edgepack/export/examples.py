@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,8 @@ CONFIDENCE: Final = 0.95
 ANSWER_TIMEOUT_S: Final = 120.0  # from one example to the next
 _PROGRAM: Final = Path(__file__).with_name("score_program.py")
 _ROUNDS: Final = 5
+# Runs are recorded while these are answered: once more and untimed, because writing takes long.
+RECORDED_ROWS: Final = 32
 _BUDGET_MS: Final = 500.0  # of further rounds of one example
 _P95_N: Final = 60  # fewer times are too few for a 95th percentile
 
@@ -43,6 +45,10 @@ class Answers:
     scores: tuple[float, ...]
     answers: tuple[Any, ...]
     times_ms: tuple[float, ...]
+
+    def after(self, rows: int) -> Answers:
+        """Without the first `rows` examples. The times stay."""
+        return replace(self, scores=self.scores[rows:], answers=self.answers[rows:])
 
     @property
     def score(self) -> Score:
@@ -96,6 +102,7 @@ def answer(
     timeout_s: float = ANSWER_TIMEOUT_S,
     runs: Path | None = None,
     most_runs: int = 3,
+    recorded_rows: int = RECORDED_ROWS,
 ) -> list[Answers]:
     """Answer every example with the adapter of each model folder, in turns, one thread.
 
@@ -105,6 +112,7 @@ def answer(
         timeout_s: longest time for one example.
         runs: folder for the first runs of each graph, for `read_runs`; None records none.
         most_runs: that many of each graph.
+        recorded_rows: of the first examples alone.
 
     Raises:
         StageFailedError: the adapter raises, gives no JSON, or takes too long; names the example.
@@ -119,6 +127,7 @@ def answer(
             "budget_ms": _BUDGET_MS,
             "runs": None if runs is None else str(runs.resolve()),
             "most_runs": most_runs,
+            "recorded_rows": recorded_rows,
         }
         command = [sys.executable, "-I", "-S", "-B", str(_PROGRAM), json.dumps(job)]
         found: list[dict[str, Any]] = []

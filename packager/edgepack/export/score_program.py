@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-_RECORDED_ROWS = 32  # runs are recorded while these are answered: once more and untimed, because writing takes long
-
 
 def main(job: dict[str, Any], results: TextIO) -> None:
     """Answer each example, in rounds, and print its score and its times in ms."""
@@ -32,7 +30,7 @@ def main(job: dict[str, Any], results: TextIO) -> None:
         counts = {graph.stem: 0 for graph in Path(job["models"][0]).glob("*.onnx")}
         for number, row in enumerate(rows):
             item = _item(job, row)
-            if job["runs"] is not None and number < _RECORDED_ROWS and min(counts.values()) < job["most_runs"]:
+            if job["runs"] is not None and number < job["recorded_rows"] and min(counts.values()) < job["most_runs"]:
                 with _recording(Path(job["runs"]), job["most_runs"], counts):
                     predictors[0].predict(item)
             found = [predictor.timed_batch([item]) for predictor in predictors]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -21,6 +23,9 @@ from edgepack.errors import (
     UsageError,
 )
 from edgepack.gating.rows import GoldenRowsOption
+from edgepack.progress import Progress
+from edgepack.sandbox import runner as sandbox
+from edgepack.sandbox.confinement import SandboxLimits
 from edgepack.targets import local
 from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.errors import ExitCode, reported
@@ -52,8 +57,11 @@ class VerbOutput:
     stderr_tail: str
 
 
-def run_verb(command: Sequence[str | Path], log: Log) -> VerbOutput:
+def run_verb(command: Sequence[str | Path], log: Log, *, at_our_end: int = signal.SIGTERM) -> VerbOutput:
     """Run a verb of a bundle or of `edgert` and log its standard error line by line.
+
+    Args:
+        at_our_end: the signal that the verb gets when this process ends before it.
 
     Raises:
         TargetUnreachableError: the process cannot be started.
@@ -69,8 +77,8 @@ def run_verb(command: Sequence[str | Path], log: Log) -> VerbOutput:
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
-            # It ends with this process: a gate that continued would disturb the next one. It cleans up first.
-            preexec_fn=release_process.die_with_parent(signal.SIGTERM),
+            # A gate that continued would disturb the next one.
+            preexec_fn=release_process.die_with_parent(at_our_end),
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise TargetUnreachableError(f"{command[0]} cannot be started", why=str(error)) from error
@@ -93,13 +101,19 @@ def run_verb(command: Sequence[str | Path], log: Log) -> VerbOutput:
 
 
 def gate_file(
-    bundle: Path, log: Log, rows: GoldenRowsOption = NO_ROWS, *, own: bool = False
+    bundle: Path,
+    log: Log,
+    rows: GoldenRowsOption = NO_ROWS,
+    *,
+    own: bool = False,
+    at_our_end: int = signal.SIGTERM,
 ) -> tuple[int, dict[str, Any]]:
     """Run the bundle's own gate on this machine; return its exit code (0, 6 or 7) and its receipt.
 
     Args:
         own: whether this build made it. Another one is started by `edgert`, which heeds the keys of this machine and
             runs a private copy. Without gates, an own one passes instead of being inconclusive.
+        at_our_end: as in `run_verb`.
 
     Raises:
         TargetUnreachableError: this machine cannot run bundles of that target.
@@ -117,7 +131,32 @@ def gate_file(
     options = ["--json", *rows.arguments(), *(["--without-gates"] if own else [])]
     edgert = [sys.executable, "-I", "-m", "edgepack_runtime", "gate", bundle.resolve()]
     start = [*local.start(bundle.resolve(), target.interpreter), "gate"] if own else edgert
-    return judged(bundle.name, run_verb([*start, *options], log))
+    return judged(bundle.name, run_verb([*start, *options], log, at_our_end=at_our_end))
+
+
+def gate_confined(
+    bundle: Path, progress: Progress, rows: GoldenRowsOption = NO_ROWS, *, quiet_s: float = 0.0
+) -> tuple[int, dict[str, Any]]:
+    """`gate_file` for a bundle of this build with a model that it did not train: its graph may do what it likes.
+
+    The gate has the limits of the sandbox, and writes to a temporary folder alone.
+
+    Args:
+        quiet_s: how long the gates that the recipe asks for say nothing, besides what the sandbox allows.
+
+    Raises:
+        StageFailedError: it exceeded a limit; and as `gate_file`.
+    """
+    job = functools.partial(_gate_own, bundle.resolve(), rows)
+    with tempfile.TemporaryDirectory(prefix="edgepack-gate-") as scratch, gate_lock.hold(progress.line):
+        limits = SandboxLimits.here(Path(scratch))
+        limits = replace(limits, silence_s=limits.silence_s + quiet_s)
+        return sandbox.run(job, tuple[int, dict[str, Any]], Path(scratch), progress, stage="gate", limits=limits)
+
+
+def _gate_own(bundle: Path, rows: GoldenRowsOption, progress: Progress) -> tuple[int, dict[str, Any]]:
+    # A graph in a loop keeps Python from its signals, and only SIGKILL ends it.
+    return gate_file(bundle, progress.line, rows, own=True, at_our_end=signal.SIGKILL)
 
 
 def judged(name: str, output: VerbOutput, release_id: str | None = None) -> tuple[int, dict[str, Any]]:

@@ -59,7 +59,7 @@ def make(recipe: CustomRecipe, export: ExportArtifact, examples: ExamplesArtifac
     """What a bundle ships."""
     folder = export.folder / export.shipped_model.folder
     scores = json.loads((export.folder / SCORES_FILE).read_text(encoding="utf-8"))
-    rows = examples.read()
+    rows = examples.read()[scores["first"] :]  # those that calibrated INT8 are not scored
     shipped, reference = scores[export.shipped], scores["float32"]
     lines: list[str] = []
     golden: Members = {}

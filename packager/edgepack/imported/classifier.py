@@ -42,7 +42,6 @@ from edgepack.recipe.model import GivenQuantize, GivenTextModel
 from edgepack.sandbox import runner as sandbox
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, Stage
-from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted
 from edgepack_runtime.bundle.model_config import (
     BERT,
@@ -103,7 +102,7 @@ class ClassifierStage(Stage[ExportArtifact]):
         return [*given_graphs.files(self.section.graph), Path(self.section.vocab)]
 
     def inputs(self, ctx: Context) -> list[Input]:
-        given = [Input(file.name, sha256_file(file)) for file in self._files]
+        given = [keys.file_input(file.name, file) for file in self._files]
         return [keys.whole(ctx[self.rows]), *given, *keys.runtime()]
 
     def run(self, ctx: Context, out: Path) -> ExportArtifact:

@@ -89,7 +89,7 @@ class ExamplesStage(Stage[ExamplesArtifact]):
 
 def digests(examples: Path, item: str) -> list[str]:
     """Digests of the file and of the files that it names."""
-    found = [sha256_file(examples)]
+    found = [keys.file_input("examples", examples).digest]
     digest = functools.cache(sha256_file)  # many lines may name one file
     for _, line in _lines(examples) if item == FILE else ():
         try:

@@ -9,14 +9,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from edgepack.artifacts import SCORES_FILE, ExamplesArtifact, ExportArtifact, LedgerRow, ModelFile, mebibytes
 from edgepack.bundle import packages
 from edgepack.errors import StageFailedError
 from edgepack.export import examples as export_examples
 from edgepack.export import selection
-from edgepack.export.examples import Answers, Run
+from edgepack.export.examples import RECORDED_ROWS, Answers, Run
 from edgepack.imported import given_graphs
 from edgepack.imported.examples import ExamplesStage
 from edgepack.imported.given_graphs import (
@@ -33,7 +33,6 @@ from edgepack.sandbox import runner as sandbox
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, Stage
 from edgepack.targets.context import default_cache
-from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted
 from edgepack_runtime.bundle.model_config import (
     ADAPTER_NAME,
@@ -44,6 +43,8 @@ from edgepack_runtime.bundle.model_config import (
     dump,
     weight_bytes,
 )
+
+_LEAST_ROWS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class GraphsStage(Stage[ExportArtifact]):
     examples: ExamplesStage
 
     name = "graphs"
-    version = 2
+    version = 3
     kind = ExportArtifact
     libraries = IMPORT_LIBRARIES
     measures = True
@@ -83,7 +84,7 @@ class GraphsStage(Stage[ExportArtifact]):
         files = [path for file in self.section.graphs.values() for path in given_graphs.files(file)]
         files += [*map(Path, self.section.files), self.adapter]
         files += [] if self.requirements is None else [self.requirements]
-        given = [Input(file.name, sha256_file(file)) for file in files]
+        given = [keys.file_input(file.name, file) for file in files]
         return [keys.whole(ctx[self.examples]), *given, *keys.runtime()]
 
     def run(self, ctx: Context, out: Path) -> ExportArtifact:
@@ -92,6 +93,19 @@ class GraphsStage(Stage[ExportArtifact]):
             site = packages.unpacked_here(self.requirements, ctx.targets, ctx.progress, default_cache() / "packages")
         job = functools.partial(self.write, ctx.artifact(self.examples), site, out)
         return sandbox.run(job, ExportArtifact, out, ctx.progress, stage=self.name)  # an adapter reads what it likes
+
+    def _calibration_rows(self, examples: ExamplesArtifact) -> int:
+        """The first examples calibrate INT8, at most a quarter, and are not scored.
+
+        Raises:
+            StageFailedError: there are too few.
+        """
+        if examples.rows < _LEAST_ROWS:
+            raise StageFailedError(
+                "graphs: there are too few examples to calibrate INT8 with a quarter of them",
+                fix=f"give at least {_LEAST_ROWS}, better 128, or set `quantize: {{method: none}}`",
+            )
+        return min(MOST_RUNS, examples.rows // 4)
 
     def write(self, examples: ExamplesArtifact, site: Path | None, out: Path, progress: Progress) -> ExportArtifact:
         """The work of `run`, in the sandbox. `site` is the folder of the packages that the adapter imports."""
@@ -108,9 +122,16 @@ class GraphsStage(Stage[ExportArtifact]):
         with tempfile.TemporaryDirectory(dir=out) as scratch:
             ptq = self.quantize.method == "ptq"
             runs = Path(scratch) if ptq or any(sources.values()) else None
-            most_runs = MOST_RUNS if ptq else PARITY_RUNS
+            apart = self._calibration_rows(examples) if ptq else 0
             [found] = export_examples.answer(
-                [folder], examples, site, "answers of the adapter", progress, runs=runs, most_runs=most_runs
+                [folder],
+                examples,
+                site,
+                "answers of the adapter",
+                progress,
+                runs=runs,
+                most_runs=MOST_RUNS if ptq else PARITY_RUNS,
+                recorded_rows=apart or RECORDED_ROWS,
             )
             recorded = {} if runs is None else {name: export_examples.read_runs(runs, name) for name in sources}
             compared = {
@@ -127,9 +148,9 @@ class GraphsStage(Stage[ExportArtifact]):
         if ptq:
             folders = [folder, out / INT8_FOLDER]
             both = export_examples.answer(folders, examples, site, "answers of float and INT8", progress)
-            answers = dict(zip(("float32", "int8"), both, strict=True))
+            answers = {name: one.after(apart) for name, one in zip(("float32", "int8"), both, strict=True)}
         scores = {name: one.scores for name, one in answers.items()}
-        (out / SCORES_FILE).write_text(json.dumps(scores) + "\n", encoding="utf-8")
+        (out / SCORES_FILE).write_text(json.dumps({"first": apart, **scores}) + "\n", encoding="utf-8")
         row = _row("float ONNX", folder, answers["float32"])
         if compared:
             row = replace(row, parity=max(compared.values()), parity_with="Paddle Inference")
@@ -137,7 +158,7 @@ class GraphsStage(Stage[ExportArtifact]):
         if not ptq:
             return ExportArtifact(out, None, model, None, "float32", "the model as it was given")
         small_row = _row("INT8 ONNX", out / INT8_FOLDER, answers["int8"])
-        small_row = replace(small_row, note="calibrated on the first of these examples")
+        small_row = replace(small_row, note=f"calibrated on {counted(apart, 'other example')}")
         small = ModelFile(
             INT8_FOLDER, "int8", weight_bytes(out / INT8_FOLDER), small_row, {row.score.metric: small_row.score}
         )

@@ -14,7 +14,6 @@ from edgepack.recipe.model import GivenData
 from edgepack.stages import keys
 from edgepack.stages.data import DataStage, describe, write_rows
 from edgepack.stages.stage import Context, Input, Stage
-from edgepack.util.hashing import sha256_file
 from edgepack_runtime.util.spans import types_of
 
 
@@ -40,7 +39,7 @@ class ImportedRowsStage(Stage[DataArtifact]):
         return values | ({"calibration": self.calibration} if self.calibration else {})
 
     def inputs(self, ctx: Context) -> list[Input]:
-        return [Input("test", sha256_file(Path(self.section.test)))]
+        return [keys.file_input("test", Path(self.section.test))]
 
     def run(self, ctx: Context, out: Path) -> DataArtifact:
         columns = self.section.columns

@@ -29,6 +29,8 @@ class ImportedShipment(Shipment):
     rows: ExamplesStage | ImportedRowsStage
     graphs: GraphsStage | ClassifierStage
 
+    is_imported = True
+
     @property
     def needs(self) -> tuple[Stage[Any], ...]:
         return (self.rows, self.graphs)

@@ -375,8 +375,8 @@ class GivenQuantize(Section):
 
     method: Literal["ptq", "none"] = Field(
         "none",
-        description="`ptq`: ONNX Runtime's quantizer, calibrated with examples, or with up to 32 test rows that are "
-        "then not scored. It ships only if it is smaller and faster by 10 % and loses no more than `max_drop_points`.",
+        description="`ptq`: ONNX Runtime's quantizer, calibrated with up to 32 examples or test rows that are then "
+        "not scored. It ships only if it is smaller and faster by 10 % and loses no more than `max_drop_points`.",
     )
     max_drop_points: float = Field(
         0.5, ge=0, le=100, description="Maximum loss of the score on the examples or test rows, in percentage points."

@@ -1,11 +1,13 @@
 """What Linux lets a process give up without privileges: memory, files, network. There is no way back.
 
-Landlock (Linux 5.13) restricts the files of a process and of all that it starts; see `man 7 landlock`.
+Landlock (Linux 5.13) restricts the files of a process and of all that it starts; see `man 7 landlock`. A filter of
+system calls (seccomp) refuses sockets and limits of other processes.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import stat
@@ -18,6 +20,7 @@ from typing import Final
 
 import edgepack
 import edgepack_runtime
+from edgepack.sandbox import seccomp
 from edgepack.util import hardware
 
 SILENCE_S: Final = 600.0  # the largest graphs convert within a minute or two
@@ -25,9 +28,9 @@ _MEMORY_SHARE: Final = 0.8  # of what is available: the build and other programs
 _LEAST_MEMORY_BYTES: Final = 2 * 2**30  # Paddle alone has 0.3 GB
 _DISK_SHARE: Final = 0.5  # of what is free
 
-NO_LANDLOCK: Final = (
-    "warning: this kernel has no Landlock (Linux 5.13): the model runs with limits of memory and time, but nothing "
-    "keeps it from files"
+NOT_CONFINED: Final = (
+    "warning: this kernel has no Landlock (Linux 5.13) or no seccomp: the model runs with limits of memory and time, "
+    "but nothing keeps it from files or the network"
 )
 # <linux/landlock.h>; the numbers of the system calls are the same on every architecture.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
@@ -81,7 +84,7 @@ def confine(limits: SandboxLimits, writes: Path, reads: Sequence[Path] | None) -
         reads: what it may read besides Python, its packages and the system's libraries; None: everything.
 
     Returns:
-        Whether Landlock keeps it from other files; without Landlock only the limits hold.
+        Whether it is kept from other files and the network; without Landlock or seccomp only the limits hold.
 
     Raises:
         OSError: the kernel refused.
@@ -91,7 +94,28 @@ def confine(limits: SandboxLimits, writes: Path, reads: Sequence[Path] | None) -
         _lower(resource.RLIMIT_DATA, limits.memory_bytes)
     _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     _lower(resource.RLIMIT_CORE, 0)
-    return _restrict_files(writes, None if reads is None else [*_python(), *map(Path, _SYSTEM), *reads])
+    has_files = _restrict_files(writes, None if reads is None else [*_python(), *map(Path, _SYSTEM), *reads])
+    return _restrict_calls() and has_files
+
+
+def _restrict_calls() -> bool:
+    """Refuse sockets, which Landlock knows as TCP alone, and limits of other processes; whether the kernel can."""
+    if not seccomp.is_known():
+        return False
+    calls = seccomp.calls()
+    refused = [calls["socket"], calls["io_uring_setup"]]  # io_uring opens sockets, too
+    program = [
+        *seccomp.only_native(),
+        *(line for number in refused for line in seccomp.refuse_call(number, errno.EACCES)),
+        # prlimit64 of another process; 0 is the own one.
+        *seccomp.refuse_call(calls["prlimit64"], errno.EPERM, unless_first_is=0),
+        seccomp.ALLOW,
+    ]
+    try:
+        seccomp.load(program)
+    except OSError:
+        return False
+    return True
 
 
 def _lower(which: int, value: int) -> None:

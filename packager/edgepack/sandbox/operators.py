@@ -153,7 +153,7 @@ def _of_onnx(graph: Path) -> Iterator[tuple[str, bool]]:
         elif kind == "function":
             domain = _text(leaves.get(FUNCTION_DOMAIN, [b""])[-1])
             if domain not in _STANDARD and not domain.startswith(_MICROSOFT_DOMAIN):  # a library has its own of these
-                functions |= {(domain, _text(name)) for name in leaves.get(NAME, ())}
+                functions.add((domain, _text(leaves.get(NAME, [b""])[-1])))  # the last one counts, as for libraries
     for domain, name in used:
         standard = domain in _STANDARD and onnx.defs.has(name, "" if domain == "ai.onnx" else domain)
         allowed = (
@@ -179,7 +179,7 @@ def _of_pir(graph: Path) -> Iterator[tuple[str, bool]]:
     while pending:
         value = pending.pop()
         if isinstance(value, dict):
-            for operator in value.get("ops", ()):
+            for operator in _list(value.get("ops", [])):
                 found = True
                 yield _pir_name(operator)
             pending += value.values()
@@ -187,6 +187,12 @@ def _of_pir(graph: Path) -> Iterator[tuple[str, bool]]:
             pending += value
     if not found:
         raise ValueError("it has no operators")
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("`ops` is not a list")
+    return value
 
 
 def _pir_name(operator: Any) -> tuple[str, bool]:

@@ -26,18 +26,33 @@ from pydantic import TypeAdapter
 
 from edgepack.errors import EdgepackError, StageFailedError, error_of, to_document
 from edgepack.progress import Progress, ProgressReader, ProgressWriter
-from edgepack.sandbox.confinement import NO_LANDLOCK, SandboxLimits, confine
+from edgepack.sandbox.confinement import NOT_CONFINED, SandboxLimits, confine
 from edgepack.util.text import mib
 from edgepack_runtime.install import release_process
-from edgepack_runtime.util.fs import read_regular, walk
+from edgepack_runtime.util.fs import open_regular, read_regular, walk
 
 T = TypeVar("T")
 COMMAND: Final = (sys.executable, "-I", "-m", "edgepack.sandbox.runner")
 _LIMITS, _JOB, _PROGRESS, _RESULT, _LOG = "limits.pickle", "job.pickle", "progress.jsonl", "result.json", "process.log"
 _POLL_S: Final = 0.05
 _LAST_LINES: Final = 12
+_MOST_LOG_BYTES: Final = 1 << 16
 # What Python, the C++ library, ONNX Runtime and Paddle say when memory is refused.
 _NO_MEMORY: Final = ("MemoryError", "bad_alloc", "bad allocation", "allocate", "Fail to alloc", "ResourceExhausted")
+_VARIABLES: Final = frozenset(["PATH", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "TZ", "XDG_RUNTIME_DIR"])
+_PREFIXES: Final = (
+    "LC_",
+    "PYTHON",
+    "EDGEPACK_",
+    "OMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "CUDA_",
+    "NVIDIA_",
+    "FLAGS_",
+    "ORT_",
+    "XDG_CACHE",
+)
 _LARGE_FILE: Final = os.strerror(errno.EFBIG)
 _SUSPECT: Final = "if the model is a small one, do not trust it: its graph may have been made for this"
 
@@ -84,7 +99,7 @@ def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: st
     with (scratch / _LOG).open("wb") as log, ExitStack() as bars:
         process = subprocess.Popen(
             [*COMMAND, str(scratch)],
-            env={**os.environ, "TMPDIR": str(scratch), "HOME": str(scratch)},
+            env={**_variables(), "TMPDIR": str(scratch), "HOME": str(scratch)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -110,6 +125,11 @@ def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: st
             process.wait()
 
 
+def _variables() -> dict[str, str]:
+    """The variables that programs and libraries are configured by; others may hold secrets of the user."""
+    return {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith(_PREFIXES)}
+
+
 def _runs(process: subprocess.Popen[bytes]) -> bool:
     try:
         process.wait(_POLL_S)
@@ -121,7 +141,7 @@ def _runs(process: subprocess.Popen[bytes]) -> bool:
 def _heard(reader: ProgressReader, stage: str) -> bool:
     try:
         return reader.catch_up() > 0
-    except (OSError, LookupError, TypeError, ValueError) as error:
+    except (OSError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise StageFailedError(f"{stage}: the process of the model wrote no progress", why=str(error)) from error
 
 
@@ -139,7 +159,7 @@ def _result(scratch: Path, returns: type[T], code: int, limits: SandboxLimits, s
         error = error_of(document["error"])
     except FileNotFoundError:
         raise _ended(scratch, code, limits, stage) from None
-    except (OSError, ValueError, LookupError, TypeError) as unreadable:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as unreadable:
         raise StageFailedError(
             f"{stage}: the process of the model wrote no result", why=str(unreadable)
         ) from unreadable
@@ -148,7 +168,7 @@ def _result(scratch: Path, returns: type[T], code: int, limits: SandboxLimits, s
 
 def _ended(scratch: Path, code: int, limits: SandboxLimits, stage: str) -> StageFailedError:
     """The error for a process that ended without a result: Paddle and others end theirs for some graphs."""
-    logs = b"".join(read_regular(log) for log in sorted(scratch.glob("*.log")))  # some are of libraries
+    logs = b"".join(map(_last_bytes, sorted(scratch.glob("*.log"))))  # some are of libraries
     lines = logs.decode("utf-8", "replace").splitlines()
     said = "\n".join([line for line in lines if line.strip()][-_LAST_LINES:])
     fix = f"export the model again, with other versions or as .onnx; {_SUSPECT}"
@@ -156,6 +176,18 @@ def _ended(scratch: Path, code: int, limits: SandboxLimits, stage: str) -> Stage
     what = killed.what if killed is not None else f"a library ended the process of the model (exit code {code})"
     why = said or (killed.why if killed is not None else "it printed nothing")
     return _exceeded(said, limits, stage) or StageFailedError(f"{stage}: {what}", why=why, fix=fix)
+
+
+def _last_bytes(log: Path) -> bytes:
+    """The end of a log; nothing of a link, which may lead to a file of the user, or of what is no file."""
+    if log.is_symlink():
+        return b""
+    try:
+        with open_regular(log) as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _MOST_LOG_BYTES))
+            return stream.read(_MOST_LOG_BYTES)
+    except OSError:
+        return b""
 
 
 def _exceeded(why: str, limits: SandboxLimits, stage: str) -> StageFailedError | None:
@@ -178,9 +210,13 @@ def _exceeded(why: str, limits: SandboxLimits, stage: str) -> StageFailedError |
 
 def _require_plain(folder: Path, stage: str) -> None:
     """What a bundle will carry are files: a link would put another file of the user into it."""
-    for path, kind in walk(folder):
-        if kind not in ("file", "folder"):
-            raise StageFailedError(f"{stage}: the process of the model left a {kind}, {path}", fix=_SUSPECT)
+    try:
+        for path, kind in walk(folder):
+            if kind not in ("file", "folder"):
+                raise StageFailedError(f"{stage}: the process of the model left a {kind}, {path}", fix=_SUSPECT)
+    except (OSError, RecursionError) as error:
+        what = f"{stage}: what the process of the model left cannot be read"
+        raise StageFailedError(what, why=str(error)[:500], fix=_SUSPECT) from error
 
 
 def main() -> NoReturn:
@@ -190,7 +226,7 @@ def main() -> NoReturn:
     returned: dict[str, Any]
     try:
         if not confine(*pickle.loads((scratch / _LIMITS).read_bytes())):  # noqa: S301 - the build wrote it
-            progress.line(NO_LANDLOCK)
+            progress.line(NOT_CONFINED)
         result = pickle.loads((scratch / _JOB).read_bytes())(progress=progress)  # noqa: S301
         returned = {"result": TypeAdapter(type(result)).dump_python(result, mode="json")}
     except Exception as error:  # noqa: BLE001 - whatever it is, the build reports it

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from string import Template
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import edgepack_runtime
 from edgepack import __version__
@@ -32,6 +32,7 @@ from edgepack.bundle.inspect import bytes_by_part
 from edgepack.bundle.interpreters import Interpreters
 from edgepack.bundle.main_program import main_source
 from edgepack.bundle.site_packages import LICENSES, Package
+from edgepack.bundle.target_spec import target_specs
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.recipe.model import AnyRecipe
@@ -78,7 +79,13 @@ class Payload:
 
 
 class Shipment(ABC):
-    """What the bundles of a recipe ship, once its stages have results."""
+    """What the bundles of a recipe ship, once its stages have results.
+
+    Attributes:
+        is_imported: whether edgepack did not train the model: then the build runs it confined.
+    """
+
+    is_imported: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -168,16 +175,8 @@ class BundleStage(Stage[BundleArtifact]):
             if payload.kept_rows is not None:
                 rows_file.touch(mode=0o600)
                 rows_file.write_bytes(payload.kept_rows)
-            site = site_packages.site_for(
-                profile,
-                ctx.targets,
-                Path(scratch),
-                progress,
-                serve=recipe.serve,
-                engine=recipe.needs_engine,
-                packages=recipe.requirements,
-                python=interpreters.python_of_packages(recipe, profile),
-            )
+            specs = target_specs(recipe, profile)
+            site = site_packages.site_for(specs, ctx.targets, Path(scratch), progress)
             members = _runtime() | payload.model | site.members
             inside, members = interpreters.assemble(
                 recipe, profile, ctx.targets, members, Path(scratch), progress, added=site.added

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.artifacts import GateArtifact, LedgerRow, Score, mebibytes
-from edgepack.gating.local import DECIDED, gate_file
+from edgepack.gating.local import DECIDED, gate_confined, gate_file
 from edgepack.gating.rows import GoldenRowsOption
 from edgepack.results import NotRunHere
 from edgepack.stages import keys
@@ -58,7 +58,14 @@ class GateStage(Stage[GateArtifact]):
 
     def run(self, ctx: Context, out: Path) -> GateArtifact:
         bundle = ctx.artifact(self.bundle)
-        exit_code, receipt = gate_file(bundle.path, ctx.progress.line, GoldenRowsOption(bundle.rows_path), own=True)
+        rows = GoldenRowsOption(bundle.rows_path)
+        if self.bundle.shipment.is_imported:
+            latency_gate = self.bundle.shipment.recipe(ctx).gates.latency
+            sustained = None if latency_gate is None else latency_gate.sustained
+            quiet_s = 0.0 if sustained is None else sustained.seconds
+            exit_code, receipt = gate_confined(bundle.path, ctx.progress, rows, quiet_s=quiet_s)
+        else:
+            exit_code, receipt = gate_file(bundle.path, ctx.progress.line, rows, own=True)
         (out / RECEIPT_FILE).write_text(json.dumps(receipt, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
         accuracy, latency = receipt["accuracy"], receipt["latency"]
         row = LedgerRow(

@@ -18,6 +18,7 @@ from edgepack.artifacts import (
     ScalesArtifact,
     Split,
 )
+from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.gates import NOT_LIMITS, Gates
 from edgepack.recipe.model import Data, is_builtin
 from edgepack.recipe.section import Section
@@ -26,6 +27,7 @@ from edgepack.stages.stage import Input, StageResult
 from edgepack.util.hashing import sha256_file, sha256_folder
 
 PRETRAINED: Final = "pre-trained weights"  # name of an input
+MOST_FILE_BYTES: Final = 64 * 2**30
 
 
 def dump(section: Section) -> dict[str, Any]:
@@ -77,10 +79,25 @@ def named(name: str, digests: Iterable[str]) -> list[Input]:
     return [Input(name, digest) for digest in digests]
 
 
+def file_input(name: str, file: Path) -> Input:
+    """A file of the user.
+
+    Raises:
+        RecipeInvalidError: it is so large that to hash it would take minutes, as a sparse file may be.
+    """
+    size = file.stat().st_size
+    if size > MOST_FILE_BYTES:
+        raise RecipeInvalidError(
+            f"{file.name} has {size / 2**30:,.0f} GiB, and at most {MOST_FILE_BYTES // 2**30} GiB are read",
+            fix="give a smaller file",
+        )
+    return Input(name, sha256_file(file))
+
+
 def data_digests(section: Data) -> list[Input]:
     """The data files, by split."""
     files = [(name, getattr(section, name)) for name in SPLITS]
-    return [Input(name, sha256_file(Path(file))) for name, file in files if file is not None and not is_builtin(file)]
+    return [file_input(name, Path(file)) for name, file in files if file is not None and not is_builtin(file)]
 
 
 def labelled(rows: StageResult[DataArtifact], splits: Sequence[Split] = LABELLED) -> list[Input]:

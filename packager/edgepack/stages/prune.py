@@ -19,7 +19,6 @@ from edgepack.stages.narrow import NarrowStage
 from edgepack.stages.stage import TRAINING, Context, Input, Stage
 from edgepack.stages.train import StudentStage
 from edgepack.training import environment
-from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer, read_vocab
 
@@ -61,7 +60,7 @@ class PruneStage(Stage[PrunedArtifact]):
     def inputs(self, ctx: Context) -> list[Input]:
         rows, texts = ctx[self.rows], self.section.texts
         found = [*keys.labelled(rows), *keys.unlabelled(rows), *keys.model(ctx[self.student])]
-        return found if texts is None else [*found, Input("further texts", sha256_file(Path(texts)))]
+        return found if texts is None else [*found, keys.file_input("further texts", Path(texts))]
 
     def run(self, ctx: Context, out: Path) -> PrunedArtifact:
         section, progress = self.section, ctx.progress

@@ -22,9 +22,14 @@ from edgepack_runtime.errors import UsageError
 _END = "\r\n"
 _MARK = "\ufeff"  # without it some programs take UTF-8 for another encoding
 # Full-width signs begin a formula too where Chinese or Japanese is typed. A .tsv has no quoting, but its readers may.
-_FORMULA = re.compile(r'"*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]')
-# A program that splits at another separator than the file's finds the formula in the middle of a cell.
-_LATER_FORMULA = re.compile(r'([,;\t]"*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20])(?![+-]?[0-9.]+(?:[,;\t]|\Z))')
+# Programs skip blanks, and characters without a width, before it.
+_FORMULA = re.compile(r'["\s\ufeff\u200b-\u200f\u2060]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]')
+# A program that splits at another separator than the file's finds the formula in the middle of a cell, or at the
+# beginning of a line in it.
+_LATER_FORMULA = re.compile(
+    r'([,;\t\r\n]["\s\ufeff\u200b-\u200f\u2060]*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20])'
+    r"(?![+-]?[0-9.]+(?:[,;\t\r\n]|\Z))"
+)
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)*(e[+-]?[0-9]+)?%?\Z", re.IGNORECASE)
 
 

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -32,6 +33,7 @@ from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.util.fs import make_folder, os_errors, remove_tree, require_safe_base, temporary_base
 
 SELFTEST_TIMEOUT_S = 900.0  # also of tuning
+_END_S = 30.0  # for a verb to clean up
 _UNPACKED_MARK = ".edgepack-once"  # in an interpreter that the head of a bundle unpacked for one command
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _SIGNAL_HINTS = {  # cause, remedy
@@ -105,31 +107,46 @@ def command(release: Path, arguments: Sequence[str], *, python: Optional[str] = 
 def run(release: Path, arguments: Sequence[str]) -> int:
     """Run a verb of `release` on this process's own stdin, stdout and stderr; return its exit code.
 
-    SIGTERM is passed on, and the verb ends by itself.
+    SIGTERM is passed on, and the verb ends by itself; all but `serve`, which has limits of its own, within
+    `_END_S` seconds.
 
     Raises:
         StageFailedError: a signal killed it.
     """
-    code = run_to_end(command(release, arguments))
+    code = run_to_end(command(release, arguments), end_s=None if arguments[0] == "serve" else _END_S)
     if code < 0:
         raise killed_error(arguments[0], code)
     return code
 
 
-def run_to_end(line: Sequence[str]) -> int:
+def run_to_end(line: Sequence[str], *, end_s: Optional[float] = None) -> int:
     """Run `line`, forward SIGTERM to it and return its exit code. A terminal sends SIGINT to both processes.
 
     A child that a signal ends which was meant for it, before it has a handler, has the shell's code of the signal.
+
+    Args:
+        end_s: seconds after a forwarded SIGTERM until the child is killed; None: never. A graph in a loop keeps Python
+            from its signals.
     """
-    numbers, arrived = (signal.SIGTERM, signal.SIGINT), []
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    arrived: List[int] = []
+    timers: List[threading.Timer] = []
     before = {number: signal.getsignal(number) for number in numbers}
     with _held(numbers) as (start, release):
         child = subprocess.Popen(list(line), preexec_fn=start)
+
+        def kill() -> None:
+            arrived.append(signal.SIGKILL)
+            child.kill()
 
         def forward(number: int, frame: Optional[FrameType]) -> None:
             arrived.append(number)
             if number == signal.SIGTERM:
                 child.send_signal(number)
+                if end_s is not None and not timers:
+                    timers.append(threading.Timer(end_s, kill))
+                    timers[0].daemon = True
+                    timers[0].start()
 
         try:
             for number in numbers:
@@ -137,8 +154,12 @@ def run_to_end(line: Sequence[str]) -> int:
             release()
             code = child.wait()
         finally:
+            for timer in timers:
+                timer.cancel()
             for number, handler in before.items():
                 signal.signal(number, handler)
+    if signal.SIGKILL in arrived:
+        return 128 + signal.SIGTERM
     return 128 - code if -code in arrived else code
 
 

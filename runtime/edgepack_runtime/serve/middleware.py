@@ -120,6 +120,14 @@ class Middleware:
 
     def _check(self, scope: Scope, headers: Dict[str, str]) -> None:
         method, path = scope["method"], scope["path"]
+        if "transfer-encoding" in headers and "content-length" in headers:  # RFC 9112, 6.1: request smuggling
+            raise HttpError(
+                400,
+                "two_lengths",
+                "the request has `Transfer-Encoding` and `Content-Length`",
+                fix="send one of them",
+                headers={"Connection": "close"},
+            )
         if self.metrics_port is not None and (scope.get("server") or (None, None))[1] == self.metrics_port:
             if path != METRICS:
                 raise HttpError(404, "no_such_path", f"this port has {METRICS} alone", fix="ask the server's own port")

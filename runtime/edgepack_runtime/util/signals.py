@@ -42,7 +42,8 @@ def raising(numbers: Sequence[int], error: Callable[[int], BaseException]) -> It
         if patient and _imports(frame) > outside:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
             return
-        raised.append(error(arrived[-1]))
+        signal.setitimer(signal.ITIMER_REAL, 0)  # else it would raise again in what cleans up after this
+        raised.append(error(arrived[0]))
         raise raised[-1]
 
     def lost(unraisable: Any) -> None:

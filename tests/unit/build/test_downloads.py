@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from edgepack import cli
 from edgepack.build import downloads, preflight
 from edgepack.bundle import wheels
+from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.recipe import hub
 from edgepack.recipe.loader import load_recipe
@@ -90,7 +91,7 @@ def test_cached_models_and_packages_are_not_downloaded(write: Write, tmp_path: P
 
     cache_model(TEACHER)
     [onnxruntime] = [
-        one for one in wheels.missing(context.profile("linux-x86_64"), context) if one.name == "onnxruntime"
+        one for one in wheels.missing(TargetSpec(context.profile("linux-x86_64")), context) if one.name == "onnxruntime"
     ]
     profile = context.profile("linux-x86_64")
     folder = context.wheel_cache / min(onnxruntime.sha256)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgepack.bundle import wheels
+from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
 from edgepack.targets import package_data, profiles
@@ -40,7 +41,7 @@ def test_a_lock_that_names_too_little_is_refused_before_anything_is_fetched(
 ) -> None:
     profile = use_locks(monkeypatch, names)
     with pytest.raises(EnvironmentUnfitError, match=f"(?m)linux-aarch64 would lack {lacking}$") as caught:
-        wheels.fetch(profile, BuildContext(KNOWN, tmp_path / "cache"), SILENT)
+        wheels.fetch(TargetSpec(profile), BuildContext(KNOWN, tmp_path / "cache"), SILENT)
     assert "the lock onnxruntime.txt names none" in caught.value.why
     assert "edgepack targets lock linux-aarch64" in caught.value.fix
     assert not (tmp_path / "cache").exists()
@@ -49,15 +50,15 @@ def test_a_lock_that_names_too_little_is_refused_before_anything_is_fetched(
 def test_a_lock_that_names_a_second_onnxruntime_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = use_locks(monkeypatch, ["onnxruntime==1.0", "onnxruntime-gpu==1.0"])
     with pytest.raises(EnvironmentUnfitError, match="would carry onnxruntime-gpu, which it does not run on") as caught:
-        wheels.wanted(profile, BuildContext(KNOWN))
+        wheels.wanted(TargetSpec(profile), BuildContext(KNOWN))
     assert "onnxruntime.txt names that besides onnxruntime" in caught.value.why
 
 
 def test_what_serves_has_a_lock_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = use_locks(monkeypatch, [f"{one}==1.0" for one in ENGINE], ["uvicorn==1.0", "starlette==1.0"])
-    wheels.wanted(profile, BuildContext(KNOWN))
+    wheels.wanted(TargetSpec(profile), BuildContext(KNOWN))
     with pytest.raises(EnvironmentUnfitError, match="would lack anyio, click, h11, prometheus-client") as caught:
-        wheels.wanted(profile, BuildContext(KNOWN), serve=True)
+        wheels.wanted(TargetSpec(profile, serve=True), BuildContext(KNOWN))
     assert "serve.txt" in caught.value.why
 
 

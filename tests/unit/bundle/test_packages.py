@@ -19,6 +19,7 @@ import pytest
 from edgepack.bundle import interpreters, packages, site_packages, wheels
 from edgepack.bundle.interpreter import from_archive
 from edgepack.bundle.interpreter.bytecode import Compiler
+from edgepack.bundle.target_spec import TargetSpec, python_of
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, StageFailedError
 from edgepack.progress import SILENT, Task
 from edgepack.recipe.model import OwnInterpreter
@@ -89,14 +90,14 @@ def test_a_wheel_is_chosen_for_the_python_of_the_bundle(
     requirements.write_text(lock_of(*files, pure))
     index = Index(*files, pure)
     for python, file in (((3, 11), files[0]), ((3, 12), files[1])):
-        lacking = wheels.missing(TARGET, context, packages=requirements, python=python)
-        found = wheels.fetch(TARGET, context, SILENT, packages=requirements, python=python, download=index)
+        lacking = wheels.missing(TargetSpec(TARGET, packages=requirements, python=python), context)
+        found = wheels.fetch(TargetSpec(TARGET, packages=requirements, python=python), context, SILENT, download=index)
         assert [path.name for path in found] == [file.name, pure.name]
         assert "aaa" in [package.name for package in lacking]
-        assert wheels.missing(TARGET, context, packages=requirements, python=python) == []
+        assert wheels.missing(TargetSpec(TARGET, packages=requirements, python=python), context) == []
     assert index.calls == 3
     offline = replace(context, offline=True)
-    again = wheels.fetch(TARGET, offline, SILENT, packages=requirements, python=(3, 12), download=index)
+    again = wheels.fetch(TargetSpec(TARGET, packages=requirements, python=(3, 12)), offline, SILENT, download=index)
     assert [path.name for path in again] == [files[1].name, pure.name]
 
 
@@ -109,18 +110,18 @@ def test_where_the_device_brings_the_python_only_wheels_for_any_travel(
     native = make_wheel({"a.py": ""}, name="aaa", tag=f"cp311-cp311-{LINUX}")
     index = Index(native, pure)
     requirements.write_text(lock_of(pure))
-    [found] = wheels.fetch(target, context, SILENT, packages=requirements, download=index)
+    [found] = wheels.fetch(TargetSpec(target, packages=requirements), context, SILENT, download=index)
     assert found.name == pure.name
     requirements.write_text(lock_of(native, pure))
     if in_cache:
-        wheels.fetch(target, context, SILENT, packages=requirements, python=(3, 11), download=index)
+        wheels.fetch(TargetSpec(target, packages=requirements, python=(3, 11)), context, SILENT, download=index)
         context = replace(context, offline=True)
     with pytest.raises(RecipeInvalidError, match="aaa needs a Python of its own kind") as caught:
-        wheels.fetch(target, context, SILENT, packages=requirements, download=index)
+        wheels.fetch(TargetSpec(target, packages=requirements), context, SILENT, download=index)
     assert caught.value.fix == "write `interpreter: bundled`"
     gpu = replace(target, cuda=Cuda("12.6", ("87",)))
     with pytest.raises(RecipeInvalidError) as caught:
-        wheels.fetch(gpu, context, SILENT, packages=requirements, download=index)
+        wheels.fetch(TargetSpec(gpu, packages=requirements), context, SILENT, download=index)
     assert "interpreter: {path: " in caught.value.fix
 
 
@@ -130,7 +131,7 @@ def test_a_wheel_that_is_not_to_be_had_is_fetched_with_the_recipe(
     requirements.write_text(lock_of(make_wheel({"a.py": ""}, name="aaa")))
     for python in ((3, 11), None):
         with pytest.raises(EnvironmentUnfitError, match=r"nor to be had: aaa==1\.0") as caught:
-            wheels.fetch(TARGET, context, SILENT, packages=requirements, python=python, download=Index())
+            wheels.fetch(TargetSpec(TARGET, packages=requirements, python=python), context, SILENT, download=Index())
         assert "`edgepack fetch RECIPE --wheel-cache wheels`" in caught.value.fix
 
 
@@ -140,13 +141,13 @@ def test_another_version_of_a_package_that_travels_anyway_is_refused(
     own = lock_of(make_wheel({"click.py": ""}, name="click", version="8.1.0"))
     monkeypatch.setattr(package_data, "text", lambda folder, name: own if name == "serve.txt" else "")
     requirements.write_text(lock_of(make_wheel({"click.py": ""}, name="click", version="8.0.1")))
-    [package], _ = wheels.wanted(TARGET, context, packages=requirements, python=(3, 11))
+    [package], _ = wheels.wanted(TargetSpec(TARGET, packages=requirements, python=(3, 11)), context)
     assert (package.version, package.is_added) == ("8.0.1", True)
     with pytest.raises(RecipeInvalidError, match=r"click==8\.0\.1 cannot go") as caught:
-        wheels.wanted(TARGET, context, serve=True, packages=requirements, python=(3, 11))
+        wheels.wanted(TargetSpec(TARGET, serve=True, packages=requirements, python=(3, 11)), context)
     assert "click==8.1.0" in caught.value.fix
     requirements.write_text(f"click==8.1 --hash=sha256:{'a' * 64}\n")
-    [package], _ = wheels.wanted(TARGET, context, serve=True, packages=requirements, python=(3, 11))
+    [package], _ = wheels.wanted(TargetSpec(TARGET, serve=True, packages=requirements, python=(3, 11)), context)
     assert (package.version, package.is_added) == ("8.1.0", False)
 
 
@@ -210,11 +211,12 @@ def test_what_travels_of_an_added_package(
     wheel = make_wheel(FILES, name="aaa", tag=f"cp311-cp311-{LINUX}", metadata="License: BSD\n", licensed=False)
     pure = make_wheel({"bbb.py": ""}, name="bbb")
     requirements.write_text(lock_of(wheel, pure))
-    wheels.fetch(TARGET, context, SILENT, packages=requirements, python=(3, 11), download=Index(wheel, pure))
-    progress = Lines()
-    site = site_packages.site_for(
-        TARGET, context, tmp_path / "out", progress, serve=False, engine=False, packages=requirements, python=(3, 11)
+    wheels.fetch(
+        TargetSpec(TARGET, packages=requirements, python=(3, 11)), context, SILENT, download=Index(wheel, pure)
     )
+    progress = Lines()
+    spec = TargetSpec(TARGET, engine=False, packages=requirements, python=(3, 11))
+    site = site_packages.site_for([spec], context, tmp_path / "out", progress)
     assert sorted(site.added) == [
         "site/bbb-1.0.dist-info/METADATA",
         "site/bbb.py",
@@ -277,10 +279,10 @@ def test_added_modules_become_bytecode_wherever_they_lie(tmp_path: Path) -> None
 
 
 def test_the_python_of_a_bundle() -> None:
-    assert interpreters.python_of(None, KNOWN["linux-x86_64"]) == (3, 11)
-    assert interpreters.python_of(None, KNOWN["local"]) == sys.version_info[:2]
-    assert interpreters.python_of(None, KNOWN["jetpack6"]) is None
-    assert interpreters.python_of(None, replace(KNOWN["linux-x86_64"], interpreter=HOST)) is None
+    assert python_of(None, KNOWN["linux-x86_64"]) == (3, 11)
+    assert python_of(None, KNOWN["local"]) == sys.version_info[:2]
+    assert python_of(None, KNOWN["jetpack6"]) is None
+    assert python_of(None, replace(KNOWN["linux-x86_64"], interpreter=HOST)) is None
 
 
 def archive_of(folder: Path, *names: str) -> OwnInterpreter:
@@ -294,7 +296,7 @@ def archive_of(folder: Path, *names: str) -> OwnInterpreter:
 def test_the_python_of_an_archive_is_that_of_its_library(tmp_path: Path) -> None:
     own = archive_of(tmp_path, "python/bin/python3", "python/lib/python3.13/os.py", "python/lib/python3.13/re/os.py")
     recipe: Any = SimpleNamespace(interpreter=own)
-    assert interpreters.python_of(recipe, KNOWN["local"]) == (3, 13)
+    assert python_of(recipe, KNOWN["local"]) == (3, 13)
     with pytest.raises(StageFailedError, match="cannot be carried") as caught:
         from_archive.python_of(archive_of(tmp_path, "python/lib/python3.13/os.py", "python/lib/python3.12/os.py"))
     assert caught.value.why == "it has 2 folders lib/python3.N"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgepack.bundle import wheels
+from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
 from edgepack.targets import context as context
@@ -76,7 +77,7 @@ def fetch(cache: Path, profile: Profile) -> Fetch:
         target: Profile = profile,
     ) -> list[Path]:
         context = BuildContext({}, cache, offline=offline, given={target.name: given} if given else {})
-        return list(wheels.fetch(target, context, SILENT, serve=serve, download=download))
+        return list(wheels.fetch(TargetSpec(target, serve=serve), context, SILENT, download=download))
 
     return run
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from tests.unit.targets.test_from_probe import ORIN
 
 from edgepack.bundle import interpreters, wheels
+from edgepack.bundle.target_spec import TargetSpec
 from edgepack.cli import main
 from edgepack.commands import options
 from edgepack.errors import RecipeInvalidError
@@ -85,8 +86,8 @@ def test_a_probe_becomes_a_target_that_recipes_can_name(folder: Path) -> None:
 def test_fetch_fills_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, bool, Path, bool]] = []
 
-    def fetch(profile: profiles.Profile, context: BuildContext, progress: Any, **options: bool) -> list[Path]:
-        asked.append((profile.name, options["serve"], context.wheel_cache, options["without_given"]))
+    def fetch(spec: TargetSpec, context: BuildContext, progress: Any, **options: bool) -> list[Path]:
+        asked.append((spec.profile.name, spec.serve, context.wheel_cache, options["without_given"]))
         return [folder / "probe.json"]
 
     monkeypatch.setattr(wheels, "fetch", fetch)
@@ -105,8 +106,8 @@ def test_fetch_fills_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_target_for_two_machines_is_fetched_for_both(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def fetch(profile: profiles.Profile, *_: Any, **__: bool) -> list[Path]:
-        asked.append(profile.machine)
+    def fetch(spec: TargetSpec, *_: Any, **__: bool) -> list[Path]:
+        asked.append(spec.profile.machine)
         return []
 
     monkeypatch.setattr(wheels, "fetch", fetch)

@@ -55,7 +55,7 @@ def test_a_gate_that_reported_nothing_is_explained_by_its_last_lines(code: int, 
 def test_a_bundle_of_others_is_gated_by_edgert_which_checks_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:
-    def started(command: list[Any], log: Any) -> VerbOutput:
+    def started(command: list[Any], log: Any, **_: Any) -> VerbOutput:
         assert (command[:5] == [sys.executable, "-I", "-m", "edgepack_runtime", "gate"]) is not own
         return VerbOutput(1, "", "")
 

@@ -32,7 +32,7 @@ from edgepack_runtime.cli.parser import Context, build_parser
 
 def readme(folder: Path, item: str) -> str:
     write_given(folder / "onnx-float", item=item)
-    (folder / SCORES_FILE).write_text('{"float32": [1.0]}', encoding="utf-8")
+    (folder / SCORES_FILE).write_text('{"first": 0, "float32": [1.0]}', encoding="utf-8")
     (folder / EXAMPLES_FILE).write_text(json.dumps({"item": "a", "expected": 1}) + "\n", encoding="utf-8")
     row = LedgerRow("float ONNX", proportion(1, 1))
     export = ExportArtifact(folder, None, ModelFile("onnx-float", "float32", 1, row, {}), None, "float32", "given")

@@ -16,8 +16,12 @@ def model(*nodes: onnx.NodeProto, **graph_fields: object) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def endless(made: onnx.ModelProto | None = None) -> onnx.ModelProto:
-    """A graph whose output goes through a loop of 2**62 rounds; the identity by default."""
+def endless(made: onnx.ModelProto | None = None, *, in_run: float | None = None) -> onnx.ModelProto:
+    """A graph whose output goes through a loop of 2**62 rounds; the identity by default.
+
+    Args:
+        in_run: the share of runs in which it loops; None: each. With 1 / 5000 the first is the 1,019th of a session.
+    """
     made = made or model(helper.make_node("Identity", ["x"], ["y"]))
     graph, output = made.graph, made.graph.output[0].name
     for node in graph.node:
@@ -28,8 +32,16 @@ def endless(made: onnx.ModelProto | None = None) -> onnx.ModelProto:
     number = helper.make_tensor_value_info("number", TensorProto.INT64, [])
     nodes = [helper.make_node("Identity", ["going"], ["on"]), helper.make_node("Neg", ["state"], ["next"])]
     body = helper.make_graph(nodes, "body", [number, going[0], state[0]], [going[1], state[1]])
+    if in_run is not None:
+        graph.node.append(helper.make_node("RandomUniform", [], ["drawn"], shape=[1], seed=33.0))
+        graph.node.append(helper.make_node("Less", ["drawn", "share"], ["hit"]))
+        graph.node.append(helper.make_node("Where", ["hit", "many", "once"], ["chosen"]))
+        graph.node.append(helper.make_node("Squeeze", ["chosen"], ["rounds"]))
+        graph.initializer.append(numpy_helper.from_array(np.array([in_run], np.float32), "share"))
+        graph.initializer.append(numpy_helper.from_array(np.array([1], np.int64), "once"))
+    name, shape = ("rounds", ()) if in_run is None else ("many", (1,))
     graph.node.append(helper.make_node("Loop", ["rounds", "true", "before"], [output], body=body))
-    graph.initializer.append(numpy_helper.from_array(np.array(2**62, np.int64), "rounds"))
+    graph.initializer.append(numpy_helper.from_array(np.full(shape, 2**62, np.int64), name))
     graph.initializer.append(numpy_helper.from_array(np.array(True), "true"))
     onnx.checker.check_model(made)
     return made

@@ -62,6 +62,24 @@ def test_a_function_does_not_hide_an_operator_of_its_name(tmp_path: Path) -> Non
         operators.require_known(saved(tmp_path / "a.onnx", made))
 
 
+def test_of_two_names_of_a_function_the_last_counts(tmp_path: Path) -> None:
+    made = in_function(helper.make_node("Neg", ["x"], ["y"]))
+    function, node = made.functions[0], made.graph.node[0]
+    function.name, function.domain = "Z", "org.pytorch.aten"
+    node.op_type, node.domain = "ATen", "org.pytorch.aten"
+    raw = function.SerializeToString()
+    named = helper.make_model(made.graph).SerializeToString()  # without functions
+    first = b"\x0a\x04ATen" + raw  # a name before the other one
+    file = tmp_path / "a.onnx"
+    file.write_bytes(named + b"\xca\x01" + varint(len(first)) + first)
+    with pytest.raises(StageFailedError, match="ATen"):
+        operators.require_known(file)
+
+
+def varint(number: int) -> bytes:
+    return bytes([number % 128 + 128, number // 128]) if number > 127 else bytes([number])
+
+
 @pytest.mark.parametrize("place", [model, in_branch, in_function, in_training])
 def test_standard_operators_are_allowed_everywhere(tmp_path: Path, place: Any) -> None:
     operators.require_known(saved(tmp_path / "a.onnx", place(helper.make_node("Neg", ["x"], ["y"]))))
@@ -118,7 +136,16 @@ def test_a_program_of_paddle_3_is_looked_at_in_all_its_regions(tmp_path: Path, c
 
 @pytest.mark.parametrize(
     "text",
-    ["{", "[]", '{"ops": []}', '{"ops": [7]}', "[" * 100_000, '{"ops": [{"#": "p"}], "ops": [{"#": "1.save"}]}'],
+    [
+        "{",
+        "[]",
+        '{"ops": []}',
+        '{"ops": [7]}',
+        "[" * 100_000,
+        '{"ops": null}',
+        '{"ops": 5}',
+        '{"ops": [{"#": "p"}], "ops": [{"#": "1.save"}]}',
+    ],
 )
 def test_what_is_no_program_is_an_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.json").write_text(text, encoding="ascii")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from attacks import endless, vast
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.progress import SILENT
 from edgepack.sandbox import runner
-from edgepack.sandbox.confinement import NO_LANDLOCK, SandboxLimits
+from edgepack.sandbox.confinement import NOT_CONFINED, SandboxLimits
 
 LIMITS = SandboxLimits(2**30, 2**20, 60)
 
@@ -72,13 +73,14 @@ from edgepack.sandbox import confinement, runner
 class Kernel:
     def syscall(self, *arguments):
         return -1
+    prctl = syscall
 confinement.ctypes.CDLL = lambda *arguments, **options: Kernel()
 runner.main()
 """
     monkeypatch.setattr(runner, "COMMAND", (sys.executable, "-c", program))
     recorder = Recorder()
     assert runner.run(jobs.speak, dict, tmp_path, recorder, stage="graphs", limits=LIMITS) == {}
-    assert recorder.lines == [NO_LANDLOCK, "hello"]
+    assert recorder.lines == [NOT_CONFINED, "hello"]
     with pytest.raises(StageFailedError, match="refused more memory"):
         run(jobs.take_memory, tmp_path, "python", 2**31)
 
@@ -102,6 +104,36 @@ def test_it_reads_what_it_was_given_alone(tmp_path: Path) -> None:
 def test_it_reaches_no_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert run(jobs.connect, tmp_path / "out", server.getsockname()[1]) == {"errno": 13}
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6, socket.AF_UNIX, socket.AF_NETLINK])
+def test_it_opens_no_socket(tmp_path: Path, family: int) -> None:
+    assert run(jobs.open_socket, tmp_path / "out", family) == {"errno": 13}
+
+
+def test_it_changes_no_limits_of_the_build(tmp_path: Path) -> None:
+    assert run(jobs.limit, tmp_path / "out", os.getpid()) == {"errno": 1}
+
+
+def test_it_knows_no_secret_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "secret")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    found = run(jobs.variables, tmp_path / "out")
+    assert "TOKEN" not in found
+    assert found["OMP_NUM_THREADS"] == "1"
+
+
+@pytest.mark.parametrize("forged", [b"[" * 100_000, b'{"result": ' + b"[" * 100_000])
+def test_a_forged_result_is_an_error(tmp_path: Path, forged: bytes) -> None:
+    with pytest.raises(StageFailedError, match="wrote no result"):
+        run(jobs.forge, tmp_path / "out", forged)
+
+
+def test_no_file_of_the_user_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret words", encoding="ascii")
+    with pytest.raises(StageFailedError, match="exit code 255") as error:
+        run(jobs.link_log, tmp_path / "out", tmp_path / "secret")
+    assert "secret words" not in error.value.why
 
 
 def test_a_link_that_it_leaves_is_refused(tmp_path: Path) -> None:
@@ -155,7 +187,7 @@ import functools, pathlib, sys
 from edgepack.util import process
 from edgepack.progress import SILENT
 from edgepack.sandbox import runner
-from edgepack.sandbox.confinement import NO_LANDLOCK, SandboxLimits
+from edgepack.sandbox.confinement import NOT_CONFINED, SandboxLimits
 import jobs
 runner.COMMAND = tuple(word for word in runner.COMMAND if word != "-I")
 with process.noticed():

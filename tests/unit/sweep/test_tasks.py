@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from edgepack.build.recipe_stages import RecipeStages, stages_of
 
+from edgepack.build.recipe_stages import RecipeStages, stages_of
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe import loader

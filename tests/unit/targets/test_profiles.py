@@ -7,6 +7,7 @@ import pytest
 
 from edgepack.bundle import wheels
 from edgepack.bundle.interpreter import debian
+from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import RecipeInvalidError, TargetUnreachableError
 from edgepack.targets import package_data, profiles
 from edgepack.targets.context import BuildContext
@@ -47,7 +48,7 @@ def test_every_profile_has_a_complete_lock_for_each_machine() -> None:
             own = {"onnxruntime" if profile.by_path else profile.package}
             assert names >= own
             assert all(name.startswith("nvidia-") for name in names - own)
-            wheels.wanted(profile.on(machine), BuildContext(), serve=True, without_given=True)
+            wheels.wanted(TargetSpec(profile.on(machine), serve=True), BuildContext(), without_given=True)
 
 
 def test_a_recipe_chooses_whose_interpreter_and_whose_cuda() -> None:

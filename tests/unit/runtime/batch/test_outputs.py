@@ -117,7 +117,7 @@ def test_a_table_keeps_the_columns_of_a_table() -> None:
     assert form.missing(row("好", "1\t2", "好")) == "\t\t\n"
 
 
-RUN = ["=1+1", "+1+1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "\r=1", "\uff1d1+1", '"=1+1"']
+RUN = ["=1+1", "+1+1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "\r1", "\uff1d1+1", '"=1+1"', " =1+1", "\ufeff=1+1"]
 
 
 @pytest.mark.parametrize("cell", RUN)
@@ -132,7 +132,7 @@ def test_a_spreadsheet_runs_no_cell(cell: str) -> None:
     assert next(csv.reader([raw])) == [cell, "x"]
 
 
-@pytest.mark.parametrize("mark", [";", "\t", ","])
+@pytest.mark.parametrize("mark", [";", "\t", ",", "\n", "\r\n"])
 def test_a_spreadsheet_that_splits_elsewhere_runs_no_part_of_a_cell(mark: str) -> None:
     form = Form(".csv", ["label"], (), pairs=False)
     line = form.answer(row(f"good{mark}=1+1{mark}-5{mark}+2+cmd"), {"label": "x"})

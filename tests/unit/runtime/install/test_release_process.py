@@ -248,6 +248,11 @@ def test_a_verb_that_drains_is_told_to_stop_and_waited_for(tmp_path: Path) -> No
         assert parent.wait(30) == 7
 
 
+def test_a_verb_that_hears_no_signal_is_killed_in_the_end() -> None:
+    deaf = "import os, signal, time; signal.signal(15, signal.SIG_IGN); os.kill(os.getppid(), 15); time.sleep(60)"
+    assert release_process.run_to_end(python(deaf), end_s=0.2) == 128 + signal.SIGTERM
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_verb_that_has_no_handler_yet_ends_as_a_shell_says(number: signal.Signals) -> None:
     line = python(f"import os, signal; signal.signal({number:d}, signal.SIG_DFL); os.kill(os.getppid(), {number:d});"

@@ -283,6 +283,12 @@ async def test_unknown_paths_and_methods(app: Middleware) -> None:
     assert (await ask(app, "GET", "/v2/models/hotel/versions/9")).json()["code"] == "no_such_version"
 
 
+async def test_a_request_of_two_lengths_is_refused_and_its_connection_closed(app: Middleware) -> None:
+    answer = await ask(app, "POST", "/predict", b"{}", transfer_encoding="chunked", content_length="2")
+    refused(answer, 400, "two_lengths")
+    assert answer.headers["connection"] == "close"
+
+
 @pytest.mark.parametrize(
     ("host", "status"),
     [

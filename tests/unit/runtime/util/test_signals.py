@@ -85,6 +85,17 @@ def test_the_second_signal_is_raised_within_an_import(tmp_path: Path, monkeypatc
     assert len(arrived) == 2
 
 
+def test_a_second_signal_leaves_nothing_that_raises_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one waits for the end of an import; the second ends it, and what cleans up is not disturbed."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "waits.py").write_text(SWALLOWS.format(times=2).replace("except BaseException", "except ValueError"))
+    with signals.raising([signal.SIGTERM, signal.SIGINT], SystemExit):
+        with pytest.raises(SystemExit) as caught:
+            importlib.import_module("waits")
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert caught.value.code == signal.SIGTERM
+
+
 def test_other_errors_that_are_lost_are_told_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: told.append(unraisable.exc_type))
