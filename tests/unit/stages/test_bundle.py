@@ -47,7 +47,7 @@ def a_target_of_this_machine(monkeypatch: pytest.MonkeyPatch, make_wheel: MakeWh
     wheel = make_wheel({"fakelib/__init__.py": "x = 1\n", "fakelib-1.0.dist-info/LICENSE": "free\n"})
     server = make_wheel({"starlette/__init__.py": "x = 1\n", "aserver-1.0.dist-info/LICENSE": "free\n"}, name="aserver")
     both = {False: [wheel], True: [wheel, server]}
-    monkeypatch.setattr(wheels, "fetch", lambda profile, context, progress, *, serve, **others: both[serve])
+    monkeypatch.setattr(wheels, "fetch", lambda spec, context, progress: both[spec.serve])
 
 
 @pytest.fixture
