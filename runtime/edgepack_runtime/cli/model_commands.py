@@ -253,13 +253,7 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
 
     with report_damage(context.release):
         result = bench.compare(folders, given, threads=options.threads, runs=options.runs, progress=log)
-    shown = bench.render(result)
-    if options.rate is not None:
-        from edgepack_runtime.gate import open_loop
-
-        result["open_loop"] = open_loop.compare(folders, given, options.rate, threads=options.threads, progress=log)
-        shown += "\n" + open_loop.render(result["open_loop"])
-    print_result(options, result, shown)
+    print_result(options, result, bench.render(result))
     return ExitCode.OK
 
 

@@ -109,13 +109,6 @@ def positive(text: str) -> float:
     return number
 
 
-def above_zero(text: str) -> float:
-    number = positive(text)
-    if number == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
-
-
 def at_least_one(text: str) -> int:
     return _number(text, 2**53)
 
@@ -159,12 +152,6 @@ def add_bench(verbs: Verbs) -> None:
     _add_encoding(parser, "--texts")
     parser.add_argument("--threads", type=threads, metavar="N", help="threads a model may use (as tuned, else 1)")
     parser.add_argument("--runs", type=at_least_one, default=20, metavar="N", help="rounds over all texts (20)")
-    parser.add_argument(
-        "--rate",
-        type=above_zero,
-        metavar="R",
-        help="also measure the time from arrival to result of at least 662 texts that arrive at random, R per second",
-    )
     verbs.add_json(parser)
 
 

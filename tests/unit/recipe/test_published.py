@@ -163,7 +163,7 @@ def test_the_schema_accepts_every_example(example: Path) -> None:
         {"gates": {"accuracy": {"min": None, "max_drop_points": "${DROP}"}, "latency": None}},
         {"version": "${RELEASE}", "name": "a-${BRANCH}"},
         {"data": {"train": "a.tsv", "calibration": {"from": "train", "rows": 8}, "columns": {"text": "酒店"}}},
-        {"gates": {"latency": {"by_length": [{"max_tokens": 32, "p95_ms": 3}], "open_loop": {"rate_per_s": 20}}}},
+        {"gates": {"latency": {"by_length": [{"max_tokens": 32, "p95_ms": 3}]}}},
         {"gates": {"latency": {"sustained": {"seconds": 60, "max_slowdown_percent": "${MOST}"}}}},
         {"search": None},
         {"search": {"over": {"student.model": ["./a", {"from": "teacher", "layers": 2}, None]}, "tolerance_points": 1}},
