@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from edgepack.recipe import overrides
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.messages import REMOVED, did_you_mean, dotted, recipe_keys
+from edgepack.recipe.messages import did_you_mean, dotted, recipe_keys
 from edgepack.recipe.model import Recipe, Search, distinct
 from edgepack.recipe.yaml import Document, KeyPath, Problem
 
@@ -127,8 +127,7 @@ def _check_key(document: Document, key: str, values: object, known: Sequence[Key
         by_setting = (*_OVER, key) in document.settings
         return reason, f"write `--set 'search.over={{{written}}}'`" if by_setting else f"write `{written}`"
     if path not in known:
-        fix = REMOVED.get(key) or did_you_mean(key, inside, _searched())
-        return f"unknown key `{key[:60]}` in `search.over`", fix
+        return f"unknown key `{key[:60]}` in `search.over`", did_you_mean(key, inside, _searched())
     if key not in inside:
         why = _SAME.get(str(path[0]), "a search ships one bundle")
         reason = f"`search.over`: `{key}` cannot differ between candidates: {why}"

@@ -20,23 +20,6 @@ exit codes:
   1 unexpected   130 interrupted       141 reader of output ended    143 terminated
 """
 
-_SYNONYMS = {
-    "update": "install",
-    "upgrade": "install",
-    "remove": "uninstall",
-    "delete": "uninstall",
-    "start": "serve",
-    "run": "predict",
-    "classify": "predict",
-    "check": "doctor",
-    "info": "status",
-    "list": "status",
-    "receipts": "status",
-    "v": "--version",
-    "version": "--version",
-    "help": "--help",
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Context:
@@ -371,12 +354,11 @@ class _TopParser(Parser):
         first = args[0]
         if first.startswith("-") and first not in self._option_string_actions:
             word = first.strip("-")
-            meant = _SYNONYMS.get(word, word)
-            near = meant if meant in (*self.verbs, "--version") else _near(first, self._option_string_actions, 0.75)
+            near = word if word in self.verbs else _near(first, self._option_string_actions, 0.75)
             hint = f"did you mean `{self.prog} {near}`?" if near else f"type `{self.prog} VERB {first}`"
             raise UsageError(f"{first} stands before the verb", why="options follow the verb", fix=hint)
         if not first.startswith("-") and first not in self.verbs:
-            near = _SYNONYMS.get(first.lower()) or _near(first.lower(), self.verbs)
+            near = _near(first.lower(), self.verbs)
             hint = f"did you mean `{self.prog} {near}`?" if near else f"{self.prog} --help"
             raise UsageError(f"there is no verb `{first}`", why=f"one of: {', '.join(self.verbs)}", fix=hint)
         options, unknown = self.parse_known_args(args, namespace)
