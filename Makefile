@@ -15,7 +15,7 @@ LOCKED_PIP = python -m pip install $(PIP_FLAGS) --require-hashes --no-build-isol
 LOCKED_INSTALL = PYTHONWARNINGS=ignore $(VENV)/bin/$(LOCKED_PIP)
 RECIPE ?= recipes/quickstart.yaml
 
-.PHONY: help dist quickstart install install-light test test-all test-lane26 test-arm64 coverage mutation lint format docs bench peers clean
+.PHONY: help dist quickstart install install-light test test-all test-lane26 test-arm64 coverage mutation lint format docs peers clean
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
@@ -80,9 +80,6 @@ docs: $(VENV)/.installed $(SITE)/.installed ## write the generated pages again a
 	@$(PY) scripts/commands_page.py docs/reference/commands.md
 	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs --quiet build --strict --clean
 	@echo "open build/site/index.html"
-
-bench: $(VENV)/.installed ## how far a bag of characters gets on the built-in data (one JSON line)
-	$(PY) benchmarks/bag_of_characters.py
 
 DATA ?= data
 WEIGHTS ?= weights

@@ -31,7 +31,7 @@ from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding
 from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.util.texts import Item
 
-# Measured, see docs/measurements/throughput.md: larger batches exceed the second-level cache and are slower per token.
+# Measured (docs/measurements/throughput.md): larger batches exceed the second-level cache and are slower per token.
 BATCH_TOKENS = 512
 GPU_BATCH_TOKENS = 4096  # docs/measurements/gpu.md: twice as many texts per second as with 512
 BLOCK_ITEMS = 1024
