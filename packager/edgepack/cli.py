@@ -129,11 +129,7 @@ class _Commands(click.Group):
 
 
 def _choose_temporary_folder() -> None:
-    """Have all temporary files of this process lie where no other user can replace them.
-
-    Raises:
-        EnvironmentUnfitError: TMPDIR is a folder where another user can.
-    """
+    """Have all temporary files of this process lie where no other user can replace them."""
     try:
         tempfile.tempdir = temporary_base()
         if "TMPDIR" in os.environ:

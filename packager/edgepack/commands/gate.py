@@ -201,7 +201,6 @@ def _show(results: Sequence[GateResult], found: Mapping[str, Any], out: _Out, co
 def _show_errors(
     results: Sequence[GateResult], unwritten: Sequence[EdgepackError], console: Console, *, verbose: bool
 ) -> None:
-    """Print errors after the tables, at the end of a log."""
     for result in results:
         if (error := result.error) is not None:
             if result.target not in error.what and len(results) > 1:
@@ -214,7 +213,6 @@ def _show_errors(
 
 
 def _show_total(found: Mapping[str, Any], out: _Out, console: Console) -> None:
-    """Print a summary of several results as the last line."""
     from edgepack.report import total
 
     if len(found["results"]) > 1:

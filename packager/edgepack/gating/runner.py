@@ -222,11 +222,7 @@ def _described(bundle: _Opened | None) -> tuple[str | None, Manifest | None]:
 
 
 def _verify_again(bundle: _Opened) -> VerifiedBundle:
-    """Verify the file that is copied, and return its digest.
-
-    Raises:
-        BundleInvalidError: the file has changed since it was opened.
-    """
+    """Verify the file that is copied, and return its digest."""
     digest = sha256_file(bundle.path)
     manifest, raw = verify_file(bundle.path)
     if manifest != bundle.manifest:

@@ -124,7 +124,6 @@ def _quantity(value: float | None, unit: str) -> Markup:
 
 
 def _measured(check: Mapping[str, Any]) -> Markup:
-    """The measured value of a check as HTML."""
     return _with_unit(measured(check))
 
 
@@ -133,7 +132,6 @@ def _with_unit(shown: str) -> Markup:
 
 
 def _limit(check: Mapping[str, Any]) -> Markup:
-    """A limit with its direction, as HTML."""
     direction, shown = limit(check).split(" ", 1)
     return Markup("{} {}").format(direction, _with_unit(shown))
 
@@ -154,7 +152,6 @@ def _condition_name(name: str) -> Markup:
 
 
 def _condition(value: Any) -> Markup:
-    """The value of a condition as HTML."""
     if isinstance(value, Mapping):
         members = [Markup("{} {}").format(_condition_name(name), _condition(member)) for name, member in value.items()]
         return t("mark.comma").join(members) or escape(NOTHING)

@@ -163,7 +163,6 @@ def _measured(receipt: Mapping[str, Any], causes: Mapping[str, str]) -> Iterator
 
 
 def _folded(receipt: Mapping[str, Any]) -> Iterator[str]:
-    """The folded conditions."""
     conditions = receipt.get("conditions") or {}
     others = [name for name in conditions if name not in _FIRST or conditions[name] is None]
     if not others:

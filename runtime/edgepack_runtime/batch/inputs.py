@@ -339,9 +339,6 @@ def _require_encoding(sample: bytes, name: str, encoding: str) -> None:
 
     Args:
         sample: the first bytes of the file.
-
-    Raises:
-        UsageError: it is a workbook, or in another encoding than `encoding`.
     """
     if sample.startswith(b"PK\3\4"):
         raise UsageError(f"{name} is a workbook or an archive, and no table of text", fix=_SAVE_AS_CSV)

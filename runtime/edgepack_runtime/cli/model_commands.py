@@ -159,13 +159,7 @@ def open_model(options: argparse.Namespace, folder: Path) -> Any:
 
 
 def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> None:
-    """Run `predictor` on `given`, on --input or on standard input; print the results or write them to --output.
-
-    Raises:
-        UsageError: there are no texts, or (without --output) a line is invalid.
-        EnvironmentUnfitError: a file cannot be read or written.
-        StageFailedError: the model cannot be run.
-    """
+    """Run `predictor` on `given`, on --input or on standard input; print the results or write them to --output."""
     if options.label_column is not None and (
         predictor.config.multi_label or predictor.config.task == model_config.TOKENS
     ):
@@ -199,7 +193,6 @@ def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> 
 
 
 def _lines(options: argparse.Namespace, asked: Tuple[str, Optional[str]]) -> Iterable[Item]:
-    """The items on standard input, one per line."""
     from edgepack_runtime.batch import inputs
 
     pairs = asked[1] is not None
@@ -281,11 +274,7 @@ def run_predict(options: argparse.Namespace, context: Context, arguments: List[s
 
 
 def _require_plain(options: argparse.Namespace) -> None:
-    """Refuse the options of `predict` that are about texts.
-
-    Raises:
-        UsageError: one is given.
-    """
+    """Refuse the options of `predict` that are about texts."""
     about_texts = {
         "--input": options.input, "--output": options.output, "--scores": options.scores, "--resume": options.resume,
         "--raw-cells": options.raw_cells, "--long": options.long != TRUNCATE,

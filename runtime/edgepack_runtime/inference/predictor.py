@@ -241,7 +241,6 @@ class Predictor:
 
 
 def _at_least_one(**given: Optional[int]) -> None:
-    """Refuse invalid numbers."""
     for name, number in given.items():
         if number is not None and (not isinstance(number, numbers.Integral) or number < 1):
             raise UsageError(f"{name} is {number!r}", fix="give a whole number of at least 1")

@@ -105,7 +105,6 @@ class _Block(Generic[T]):
         self.error: Optional[Exception] = None
 
     def start(self, pool: Executor, stop: threading.Event, model: StreamModel) -> None:
-        """Start tokenizing the items."""
         self._pool, self._stop, self._model = pool, stop, model
         places = [place for place, item in enumerate(self.items) if item is not None]
         self._encoded: List[Union[Encoded, _Failed, None]] = [None] * len(self.items)
