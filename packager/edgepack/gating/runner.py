@@ -66,7 +66,7 @@ class GateRequest:
         names = [LOCAL if target is None else target.name for target in self.targets]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise UsageError(f"named more than once: {', '.join(twice)}", fix="name each target once")
+            raise UsageError(f"named more than once: {', '.join(twice)}")
         if self.installed and None in self.targets:
             raise UsageError(
                 "--installed needs devices over SSH",

@@ -197,7 +197,7 @@ def _require_one_release(bundles: Sequence[_OpenBundle], *, model_only: bool) ->
             _require_fit(bundle)
         for machine in manifest.target.machines:
             if machine in taken and not model_only:
-                raise UsageError(f"{bundle.path.name} and {taken[machine]} are both for {machine}", fix="give one")
+                raise UsageError(f"{bundle.path.name} and {taken[machine]} are both for {machine}")
             taken[machine] = bundle.path.name
 
 

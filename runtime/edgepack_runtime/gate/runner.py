@@ -83,7 +83,7 @@ def run(
     limits = parse(manifest.gates)
     found, raw = verify.read_manifest(release)
     if found != manifest:
-        raise BundleInvalidError(f"the manifest does not belong to {release}", fix="give the release's own")
+        raise BundleInvalidError(f"the manifest does not belong to {release}")
     predictor = opened(release, limits)
     threads = predictor.tuning.threads
     where = conditions.collect(threads=threads, engine=predictor.engine, providers=predictor.providers)
