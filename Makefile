@@ -6,8 +6,6 @@ LIGHT := .venv-light
 LANE26 := .venv-lane26
 CLIENTS := .venv-clients
 PEERS := .venv-peers
-MUTATION := .venv-mutation
-SITE := .venv-docs
 PY := $(VENV)/bin/python
 PIP_FLAGS := --quiet --disable-pip-version-check
 # Locked with hashes; two packages of the Paddle stack exist as source only and build with the locked setuptools.
@@ -15,7 +13,7 @@ LOCKED_PIP = python -m pip install $(PIP_FLAGS) --require-hashes --no-build-isol
 LOCKED_INSTALL = PYTHONWARNINGS=ignore $(VENV)/bin/$(LOCKED_PIP)
 RECIPE ?= recipes/quickstart.yaml
 
-.PHONY: help dist quickstart install install-light test test-all test-lane26 test-arm64 coverage mutation lint format docs bench peers clean
+.PHONY: help dist quickstart install install-light test test-all test-lane26 test-arm64 coverage mutation lint format docs peers clean
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
@@ -46,7 +44,7 @@ coverage: $(VENV)/.installed-dev $(CLIENTS)/.installed ## lines and branches tha
 	@$(PY) -m coverage combine --quiet
 	@$(PY) -m coverage report
 
-mutation: $(VENV)/.installed-dev $(MUTATION)/.installed ## changes to central modules that no test notices (an hour)
+mutation: $(VENV)/.installed-dev ## changes to central modules that no test notices (an hour)
 	@scripts/mutate
 
 LANE26_TESTS ?= build
@@ -75,14 +73,11 @@ format: $(VENV)/.installed-dev ## rewrite the sources in the project's format
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-docs: $(VENV)/.installed $(SITE)/.installed ## write the generated pages again and build the documentation site (build/site)
+docs: $(VENV)/.installed-dev ## write the generated pages again and build the documentation site (build/site)
 	@$(PY) -m edgepack.recipe.docs recipes/recipe.schema.json docs/reference/recipe.md
 	@$(PY) scripts/commands_page.py docs/reference/commands.md
-	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs --quiet build --strict --clean
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs --quiet build --strict --clean
 	@echo "open build/site/index.html"
-
-bench: $(VENV)/.installed ## how far a bag of characters gets on the built-in data (one JSON line)
-	$(PY) benchmarks/bag_of_characters.py
 
 DATA ?= data
 WEIGHTS ?= weights
@@ -90,7 +85,7 @@ peers: $(VENV)/.installed $(LANE26)/.installed $(PEERS)/.installed ## this proje
 	$(PY) benchmarks/peers.py --data $(DATA) --weights $(WEIGHTS)
 
 clean: ## remove the environment, stage results and dist/
-	rm -rf $(VENV) $(LIGHT) $(LANE26) $(CLIENTS) $(PEERS) $(MUTATION) $(SITE) $(ARM64_ROOT) .edgepack dist recipes/.edgepack recipes/dist build *.egg-info
+	rm -rf $(VENV) $(LIGHT) $(LANE26) $(CLIENTS) $(PEERS) $(ARM64_ROOT) .edgepack dist recipes/.edgepack recipes/dist build *.egg-info
 
 # An environment that holds what the locked installs need.
 define make-venv
@@ -135,20 +130,9 @@ $(CLIENTS)/.installed: scripts/find-python requirements/bootstrap.txt requiremen
 	@$(CLIENTS)/bin/$(LOCKED_PIP) --only-binary=:all: -r requirements/clients.txt
 	@touch $@
 
-$(MUTATION)/.installed: scripts/find-python requirements/bootstrap.txt requirements/mutation.txt
-	$(call make-venv,$(MUTATION))
-	@$(MUTATION)/bin/$(LOCKED_PIP) -r requirements/mutation.txt
-	@touch $@
-
 $(PEERS)/.installed: requirements/bootstrap.txt requirements/peers.txt
 	@python3.11 -m venv --clear $(PEERS)
 	@$(PEERS)/bin/python -m pip install $(PIP_FLAGS) --require-hashes -r requirements/bootstrap.txt
 	@echo "installing what this project is compared with (about 75 packages; requirements/peers.in says where torch comes from)"
 	@$(PEERS)/bin/$(LOCKED_PIP) -r requirements/peers.txt
-	@touch $@
-
-$(SITE)/.installed: scripts/find-python requirements/bootstrap.txt requirements/docs.txt
-	$(call make-venv,$(SITE))
-	@echo "installing MkDocs (about 30 packages)"
-	@$(SITE)/bin/$(LOCKED_PIP) --only-binary=:all: -r requirements/docs.txt
 	@touch $@

@@ -1,6 +1,6 @@
 """The same weights and texts through this project and through other ways to run them, one machine, in turns.
 
-Prints tables and the goals, met or not, and ends in one JSON line. Text in, label out, one text at a time, each way
+Prints tables and ends in one JSON line. Text in, label out, one text at a time, each way
 with its usual tokenizer and in a process of its own, pinned to as many cores as it has threads; one process works at a
 time.
 
@@ -23,14 +23,14 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from peers import build, figures, process
-from peers.figures import Goal, Spread
+from peers.figures import Spread
 from peers.process import Process, WayFailed
 from peers.registry import ENVIRONMENTS, FLOAT, INT8, WAYS, Way
 from peers.source import of_length, read
@@ -39,7 +39,7 @@ from edgepack_runtime.device import conditions
 from edgepack_runtime.stats.intervals import Interval
 
 LENGTHS: Final = (16, 64, 128)  # characters
-GOAL_LENGTH: Final = 64
+COMPARED_LENGTH: Final = 64
 AGREEMENT: Final = 1e-3
 AGREEMENT_TEXTS: Final = 64
 UNCOUNTED: Final = 2  # texts at the beginning of each burst
@@ -187,11 +187,11 @@ def table(run: Run, threads: int) -> str:
     lines = [
         f"| {run.case.name}, {threads} thread(s) | MB | accuracy % | points lost | "
         + " | ".join(f"{length} characters, ms ({times})" for length in LENGTHS)
-        + f" | x edgepack INT8, at {GOAL_LENGTH} |",
+        + f" | x edgepack INT8, at {COMPARED_LENGTH} |",
         "|---" * (5 + len(LENGTHS)) + "|",
     ]
     for name, found in run.found.items():
-        faster = run.faster(name, threads, GOAL_LENGTH)
+        faster = run.faster(name, threads, COMPARED_LENGTH)
         cells = [
             name,
             f"{found.file_bytes / 1e6:.1f}",
@@ -211,23 +211,6 @@ def _took(found: Measured, threads: int, length: int) -> str:
 
 def _shown(value: Spread) -> str:
     return f"{value.median:.2f} ({value.low:.2f}-{value.high:.2f})"
-
-
-def judged(runs: Sequence[Run]) -> list[Goal]:
-    """The goals, from what was measured."""
-    trained = [run for run in runs if run.case.trained]
-    sizes: list[float] = []
-    drops: dict[str, float | None] = {}
-    for run in trained:
-        found = run.found[INT8.name]
-        sizes.append(found.file_bytes / run.found[FLOAT.name].file_bytes)
-        drops[run.case.data] = None if found.drop_points is None else found.drop_points.value
-    faster: dict[str, Mapping[str, float]] = {}
-    for run in runs:
-        if run.case.timed:
-            ratios = {rival: run.faster(rival, 1, GOAL_LENGTH) for rival in figures.LEAST_FASTER}
-            faster[run.case.name] = {rival: one.median for rival, one in ratios.items() if one is not None}
-    return figures.goals(max(sizes, default=None), drops, faster)
 
 
 def document(run: Run) -> dict[str, Any]:
@@ -299,15 +282,10 @@ def main() -> None:
     for run in runs:
         for name, why in run.failed.items():
             print(f"{run.case.name}: {name} was left out: {why.splitlines()[-1] if why else 'it gave no reason'}")
-    found = judged(runs)
-    for goal in found:
-        said = {True: "met", False: "MISSED", None: "not measured"}[goal.met]
-        print(f"{said:12} {goal.told()}")
     print(json.dumps({
         "conditions": {**where, "after": conditions.collect_changing()},
         "rounds": options.rounds, "texts": options.texts,
         "models": [document(run) for run in runs],
-        "goals": [{**goal._asdict(), "met": goal.met} for goal in found],
     }, ensure_ascii=False))  # fmt: skip
 
 

@@ -21,9 +21,7 @@ done
     echo "# Versions of requirements/build.txt, written by requirements/lock.sh: pip install -c THIS_FILE 'edgepack[paddle]'"
     pinned build.txt
 } > ../packager/edgepack/training/constraints.txt
-lock mutation.in --constraint "$versions" --output-file mutation.txt
 lock clients.in --output-file clients.txt   # an environment of its own, with other versions
-lock docs.in --output-file docs.txt
 # The peers have versions of their own, and torch's wheel without CUDA is not on the public index: peers.in says more.
 uv pip compile --quiet --python-version 3.11 --python-platform x86_64-unknown-linux-gnu --generate-hashes --no-header \
     --no-annotate --allow-unsafe peers.in --output-file peers.txt

@@ -1,9 +1,9 @@
-"""What is made of the measurements: order of turns, spreads, ratios, goals. Nothing here measures."""
+"""What is made of the measurements: order of turns, spreads, ratios. Nothing here measures."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from edgepack_runtime.stats import scoring
@@ -20,32 +20,6 @@ class Spread(NamedTuple):
     median: float
     low: float
     high: float
-
-
-class Goal(NamedTuple):
-    """A figure that is to be at least, or at most, `limit`. `value` is None where it was not measured."""
-
-    name: str
-    value: float | None
-    limit: float
-    at_least: bool
-
-    @property
-    def met(self) -> bool | None:
-        if self.value is None:
-            return None
-        return self.value >= self.limit if self.at_least else self.value <= self.limit
-
-    def told(self) -> str:
-        """Value and limit in words, with as many digits (2 at least) as it takes to see on which side the value is."""
-        if self.value is None:
-            shown = "-"
-        else:
-            digits = 2
-            while self._replace(value=round(self.value, digits)).met != self.met:
-                digits += 1
-            shown = f"{self.value:.{digits}f}"
-        return f"{self.name}: {shown}, to be at {'least' if self.at_least else 'most'} {self.limit}"
 
 
 def turns(everyone: Sequence[_T], number: int) -> list[_T]:
@@ -109,32 +83,3 @@ def most_apart(
 def labels_of(logits: Sequence[Sequence[float]], labels: Sequence[str]) -> list[str]:
     """The label of the largest number of each row, the first of equals."""
     return [labels[list(row).index(max(row))] for row in logits]
-
-
-def goals(
-    bytes_ratio: float | None, drops: Mapping[str, float | None], faster: Mapping[str, Mapping[str, float]]
-) -> list[Goal]:
-    """The goals of this project's INT8 file.
-
-    Args:
-        bytes_ratio: its bytes over those of the float file.
-        drops: of each data set, the points of accuracy that it loses.
-        faster: of each model, how many times as long each rival takes, by the keys of `LEAST_FASTER`.
-    """
-    found = [Goal("bytes, of the float file's", bytes_ratio, 0.27, at_least=False)]
-    found += [Goal(f"points lost on {name}", value, 0.5, at_least=False) for name, value in drops.items()]
-    for model, rivals in faster.items():
-        found += [
-            Goal(f"{model}: times as fast as {rival}", rivals.get(rival), least, at_least=True)
-            for rival, least in LEAST_FASTER.items()
-        ]
-    return found
-
-
-# At 64 characters, one thread, one text at a time.
-LEAST_FASTER: Final[Mapping[str, float]] = {
-    "Optimum INT8, ONNX Runtime": 1.5,
-    "Olive INT8, ONNX Runtime": 1.5,
-    "paddle2onnx float, ONNX Runtime": 3.0,
-    "NNCF INT8, OpenVINO": 1.05,
-}

@@ -40,15 +40,6 @@ COMMANDS: Final = (
     "clean",
 )  # in the order of a user's work
 _OTHERS_WRITE: Final = 0o002  # bit of the mode that no file or folder gets, whatever the umask
-_SPLIT: Final = "cut the bundle with `split -b 60M FILE FILE.part`; join it with `cat FILE.part* > FILE` on the device"
-REMOVED: Final = {
-    "split": _SPLIT,
-    "--split": _SPLIT,
-    "--html": "`edgepack report --json` prints every figure; a build's own page is dist/NAME-VERSION.report.html",
-    "completion": "`_EDGEPACK_COMPLETE=bash_source edgepack` prints the script; zsh_source and fish_source too",
-    "--remote-cache": "nothing of a bundle stays on a device; --remote-dir names the folder for temporary files there",
-    "--clean": "remove this option: nothing of a bundle stays on a device",
-}  # commands and options of earlier versions, and what replaces them
 
 
 class _Commands(click.Group):
@@ -69,8 +60,6 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(context, arguments)
         except click.UsageError as error:
-            if arguments[0] in REMOVED:
-                raise UsageError(f"`{arguments[0]}` was removed", fix=REMOVED[arguments[0]]) from error
             near = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
             if not near:
                 raise
@@ -100,9 +89,8 @@ class _Commands(click.Group):
             sys.exit(int(ExitCode.USAGE))
         except click.ClickException as error:
             where = getattr(error, "ctx", None)
-            instead = REMOVED.get(getattr(error, "option_name", ""))  # for an unknown option
-            fix = instead or f"{where.command_path if where else 'edgepack'} --help"
-            _end(UsageError(error.format_message(), fix=fix))
+            command = where.command_path if where else "edgepack"
+            _end(UsageError(error.format_message(), fix=f"{command} --help"))
         except click.Abort:
             click.echo("interrupted", err=True)
             sys.exit(128 + 2)
@@ -141,11 +129,7 @@ class _Commands(click.Group):
 
 
 def _choose_temporary_folder() -> None:
-    """Have all temporary files of this process lie where no other user can replace them.
-
-    Raises:
-        EnvironmentUnfitError: TMPDIR is a folder where another user can.
-    """
+    """Have all temporary files of this process lie where no other user can replace them."""
     try:
         tempfile.tempdir = temporary_base()
         if "TMPDIR" in os.environ:

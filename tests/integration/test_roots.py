@@ -1,4 +1,4 @@
-"""A bundle that carries its interpreter, in root file systems that have nothing but busybox."""
+"""A bundle that carries its interpreter, in root file systems with busybox alone, musl, and Debian's shells."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import signal
 import subprocess
 import time
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from _pytest.mark import ParameterSet
-from root_systems import NotRunError, Packages, Root, busybox_root
+from root_systems import PORT, NotRunError, Packages, Root, busybox_root, debian_root, musl_root
 
 from edgepack_runtime.errors import ExitCode
 
@@ -57,12 +59,20 @@ def null(in_sweeps: bool) -> list[ParameterSet]:
     return [pytest.param(has, id=ids[has], marks=[pytest.mark.sweep] * (has == in_sweeps)) for has in ids]
 
 
+def filled(make: Callable[[Path, Packages], Root], folder: Path, packages: Packages, bundles: list[Path]) -> Root:
+    """A root with the bundles as /0.edgepack and /1.edgepack."""
+    try:
+        root = make(folder / "root", packages)
+    except NotRunError as missing:
+        pytest.skip(str(missing))
+    for number, bundle in enumerate(bundles):
+        shutil.copy(bundle, root.folder / f"{number}.edgepack")
+    return root
+
+
 @pytest.fixture(params=null(in_sweeps=False))
 def root(request: pytest.FixtureRequest, packages: Packages, bundles: list[Path], tmp_path: Path) -> Root:
-    made = busybox_root(tmp_path / "root", packages, null=request.param)
-    for number, bundle in enumerate(bundles):
-        shutil.copy(bundle, made.folder / f"{number}.edgepack")
-    return made
+    return filled(partial(busybox_root, null=request.param), tmp_path, packages, bundles)
 
 
 def ran(root: Root, script: str, *codes: int) -> str:
@@ -71,20 +81,85 @@ def ran(root: Root, script: str, *codes: int) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("root", null(in_sweeps=True), indirect=True)
-def test_a_release_lives_where_there_is_only_busybox(root: Root) -> None:
-    ran(root, "sh /0.edgepack install --prefix /opt/here")
+def live(root: Root, shell: str = "sh") -> None:
+    """Install, predict, gate, serve, update, roll back and uninstall; nothing is left."""
+    ran(root, f"{shell} /0.edgepack install --prefix /opt/here")
     answer = json.loads(ran(root, f"{OWN} predict {TEXT}"))
-    assert json.loads(ran(root, f"sh /0.edgepack predict {TEXT}")) == answer
+    assert json.loads(ran(root, f"{shell} /0.edgepack predict {TEXT}")) == answer
     receipt = json.loads(ran(root, f"{OWN} gate --json", ExitCode.OK, ExitCode.GATE_INCONCLUSIVE))
     assert {check["gate"]: check["verdict"] for check in receipt["checks"]}["accuracy.min"] == "pass"
-    ran(root, "sh /1.edgepack install --prefix /opt/here")
+    with root.start(f"exec {OWN} serve --port {PORT}") as server:
+        served = root.post(server, json.dumps({"text": TEXT}))
+        server.terminate()
+        server.communicate(timeout=60)
+    assert (json.loads(served)["label"], server.returncode) == (answer["label"], 0)
+    ran(root, f"{shell} /1.edgepack install --prefix /opt/here")
     assert "0.2.0" in ran(root, f"{OWN} status")
     ran(root, f"{OWN} rollback")
     assert "0.1.0" in ran(root, f"{OWN} status").splitlines()[0]
     assert json.loads(ran(root, f"{OWN} predict {TEXT}")) == answer
     ran(root, f"{OWN} uninstall --purge --yes")
     assert not (root.folder / "opt/here").exists()
+    assert root.left() == []
+
+
+@pytest.mark.parametrize("root", null(in_sweeps=True), indirect=True)
+def test_a_release_lives_where_there_is_only_busybox(root: Root) -> None:
+    live(root)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("make", "shell"),
+    [(musl_root, "sh"), (debian_root, "sh"), (debian_root, "bash"), (debian_root, "busybox ash")],
+    ids=["musl", "dash", "bash", "ash"],
+)
+def test_a_release_lives_with_other_libraries_and_shells(
+    make: Callable[[Path, Packages], Root], shell: str, packages: Packages, bundles: list[Path], tmp_path: Path
+) -> None:
+    live(filled(make, tmp_path, packages, bundles), shell)
+
+
+NOEXEC = "for one in tmp var/tmp; do [ -d $root/$one ] && mount -t tmpfs -o noexec none $root/$one; done"
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("make", [busybox_root, debian_root], ids=["busybox", "Debian"])
+@pytest.mark.parametrize(
+    ("script", "before", "code", "words"),
+    [
+        ("TMPDIR=/tmp sh /0.edgepack doctor", NOEXEC, 4, "noexec"),
+        ("sh /0.edgepack doctor", NOEXEC, 4, "noexec"),
+        (
+            f"sh /0.edgepack predict {TEXT}",
+            f"{NOEXEC}; mkdir -p $root/dev/shm; mount -t tmpfs none $root/dev/shm",
+            0,
+            "label",
+        ),
+        ("sh /0.edgepack doctor", "mount --bind $root $root; mount -o remount,bind,ro $root", 4, "Read-only"),
+        (f"TMPDIR=/small sh /0.edgepack predict {TEXT}", "mount -t tmpfs -o size=10m none $root/small", 4, "space"),
+        (f"cd /; TMPDIR=tmp sh 0.edgepack predict {TEXT}", "", 0, "label"),
+        ("cd /; ./0.edgepack doctor", "", 0, ""),
+        ("ln -sf ../0.edgepack /small/link; cd /small; ./link doctor && sh link doctor", "", 0, ""),
+        ("ln -sf ../0.edgepack /small/classify; cd /tmp; PATH=$PATH:/small; classify doctor", "", 0, ""),
+        ("sh /0.edgepack doctor <&- >&- 2>&-", "", 0, ""),
+    ],
+    ids=[
+        "TMPDIR is noexec", "/tmp is noexec", "/dev/shm is not noexec", "read-only root", "TMPDIR is full",
+        "relative TMPDIR", "./FILE", "a link", "from PATH", "streams closed",
+    ],
+)  # fmt: skip
+def test_a_file_starts_or_ends_with_one_error(
+    make: Callable[[Path, Packages], Root], script: str, before: str, code: int, words: str,
+    packages: Packages, bundles: list[Path], tmp_path: Path,
+) -> None:  # fmt: skip
+    root = filled(make, tmp_path, packages, bundles)
+    done = root.run(script, before)
+    assert done.returncode == code, done.stderr
+    assert words in done.stdout + done.stderr
+    if code:
+        first, *rest = done.stderr.splitlines()
+        assert first.startswith("error: ") and all(line.startswith(("  why: ", "  fix: ")) for line in rest)
     assert root.left() == []
 
 

@@ -378,8 +378,6 @@ def test_clean_keeps_what_a_recipe_takes_up(project: Path) -> None:
         (["build"], "Missing argument 'RECIPE'", "edgepack build --help"),
         (["build", "r.yaml", "--untill", "data"], "No such option '--untill'", "edgepack build --help"),
         (["gate", "gone.edgepack"], "'gone.edgepack' does not exist", "edgepack gate --help"),
-        (["split", "x.edgepack", "--size", "60M"], "`split` was removed", cli.REMOVED["split"]),
-        (["build", "r.yaml", "--split", "60M"], "No such option '--split'", cli.REMOVED["--split"]),
     ],
 )
 def test_usage_errors_look_like_all_others(project: Path, arguments: list[str], words: str, fix: str) -> None:

@@ -98,15 +98,6 @@ def folder(module: str) -> str:
     return module if FILES[module].name == "__init__.py" else module.rpartition(".")[0]
 
 
-@pytest.mark.parametrize("package", SOURCES)
-def test_no_two_classes_have_one_name(package: str) -> None:
-    found: dict[str, str] = {}
-    for module, file in FILES.items():
-        for node in ast.parse(file.read_text(encoding="utf-8")).body if module.split(".")[0] == package else ():
-            if isinstance(node, ast.ClassDef):
-                assert found.setdefault(node.name, module) == module, f"{node.name} in {module} and {found[node.name]}"
-
-
 @pytest.mark.parametrize("module", [name for name in FILES if name.startswith("edgepack.")])
 def test_paddle_is_imported_in_training_alone(module: str) -> None:
     if module.split(".")[1] != "training":

@@ -55,7 +55,7 @@ def write_bundle(
     """
     for path in members:
         if not contract.safe_path(path):
-            raise StageFailedError(f"the bundle cannot hold a file named {path!r}", fix="rename it")
+            raise StageFailedError(f"the bundle cannot hold a file named {path!r}")
     if len(members) > contract.MAX_FILES:
         raise StageFailedError(f"the bundle has {len(members)} files; at most {contract.MAX_FILES} can be read")
 

@@ -188,7 +188,7 @@ def tolerance(precision: Precision, logits: Float, float_logits: Float) -> float
     error, so twice the largest error on these texts is allowed. Its effect on accuracy is judged by the gate.
 
     A float16 graph that is computed in float32 rounds little except its weights; an engine that computes in float16
-    rounds after every node. With rounding after each node (`benchmarks/half_rounding.py`), logits moved by up to 0.0005
+    rounds after every node. With rounding after each node, logits moved by up to 0.0005
     of the spread on a trained ERNIE nano, 0.0015 with an untrained head and 0.0027 with random weights; computed in
     float32 they moved by 0.0002, 0.0004 and 0.001: 2 to 4 times less. So 8 times the largest error on these texts is
     allowed, and at least a hundredth of the spread.

@@ -261,7 +261,6 @@ class _Destination(WheelDestination):
         return RecordEntry(name, None, None)
 
     def write_file(self, scheme: str, path: str | PathLike[str], stream: BinaryIO, is_executable: bool) -> RecordEntry:
-        """Write one file of the wheel to where it belongs, or leave it out."""
         name = fspath(path)
         if self.is_added and scheme not in ("purelib", "platlib"):
             if scheme != "scripts":

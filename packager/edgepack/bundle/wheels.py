@@ -351,9 +351,6 @@ def _require_no_python(
         profile: the target.
         download: fetches such a wheel, to see whether there is one; null when nothing may be fetched.
         scratch: folder to fetch it into.
-
-    Raises:
-        RecipeInvalidError: one is.
     """
     for package in missing:
         if package.python is not None:

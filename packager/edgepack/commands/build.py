@@ -161,11 +161,7 @@ def run(
 
 
 def _candidate_of(recipe: AnyRecipe, chosen: str) -> Candidate:
-    """The candidate of a search by name, or by index from 0.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The candidate of a search by name, or by index from 0."""
     from edgepack.recipe.model import Recipe
 
     candidates = recipe.candidates if isinstance(recipe, Recipe) else ()
@@ -180,18 +176,13 @@ def _candidate_of(recipe: AnyRecipe, chosen: str) -> Candidate:
 
 
 def _until_export(until: str | None) -> str:
-    """The last stage of the build of one candidate: `until`, or export.
-
-    Raises:
-        click.UsageError: `until` comes after export, and needs all candidates.
-    """
+    """The last stage of the build of one candidate: `until`, or export."""
     if until is not None and STAGES.index(until) > STAGES.index("export"):
         raise click.UsageError(f"--until {until} needs every candidate; use it without --candidate")
     return until or "export"
 
 
 def _show(built: Build, report: Mapping[str, Any], warnings: Sequence[str], console: Console, as_json: bool) -> None:
-    """Print the tables of the build with its `warnings`, or its report as JSON; then the failures."""
     from edgepack.results import NotRunHere
 
     if as_json:

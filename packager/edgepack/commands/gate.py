@@ -102,7 +102,7 @@ def command(
     from edgepack.gating.rows import GoldenRowsOption
 
     if rows is not None and without_rows:
-        raise UsageError("--rows and --without-rows exclude each other", fix="name one of them")
+        raise UsageError("--rows and --without-rows exclude each other")
     out = _Out(junit, markdown, as_json)
     options.require_apart(out.written, [*bundles, *(file for file in (rows, identity) if file is not None)])
     console = options.console(context)
@@ -139,7 +139,7 @@ class _Out:
         if self.as_json and self.markdown == _STDOUT:
             raise UsageError("--json and --markdown - both go to stdout", fix="name a file for --markdown")
         if self.junit is not None and self.markdown is not None and self.junit.resolve() == self.markdown.resolve():
-            raise UsageError(f"--junit and --markdown are both to be written to {self.junit}", fix="name two files")
+            raise UsageError(f"--junit and --markdown are both to be written to {self.junit}")
         for file in self.written:
             options.try_file(file)
 
@@ -201,7 +201,6 @@ def _show(results: Sequence[GateResult], found: Mapping[str, Any], out: _Out, co
 def _show_errors(
     results: Sequence[GateResult], unwritten: Sequence[EdgepackError], console: Console, *, verbose: bool
 ) -> None:
-    """Print errors after the tables, at the end of a log."""
     for result in results:
         if (error := result.error) is not None:
             if result.target not in error.what and len(results) > 1:
@@ -214,7 +213,6 @@ def _show_errors(
 
 
 def _show_total(found: Mapping[str, Any], out: _Out, console: Console) -> None:
-    """Print a summary of several results as the last line."""
     from edgepack.report import total
 
     if len(found["results"]) > 1:

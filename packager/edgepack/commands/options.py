@@ -289,7 +289,7 @@ def require_apart(written: Sequence[Path], read: Sequence[Path]) -> None:
     inputs = [file.resolve() for file in read]
     for file in written:
         if file.resolve() in inputs:
-            raise UsageError(f"{file} is an input and an output", fix="write to another file")
+            raise UsageError(f"{file} is an input and an output")
 
 
 def try_file(file: Path) -> None:

@@ -239,7 +239,7 @@ def _difference(name: str, before: Any, after: Any) -> tuple[str, str, str]:
 
 
 def _limits(limits: Mapping[str, Any]) -> str:
-    """The gates that are set: `p95_ms 15.0, open_loop (rate_per_s 20.0, p95_ms 25.0)`."""
+    """The gates that are set: `p95_ms 15.0, sustained (seconds 60.0, max_slowdown_percent 15.0)`."""
     parts = []
     for key, value in sorted(limits.items(), key=lambda item: isinstance(item[1], Mapping)):  # short ones first
         if isinstance(value, Mapping):

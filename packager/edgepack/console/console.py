@@ -172,7 +172,6 @@ class Console:
 
     @contextmanager
     def _live(self) -> Iterator[RichProgress]:
-        """The group of bars of all open tasks."""
         if self._bars is None:
             self._bars = RichProgress(
                 TextColumn("      {task.description}", markup=False),
@@ -235,7 +234,6 @@ class _Task:
             self._say(f"{self._done}/{self._total} ({self._done / self._total:.0%}), {rate:.1f}/s{left}")
 
     def end(self) -> None:
-        """Print the total of the task."""
         seconds = self._clock() - self._started
         rate = f" ({(self._done - self._first) / seconds:.1f}/s)" if seconds else ""
         self._say(f"{self._done}/{self._total} in {duration(seconds)}{rate}")

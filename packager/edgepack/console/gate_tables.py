@@ -75,7 +75,6 @@ def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> I
 
 
 def _conditions(conditions: Mapping[str, Any]) -> str:
-    """The conditions of a measurement, as one line."""
     parts = [str(conditions[key]) for key in ("gpu", "cpu_model") if conditions.get(key)]
     named = ((key, conditions.get(key)) for key in ("threads", "governor"))
     parts += [f"{key} {value}" for key, value in named if value is not None]

@@ -219,7 +219,6 @@ def _json_records(lines: Iterator[str], wanted: Wanted, log: FindingLog) -> Iter
 
 
 def _values(number: int, record: Mapping[str, object], wanted: Wanted, log: FindingLog) -> Values | None:
-    """The wanted values of one JSON object."""
     try:
         return [record[key] for key in wanted.values()]
     except KeyError:

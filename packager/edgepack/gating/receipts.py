@@ -118,11 +118,7 @@ def folder_name(target: str) -> str:
 
 
 def _rename_to_free(temporary: Path, path: Path) -> None:
-    """Rename to a free name, which a second file reserves: file systems of USB sticks have no hard links.
-
-    Raises:
-        FileExistsError: the name is not free.
-    """
+    """Rename to a free name, which a second file reserves: file systems of USB sticks have no hard links."""
     claim = path.with_name(f".{path.name}.claim")
     claim.touch(exist_ok=False)  # if it is left by a killed process, a number is lost
     try:

@@ -242,11 +242,7 @@ def _by_device(folder: Path) -> Iterator[tuple[str, list[Path]]]:
 
 
 def _require_own_name(file: Path, receipt: Receipt) -> None:
-    """Refuse a receipt that was copied to the name of another one.
-
-    Raises:
-        ValueError: its signed number or verb is another than in the name.
-    """
+    """Refuse a receipt that was copied to the name of another one."""
     number, _ = order(file)
     if receipt.number not in (None, number):
         raise ValueError(f"it is receipt {receipt.number} under another name")

@@ -165,11 +165,7 @@ def _reported() -> Iterator[None]:
 
 
 def _require_machine(manifest: Manifest, connection: Connection) -> str:
-    """The device's machine. This needs no copy.
-
-    Raises:
-        TargetUnreachableError: the bundle is for another kind of machine.
-    """
+    """The device's machine. This needs no copy."""
     name, target = connection.address.name, manifest.target
     with _reported():
         found = connection.run("uname -s; uname -m", during="it was inspected", minutes=_INSPECT_MINUTES)
@@ -190,9 +186,6 @@ def _folder(
     """A private folder on the device, and the command prefix for gates in it.
 
     At the end it is removed, and its processes are ended.
-
-    Raises:
-        EnvironmentUnfitError: no folder has enough free space.
     """
     bases = '"$TMPDIR" /var/tmp /tmp' if paths.folder is None else _path(paths.folder)
     needed_kib = -(-needed_bytes // 1024)
@@ -252,13 +245,7 @@ def _folder(
 
 
 def _copy(bundle: VerifiedBundle, file: str, connection: Connection, log: Log) -> Copied:
-    """Copy the bundle. After a broken connection it reconnects and resumes the copy.
-
-    Raises:
-        ConnectionLostError: the connection broke repeatedly.
-        StageFailedError: the copy differs.
-        EnvironmentUnfitError, TargetUnreachableError: as `Connection.put`.
-    """
+    """Copy the bundle. After a broken connection it reconnects and resumes the copy."""
     copied, begin = Copied(bundle.size), time.monotonic()
     log(f"copying {bundle.size / 2**20:.1f} MiB")
     quoted = shlex.quote(file)
@@ -285,12 +272,7 @@ def _copy(bundle: VerifiedBundle, file: str, connection: Connection, log: Log) -
 
 
 def _require_trusted(bundle: VerifiedBundle, file: str, connection: Connection, paths: RemotePaths) -> None:
-    """Let the installed release verify the file with the keys that are pinned on the device.
-
-    Raises:
-        BundleInvalidError: no pinned key signed it, or no release is installed that can verify it.
-        EnvironmentUnfitError: the device cannot check signatures, or what answers is no installed release.
-    """
+    """Let the installed release verify the file with the keys that are pinned on the device."""
     answer = connection.run(
         f"{_prefix(bundle, paths)}\n"
         'if [ -L "$prefix/current" ]; then for release in "$prefix"/bin/*; do\n'
@@ -311,12 +293,7 @@ def _require_trusted(bundle: VerifiedBundle, file: str, connection: Connection, 
 
 
 def _require_fit(bundle: VerifiedBundle, doctor: str, connection: Connection) -> Mapping[str, str | None]:
-    """Facts of the device, by the bundle's `doctor`.
-
-    Raises:
-        TargetUnreachableError: it is another kind of device.
-        EnvironmentUnfitError: it lacks something that the bundle needs.
-    """
+    """Facts of the device, by the bundle's `doctor`."""
     answer = connection.run(f"{doctor} </dev/null", during="it was inspected")
     document = _parsed(answer)
     checks = document.get("checks")

@@ -66,7 +66,7 @@ class GateRequest:
         names = [LOCAL if target is None else target.name for target in self.targets]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise UsageError(f"named more than once: {', '.join(twice)}", fix="name each target once")
+            raise UsageError(f"named more than once: {', '.join(twice)}")
         if self.installed and None in self.targets:
             raise UsageError(
                 "--installed needs devices over SSH",
@@ -222,11 +222,7 @@ def _described(bundle: _Opened | None) -> tuple[str | None, Manifest | None]:
 
 
 def _verify_again(bundle: _Opened) -> VerifiedBundle:
-    """Verify the file that is copied, and return its digest.
-
-    Raises:
-        BundleInvalidError: the file has changed since it was opened.
-    """
+    """Verify the file that is copied, and return its digest."""
     digest = sha256_file(bundle.path)
     manifest, raw = verify_file(bundle.path)
     if manifest != bundle.manifest:

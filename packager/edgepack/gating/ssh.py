@@ -209,7 +209,6 @@ class Connection:
         raise ConnectionLostError(explain(self.address, code, errors, during))
 
     def _log_in(self, control: str) -> None:
-        """Start the shared connection and wait for its socket."""
         program, *options = self._client.command("ssh", self.address, control)
         line = [program, "-o", "ControlMaster=yes", *options, "-N", "--", self.address.host]
         self._master = _start(line, subprocess.DEVNULL, subprocess.PIPE)

@@ -162,11 +162,9 @@ class _OpenBundle(NamedTuple):
         return cls(path, archive, manifest, raw, signature, None if made is None else made.key.fingerprint)
 
     def common_files(self) -> Iterator[tuple[FileEntry, Iterator[bytes]]]:
-        """The files that every machine gets, with their content."""
         return extract.contents(self.archive, self.manifest, "")
 
     def labels(self) -> dict[str, str]:
-        """What the image says of itself, as labels and annotations."""
         labels = {
             "org.opencontainers.image.title": self.manifest.name,
             "org.opencontainers.image.version": self.manifest.version,
@@ -199,7 +197,7 @@ def _require_one_release(bundles: Sequence[_OpenBundle], *, model_only: bool) ->
             _require_fit(bundle)
         for machine in manifest.target.machines:
             if machine in taken and not model_only:
-                raise UsageError(f"{bundle.path.name} and {taken[machine]} are both for {machine}", fix="give one")
+                raise UsageError(f"{bundle.path.name} and {taken[machine]} are both for {machine}")
             taken[machine] = bundle.path.name
 
 

@@ -10,12 +10,9 @@ from pydantic import Field
 from edgepack.recipe.section import Section
 from edgepack_runtime.gate.limits import (
     ABOVE_CONFIDENCE,
-    LEAST_OPEN_LOOP_S,
     LEAST_SUSTAINED_S,
     MOST_CONFIDENCE,
-    MOST_OPEN_LOOP_S,
     MOST_SUSTAINED_S,
-    OPEN_LOOP_S,
 )
 
 MOST_GOLDEN_ROWS = 100_000
@@ -96,21 +93,6 @@ class LengthBudget(Section):
     p99_ms: float | None = Field(None, gt=0, description="Maximum 99th percentile; needs 662 texts.")
 
 
-class OpenLoop(Section):
-    """Open loop: texts arrive at random times, independently of answers. Time from arrival to answer, one predictor."""
-
-    rate_per_s: float = Field(gt=0, le=100_000, description="Mean arrivals per second.")
-    seconds: float = Field(
-        OPEN_LOOP_S,
-        ge=LEAST_OPEN_LOOP_S,
-        le=MOST_OPEN_LOOP_S,
-        description="Minimum duration. A machine that is slow only at other times may pass.",
-    )
-    p50_ms: float | None = Field(None, gt=0, description="Maximum median.")
-    p95_ms: float | None = Field(None, gt=0, description="Maximum 95th percentile.")
-    p99_ms: float | None = Field(None, gt=0, description="Maximum 99th percentile; needs 662 texts or more.")
-
-
 class Sustained(Section):
     """Sustained load: one text after the other for a long time, in which a device may become hot."""
 
@@ -133,7 +115,6 @@ class LatencyGate(Section):
     by_length: tuple[LengthBudget, ...] = Field(
         (), description="Limits by number of tokens, each for longer texts than the one before."
     )
-    open_loop: OpenLoop | None = Field(None, description="Limits for texts that arrive at a rate; null for none.")
     sustained: Sustained | None = Field(None, description="Limit of the slowdown under sustained load; null for none.")
 
 

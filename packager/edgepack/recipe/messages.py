@@ -1,4 +1,4 @@
-"""Conversion of pydantic's errors to findings, by a table of messages; removed keys."""
+"""Conversion of pydantic's errors to findings, by a table of messages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,6 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import KINDS, BaseRecipe, CustomRecipe, GivenTextRecipe, kind_of
 from edgepack.recipe.yaml import Document, KeyPath
 from edgepack_runtime.bundle.model_config import CUSTOM
-
-REMOVED: Final[dict[str, str]] = {  # dotted key -> the fix of the finding
-    "gates.energy": "remove it; the energy of a text is not measured any more",
-    "gates.latency.after_idle": "remove it; gates.latency.sustained and cold_start measure a device that is not warm",
-    "engine": "remove it; every model runs on ONNX Runtime",
-}
-
 
 # Names of union branches in the paths of pydantic's errors, with the type of value of each.
 _BRANCHES: Final = ("str", "FromScratch", "FromTeacher", "PrunedVocabulary", "OwnInterpreter")
@@ -234,7 +227,6 @@ def _unknown(keys: _Keys, document: Document, path: KeyPath) -> tuple[str, str]:
         fix = f"it is for {' and '.join(dict.fromkeys(_CALLED.get(one, _TRAINING) for one in others))}"
     elif "." in key:
         fix = f"write `{key.rpartition('.')[2][:60]}:` below the section it belongs to, indented"
-    fix = REMOVED.get(dotted(path), fix)
     return f"unknown key `{key[:60]}` in {where}", fix
 
 

@@ -154,13 +154,6 @@ class Search(Section):
         description="Percentage points below the best dev score that are good enough; null for 0.5, or for any "
         "distance if `gates.accuracy.min` is set.",
     )
-    sample: int | None = Field(
-        None,
-        ge=1,
-        le=256,
-        description="Number of combinations to try: the first one and a seeded sample; null for all.",
-    )
-    seed: int = Field(0, ge=0, description="Seed of `sample`.")
     max_candidates: int = Field(16, ge=1, le=256, description="More candidates than these are an error.")
 
 

@@ -5,7 +5,6 @@ Each combination is checked like any recipe. Its values keep their line numbers.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 from edgepack.recipe import overrides
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.messages import REMOVED, did_you_mean, dotted, recipe_keys
+from edgepack.recipe.messages import did_you_mean, dotted, recipe_keys
 from edgepack.recipe.model import Recipe, Search, distinct
 from edgepack.recipe.yaml import Document, KeyPath, Problem
 
@@ -45,7 +44,7 @@ class Trial:
 
 
 def trials(document: Document) -> tuple[list[Trial], list[Finding]]:
-    """The combinations of the values of `search.over`, the last key changing first; at most `search.sample` of them.
+    """The combinations of the values of `search.over`, the last key changing first.
 
     Returns:
         At least one combination: without `search` the document itself; if `search.over` is invalid, that of the first
@@ -59,7 +58,7 @@ def trials(document: Document) -> tuple[list[Trial], list[Finding]]:
     tried = {key: values for key, values in over.items() if key not in wrong and isinstance(values, list) and values}
     if not problems:
         problems = list(_too_many(document, tried))
-    numbers = [0] if problems else _drawn(document, _combinations(tried))
+    numbers = [0] if problems else list(range(_combinations(tried)))
     made = [_trial(document, tried, _pick(tried, number)) for number in numbers]
     return made, [document.error(path, reason, fix) for path, reason, fix in problems]
 
@@ -128,8 +127,7 @@ def _check_key(document: Document, key: str, values: object, known: Sequence[Key
         by_setting = (*_OVER, key) in document.settings
         return reason, f"write `--set 'search.over={{{written}}}'`" if by_setting else f"write `{written}`"
     if path not in known:
-        fix = REMOVED.get(key) or did_you_mean(key, inside, _searched())
-        return f"unknown key `{key[:60]}` in `search.over`", fix
+        return f"unknown key `{key[:60]}` in `search.over`", did_you_mean(key, inside, _searched())
     if key not in inside:
         why = _SAME.get(str(path[0]), "a search ships one bundle")
         reason = f"`search.over`: `{key}` cannot differ between candidates: {why}"
@@ -166,49 +164,21 @@ def _check_values(key: str, values: Sequence[Any]) -> Iterator[Problem]:
 
 
 def _too_many(document: Document, tried: _Values) -> Iterator[Problem]:
-    most, sample = _whole(document, "max_candidates"), _sample(document)
-    count = _combinations(tried)
-    each = " x ".join(str(len(values)) for values in tried.values())
-    if sample is not None and min(sample, count) > most:
-        reason = f"`search.sample` takes {min(sample, count)} of {count} candidates ({each}), "
-        yield ("search", "sample"), reason + f"and `search.max_candidates` is {most}", f"write `sample: {most}` or less"
-    elif sample is None and count > most:
+    most, count = _max_candidates(document), _combinations(tried)
+    if count > most:
+        each = " x ".join(str(len(values)) for values in tried.values())
         reason = f"`search.over` makes {count} candidates ({each}), and `search.max_candidates` is {most}"
-        yield (
-            _OVER,
-            reason,
-            f"remove values, write `sample: {most}` to try some, or `max_candidates: {count}` to try all",
-        )
+        yield _OVER, reason, f"remove values, or write `max_candidates: {count}`"
 
 
-def _whole(document: Document, key: str) -> int:
-    """An integer of the section; its default if it is missing or invalid, which validation reports."""
-    value = document.get("search", key)
-    return value if type(value) is int else int(Search.model_fields[key].default)
-
-
-def _sample(document: Document) -> int | None:
-    value = document.get("search", "sample")
-    return value if type(value) is int and value > 0 else None
+def _max_candidates(document: Document) -> int:
+    """`search.max_candidates`; its default if it is missing or invalid, which validation reports."""
+    value = document.get("search", "max_candidates")
+    return value if type(value) is int else int(Search.model_fields["max_candidates"].default)
 
 
 def _combinations(tried: _Values) -> int:
     return math.prod(map(len, tried.values()))
-
-
-def _drawn(document: Document, count: int) -> list[int]:
-    """Numbers (from 0) of the combinations to try, in order. A larger sample includes a smaller one."""
-    sample, seed = _sample(document), _whole(document, "seed")
-    if sample is None or sample >= count:
-        return list(range(count))
-    drawn = {0}
-    turn = 0
-    while len(drawn) < sample:
-        # By digests, which are the same in every version of Python; 256 bits leave no visible bias.
-        digest = hashlib.sha256(f"search/{seed}/{turn}".encode()).digest()
-        drawn.add(int.from_bytes(digest, "big") % count)
-        turn += 1
-    return sorted(drawn)
 
 
 def _pick(tried: _Values, number: int) -> list[int]:

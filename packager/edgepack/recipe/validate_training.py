@@ -77,7 +77,6 @@ def check_distillation(document: Document) -> Iterator[Problem]:
 
 
 def _check_width(document: Document, student: _Side) -> Iterator[Problem]:
-    """Find errors in `student.width`."""
     width, of_teacher = document.get(*_WIDTH), document.get(*_TAUGHT_WIDTH)
     if _is_part(width) and _is_part(of_teacher):
         reason = f"`student.width` is {width:g} and `student.model.width` {of_teacher:g}: it would be narrowed twice"

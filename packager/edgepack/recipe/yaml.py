@@ -187,11 +187,7 @@ def _read(
 
 
 def _check_depth(text: str) -> None:
-    """Refuse text that is nested deeper than MAX_DEPTH, independent of the interpreter's recursion limit.
-
-    Raises:
-        RecursionError: it is.
-    """
+    """Refuse text that is nested deeper than MAX_DEPTH, independent of the interpreter's recursion limit."""
     depth = 0
     for event in YAML(typ="safe", pure=True).parse(text):
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
@@ -217,7 +213,6 @@ class _Builder:
         self.findings: list[Finding] = []
 
     def value(self, node: Node, path: KeyPath) -> Any:
-        """The data of a node."""
         if len(path) > MAX_DEPTH:
             raise RecursionError
         self._count(node)
@@ -231,11 +226,7 @@ class _Builder:
         return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
 
     def _count(self, node: Node) -> None:
-        """Count a node, because a few lines of aliases of aliases can stand for billions of values.
-
-        Raises:
-            _TooLargeError: all nodes together have no room.
-        """
+        """Count a node, because a few lines of aliases of aliases can stand for billions of values."""
         self._room -= 1 + len(node.value)
         if self._room < 0:
             raise _TooLargeError(_line(node))

@@ -44,27 +44,16 @@ def _asks_nothing(gates: Mapping[str, Any]) -> bool:
 
 def _plots(report: Mapping[str, Any]) -> dict[str, Markup]:
     """The plots by name; "" for a plot without data."""
-    ledger, gates = report["ledger"], report["recipe"]["gates"]
-    costed = [row for row in ledger if row["model_mib"] is not None or row["p50_ms"] is not None]
-    timed = plots.timed(ledger)
-    bundles = [(target["target"], target["bundle"]["bytes_by_part"]) for target in report["targets"]]
-    int8 = report["quantization"]["int8"]
+    ledger, int8 = report["ledger"], report["quantization"]["int8"]
     costly = plots.costly(int8["parts"]) if int8 else []
-    widest = plots.widest(report["quantization"]["parts"], int8["way"]) if int8 else []
-    candidates = report["selection"]["candidates"] if report["selection"] else []
     asked: list[tuple[str, Callable[[Figure], None], float]] = [
-        ("accuracy", lambda figure: plots.accuracy(figure, ledger, gates["accuracy"]), len(ledger)),
-        ("cost", lambda figure: plots.cost(figure, costed), len(costed)),
-        ("trade", lambda figure: plots.trade(figure, timed, gates), max(8, len(timed)) if timed else 0),
-        ("wide", lambda figure: plots.ways(figure, report), 8 if report["wide"] else 0),
-        ("candidates", lambda figure: plots.candidates(figure, report), 8 if candidates else 0),
-        ("sizes", lambda figure: plots.sizes(figure, bundles), len(bundles) and len(bundles) + 0.8),
-        ("parts", lambda figure: plots.divergence(figure, costly, int8["kept_float"]), 0.6 * len(costly)),
         (
-            "calibration",
-            lambda figure: plots.calibrated(figure, widest, int8["way"], int8["kept_float"]),
-            0.6 * len(widest),
+            "accuracy",
+            lambda figure: plots.accuracy(figure, ledger, report["recipe"]["gates"]["accuracy"]),
+            len(ledger),
         ),
+        ("candidates", lambda figure: plots.candidates(figure, report), 8 if report["selection"] else 0),
+        ("parts", lambda figure: plots.divergence(figure, costly, int8["kept_float"]), 0.6 * len(costly)),
     ]
     return {name: svg.inline(name, draw, rows) if rows else Markup() for name, draw, rows in asked}
 
@@ -107,7 +96,7 @@ def environment() -> jinja2.Environment:
         t=t, metric_name=metric_name, metric=_metric, quantity=_quantity, measured=_measured, span=_span, limit=_limit,
         size=_size,
         condition_name=_condition_name, condition=_condition, unmet=unmet, shares=plots.shares,
-        spread=plots.spread, is_accuracy_gated=is_accuracy_gated, NOTHING=NOTHING, UNGATED=UNGATED,
+        spread=spread, is_accuracy_gated=is_accuracy_gated, NOTHING=NOTHING, UNGATED=UNGATED,
         MOST_REASONS=MOST_REASONS, MOST_PARTS=plots.MOST_PARTS,
     )  # fmt: skip
     return made
@@ -135,7 +124,6 @@ def _quantity(value: float | None, unit: str) -> Markup:
 
 
 def _measured(check: Mapping[str, Any]) -> Markup:
-    """The measured value of a check as HTML."""
     return _with_unit(measured(check))
 
 
@@ -144,7 +132,6 @@ def _with_unit(shown: str) -> Markup:
 
 
 def _limit(check: Mapping[str, Any]) -> Markup:
-    """A limit with its direction, as HTML."""
     direction, shown = limit(check).split(" ", 1)
     return Markup("{} {}").format(direction, _with_unit(shown))
 
@@ -165,7 +152,6 @@ def _condition_name(name: str) -> Markup:
 
 
 def _condition(value: Any) -> Markup:
-    """The value of a condition as HTML."""
     if isinstance(value, Mapping):
         members = [Markup("{} {}").format(_condition_name(name), _condition(member)) for name, member in value.items()]
         return t("mark.comma").join(members) or escape(NOTHING)
@@ -174,6 +160,12 @@ def _condition(value: Any) -> Markup:
     if isinstance(value, bool):
         return t("figure.yes") if value else t("figure.no")
     return escape(NOTHING if value is None else value)
+
+
+def spread(part: Mapping[str, Any]) -> float | None:
+    """Ratio of the largest to the smallest column magnitude of a part's weights; None if the smallest is 0."""
+    weight = part["weight"]
+    return weight["most"] / weight["least"] if weight["least"] > 0 else None
 
 
 def _size(size_bytes: float) -> str:

@@ -16,10 +16,7 @@ _ON: Final = "on "  # before the name of a target, in the ledger
 _LINEAR: Final = "linear"
 _STUDENT: Final = "student"
 _WIDE: Final = ("ensemble", "cascade")  # rows of what ships in place of the encoder alone
-_BY_DEVICE: Final = (
-    "lost.on_device",
-    "lost.open_loop",
-)  # the build measured nothing of these: the detail has the reason
+_BY_DEVICE: Final = ("lost.on_device",)  # the build measured nothing of these: the detail has the reason
 
 
 class _Loss(NamedTuple):
@@ -96,8 +93,6 @@ def _lost_by(check: Mapping[str, Any], rows: Sequence[LedgerRow], metric: str) -
         return _Loss("lost.no_p99", {"times": _times(ledger, "p95_ms")})
     if gate.startswith("latency.max_tokens_"):
         return _Loss("lost.no_lengths", {"times": _times(ledger, "p95_ms")})
-    if gate.startswith("latency.open_loop."):
-        return _Loss("lost.open_loop", {"times": _times(ledger, "p50_ms")})
     if gate.startswith("latency."):
         return _Loss("lost.on_device", {})
     if gate == "memory.peak_rss_mib" and metric == SCORE:

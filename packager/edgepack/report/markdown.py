@@ -3,52 +3,38 @@
 It is GitHub's dialect, which GitLab reads too. Text from recipes and devices is in code spans, so that it cannot be a
 link, a mention, or the end of a table.
 
-A comment on GitHub has at most 65,536 characters. A longer one drops details of passed results first, then the ends of
-long details, and states how much is left out.
+A comment on GitHub has at most 65,536 characters. A longer one is cut at the end of a line, and says so.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from edgepack.report import NOT_MEASURED, NOTHING, limit, measured, quantity, span, total, unmet
-from edgepack.util.text import as_text, counted, safe
+from edgepack.util.text import as_text, safe
 from edgepack_runtime.stats.checks import ACCURACY_NOT_GATED, is_accuracy_gated
 
 _MARKS: Final = {"pass": "✅", "fail": "❌", "inconclusive": "❔", NOT_MEASURED: "⚠️"}
 MOST_CHARACTERS: Final = 65_536
-_ROOM: Final = MOST_CHARACTERS - 500  # for the first line and for what is said of details that are left out
 # Conditions to show; the others are folded.
 _FIRST: Final = {
     "gpu": "gpu {}", "cpu_model": "cpu {}", "engine": "engine {}", "governor": "governor {}",
     "temperature_c": "temperature {} °C", "emulated": "emulated {}", "load_average": "load average {}",
     "device_clock_utc": "at {} by its own clock",
 }  # fmt: skip
-# Levels of detail of a result, from all to nothing, with the words for what is left out.
-_WHOLE, _FIRST_CONDITIONS, _CUT, _HEADING, _NOTHING = range(5)
-_LEFT_OUT: Final = {
-    _FIRST_CONDITIONS: "folded conditions", _CUT: "folded conditions and ends of long details", _HEADING: "details",
-    _NOTHING: "everything",
-}  # fmt: skip
-_MOST_OF_A_DETAIL: Final = 500  # characters that stay of one where details are cut
 _LEDGER_HEAD: Final = ("stage", "score", "size", "mean", "p95", "note")
 _HEAD: Final = ("gate", "verdict", "measured", "interval", "limit", "n")
 
 
 def render(found: Mapping[str, Any]) -> str:
     """Markdown of a document of `gating.results.document`, at most `MOST_CHARACTERS` long, with a final newline."""
-    results = found["results"]
-    versions = [_versions(result) for result in results]
-    levels = _fitting([result["verdict"] == "pass" for result in results], versions)
-    shown = [versions[place][level] for place, level in enumerate(levels)]
-    return "".join((f"## {_mark(found['verdict'])} Gate: {total(found)}\n", *_left_out(results, levels), *shown))
+    return _cut(_gates(found), "`--json`")
 
 
 def render_build(report: Mapping[str, Any]) -> str:
-    """Markdown of a document of `report.document.make`: gates of each target, warnings, and the loss ledger."""
+    """Markdown of a document of `report.document.make`: gates, warnings and ledger. As long as `render`."""
     named = {key: report[key] for key in ("name", "version")}
     results = [
         {
@@ -61,8 +47,26 @@ def render_build(report: Mapping[str, Any]) -> str:
         }
         for target in report["targets"]
     ]
-    gates = render({"verdict": report["verdict"], "results": results})
-    return "".join((gates, "\n", *(f"{line}\n" for line in _ledger(report))))
+    gates = _gates({"verdict": report["verdict"], "results": results})
+    return _cut("".join((gates, "\n", *(f"{line}\n" for line in _ledger(report)))), "`report.html`")
+
+
+def _gates(found: Mapping[str, Any]) -> str:
+    lines = [f"## {_mark(found['verdict'])} Gate: {total(found)}"]
+    for result in found["results"]:
+        lines += _result(result)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _cut(text: str, whole: str) -> str:
+    """`text`, or as many of its lines as fit, with a note below its heading that names `whole`."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    heading, _, rest = text.partition("\n")
+    note = f"\nCut, for a comment holds {MOST_CHARACTERS:,} characters: see {whole}.\n"
+    room = MOST_CHARACTERS - len(heading) - len(note) - 1
+    end = rest.rindex("\n", 0, room) + 1
+    return f"{heading}\n{note}{rest[:end]}"
 
 
 def _not_run(reason: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,59 +101,14 @@ def code(text: object, *, cell: bool = False) -> str:
     return f"{fence}{blank}{shown}{blank}{fence}"
 
 
-def _versions(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """A result as text, for each level of detail."""
-    heading = ["", f"### {_mark(result['verdict'])} {code(result['target'])}: {_bundle(result)}"]
+def _result(result: Mapping[str, Any]) -> Iterator[str]:
     receipt = result["receipt"]
+    yield from ("", f"### {_mark(result['verdict'])} {code(result['target'])}: {_bundle(result)}", "")
     if receipt is None:
-        first = whole = [*heading, "", *_failed(result["error"], code)]
-        cut = [*heading, "", *_failed(result["error"], _short)]
-    else:
-        causes = {str(one["gate"]): str(one["why"]) for one in result.get("explained", ())}
-        first = [*heading, "", *_measured(receipt, causes, code)]
-        whole = [*first, *_folded(receipt)]
-        cut = [*heading, "", *_measured(receipt, causes, _short)]
-    return tuple("".join(f"{line}\n" for line in lines) for lines in (whole, first, cut, heading, []))
-
-
-def _fitting(passed: Sequence[bool], versions: Sequence[Sequence[str]]) -> list[int]:
-    """The level of detail of each result so that all fit; of equal results the last ones lose details first."""
-    levels = [_WHOLE] * len(versions)
-    backwards = range(len(versions) - 1, -1, -1)
-    good, other = ([place for place in backwards if passed[place] is kind] for kind in (True, False))
-    steps = [
-        (good, _HEADING),
-        (other, _FIRST_CONDITIONS),
-        (other, _CUT),
-        (other, _HEADING),
-        (good, _NOTHING),
-        (other, _NOTHING),
-    ]
-    length = sum(len(texts[_WHOLE]) for texts in versions)
-    for places, level in steps:
-        for place in places:
-            if length <= _ROOM:
-                return levels
-            saved = len(versions[place][levels[place]]) - len(versions[place][level])
-            if saved:  # a result without conditions, or long details, has none to lose
-                levels[place] = level
-                length -= saved
-    return levels
-
-
-def _left_out(results: Sequence[Mapping[str, Any]], levels: Sequence[int]) -> Iterator[str]:
-    """A note on the details that are left out, if there are any."""
-    counts = Counter(
-        (level, "passed" if result["verdict"] == "pass" else "did not pass")
-        for result, level in zip(results, levels, strict=True)
-        if level != _WHOLE
-    )
-    if counts:
-        parts = [
-            f"{_LEFT_OUT[level]} of {counted(many, 'result')} that {which}"
-            for (level, which), many in sorted(counts.items())
-        ]
-        yield f"\nLeft out, for a comment holds {MOST_CHARACTERS:,} characters: {'; '.join(parts)}. `--json` has all.\n"
+        yield from _failed(result["error"])
+        return
+    yield from _measured(receipt, {str(one["gate"]): str(one["why"]) for one in result.get("explained", ())})
+    yield from _folded(receipt)
 
 
 def _bundle(result: Mapping[str, Any]) -> str:
@@ -159,23 +118,17 @@ def _bundle(result: Mapping[str, Any]) -> str:
     return f"{code(bundle['name'])} {code(bundle['version'])} for {code(bundle['target'])}: {result['verdict']}"
 
 
-def _short(text: object) -> str:
-    """`text` as a code span, truncated if it is long."""
-    shown = str(text)
-    return code(shown if len(shown) <= _MOST_OF_A_DETAIL else shown[:_MOST_OF_A_DETAIL] + "…")
-
-
-def _failed(error: Mapping[str, Any], quote: Callable[[object], str]) -> Iterator[str]:
-    yield quote(error["what"])
+def _failed(error: Mapping[str, Any]) -> Iterator[str]:
+    yield code(error["what"])
     for name in ("why", "fix"):
         if error[name]:
-            yield f"- {name}: {quote(error[name])}"
+            yield f"- {name}: {code(error[name])}"
 
 
-def _measured(receipt: Mapping[str, Any], causes: Mapping[str, str], quote: Callable[[object], str]) -> Iterator[str]:
+def _measured(receipt: Mapping[str, Any], causes: Mapping[str, str]) -> Iterator[str]:
     """The table, details of checks that did not pass (failures first), and the main conditions.
 
-    `causes` are those of a build by gate, which a device does not know. `quote` formats texts.
+    `causes` are those of a build by gate, which a device does not know.
     """
     checks = receipt["checks"]
     if checks:
@@ -199,18 +152,17 @@ def _measured(receipt: Mapping[str, Any], causes: Mapping[str, str], quote: Call
         details.append((one["gate"], verdict, one["why"]))
     if details:
         yield from [""] if checks else []
-        yield from (f"- {code(gate)}: {verdict}: {quote(why)}" for gate, verdict, why in details)
+        yield from (f"- {code(gate)}: {verdict}: {code(why)}" for gate, verdict, why in details)
     if not is_accuracy_gated(receipt):
         yield from ["", f"{ACCURACY_NOT_GATED[0].upper()}{ACCURACY_NOT_GATED[1:]}."]
     conditions = receipt.get("conditions") or {}
     first = {words: conditions[key] for key, words in _FIRST.items() if conditions.get(key) is not None}
     if first:
         yield ""
-        yield f"On {', '.join(words.format(quote(as_text(value))) for words, value in first.items())}."
+        yield f"On {', '.join(words.format(code(as_text(value))) for words, value in first.items())}."
 
 
 def _folded(receipt: Mapping[str, Any]) -> Iterator[str]:
-    """The folded conditions."""
     conditions = receipt.get("conditions") or {}
     others = [name for name in conditions if name not in _FIRST or conditions[name] is None]
     if not others:

@@ -1,4 +1,4 @@
-"""Plots of the report: score and cost of stages and candidates, latency, sizes, and quantization.
+"""Plots of the report: score of stages and candidates, latency, and what INT8 costs each part of a model.
 
 Kinds differ by hatching or shape, not only by colour. Axes show units and metrics; the page has the words.
 """
@@ -14,18 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from edgepack.report import svg
-from edgepack.report.svg import ACCENT, GRID, INK, LIMIT, SECOND, Fill
+from edgepack.report.svg import ACCENT, LIMIT, SECOND
 from edgepack.util.text import metric_name
 
 _SAME_PERCENT: Final = 1e-4  # receipts round a fraction to six digits, and one row of 100,000 is ten times as much
 _BUBBLE: Final = 600  # square points, of the largest file
-_FILLS: Final[tuple[Fill, ...]] = (  # no dots: each would be a path, a quarter of a megabyte in all
-    (ACCENT, ACCENT, ""),
-    ("none", SECOND, "////"),
-    ("none", INK, "||||"),
-    (GRID, GRID, ""),
-    ("none", ACCENT, "xxxx"),
-)
 _LIMITED: Final = ("p50_ms", "p95_ms", "p99_ms")
 _FAR: Final = 1.3  # times the slowest answer: a limit beyond that would squeeze the curve
 _TICKS: Final = 5  # at most, of times: there may be many targets
@@ -47,75 +40,6 @@ def accuracy(figure: Figure, rows: Sequence[Mapping[str, Any]], gate: Mapping[st
         axes.axvline(100 * gate["min"], color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)))
         axes.set_title(f"≥ {100 * gate['min']:.1f} %")
     axes.set_xlabel(f"{metric_name(metric)}, %")
-
-
-def cost(figure: Figure, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Size of each row in MiB; beside it p50 as a bar and p95 as a line."""
-    left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.08})
-    svg.named_rows(left, [row["stage"] for row in rows])
-    right.tick_params(length=0)
-    for y, row in enumerate(rows):
-        if row["model_mib"] is not None:
-            left.barh(y, row["model_mib"], height=0.5, color=ACCENT)
-            svg.label(left, y, row["model_mib"], f"{row['model_mib']:.3g}")
-        if row["p50_ms"] is not None:
-            p95_ms = row["p95_ms"] if row["p95_ms"] is not None else row["p50_ms"]
-            right.plot([row["p50_ms"], p95_ms], [y, y], color=SECOND, linewidth=2, solid_capstyle="butt")
-            right.plot([p95_ms], [y], "|", color=SECOND, markersize=10, markeredgewidth=2)
-            right.barh(y, row["p50_ms"], height=0.5, color=SECOND)
-            svg.label(right, y, p95_ms, f"{row['p50_ms']:.3g} / {p95_ms:.3g}")
-    for axes, label in ((left, "MiB"), (right, "p50 / p95, ms")):
-        axes.set_xlim(left=0, right=axes.get_xlim()[1] * 1.3)
-        axes.set_xlabel(label)
-        axes.grid(axis="x", linewidth=0.6)
-        axes.set_axisbelow(True)
-
-
-def timed(ledger: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Ledger rows that have a latency; [] if fewer than two have one."""
-    rows = [row for row in ledger if row["p50_ms"] is not None]
-    return rows if len(rows) > 1 else []
-
-
-def trade(figure: Figure, rows: Sequence[Mapping[str, Any]], gates: Mapping[str, Any]) -> None:
-    """Score with interval against p50 of the `timed` rows, with names beside the plot."""
-    axes = figure.subplots()
-    points = [(row["p50_ms"], 100 * row["score"]["value"]) for row in rows]
-    right, latency = gates["accuracy"] or {}, gates["latency"] or {}
-    metric = rows[0]["score"]["metric"]
-    _front(axes, points)
-    for row, (x, y) in zip(rows, points, strict=True):
-        _with_interval(axes, x, y, row["score"])
-    _limits(axes, points, latency.get("p50_ms"), right.get("min") if right.get("metric") == metric else None)
-    axes.set_xlabel("p50, ms")
-    axes.set_ylabel(f"{metric_name(metric)}, %")
-    svg.names_beside(axes, points, [row["stage"] for row in rows])
-
-
-def ways(figure: Figure, report: Mapping[str, Any]) -> None:
-    """Score with interval against mean latency of each way to answer; the teacher's score as a line."""
-    axes = figure.subplots()
-    found = report["wide"]["ways"]
-    metric = found[0]["score"]["metric"]
-    points = [(way["mean_ms"], 100 * way["score"]["value"]) for way in found]
-    _front(axes, points)
-    for way, (x, y) in zip(found, points, strict=True):
-        _with_interval(axes, x, y, way["score"])
-    teacher = next((row["score"] for row in report["ledger"] if row["stage"] == "teacher"), None)
-    if teacher is not None and teacher["metric"] == metric:
-        axes.axhline(100 * teacher["value"], color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)))
-    axes.set_xscale("log")
-    _logarithmic(axes, 1.0, 2.0, 5.0)
-    axes.set_xlabel("mean, ms")
-    axes.set_ylabel(f"{metric_name(metric)}, %")
-    svg.names_beside(axes, points, [way["name"] for way in found])
-
-
-def _with_interval(axes: Axes, x: float, y: float, score: Mapping[str, Any]) -> None:
-    ends = (100 * score["low"], 100 * score["high"])
-    axes.plot([x, x], ends, color=ACCENT, linewidth=1.5, zorder=2)
-    axes.plot([x, x], ends, "_", color=ACCENT, markersize=7, zorder=2)
-    axes.plot([x], [y], "o", color=ACCENT, markersize=6, zorder=3)
 
 
 def candidates(figure: Figure, report: Mapping[str, Any]) -> None:
@@ -198,25 +122,6 @@ def latency(figure: Figure, receipt: Mapping[str, Any]) -> None:
     axes.set_ylabel("%")
 
 
-def sizes(figure: Figure, bundles: Sequence[tuple[str, Mapping[str, int]]]) -> None:
-    """Packed MiB of each target by part, the largest part first."""
-    axes = figure.subplots()
-    svg.named_rows(axes, [target for target, _ in bundles])
-    names = sorted({part for _, sizes in bundles for part in sizes})
-    names.sort(key=lambda part: -sum(sizes.get(part, 0) for _, sizes in bundles))
-    fills = [_FILLS[place % len(_FILLS)] for place in range(len(names))]
-    for y, (_, parts) in enumerate(bundles):
-        end = 0.0
-        for name, (inside, edge, hatch) in zip(names, fills, strict=True):
-            width = parts.get(name, 0) / 2**20
-            axes.barh(y, width, left=end, height=0.6, facecolor=inside, edgecolor=edge, hatch=hatch, linewidth=0.8)
-            end += width
-        svg.label(axes, y, end, f"{end:.1f}")
-    axes.set_xlim(0, axes.get_xlim()[1] * 1.1)
-    axes.set_xlabel("MiB")
-    svg.key(axes, list(zip(names, fills, strict=True)))
-
-
 def _percent(key: str) -> float:
     """95 of `p95_ms`."""
     return float(key.removeprefix("p").removesuffix("_ms"))
@@ -267,78 +172,3 @@ def divergence(figure: Figure, parts: Sequence[Mapping[str, Any]], kept_float: S
         else:
             axes.annotate("≤ 0", (0.0, y), (3, 0), axes.get_yaxis_transform(), "offset points", fontsize=9, va="center")
     axes.set_xlabel("KL, nat")
-
-
-def widest(parts: Sequence[Mapping[str, Any]], way: str) -> list[Mapping[str, Any]]:
-    """The calibrated parts with the widest ranges, at most `MOST_PARTS`, widest first.
-
-    Ranges are those of `way`, else of the other ways; without ranges, the ratio of column magnitudes counts.
-    """
-
-    def width(part: Mapping[str, Any]) -> float:
-        ranges = part["activation"]
-        counted = [ranges[way]] if way in ranges else list(ranges.values())
-        return max((one["high"] - one["low"] for one in counted), default=0.0)
-
-    return sorted(parts, key=lambda part: (-width(part), -(spread(part) or 0.0), part["part"]))[:MOST_PARTS]
-
-
-def spread(part: Mapping[str, Any]) -> float | None:
-    """Ratio of the largest to the smallest column magnitude of a part's weights; None if the smallest is 0."""
-    weight = part["weight"]
-    return weight["most"] / weight["least"] if weight["least"] > 0 else None
-
-
-def calibrated(figure: Figure, parts: Sequence[Mapping[str, Any]], way: str, kept_float: Sequence[str]) -> None:
-    """Input ranges (left) and column magnitudes (right) of the `widest` parts.
-
-    A bar is the range of `way` with its step, hollow for a part that returned to float. A line is the largest range of
-    the other ways. Without ranges the left side is omitted.
-    """
-    ranged = any(part["activation"] for part in parts)
-    axes = figure.subplots(1, 2 if ranged else 1, squeeze=False, sharey=True, gridspec_kw={"wspace": 0.08})[0]
-    svg.named_rows(axes[0], [part["part"] for part in parts])
-    if ranged:
-        _ranges(axes[0], parts, way, kept_float)
-    _columns(axes[-1], parts)
-
-
-def _ranges(axes: Axes, parts: Sequence[Mapping[str, Any]], way: str, kept_float: Sequence[str]) -> None:
-    others: list[tuple[float, float, float]] = []
-    bars: list[tuple[float, float, float]] = []
-    for y, part in enumerate(parts):
-        found = dict(part["activation"])
-        own = found.pop(way, None)
-        if own is not None:
-            bars.append((y, own["low"], own["high"]))
-            inside = "none" if part["part"] in kept_float else ACCENT
-            width = own["high"] - own["low"]
-            axes.barh(y, width, left=own["low"], height=0.5, facecolor=inside, edgecolor=ACCENT)
-        if found:
-            others.append((y, min(one["low"] for one in found.values()), max(one["high"] for one in found.values())))
-        if part["step"] is not None:
-            end = max(one["high"] for one in part["activation"].values())
-            svg.label(axes, y, end, f"{part['step']:.2g}")
-    svg.beams(axes, others, color=INK, linewidth=1)
-    drawn = [*others, *bars]
-    low, high = min(one[1] for one in drawn), max(one[2] for one in drawn)
-    axes.set_xlim(low - 0.04 * (high - low), high + 0.2 * (high - low))
-    axes.set_xlabel("x")
-
-
-def _columns(axes: Axes, parts: Sequence[Mapping[str, Any]]) -> None:
-    """Draw column magnitudes from smallest to largest on a logarithmic axis, without zeros."""
-    axes.set_xscale("log")
-    axes.tick_params(length=0)
-    lines = []
-    for y, part in enumerate(parts):
-        if (times := spread(part)) is not None:
-            lines.append((y, part["weight"]["least"], part["weight"]["most"]))
-            svg.label(axes, y, part["weight"]["most"], f"× {times:.{0 if times >= 10 else 1}f}")
-    svg.beams(axes, lines, color=SECOND, linewidth=1.5)
-    low, high = min((one[1] for one in lines), default=0.1), max((one[2] for one in lines), default=1.0)
-    axes.set_xlim(low / 1.3, high * max(1.6, (high / low) ** 0.25))
-    _logarithmic(axes, *((1.0, 2.0, 5.0) if high < 50 * low else (1.0,)))
-    axes.grid(axis="x", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.set_xlabel("max |w|")

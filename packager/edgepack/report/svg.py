@@ -13,9 +13,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
-Fill = tuple[str, str, str]  # colour inside, colour of the edge and of the hatching, hatching
 _TAG: Final = re.compile(r"<[^>]*>")
 # Coordinates need two decimals, and texts without rotation no transformation.
 _NEEDLESS: Final = re.compile(r"(?<=\.\d\d)\d+| transform=\"rotate\(-0 [^\"]*\"")
@@ -82,41 +80,6 @@ def limit(axes: Axes, axis: str, value: float, figures: Sequence[float]) -> str:
     return ""
 
 
-def label(axes: Axes, y: int, end: float, text: str) -> None:
-    """Write figures to the right of `end`."""
-    axes.annotate(text, (end, y), (6, 0), textcoords="offset points", va="center", fontsize=9)
-
-
-def beams(axes: Axes, ends: Sequence[tuple[float, float, float]], **look: Any) -> None:
-    """Draw an interval with end strokes for every (y, from, to)."""
-    if ends:
-        rows, low, high = (list(column) for column in zip(*ends, strict=True))
-        axes.hlines(rows, low, high, **look)
-        axes.plot(low + high, rows + rows, "|", markersize=7, color=look["color"])
-
-
-def names_beside(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
-    """Write a name for each of `points` right of the plot, without overlaps, with a dotted line to its point.
-
-    Of points of equal height the rightmost has the highest name, so that no line crosses another point.
-    """
-    low, high = axes.get_ylim()
-    step = min(0.09, 1 / len(names))
-    places = [(y - low) / (high - low) for _, y in points]
-    order = sorted(range(len(names)), key=lambda place: (-round(places[place], 2), -points[place][0], place))
-    heights = [places[place] for place in order]
-    for rank in range(len(order)):  # down from the top, each at least a step below the one before it
-        heights[rank] = min(heights[rank], heights[rank - 1] - step if rank else 1.0)
-    for rank in reversed(range(len(order))):  # and up again from the bottom
-        heights[rank] = max(heights[rank], heights[rank + 1] + step if rank + 1 < len(order) else 0.0)
-    for place, height in zip(order, heights, strict=True):
-        axes.annotate(
-            names[place], points[place], (1.04, height), textcoords="axes fraction", fontsize=9, va="center",
-            arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.9, "linestyle": (0, (1, 3)), "alpha": 0.8,
-                        "shrinkA": 2, "shrinkB": 7, "relpos": (0, 0.5)},
-        )  # fmt: skip
-
-
 def named_rows(axes: Axes, names: Sequence[str]) -> None:
     """Set up one row of the plot per name, the first on top."""
     axes.set_yticks(range(len(names)), list(names))
@@ -124,12 +87,3 @@ def named_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.tick_params(length=0)
     axes.grid(axis="x", linewidth=0.6)
     axes.set_axisbelow(True)
-
-
-def key(axes: Axes, fills: Sequence[tuple[str, Fill]]) -> None:
-    """Draw a legend of the fills above the plot."""
-    patches = [
-        Patch(facecolor=inside, edgecolor=edge, hatch=hatch, linewidth=0.8, label=text)
-        for text, (inside, edge, hatch) in fills
-    ]
-    axes.legend(handles=patches, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(patches), frameon=False, fontsize=9)

@@ -146,12 +146,7 @@ def _heard(reader: ProgressReader, stage: str) -> bool:
 
 
 def _result(scratch: Path, returns: type[T], code: int, limits: SandboxLimits, stage: str) -> T:
-    """What the process returned.
-
-    Raises:
-        EdgepackError, OSError: what the job raised.
-        StageFailedError: there is no result.
-    """
+    """What the process returned."""
     try:
         document = json.loads(read_regular(scratch / _RESULT))
         if "error" not in document:

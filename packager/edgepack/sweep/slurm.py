@@ -64,7 +64,6 @@ class SlurmEngine:
 
 
 def _submit(tasks: Sequence[SweepTask], share: Share) -> str:
-    """Submit the array; return its job number."""
     most = "" if share.workers is None else f"%{share.workers}"
     options = [f"--array=0-{len(tasks) - 1}{most}", f"--job-name={_NAME}", "--requeue", "--output=/dev/null"]
     options += [] if share.cpus is None else [f"--cpus-per-task={share.cpus}"]
@@ -94,7 +93,6 @@ def _states(job: str) -> dict[int, tuple[str, str]]:
 
 
 def _slurm(command: Sequence[str], text: str = "", variables: dict[str, str] | None = None) -> str:
-    """The output of one of Slurm's commands."""
     program = find_program(command[0])
     if program is None:
         raise EnvironmentUnfitError(f"{command[0]} is not installed", why="it comes with Slurm", fix=_FIX)

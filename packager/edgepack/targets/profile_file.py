@@ -120,15 +120,6 @@ def _bad_name(name: str, table: Any, taken: Collection[str]) -> tuple[str, str] 
     return None
 
 
-_REMOVED = {
-    "machine": 'write `machines = ["x86_64"]`',
-    "python": "remove it: a bundle runs on any Python 3.8 or newer, or carries one",
-    "lock": "remove it: the wheels are those of this edgepack, or given by path",
-    "serve_lock": "remove it",
-    "engines": "write `by_path` in the profile itself",
-}
-
-
 def _words(name: str, error: ErrorDetails) -> tuple[Place, str, str]:
     """Place, reason and fix for what pydantic found at one key."""
     path = [key for key in error["loc"] if isinstance(key, str)]  # without the numbers of entries in a list
@@ -136,7 +127,7 @@ def _words(name: str, error: ErrorDetails) -> tuple[Place, str, str]:
     kind = error["type"]
     if kind == "extra_forbidden":
         keys = _keys(path[:-1])
-        fix = _REMOVED.get(key) or did_you_mean(key, keys, f"remove it; it takes {listed(keys)}")
+        fix = did_you_mean(key, keys, f"remove it; it takes {listed(keys)}")
         return place, f"unknown key `{dotted}` in `{name}`", fix
     if kind == "missing":
         return place, f"`{'.'.join(place[:-1])}` lacks `{key}`", _HOW.get(key, f"add `{key}`")

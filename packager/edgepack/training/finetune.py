@@ -290,11 +290,7 @@ def examples(
 def _soft_labels(
     teacher: Classifier, rows: Sequence[Row], ours: Sequence[Encoded], progress: Progress, ranks: Ranks
 ) -> list[Array]:
-    """The teacher's logits on every row, with the teacher's tokenizer. Each rank computes its share of the rows.
-
-    Raises:
-        StageFailedError: tokens are classified, and teacher and student have different tokens.
-    """
+    """The teacher's logits on every row, with the teacher's tokenizer. Each rank computes its share of the rows."""
     theirs = teacher.encode(rows)
     if teacher.task == "token-classification" and any(
         teacher_row.offsets != student_row.offsets for teacher_row, student_row in zip(theirs, ours, strict=True)

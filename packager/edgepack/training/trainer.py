@@ -335,7 +335,6 @@ class _Loop:
             self._checkpoint.write(self._state())
 
     def _dropout_seed(self) -> int:
-        """The seed of this step on this rank."""
         return (self._settings.seed * _SEED_STRIDE + self.step) * self._ranks.count + self._ranks.rank
 
     def _count(self, rows: Sequence[int]) -> None:

@@ -311,7 +311,6 @@ def _pair_of_line(line: str, where: str) -> Item:
         raise UsageError(
             f"{where} is not a pair of texts",
             why=f"it has {len(fields) - 1} tabs, and a pair is two texts with one tab between",
-            fix="repair that line",
         )
     return item_from_fields(fields, where)
 
@@ -325,13 +324,13 @@ def check_file(path: Path) -> None:
     if str(path) == "-":
         raise UsageError("--input takes the name of a file", fix="omit --input to read standard input")
     if path.is_dir():
-        raise UsageError(f"{path} is a folder", fix="give a file with texts")
+        raise UsageError(f"{path} is a folder")
     if path.suffix.lower() in _WORKBOOKS:
         raise UsageError(f"{path.name} is a workbook, and no table of text", fix=_SAVE_AS_CSV)
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"{path.name} has no known ending", fix=f"name it with one of {' '.join(SUFFIXES)}")
     if not path.is_file():
-        raise UsageError(f"there is no file {path}", fix="check the path")
+        raise UsageError(f"there is no file {path}")
 
 
 def _require_encoding(sample: bytes, name: str, encoding: str) -> None:
@@ -339,9 +338,6 @@ def _require_encoding(sample: bytes, name: str, encoding: str) -> None:
 
     Args:
         sample: the first bytes of the file.
-
-    Raises:
-        UsageError: it is a workbook, or in another encoding than `encoding`.
     """
     if sample.startswith(b"PK\3\4"):
         raise UsageError(f"{name} is a workbook or an archive, and no table of text", fix=_SAVE_AS_CSV)
@@ -470,5 +466,5 @@ def read_texts(path: Path, column: str = "text", pair_column: Optional[str] = No
 def no_text(path: Union[Path, str]) -> UsageError:
     """The error for an empty file or stream."""
     if isinstance(path, Path):
-        return UsageError(f"{path.name} holds no text", fix="give a file with at least one text")
-    return UsageError(f"{path} holds no text", fix="give at least one line with a text")
+        return UsageError(f"{path.name} holds no text")
+    return UsageError(f"{path} holds no text")

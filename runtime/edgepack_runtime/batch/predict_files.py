@@ -117,7 +117,6 @@ class _Run:
             log(f"there is nothing to continue: starting at the first row{replaced}")
 
     def answer(self) -> None:
-        """Write a line for each remaining row."""
         options, output = self._options, self._output
         tagged = ((row, row.item) for row in self._rows)
         # Offsets count bytes of UTF-8.

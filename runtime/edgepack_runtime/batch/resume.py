@@ -230,11 +230,7 @@ class _Partial:
             self._file = -1
 
     def lock(self, meant: Path) -> None:
-        """Lock `meant` against other processes until `close`.
-
-        Raises:
-            EnvironmentUnfitError: another process has the lock.
-        """
+        """Lock `meant` against other processes until `close`."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The process that held the lock may have renamed the file just before it ended.

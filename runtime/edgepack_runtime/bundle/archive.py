@@ -338,7 +338,7 @@ class Archive:
 def _open(path: Path) -> BinaryIO:
     try:
         if not path.is_file():
-            raise UsageError(f"there is no bundle file {path}", fix="give the path of a .edgepack file")
+            raise UsageError(f"there is no bundle file {path}")
         return path.open("rb")
     except OSError as error:
         raise EnvironmentUnfitError(

@@ -209,7 +209,7 @@ def read_manifest_bytes(folder: Path) -> bytes:
         BundleInvalidError: the manifest is missing.
     """
     if not folder.is_dir():
-        raise UsageError(f"there is no release folder {folder}", fix="give the path of an unpacked release")
+        raise UsageError(f"there is no release folder {folder}")
     path = folder / contract.MANIFEST_NAME
     try:
         with open_regular(path) as file:

@@ -36,7 +36,7 @@ def check(options: argparse.Namespace) -> List[str]:
         EnvironmentUnfitError: the folder of `--output` cannot be written.
     """
     if options.texts and options.input:
-        raise UsageError("texts were given both as arguments and with --input", fix="give one of them")
+        raise UsageError("texts were given both as arguments and with --input")
     if options.texts == ["-"]:
         raise UsageError("- is no text", fix="omit it to read standard input, or give more than a dash")
     named = "--column" if options.column is not None else "--pair-column" if options.pair_column is not None else None
@@ -85,7 +85,7 @@ def _check_output(output: Path, source: Optional[Path]) -> None:
 
     with os_errors(f"{output} cannot be written"):
         if output.is_dir():
-            raise UsageError(f"{output} is a folder", fix="give a file for the results")
+            raise UsageError(f"{output} is a folder")
         if str(output) == "-" or (output.exists() and not output.is_file()):
             raise UsageError(
                 f"{output} is not a regular file",
@@ -93,12 +93,10 @@ def _check_output(output: Path, source: Optional[Path]) -> None:
                 fix="omit --output to print the results",
             )
         if output.is_symlink():
-            raise UsageError(
-                f"{output} is a link", why="results are never written through one", fix="give the file itself"
-            )
+            raise UsageError(f"{output} is a link", why="results are never written through one")
         folder = output.absolute().parent
         if not folder.is_dir():
-            raise UsageError(f"there is no folder {folder}", why=f"--output is {output}", fix="create it")
+            raise UsageError(f"there is no folder {folder}", why=f"--output is {output}")
         if not os.access(folder, os.W_OK | os.X_OK):
             raise EnvironmentUnfitError(
                 f"{output} cannot be written",
@@ -108,7 +106,7 @@ def _check_output(output: Path, source: Optional[Path]) -> None:
         beside = output.with_name(output.name + ".errors.jsonl")
         for written, what in ((output, "--output"), (beside, f"{beside.name}, which lists rows without a result,")):
             if source is not None and written.exists() and written.samefile(source):
-                raise UsageError(f"--input and {what} are the same file", fix="give another file for the results")
+                raise UsageError(f"--input and {what} are the same file")
 
 
 def read(options: argparse.Namespace, arguments: Sequence[str], *, pairs: bool) -> List[Item]:
@@ -159,17 +157,11 @@ def open_model(options: argparse.Namespace, folder: Path) -> Any:
 
 
 def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> None:
-    """Run `predictor` on `given`, on --input or on standard input; print the results or write them to --output.
-
-    Raises:
-        UsageError: there are no texts, or (without --output) a line is invalid.
-        EnvironmentUnfitError: a file cannot be read or written.
-        StageFailedError: the model cannot be run.
-    """
+    """Run `predictor` on `given`, on --input or on standard input; print the results or write them to --output."""
     if options.label_column is not None and (
         predictor.config.multi_label or predictor.config.task == model_config.TOKENS
     ):
-        raise UsageError("--label-column is for models that give one label", fix="omit it")
+        raise UsageError("--label-column is for models that give one label")
     asked = columns(options, pairs=predictor.config.takes_pairs)
     for text in filter(os.path.isfile, options.texts):  # here, because a bundle checks its options twice
         log(f"note: {text} is a file, and its name is taken for a text; --input {text} answers its rows")
@@ -199,7 +191,6 @@ def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> 
 
 
 def _lines(options: argparse.Namespace, asked: Tuple[str, Optional[str]]) -> Iterable[Item]:
-    """The items on standard input, one per line."""
     from edgepack_runtime.batch import inputs
 
     pairs = asked[1] is not None
@@ -253,13 +244,7 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
 
     with report_damage(context.release):
         result = bench.compare(folders, given, threads=options.threads, runs=options.runs, progress=log)
-    shown = bench.render(result)
-    if options.rate is not None:
-        from edgepack_runtime.gate import open_loop
-
-        result["open_loop"] = open_loop.compare(folders, given, options.rate, threads=options.threads, progress=log)
-        shown += "\n" + open_loop.render(result["open_loop"])
-    print_result(options, result, shown)
+    print_result(options, result, bench.render(result))
     return ExitCode.OK
 
 
@@ -287,11 +272,7 @@ def run_predict(options: argparse.Namespace, context: Context, arguments: List[s
 
 
 def _require_plain(options: argparse.Namespace) -> None:
-    """Refuse the options of `predict` that are about texts.
-
-    Raises:
-        UsageError: one is given.
-    """
+    """Refuse the options of `predict` that are about texts."""
     about_texts = {
         "--input": options.input, "--output": options.output, "--scores": options.scores, "--resume": options.resume,
         "--raw-cells": options.raw_cells, "--long": options.long != TRUNCATE,

@@ -20,23 +20,6 @@ exit codes:
   1 unexpected   130 interrupted       141 reader of output ended    143 terminated
 """
 
-_SYNONYMS = {
-    "update": "install",
-    "upgrade": "install",
-    "remove": "uninstall",
-    "delete": "uninstall",
-    "start": "serve",
-    "run": "predict",
-    "classify": "predict",
-    "check": "doctor",
-    "info": "status",
-    "list": "status",
-    "receipts": "status",
-    "v": "--version",
-    "version": "--version",
-    "help": "--help",
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Context:
@@ -109,13 +92,6 @@ def positive(text: str) -> float:
     return number
 
 
-def above_zero(text: str) -> float:
-    number = positive(text)
-    if number == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
-
-
 def at_least_one(text: str) -> int:
     return _number(text, 2**53)
 
@@ -159,12 +135,6 @@ def add_bench(verbs: Verbs) -> None:
     _add_encoding(parser, "--texts")
     parser.add_argument("--threads", type=threads, metavar="N", help="threads a model may use (as tuned, else 1)")
     parser.add_argument("--runs", type=at_least_one, default=20, metavar="N", help="rounds over all texts (20)")
-    parser.add_argument(
-        "--rate",
-        type=above_zero,
-        metavar="R",
-        help="also measure the time from arrival to result of at least 662 texts that arrive at random, R per second",
-    )
     verbs.add_json(parser)
 
 
@@ -384,12 +354,11 @@ class _TopParser(Parser):
         first = args[0]
         if first.startswith("-") and first not in self._option_string_actions:
             word = first.strip("-")
-            meant = _SYNONYMS.get(word, word)
-            near = meant if meant in (*self.verbs, "--version") else _near(first, self._option_string_actions, 0.75)
+            near = word if word in self.verbs else _near(first, self._option_string_actions, 0.75)
             hint = f"did you mean `{self.prog} {near}`?" if near else f"type `{self.prog} VERB {first}`"
             raise UsageError(f"{first} stands before the verb", why="options follow the verb", fix=hint)
         if not first.startswith("-") and first not in self.verbs:
-            near = _SYNONYMS.get(first.lower()) or _near(first.lower(), self.verbs)
+            near = _near(first.lower(), self.verbs)
             hint = f"did you mean `{self.prog} {near}`?" if near else f"{self.prog} --help"
             raise UsageError(f"there is no verb `{first}`", why=f"one of: {', '.join(self.verbs)}", fix=hint)
         options, unknown = self.parse_known_args(args, namespace)

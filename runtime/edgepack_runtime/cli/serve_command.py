@@ -70,11 +70,11 @@ def read(options: argparse.Namespace) -> settings.Settings:
     if options.port is not None and not places:
         places = ["--port"]
     if len(places) > 1:
-        raise UsageError(f"{' and '.join(places)} exclude each other", fix="give one of them")
+        raise UsageError(f"{' and '.join(places)} exclude each other")
     if options.port is not None and places[0] in ("--uds", "--fd"):
         raise UsageError(f"{places[0]} has no port", fix="omit --port")
     if options.metrics_host is not None and options.metrics_port is None:
-        raise UsageError("--metrics-host needs --metrics-port", fix="give both, or none")
+        raise UsageError("--metrics-host needs --metrics-port")
     values: Dict[str, Any] = {name: getattr(options, name) for name in (*_NUMBERS, "long", "log_level")}
     token = settings.token(options.token_file, os.environ)
     names = tuple(name.lower() for name in options.allow_host or ())

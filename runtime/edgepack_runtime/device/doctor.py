@@ -220,7 +220,6 @@ def _check_library(name: str) -> Check:
 
 
 def _check_gpu(target: TargetFacts) -> List[Check]:
-    """Check the driver, for targets with a GPU."""
     if target.provider != CUDA:
         return []
     try:

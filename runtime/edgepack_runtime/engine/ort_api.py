@@ -380,7 +380,6 @@ class Session:
             self.api.release("ReleaseCUDAProviderOptions", provider)
 
     def _names(self, kind: str) -> Tuple[str, ...]:
-        """Names of the inputs or outputs."""
         count = c_size_t()
         self.api.call(f"SessionGet{kind}Count", self.handle, byref(count))
         found = []

@@ -175,13 +175,9 @@ def floors(accuracy: Section) -> Dict[str, Floors]:
 P50, P95, P99 = 0.5, 0.95, 0.99
 _PERCENTILES = (("p50_ms", P50), ("p95_ms", P95), ("p99_ms", P99))
 _KEYS = tuple(key for key, _ in _PERCENTILES)
-_SAMPLES = (130, 130, 662)  # needed for a verdict on each percentile
-_LONGEST_S = 1200.0  # longest time that an open-loop run may take for its samples
-OPEN_LOOP_S = 30.0  # default
-LEAST_OPEN_LOOP_S, MOST_OPEN_LOOP_S = 5.0, 3600.0
 MOST_SUSTAINED_S = 3600.0
 LEAST_SUSTAINED_S = 6.0  # three thirds of two seconds
-LATENCY_KEYS = (*_KEYS, "threads", "by_length", "open_loop", "sustained")
+LATENCY_KEYS = (*_KEYS, "threads", "by_length", "sustained")
 
 
 class Percentiles(NamedTuple):
@@ -208,14 +204,6 @@ class LengthBudget(NamedTuple):
         return self.above_tokens < tokens <= self.max_tokens
 
 
-class OpenLoop(NamedTuple):
-    """Limits for texts that arrive at random with a mean rate, independent of the answers, for at least `seconds`."""
-
-    rate_per_s: float
-    limits: Percentiles
-    seconds: float = OPEN_LOOP_S
-
-
 class Sustained(NamedTuple):
     """Maximum slowdown during a run of so many seconds without pauses."""
 
@@ -228,7 +216,6 @@ class LatencyLimits(NamedTuple):
 
     percentiles: Percentiles = Percentiles()
     by_length: Tuple[LengthBudget, ...] = ()
-    open_loop: Optional[OpenLoop] = None
     sustained: Optional[Sustained] = None
 
 
@@ -240,7 +227,6 @@ def parse_latency(latency: Section) -> LatencyLimits:
     return LatencyLimits(
         percentiles=_percentiles(latency),
         by_length=_by_length(latency),
-        open_loop=_open_loop(latency),
         sustained=_sustained(latency),
     )
 
@@ -276,20 +262,6 @@ def _by_length(latency: Section) -> Tuple[LengthBudget, ...]:
         else:
             found.append(LengthBudget(above, most, limits))
     return tuple(found)
-
-
-def _open_loop(latency: Section) -> Optional[OpenLoop]:
-    section = latency.below("open_loop", ("rate_per_s", "seconds", *_KEYS))
-    if section is None:
-        return None
-    section.require_one_of(_KEYS)
-    limits, rate = _percentiles(section), section.required("rate_per_s")
-    needed = max((samples for samples, limit in zip(_SAMPLES, limits) if limit is not None), default=0)
-    if needed / rate > _LONGEST_S:
-        fix = "gate `p50_ms` and `p95_ms` of `latency` instead: texts so far apart never wait for each other"
-        section.refuse("rate_per_s", f"is {rate:g}: {needed} texts take {needed / rate:.0f} s", fix)
-    seconds = section.number("seconds", least=LEAST_OPEN_LOOP_S, most=MOST_OPEN_LOOP_S)
-    return OpenLoop(rate, limits, OPEN_LOOP_S if seconds is None else seconds)
 
 
 def _sustained(latency: Section) -> Optional[Sustained]:

@@ -18,7 +18,7 @@ from edgepack_runtime.device import conditions, cores
 from edgepack_runtime.errors import BundleInvalidError, ExitCode, StageFailedError, printed
 from edgepack_runtime.gate import accuracy as gate_accuracy
 from edgepack_runtime.gate import latency as gate_latency
-from edgepack_runtime.gate import open_loop, process, sustained, turns
+from edgepack_runtime.gate import process, sustained, turns
 from edgepack_runtime.gate import rows as gate_rows
 from edgepack_runtime.gate import scores as gate_scores
 from edgepack_runtime.gate.limits import Limits, parse
@@ -83,7 +83,7 @@ def run(
     limits = parse(manifest.gates)
     found, raw = verify.read_manifest(release)
     if found != manifest:
-        raise BundleInvalidError(f"the manifest does not belong to {release}", fix="give the release's own")
+        raise BundleInvalidError(f"the manifest does not belong to {release}")
     predictor = opened(release, limits)
     threads = predictor.tuning.threads
     where = conditions.collect(threads=threads, engine=predictor.engine, providers=predictor.providers)
@@ -100,12 +100,12 @@ def run(
     compared = None
     if active is not None and where["emulated_why"] is None:
         timed, compared = _against(active, timed, predictor, texts, limits, progress)
-    at_rate, long_run = _measure_loads(predictor, texts, limits, where["emulated_why"], progress)
+    long_run = _measure_sustained(predictor, texts, limits, where["emulated_why"], progress)
     where["after"] = conditions.collect_changing()  # before other processes load the machine
     checks = [
         *([] if measured is None else measured.checks),
         *timed,
-        *_load_checks(at_rate, long_run, limits, where["emulated_why"]),
+        *_sustained_checks(long_run, limits, where["emulated_why"]),
         *_process_checks(release, limits, threads, predictor, where["emulated_why"], progress),
         *_size_checks(release, limits, bundle_bytes),
     ]
@@ -130,7 +130,6 @@ def run(
         "classes": measured and measured.classes,
         "latency": {
             **gate_latency.summary(timing, threads),
-            "open_loop": at_rate and open_loop.summary(at_rate),
             "sustained": long_run and sustained.summary(long_run),
             "turns": compared,
         },
@@ -236,41 +235,27 @@ def _against(
     return [turns.judge(check, found, limits) for check in timed], record
 
 
-def _measure_loads(
+def _measure_sustained(
     predictor: Predictor, texts: Sequence[Item], limits: Limits, emulated_why: Optional[str], progress: Log
-) -> Tuple[Optional[open_loop.OpenLoopRun], Optional[sustained.SustainedRun]]:
-    """The open-loop run and the sustained run, if limited; neither on an emulated machine."""
-    asked, drawn = limits.latency, gate_latency.shuffled(texts)
-    at_rate = long_run = None
-    if asked.open_loop is not None and emulated_why is None:
-        rate = asked.open_loop.rate_per_s
-        count = open_loop.how_many(rate, asked.open_loop.limits, asked.open_loop.seconds)
-        progress(f"latency at a rate: {count} texts that arrive at random, {rate:g} per second")
-        at_rate = open_loop.measure(predictor, drawn, rate, count)
-    if asked.sustained is not None and emulated_why is None:
-        progress(f"latency under sustained load: {asked.sustained.seconds:g} s")
-        long_run = sustained.measure(predictor, drawn, asked.sustained.seconds)
-    return at_rate, long_run
+) -> Optional[sustained.SustainedRun]:
+    """The sustained run; None without a limit on it, and on an emulated machine."""
+    asked = limits.latency.sustained
+    if asked is None or emulated_why is not None:
+        return None
+    progress(f"latency under sustained load: {asked.seconds:g} s")
+    return sustained.measure(predictor, gate_latency.shuffled(texts), asked.seconds)
 
 
-def _load_checks(
-    at_rate: Optional[open_loop.OpenLoopRun],
-    long_run: Optional[sustained.SustainedRun],
-    limits: Limits,
-    emulated_why: Optional[str],
+def _sustained_checks(
+    long_run: Optional[sustained.SustainedRun], limits: Limits, emulated_why: Optional[str]
 ) -> List[GateCheck]:
-    asked, found = limits.latency, []
-    refused = f"emulated ({emulated_why}): measure on the device itself"
-    if asked.open_loop is not None and at_rate is not None:
-        found += open_loop.checks(at_rate, asked.open_loop)
-    elif asked.open_loop is not None:
-        limited = asked.open_loop.limits.asked()
-        found += [_unmeasured(f"{open_loop.GATE}.{key}", limit, "ms", refused) for key, _, limit in limited]
-    if asked.sustained is not None and long_run is not None:
-        found.append(sustained.check(long_run, asked.sustained))
-    elif asked.sustained is not None:
-        found.append(_unmeasured(sustained.GATE, asked.sustained.max_slowdown_percent, "percent", refused))
-    return found
+    asked = limits.latency.sustained
+    if asked is None:
+        return []
+    if long_run is not None:
+        return [sustained.check(long_run, asked)]
+    why = f"emulated ({emulated_why}): measure on the device itself"
+    return [_unmeasured(sustained.GATE, asked.max_slowdown_percent, "percent", why)]
 
 
 def _unmeasured(gate: str, limit: float, unit: str, why: str) -> GateCheck:

@@ -173,7 +173,6 @@ class _Ask(NamedTuple):
         return float(self.line())
 
     def line(self) -> bytes:
-        """The next line that the process prints."""
         output = self.process.stdout
         assert output is not None
         if not select.select([output], [], [], _ANSWER_TIMEOUT_S)[0]:

@@ -195,7 +195,7 @@ def singles(items: Sequence[Item]) -> Sequence[str]:
     """
     for item in items:
         if isinstance(item, tuple):
-            raise UsageError("this model takes single texts, not pairs", fix="give it one text")
+            raise UsageError("this model takes single texts, not pairs")
         if not isinstance(item, str):
             raise UsageError("a text is a str", why=f"it was given a {type(item).__name__}", fix="decode it first")
     return cast(Sequence[str], items)
@@ -210,7 +210,7 @@ def halves(items: Sequence[Item]) -> Tuple[List[str], List[str]]:
     firsts, seconds = [], []
     for item in items:
         if not isinstance(item, tuple) or len(item) != 2 or not all(isinstance(text, str) for text in item):
-            raise UsageError("this model takes pairs of texts", why=f"it was given {item!r:.60}", fix="give two texts")
+            raise UsageError("this model takes pairs of texts", why=f"it was given {item!r:.60}")
         firsts.append(item[0])
         seconds.append(item[1])
     return firsts, seconds

@@ -241,7 +241,6 @@ class Predictor:
 
 
 def _at_least_one(**given: Optional[int]) -> None:
-    """Refuse invalid numbers."""
     for name, number in given.items():
         if number is not None and (not isinstance(number, numbers.Integral) or number < 1):
             raise UsageError(f"{name} is {number!r}", fix="give a whole number of at least 1")
@@ -255,11 +254,11 @@ def _require_several(items: Iterable[Item]) -> None:
 
 def _pair(text: Item, text_pair: str) -> Item:
     if isinstance(text, tuple):
-        raise UsageError("a pair is two texts", why="it was given three", fix="give it two texts")
+        raise UsageError("a pair is two texts", why="it was given three")
     return text, text_pair
 
 
 def _required(item: Item) -> Item:
     if item is None:
-        raise UsageError("None is not a text", fix="leave it out, or give it a text")
+        raise UsageError("None is not a text")
     return item

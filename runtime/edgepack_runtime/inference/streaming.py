@@ -31,7 +31,7 @@ from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding
 from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.util.texts import Item
 
-# Measured, see docs/measurements/throughput.md: larger batches exceed the second-level cache and are slower per token.
+# Measured (docs/measurements/throughput.md): larger batches exceed the second-level cache and are slower per token.
 BATCH_TOKENS = 512
 GPU_BATCH_TOKENS = 4096  # docs/measurements/gpu.md: twice as many texts per second as with 512
 BLOCK_ITEMS = 1024
@@ -105,7 +105,6 @@ class _Block(Generic[T]):
         self.error: Optional[Exception] = None
 
     def start(self, pool: Executor, stop: threading.Event, model: StreamModel) -> None:
-        """Start tokenizing the items."""
         self._pool, self._stop, self._model = pool, stop, model
         places = [place for place, item in enumerate(self.items) if item is not None]
         self._encoded: List[Union[Encoded, _Failed, None]] = [None] * len(self.items)

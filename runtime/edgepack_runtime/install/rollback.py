@@ -138,10 +138,6 @@ def _check_signature(run: Journal, release: str, raw: bytes, *, allow_revoked: b
     """Refuse a release that a revoked key signed. One by an unpinned key was accepted when installed: only noted.
 
     `again`: it was noted before.
-
-    Raises:
-        BundleInvalidError: a revoked key signed it, and this is not allowed.
-        EnvironmentUnfitError: a file of keys cannot be used, or signatures cannot be checked here.
     """
     folder = run.prefix.releases / release
     try:

@@ -152,7 +152,6 @@ def _signed(proof: Mapping[str, Any]) -> str:
 
 
 def _tuning(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optional[Dict[str, Any]]:
-    """The tuning of the active release, or None."""
     try:
         found = tuning.read(prefix.tuning_file(prefix.releases / current)) if current else None
     except EdgepackError as error:

@@ -179,7 +179,6 @@ def _remove_records(prefix: Prefix) -> None:
 
 
 def _remove_empty(folder: Path) -> None:
-    """Remove `folder` if it exists and is empty."""
     try:
         folder.rmdir()
     except FileNotFoundError:

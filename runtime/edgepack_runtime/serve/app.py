@@ -260,11 +260,7 @@ class Routes:
         return Response(head + binary, headers=timed, media_type="application/octet-stream")
 
     def _named(self, request: Request) -> ServedModel:
-        """The model in the path.
-
-        Raises:
-            HttpError: this server has another model or version (404).
-        """
+        """The model in the path."""
         models = self.running.models
         model = models.get(request.path_params["name"])
         if model is None:

@@ -165,11 +165,7 @@ class Batcher:
         return [future.result() for future in futures]
 
     async def _wait(self, futures: Sequence[asyncio.Future[Answered]], timeout_s: float, gone: Gone) -> bool:
-        """Wait for `futures`; return whether the timeout expired.
-
-        Raises:
-            HttpError: the client disconnected.
-        """
+        """Wait for `futures`; return whether the timeout expired."""
         _, late = await asyncio.wait(futures, timeout=min(timeout_s, _UNWATCHED_S))
         if not late:
             return False

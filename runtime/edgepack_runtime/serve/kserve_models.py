@@ -178,9 +178,6 @@ def _tensor(given: InputTensor, declared: TensorInfo) -> Tensor:
     """An input of a graph.
 
     ONNX Runtime declares an input of any number of axes as one without axes, so that the run checks their number.
-
-    Raises:
-        HttpError: its shape is not the declared one, or its elements do not fit shape or type (400).
     """
     name, shape, data = given
     sizes, dtype = declared

@@ -177,7 +177,6 @@ def _check_token(token: str) -> None:
 
 
 def _parsed(name: str, text: str) -> Any:
-    """The value of the setting `name` in an environment variable."""
     if name == "hosts":
         hosts = tuple(host.strip().lower() for host in text.split(",") if host.strip())
         return () if hosts == ("*",) else hosts or LOOPBACK_HOSTS

@@ -24,7 +24,7 @@ def require_text(text: str, where: str) -> str:
     """
     text = text.rstrip("\r\n")
     if not text.strip():
-        raise UsageError(f"{where} is empty", fix="remove it, or add a text")
+        raise UsageError(f"{where} is empty")
     return text
 
 

@@ -118,12 +118,11 @@ def test_limits_within_limits_are_shown_and_open_ones_are_not() -> None:
         "p50_ms": None,
         "threads": 1,
         "by_length": [{"max_tokens": 32, "p50_ms": None, "p95_ms": 3.0}, {"max_tokens": 64, "p95_ms": 5.0}],
-        "open_loop": {"rate_per_s": 20.0, "p95_ms": 25.0, "p99_ms": None},
-        "sustained": None,
+        "sustained": {"seconds": 60.0, "max_slowdown_percent": 15.0},
     }
     assert build_tables._limits(asked) == (
         "threads 1, by_length (max_tokens 32, p95_ms 3.0), by_length (max_tokens 64, p95_ms 5.0), "
-        "open_loop (rate_per_s 20.0, p95_ms 25.0)"
+        "sustained (seconds 60.0, max_slowdown_percent 15.0)"
     )
 
 

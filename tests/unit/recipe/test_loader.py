@@ -126,7 +126,6 @@ def test_a_recipe_of_all_sections_loads(tmp_path: Path) -> None:
         "{accuracy: {min: 0.8, confidence: 0.999}}",
         "{accuracy: {min: 0.8, confidence: 0.501}}",
         "{latency: {p95_ms: 15, p99_ms: 20, by_length: [{max_tokens: 32, p95_ms: 3}, {max_tokens: 64, p99_ms: 9}]}}",
-        "{latency: {open_loop: {rate_per_s: 20, p95_ms: 3}}}",
         "{latency: {sustained: {seconds: 60, max_slowdown_percent: 15}}, memory: {peak_rss_mib: 250}}",
     ],
 )
@@ -137,8 +136,7 @@ def test_a_device_understands_every_gate_of_a_recipe(tmp_path: Path, gates: str)
     latency = recipe.gates.latency
     assert limits.confidence == (recipe.gates.accuracy.confidence if recipe.gates.accuracy else 0.95)
     assert len(limits.latency.by_length) == (len(latency.by_length) if latency else 0)
-    for key in ("open_loop", "sustained"):
-        assert (getattr(limits.latency, key) is None) == (latency is None or getattr(latency, key) is None)
+    assert (limits.latency.sustained is None) == (latency is None or latency.sustained is None)
 
 
 @pytest.mark.parametrize(("confidence", "due"), [("0.9991", "that is at most 0.999"), ("0.5", "greater than 0.5")])

@@ -166,33 +166,6 @@ def test_ways_to_quantize_and_rows_to_calibrate_with_may_be_searched_over(tmp_pa
     assert [one.recipe.quantize.method for one in methods.candidates] == ["ptq", "fp16"]
 
 
-SEEDS = "  over: {student.seed: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], student.epochs: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}\n"
-
-
-def test_of_too_many_combinations_some_are_drawn(tmp_path: Path) -> None:
-    text = ONE_MODEL + SEEDS
-    some = names(load(tmp_path, text + "  sample: 5\n"))
-    assert len(set(some)) == 5
-    assert some[0] == "seed=0, epochs=1"
-    assert some == names(load(tmp_path, text + "  sample: 5\n"))
-    more = names(load(tmp_path, text + "  sample: 12\n"))
-    assert set(some) < set(more)  # what was tried stays tried
-    everything = names(load(tmp_path, text + "  max_candidates: 100\n"))
-    assert more == [name for name in everything if name in more]  # in the order of the recipe
-    others = names(load(tmp_path, text + "  sample: 12\n  seed: 1\n"))
-    assert others[0] == "seed=0, epochs=1"
-    assert others != more
-    assert names(load(tmp_path, text + "  sample: 100\n  max_candidates: 100\n")) == everything
-
-
-def test_more_combinations_than_can_be_counted_out_are_drawn_from(tmp_path: Path) -> None:
-    values = ", ".join(f"0.{number:02}1" for number in range(90))
-    text = ONE_MODEL + "  sample: 3\n  over:\n"
-    lines = [f"    student.{key}: [{values}]" for key in ("learning_rate", "weight_decay", "warmup")]
-    lines += [f"    student.{key}: [{', '.join(map(str, range(8, 107)))}]" for key in ("epochs", "seed", "batch_size")]
-    assert len(names(load(tmp_path, text + "\n".join(lines) + "\n"))) == 3
-
-
 def test_how_to_train_is_for_those_candidates_that_are_trained_so(tmp_path: Path) -> None:
     text = RECIPE.replace("  epochs: 5\n", "  model: ./nano\nquantize: {qat: {epochs: 2}}\n")
     ptq, qat = load(tmp_path, text + "  over: {quantize.method: [ptq, qat]}\n").candidates

@@ -48,7 +48,7 @@ def test_of_several_students_all_are_listed_and_the_chosen_one_is_the_student(
     [
         "accuracy.min", "accuracy.max_drop_points", "accuracy.max_regression_points", "accuracy.per_class.recall",
         "latency.p50_ms", "latency.mean_ms", "latency.p99_ms", "latency.max_tokens_32.p50_ms",
-        "latency.open_loop.p95_ms", "latency.sustained.max_slowdown_percent", "memory.peak_rss_mib", "size.model_mib",
+        "latency.sustained.max_slowdown_percent", "memory.peak_rss_mib", "size.model_mib",
         "size.bundle_mib", "cold_start.ms",
     ],
 )  # fmt: skip

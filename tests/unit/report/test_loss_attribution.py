@@ -137,12 +137,6 @@ def test_the_stage_is_known_where_the_ledger_is_in_the_metric_of_the_gate() -> N
         ("latency.p99_ms", "ms", "why", "the ledger has no p99; its p95: -"),
         ("latency.max_tokens_32.p50_ms", "ms", "why", "the ledger has no texts of that length; p95 of all texts: -"),
         (
-            "latency.open_loop.p95_ms",
-            "ms",
-            "20 a second, busy 80%",
-            "texts wait for each other; p50 of one text: student 1.00 ms; 20 a second, busy 80%",
-        ),
-        (
             "latency.sustained.max_slowdown_percent",
             "percent",
             "the last third; 2 throttling events",

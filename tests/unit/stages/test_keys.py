@@ -298,7 +298,6 @@ def test_a_candidate_is_the_student_of_a_recipe_that_has_no_other(project: Path)
         ("{over: {student.epochs: [2, 1]}}", ["select"]),  # the order decides between equals
         ("{over: {student.epochs: [1, 2]}, prefer: size}", ["select"]),
         ("{over: {student.epochs: [1, 2]}, max_candidates: 2}", []),
-        ("{over: {student.epochs: [1, 2]}, sample: 2, seed: 3}", []),
     ],
 )
 def test_a_change_of_the_search_keeps_what_was_made(project: Path, search: str, stages: list[str]) -> None:

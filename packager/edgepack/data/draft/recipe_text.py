@@ -209,6 +209,5 @@ def _scalar(text: str) -> str:
 
 
 def _comment(lines: Iterable[str]) -> str:
-    """`lines` as comments of a section."""
     wrapped = (textwrap.wrap(unprintable_replaced(line), _WIDTH, break_long_words=False) for line in lines)
     return "\n".join(f"  # {line}" for line in chain.from_iterable(wrapped))

@@ -332,11 +332,7 @@ def _pretrained(source: str, n_labels: int, task: TaskName, out: Path) -> Any:
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse what PaddleNLP would run, or reserve memory for, before it reads the weights.
-
-    Raises:
-        StageFailedError: the weights are in parts, or config.json is of a larger model.
-    """
+    """Refuse what PaddleNLP would run, or reserve memory for, before it reads the weights."""
     if others := sorted(folder.glob("*.index.json")):  # PaddleNLP prefers these, and may run code of the listed files
         raise StageFailedError(f"{others[0]} lists weights in parts", fix=f"save them as one {WEIGHTS_FILE}")
     weights = folder / WEIGHTS_FILE
@@ -352,11 +348,7 @@ def _check_folder(folder: Path) -> None:
 
 @contextmanager
 def _downloaded(name: str) -> Iterator[Path]:
-    """A folder with links to the files of a model of the hub. PaddleNLP downloads each once, and reads none here.
-
-    Raises:
-        EnvironmentUnfitError: the hub does not have the model, or cannot be reached.
-    """
+    """A folder with links to the files of a model of the hub. PaddleNLP downloads each once, and reads none here."""
     shape = ErnieConfig.pretrained_init_configuration.get(name)
     with TemporaryDirectory(prefix="edgepack-") as temporary:
         folder = Path(temporary)

@@ -63,11 +63,7 @@ _GRAPHS: Final = ("model.json", "model.pdmodel")  # of Paddle 3.3 (paddle2onnx 2
 
 
 def _graph_file(folder: Path) -> Path:
-    """The graph that `paddle.jit.save` wrote.
-
-    Raises:
-        StageFailedError: it wrote none.
-    """
+    """The graph that `paddle.jit.save` wrote."""
     for name in _GRAPHS:
         if (file := folder / name).is_file():
             return file

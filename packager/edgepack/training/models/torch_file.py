@@ -172,7 +172,6 @@ def _sequence(stream: IO[bytes]) -> dict[str, Array]:
 
 
 def _tensors(held: object) -> dict[str, _Tensor]:
-    """The pickled dict of tensors."""
     if not isinstance(held, dict):
         raise ValueError("it holds no dict of weights")
     for name, value in held.items():

@@ -16,7 +16,6 @@ from edgepack_runtime.errors import BundleInvalidError, ExitCode
 from edgepack_runtime.install.install import install
 
 CASES = dict(hostile.cases())
-MUTATIONS = 3000
 
 
 @pytest.mark.parametrize("draft", [hostile.good(), hostile.with_interpreter(hostile.tar_of("bin/cpython"))])
@@ -50,10 +49,12 @@ def test_hostile_bundles_on_the_command_line(about: str, tmp_path: Path, device:
     assert not (tmp_path / "prefix").exists()
 
 
-def test_random_changes_are_refused_or_make_another_good_bundle(tmp_path: Path) -> None:
-    """benchmarks/hostile.py tries any number."""
+@pytest.mark.parametrize(
+    ("seed", "changes"), [(0, 3_000), pytest.param(1, 30_000, marks=pytest.mark.sweep)], ids=["some", "many"]
+)
+def test_random_changes_are_refused_or_make_another_good_bundle(tmp_path: Path, seed: int, changes: int) -> None:
     refused = 0
-    for about, raw in itertools.islice(hostile.mutations(seed=0), MUTATIONS):
+    for about, raw in itertools.islice(hostile.mutations(seed), changes):
         folder = tmp_path / "one"
         folder.mkdir()
         try:
@@ -61,4 +62,4 @@ def test_random_changes_are_refused_or_make_another_good_bundle(tmp_path: Path) 
         except Exception as error:
             raise AssertionError(f"{about}: {raw!r}") from error
         shutil.rmtree(folder)
-    assert refused > MUTATIONS * 0.8
+    assert refused > changes * 0.8

@@ -8,7 +8,7 @@ import pytest
 
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate import limits as gate_limits
-from edgepack_runtime.gate.limits import Floors, LatencyLimits, LengthBudget, Limits, OpenLoop, Percentiles, Sustained
+from edgepack_runtime.gate.limits import Floors, LatencyLimits, LengthBudget, Limits, Percentiles, Sustained
 
 GATES: dict[str, Any] = {
     "accuracy": {"metric": "accuracy", "min": 0.85, "max_drop_points": 2.0, "confidence": 0.95},
@@ -39,14 +39,12 @@ def test_every_limit_on_time_is_read() -> None:
     asked = {
         "p99_ms": 30,
         "by_length": [{"max_tokens": 32, "p95_ms": 3, "p50_ms": None}, {"max_tokens": 128, "p99_ms": 9}],
-        "open_loop": {"rate_per_s": 20, "p95_ms": 25},
         "sustained": {"seconds": 60, "max_slowdown_percent": 15},
     }
     assert gate_limits.parse({"latency": asked}) == Limits(
         latency=LatencyLimits(
             Percentiles(p99_ms=30.0),
             (LengthBudget(0, 32, Percentiles(p95_ms=3.0)), LengthBudget(32, 128, Percentiles(p99_ms=9.0))),
-            OpenLoop(20.0, Percentiles(p95_ms=25.0)),
             Sustained(60.0, 15.0),
         )
     )
@@ -62,9 +60,7 @@ def test_every_limit_on_time_is_read() -> None:
         {"latency": {"by_length": [{"max_tokens": 8.0, "p95_ms": 1}]}},
         {"latency": {"by_length": [{"max_tokens": 8, "p95_ms": 1}, {"max_tokens": 8, "p95_ms": 2}]}},
         {"latency": {"by_length": [{"max_tokens": 8, "p95_ms": 1, "max_chars": 2}]}},
-        {"latency": {"open_loop": {"rate_per_s": 20}}},
-        {"latency": {"open_loop": {"p95_ms": 20}}},
-        {"latency": {"open_loop": 20}},
+        {"latency": {"sustained": 20}},
         {"latency": {"sustained": {"seconds": 1, "max_slowdown_percent": 5}}},
         {"latency": {"sustained": {"seconds": 60}}},
         {"latency": [1]},
@@ -91,7 +87,6 @@ def test_every_limit_on_time_is_read() -> None:
         {"accuracy": {"per_class": {"recall_of": [[0.8]], "recall": 0.8}}},
         {"accuracy": {"per_class": {"recall_of": {"a": "0.8"}}}},
         {"latency": {"p50_ms": 5, "p95_ms": 4}},
-        {"latency": {"open_loop": {"rate_per_s": 0.1, "p99_ms": 20}}},
         {"size": {}},
         {"cold_start": {"ms": float("nan")}},
     ],

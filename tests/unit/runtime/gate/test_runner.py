@@ -58,7 +58,7 @@ def test_a_good_release_passes_every_gate(tmp_path: Path) -> None:
     assert receipt["classes"]["confusion"] == {"good": {"bad": 10, "good": 190}}
     assert receipt["latency"]["n"] >= 130 and 0 < receipt["latency"]["p50_ms"] <= receipt["latency"]["p95_ms"]
     told = receipt["latency"]
-    assert [told[key] for key in ("open_loop", "sustained")] == [None] * 2  # not asked for
+    assert told["sustained"] is None  # not asked for
     assert told["distribution"]["p50_ms"] == told["p50_ms"] and "p95_ms" in told["distribution"]
     assert told["contention"]["own_cpu_ms"] > 0
     assert told["p99_ms"] is None or told["n"] >= 662

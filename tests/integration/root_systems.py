@@ -8,8 +8,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +22,6 @@ DEBIAN: Final = (
     "libpcre2-8-0", "libselinux1", "libtinfo6", "tar", "zlib1g",
 )  # fmt: skip
 _LOCK: Final = "edgepack-gate.lock"  # stays: it is the machine's
-_FORMATS: Final = Path("/proc/sys/fs/binfmt_misc")
 
 
 class NotRunError(Exception):
@@ -130,12 +128,11 @@ class Root:
             time.sleep(0.05)
 
 
-def busybox_root(folder: Path, packages: Packages, machine: str = "x86_64", *, null: bool = True) -> Root:
+def busybox_root(folder: Path, packages: Packages, *, null: bool = True) -> Root:
     """A root with busybox alone."""
-    source = packages.unpacked(machine, "busybox-static") / "bin/busybox"
     own = packages.unpacked("x86_64", "busybox-static") / "bin/busybox"
     (folder / "bin").mkdir(parents=True)
-    shutil.copy(source, folder / "bin/busybox")
+    shutil.copy(own, folder / "bin/busybox")
     for name in subprocess.run([own, "--list"], capture_output=True, text=True, check=True).stdout.split():
         if name != "busybox":
             (folder / "bin" / name).symlink_to("busybox")
@@ -154,22 +151,13 @@ def debian_root(folder: Path, packages: Packages) -> Root:
     return Root(folder, busybox)
 
 
+def musl_root(folder: Path, packages: Packages) -> Root:
+    """As Alpine Linux is: busybox, and the C library musl for programs that want one."""
+    root = busybox_root(folder, packages)
+    shutil.copytree(packages.unpacked("x86_64", "musl") / "lib", folder / "lib", symlinks=True)
+    return root
+
+
 def add_null(folder: Path) -> None:
     (folder / "dev").mkdir(exist_ok=True)
     os.mknod(folder / "dev/null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-
-
-@contextmanager
-def emulator(packages: Packages) -> Iterator[None]:
-    """Let the kernel run programs for 64-bit ARM by qemu, unless it does so already."""
-    with ExitStack() as stack:
-        if not (_FORMATS / "register").exists():
-            if subprocess.run(["mount", "-t", "binfmt_misc", "none", _FORMATS], check=False).returncode:
-                raise NotRunError("the kernel has no binfmt_misc")
-            stack.callback(lambda: subprocess.run(["umount", _FORMATS], check=False))
-        if not (_FORMATS / "qemu-aarch64").exists():
-            folder = packages.unpacked("x86_64", "qemu-user-static")
-            entry = (folder / "usr/lib/binfmt.d/qemu-aarch64.conf").read_text()
-            (_FORMATS / "register").write_text(entry.replace(":/usr/", f":{folder}/usr/"))
-            stack.callback(lambda: (_FORMATS / "qemu-aarch64").write_text("-1"))
-        yield

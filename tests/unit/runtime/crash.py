@@ -8,34 +8,25 @@ each in an install into an empty prefix, an update, the same release again, the 
 an uninstall and one with `--purge`. After each, `status` is asked, the serving release is hashed and answers through
 its launcher, and the verb is given again and has to complete, leaving nothing behind. Real here: the code of install,
 rollback and uninstall, their system calls, and the processes they start with the command lines they use. Not real:
-the bundles, whose self-test, tuning and gate are a few lines that always pass. Prints a table and ends in one JSON
-line; exit code 1 when anything did not survive.
-
-    python benchmarks/crash.py [--stride 1] [--seeds 4] [--only kill,power,fault] [--scenario NAME] [--work DIR]
+the bundles, whose self-test, tuning and gate are a few lines that always pass.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import errno
 import hashlib
-import json
-import os
 import platform
 import random
 import shutil
 import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import lost_writes
-from syscalls import KILLED, Call, Fail, Kill, run, unavailable
+from syscalls import KILLED, Call, Fail, Kill, run
 
 from edgepack.bundle.archive import write_bundle
 from edgepack.bundle.head import head
@@ -165,7 +156,6 @@ class Tally:
     points: int = 0
     states: int = 0
     failures: list[str] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 class Bench:
@@ -378,69 +368,3 @@ def _after_a_fault(bench: Bench, tally: Tally, number: int, name: str, code: int
         told = bench.log.read_text() if bench.log.exists() else ""
         assert ended == 0 or (ended > 1 and "fix: " in told), f"it ended with {ended}: {told}"
         bench.check(serves=bench.scenario.allowed)
-
-
-def main() -> int:
-    """Parse, break, report."""
-    options = _options()
-    reason = unavailable()
-    if reason is not None:
-        print(f"nothing can be broken here: {reason}", file=sys.stderr)
-        return 1
-    tallies = []
-    with tempfile.TemporaryDirectory(prefix="edgepack-crash-", dir=options.work) as folder:
-        (Path(folder) / "bundles").mkdir()
-        for scenario in scenarios(Path(folder) / "bundles"):
-            if options.scenario in (None, scenario.name):
-                bench = Bench(Path(folder), scenario)
-                tallies += [_timed(kind, bench, options) for kind in options.only.split(",")]
-    failures = [failure for tally in tallies for failure in tally.failures]
-    for failure in failures:
-        print(failure, file=sys.stderr)
-    print(json.dumps(_result(tallies, options), sort_keys=True))
-    return 1 if failures else 0
-
-
-def _timed(kind: str, bench: Bench, options: argparse.Namespace) -> Tally:
-    begin = time.perf_counter()
-    if kind == "power":
-        tally = power(bench, options.stride, options.seeds)
-    else:
-        tally = {"kill": kill, "fault": fault}[kind](bench, options.stride)
-    tally.seconds = round(time.perf_counter() - begin, 1)
-    survived = tally.states - len(tally.failures)
-    print(
-        f"{tally.kind:<6} {tally.scenario:<14} {tally.points:4d} points {tally.states:5d} states "
-        f"{survived:5d} survived {tally.seconds:7.1f} s",
-        flush=True,
-    )
-    return tally
-
-
-def _result(tallies: list[Tally], options: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {"stride": options.stride, "seeds": options.seeds}
-    for kind in options.only.split(","):
-        mine = [tally for tally in tallies if tally.kind == kind]
-        states = sum(tally.states for tally in mine)
-        found[kind] = {
-            "points": sum(tally.points for tally in mine),
-            "states": states,
-            "survived": states - sum(len(tally.failures) for tally in mine),
-            "scenarios": {tally.scenario: {"points": tally.points, "states": tally.states} for tally in mine},
-        }
-    return found
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stride", type=int, default=1, help="try every N-th point (1)")
-    parser.add_argument("--seeds", type=int, default=4, help="random mixtures of lost writes at each point (4)")
-    parser.add_argument("--only", default="kill,power,fault", help="what to do, comma-separated")
-    parser.add_argument("--scenario", help="one scenario instead of all")
-    parser.add_argument("--work", type=Path, help="folder to work in; in memory (/dev/shm) it is fastest")
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    os.environ["LC_ALL"] = "C"
-    sys.exit(main())
