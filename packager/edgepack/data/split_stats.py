@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgepack.artifacts import Row
+from edgepack.data.files import FileFormat, no_progress
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.lengths import Lengths
-from edgepack.data.lines import FileFormat, no_progress
 from edgepack.data.tables import read_rows
 from edgepack.data.text_digests import digest, digests
 from edgepack.recipe.findings import errors

@@ -83,7 +83,7 @@ def _lines(columns: Sequence[str], given: Sequence[Item], encoding: str) -> Sour
         return standard_input(columns, encoding)
     fields = ((item,) if isinstance(item, str) else item for item in given)
     lines = "".join(json.dumps(dict(zip(columns, row))) + "\n" for row in fields)
-    return Source(io.BytesIO(lines.encode("ascii")), "the arguments", ".jsonl", columns)
+    return Source(io.BufferedReader(io.BytesIO(lines.encode("ascii"))), "the arguments", ".jsonl", columns)
 
 
 class _Run:

@@ -14,6 +14,7 @@ from string import Template
 from typing import Final
 
 from edgepack.artifacts import proportion
+from edgepack.data.files import form_by_suffix
 from edgepack.data.gates import (
     DROPS,
     MOST_GATED_ROWS,
@@ -24,7 +25,6 @@ from edgepack.data.gates import (
     suggested_min,
 )
 from edgepack.data.lengths import describe_lengths, suggest_max_length
-from edgepack.data.lines import form_by_suffix
 from edgepack.data.split_stats import SplitFacts, SplitName
 from edgepack.data.text_digests import shortened
 from edgepack.recipe import hub

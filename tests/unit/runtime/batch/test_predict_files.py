@@ -20,6 +20,7 @@ from edgepack_runtime.cli import main, model_commands
 from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, StageFailedError
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.rows.encodings import SAMPLE_BYTES
 
 OUTSIDE = Context("edgert", bundle=None, release=None)
 
@@ -359,12 +360,13 @@ def test_predict_reads_a_long_text_in_windows_where_that_is_asked_for(here: Path
 
 def test_memory_does_not_grow_with_the_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are read as they are answered: never more ahead than three blocks."""
-    (here / "in.txt").write_text("好\n" * 9000, encoding="utf-8")
+    text = "好" * 20 + "\n"
+    (here / "in.txt").write_text(text * 9000, encoding="utf-8")
     ahead = []
     add = resume.Output.add
 
     def watched(self: resume.Output, line: str, row: str, error: Any = None) -> None:
-        ahead.append(os.lseek(handle[0], 0, os.SEEK_CUR) - self.rows * len("好\n".encode()))
+        ahead.append(os.lseek(handle[0], 0, os.SEEK_CUR) - self.rows * len(text.encode()))
         add(self, line, row, error)
 
     handle: list[int] = []
@@ -377,12 +379,13 @@ def test_memory_does_not_grow_with_the_file(here: Path, monkeypatch: pytest.Monk
         return file
 
     monkeypatch.setattr(resume.Output, "add", watched)
-    assert len(b"\xe5\xa5\xbd\n") * 1024 * 3 + io.DEFAULT_BUFFER_SIZE < 9000 * 4
+    most = len(text.encode()) * 1024 * 3 + SAMPLE_BYTES
+    assert most < 9000 * len(text.encode())
     monkeypatch.setattr(model_commands, "read", lambda *_, **__: [])
     monkeypatch.setattr(Path, "open", opening)
     assert predict() == 0
     assert len(ahead) == 9000
-    assert max(ahead) <= 4 * 1024 * 3 + io.DEFAULT_BUFFER_SIZE
+    assert max(ahead) <= most
 
 
 def test_predict_replaces_no_pipe_no_folder_no_link_and_no_file_that_it_reads(here: Path, capsys: Capture) -> None:
