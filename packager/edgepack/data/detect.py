@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
 from edgepack.data.text_digests import visible
 from edgepack.recipe.messages import listed
@@ -67,22 +66,6 @@ def refuse_measurements(column: str, values: Collection[str]) -> tuple[str, str]
     holds = f"`{visible(column[:40])}` holds many different numbers, such as {shown}"
     reason = f"{holds}: these look like measurements, not labels"
     return reason, "put the numbers into bins (`low`, `high`), or name the column that has the labels `label`"
-
-
-def json_object(line: str) -> dict[str, Any] | None:
-    """The JSON object on a line of a .jsonl file; None if there is none."""
-    if not line.lstrip().startswith("{"):
-        return None
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def is_json_object(line: str) -> bool:
-    """Whether a line is a JSON object."""
-    return json_object(line) is not None
 
 
 def looks_like_a_row(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:

@@ -11,7 +11,6 @@ from edgepack.data.detect import (
     LABEL_NAMES,
     PAIR_NAMES,
     TEXT_NAMES,
-    is_json_object,
     likely_columns,
     looks_like_a_row,
 )
@@ -20,7 +19,7 @@ from edgepack.data.text_digests import visible
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.validate_data import is_number
 from edgepack_runtime.rows.formats import SAMPLE_ROWS, SEPARATORS, likely_separator, positions, rename
-from edgepack_runtime.rows.reader import Rows
+from edgepack_runtime.rows.reader import Rows, parse_object
 
 Cells = tuple[int, list[str]]  # the line from 1 on which the row starts, and its fields
 Wanted = Mapping[str, str]  # key of `data.columns` -> name of the column, texts first
@@ -74,7 +73,7 @@ def _instead(first: list[str], sample: Sequence[list[str]], wanted: Wanted, rows
     suffix, own = Path(rows.name).suffix.lower(), rows.separator
     # Fields of a wrong separator are joined again to the original line, except for quotes.
     lines = [own.join(fields) for fields in (first, *sample)]
-    if is_json_object(lines[0]):
+    if isinstance(parse_object(1, lines[0]), dict):
         return [(f"this {suffix} file holds JSON objects, one per line", rename(rows.name, ".jsonl"))]
     found = None if rows.format.quoted else likely_separator(lines)
     if found is not None and found != own:

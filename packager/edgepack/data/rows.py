@@ -11,13 +11,12 @@ from itertools import pairwise
 from typing import Any, Final
 
 from edgepack.artifacts import Row
-from edgepack.data.files import refuse_empty
+from edgepack.data.files import filled_lines
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.text_digests import is_unseen, shortened
 from edgepack.recipe.model import Columns
 from edgepack.recipe.yaml import has_surrogate
 from edgepack.util.text import counted
-from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import Rows
 from edgepack_runtime.util.spans import Span, spans_of_tags, split_tag
 
@@ -65,11 +64,8 @@ def sentences(rows: Rows, log: FindingLog) -> Iterator[Sentence]:
     """
     start, tokens, tags = 0, list[str](), list[str]()
     complete, known = True, set[str]()
-    for number, line in rows.texts():
-        if isinstance(line, RowError):
-            raise line
+    for number, line in filled_lines(rows):
         if not line.strip():
-            rows.blank += 1
             if tokens and complete:
                 yield start, tokens, tags
             tokens, tags, complete = [], [], True
@@ -95,7 +91,6 @@ def sentences(rows: Rows, log: FindingLog) -> Iterator[Sentence]:
         tags.append(tag)
     if tokens and complete:
         yield start, tokens, tags
-    refuse_empty(rows)
 
 
 MAX_LABEL_CHARACTERS: Final = 200  # a longer label is a text in the wrong column

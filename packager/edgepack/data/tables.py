@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from edgepack.artifacts import Row
-from edgepack.data.files import FileFormat, explained, form_by_suffix, no_progress, opened, refuse_empty
+from edgepack.data.files import explained, format_of, no_progress, opened, refuse_empty
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.header import Cells, Wanted, check_numbers, find_columns, positions_by_number
 from edgepack.data.quotes import REMEMBERED_EVERY, REMEMBERED_FIRST, Quotes
@@ -20,7 +20,7 @@ from edgepack.data.rows import Values, has_half, row_maker, sentences, tagged_ro
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import Columns
 from edgepack.util.text import counted
-from edgepack_runtime.rows.formats import JSON, refuse_separator_line
+from edgepack_runtime.rows.formats import JSON, TAGGED, RowFormat, refuse_separator_line
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
 
@@ -40,43 +40,43 @@ def read_rows(
     columns: Columns,
     log: FindingLog,
     advance: Callable[[int], None] = no_progress,
-    form: FileFormat | None = None,
+    row_format: RowFormat | None = None,
     label_separator: str = "|",
 ) -> Iterator[tuple[int, Row]]:
     """Rows of one split with the line (from 1) on which each starts; one row is in memory at a time.
 
     Errors of the content are logged as findings, never raised. Rows with an error are dropped, so the rows are complete
-    only if no finding is an error. `advance` counts bytes, as in `opened`. `form` is by default that of the file's
+    only if no finding is an error. `advance` counts bytes, as in `opened`. `row_format` is by default that of the
     suffix; `label_separator` is `data.label_separator`.
     """
-    form = form or form_by_suffix(file)
+    row_format = row_format or format_of(file)
     try:
-        if form.tagged:
-            with opened(file, advance, form) as rows:
+        if row_format.kind == TAGGED:
+            with opened(file, row_format, advance) as rows:
                 for line, tokens, tags in sentences(rows, log):
                     row = tagged_row(line, tokens, tags, log)
                     if row is not None:
                         yield line, row
             return
         make = row_maker(columns, label_separator)
-        for line, values in read_records(file, columns.wanted, log, advance, form):
+        for line, values in read_records(file, columns.wanted, log, advance, row_format):
             row = make(line, values, log)
             if row is not None:
                 yield line, row
     except RowError as error:
-        log.stop(explained(error, file, form.encoding))
+        log.stop(explained(error, file, row_format.encoding))
 
 
 def read_records(
-    file: Path, wanted: Wanted, log: FindingLog, advance: Callable[[int], None], form: FileFormat
+    file: Path, wanted: Wanted, log: FindingLog, advance: Callable[[int], None], row_format: RowFormat
 ) -> Iterator[Record]:
     """The values of the `wanted` columns of each row of a table or of JSON lines; arguments as in `read_rows`.
 
     Raises:
         RowError: the rest of the file cannot be read.
     """
-    with opened(file, advance, form) as rows:
-        read = _json_records if form.rows.kind == JSON else _table_records
+    with opened(file, row_format, advance) as rows:
+        read = _json_records if row_format.kind == JSON else _table_records
         yield from read(rows, wanted, log)
 
 
@@ -108,7 +108,7 @@ def cells(rows: Rows, log: FindingLog) -> Iterator[Cells]:
             log.add("empty rows", "warning", line, "this row holds separators and nothing else", "remove it")
         else:
             rows.blank += 1
-    refuse_empty(rows, filled=filled)
+    refuse_empty(filled)
 
 
 def _table_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Record]:
@@ -160,7 +160,7 @@ def _json_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Recor
             log.add("half characters", "error", number, reason, "write the character itself, or remove the row")
         elif values:
             yield number, values
-    refuse_empty(rows)
+    refuse_empty(rows.blank < rows.lines.number)
 
 
 def _values(number: int, record: Mapping[str, object], wanted: Wanted, log: FindingLog) -> Values | None:

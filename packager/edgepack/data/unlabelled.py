@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgepack.artifacts import Row
-from edgepack.data.files import explained, form_by_suffix, no_progress, opened, refuse_empty
+from edgepack.data.files import explained, filled_lines, format_of, no_progress, opened
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.rows import texts_of
 from edgepack.data.split_stats import SplitFacts
@@ -112,7 +112,7 @@ def _rows(file: Path, columns: Columns, log: FindingLog, advance: Callable[[int]
         if file.suffix.lower() == PLAIN_SUFFIX:
             records = _lines(file, advance)
         else:
-            records = read_records(file, columns.texts, log, advance, form_by_suffix(file))
+            records = read_records(file, columns.texts, log, advance, format_of(file))
         for line, values in records:
             texts = texts_of(line, values, log)
             if texts is not None:
@@ -122,11 +122,7 @@ def _rows(file: Path, columns: Columns, log: FindingLog, advance: Callable[[int]
 
 
 def _lines(file: Path, advance: Callable[[int], None]) -> Iterator[Record]:
-    with opened(file, advance, form_by_suffix(file)) as rows:
-        for number, line in rows.texts():
-            if isinstance(line, RowError):
-                raise line
-            rows.blank += not line.strip()
+    with opened(file, format_of(file), advance) as rows:
+        for number, line in filled_lines(rows):
             if not is_unseen(line):
                 yield number, (line.strip(),)
-        refuse_empty(rows)

@@ -21,7 +21,6 @@ from edgepack_runtime.rows.lines import (
     as_utf8,
     open_stream,
     refuse_other_files,
-    whole_lines,
 )
 from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
 from edgepack_runtime.util.fs import os_errors
@@ -74,37 +73,22 @@ class Source:
         encoding: str = UTF8,
         blank_rows: bool = False,
     ) -> None:
-        self._rows = Rows(stream, name, BY_SUFFIX[suffix], most_line_bytes=MAX_LINE_BYTES)
+        self.file = Rows(stream, name, BY_SUFFIX[suffix], most_line_bytes=MAX_LINE_BYTES)
         self._name, self._suffix, self._columns, self._blank_rows = name, suffix, columns, blank_rows
         self._encoding = encoding
         self.header: List[str] = []  # of a table
         self._long: List[str] = []  # rows of a table that look like several, by their lines
         self._found: Iterator[Any]
         if suffix in TABLES:
-            self._found = self._rows.cells()
+            self._found = self.file.cells()
             self.header, self._places = self._read_header()
         else:
-            self._found = self._rows.records() if suffix == ".jsonl" else self._rows.texts()
-
-    @property
-    def has_mark(self) -> bool:
-        """Whether the first line that was read begins with a byte order mark."""
-        return self._rows.lines.has_mark
-
-    @property
-    def delimiter(self) -> str:
-        """The separator of a .csv."""
-        return self._rows.separator
-
-    @property
-    def blank(self) -> int:
-        """Lines that were skipped."""
-        return self._rows.blank
+            self._found = self.file.records() if suffix == ".jsonl" else self.file.texts()
 
     def notes(self) -> Iterator[str]:
         """What to know about the rows that were read."""
-        if self.blank:
-            yield f"{counted(self.blank, 'blank line')} skipped"
+        if self.file.blank:
+            yield f"{counted(self.file.blank, 'blank line')} skipped"
         for lines in self._long[:_SHOWN]:
             yield f"note: lines {lines} of {self._name} are one row: check the quotation marks there"
         if len(self._long) > _SHOWN:
@@ -112,7 +96,7 @@ class Source:
 
     def rows(self) -> Iterator[InputRow]:
         """The next rows."""
-        rows, lines = self._rows, self._rows.lines
+        rows, lines = self.file, self.file.lines
         for number, found in self._found:
             if rows.last - number >= _LONG_ROW:
                 self._long.append(f"{number} to {rows.last}")
@@ -217,8 +201,8 @@ class Source:
                 why="some of its bytes are no character in that encoding",
                 fix="correct that line, or save the file as UTF-8",
             )
-        if error.kind == BROKEN_CSV and self._rows.last > number:
-            where += f", with the lines up to {self._rows.last},"
+        if error.kind == BROKEN_CSV and self.file.last > number:
+            where += f", with the lines up to {self.file.last},"
         return UsageError(f"{where} {error.what}", why=error.why, fix=error.fix)
 
 
@@ -273,27 +257,20 @@ def _require_encoding(sample: bytes, name: str, encoding: str) -> None:
     with _usage_errors(name):
         refuse_other_files(sample, name)
     guess = encodings.recognise(sample)
-    if guess is None:
-        if encoding == UTF16:
-            raise UsageError(f"{name} is not UTF-16", why="it has no byte order mark", fix="omit --encoding")
-        if encoding != UTF8 and encodings.is_surely_utf8(sample):
-            raise UsageError(f"{name} is UTF-8, and not {encoding.upper()}", fix="omit --encoding")
+    certain = None if guess is None else guess.certain
+    if guess is not None and certain is None and guess.is_asian and encoding == UTF8:
+        why, fix = encodings.uncertain(guess, name)
+        raise UsageError(f"{name} is not UTF-8", why=why, fix=fix)
+    found = None if certain is None else certain.name.lower()
+    if guess is None and encodings.is_surely_utf8(sample):
+        found = UTF8
+    if found == encoding or (found is None and encoding != UTF16):
         return
-    found = guess.certain
-    if found is None:
-        if encoding == UTF16:
-            raise UsageError(f"{name} is not UTF-16", why="it has no byte order mark", fix="omit --encoding")
-        if encoding == UTF8 and guess.is_asian:
-            why, fix = encodings.uncertain(guess, name)
-            raise UsageError(f"{name} is not UTF-8", why=why, fix=fix)
-        return
-    option = found.name.lower()
-    if option == encoding:
-        return
-    fix = encodings.conversion(found.iconv, name)
-    if option in ENCODINGS:
-        fix = f"add --encoding {option}, or save it as UTF-8" if encoding == UTF8 else f"give --encoding {option}"
-    raise UsageError(f"{name} is not {encoding.upper()}", why=f"it seems to be {found.name}", fix=fix)
+    fix = "omit --encoding"
+    if certain is not None:
+        fix = f"give --encoding {found}" if found in ENCODINGS else encodings.conversion(certain.iconv, name)
+    why = "it has no byte order mark" if found is None else f"it seems to be {found.upper()}"
+    raise UsageError(f"{name} is not {encoding.upper()}", why=why, fix=fix)
 
 
 @contextlib.contextmanager
@@ -339,9 +316,7 @@ def standard_input(columns: Sequence[str], encoding: str = UTF8) -> Source:
 
 def _checked(stream: io.BufferedReader, name: str, encoding: str) -> io.BufferedReader:
     """`stream` as UTF-8. Raises as `_require_encoding`."""
-    sample = stream.peek(encodings.SAMPLE_BYTES)
-    # A whole short file is examined to its last byte, of a longer one the lines that the sample does not cut.
-    _require_encoding(sample if len(sample) < encodings.SAMPLE_BYTES else whole_lines(sample), name, encoding)
+    _require_encoding(stream.peek(encodings.SAMPLE_BYTES), name, encoding)
     codec = next((one.codec for one in encodings.CONVERTED if one.name.lower() == encoding), encoding)
     return as_utf8(stream, codec)
 

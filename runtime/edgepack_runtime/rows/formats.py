@@ -15,18 +15,20 @@ _OF_CSV = (",", "\t", ";", "|")  # in the order of preference
 _AGREEMENT = 0.9  # of the sampled lines must have as many fields as the first
 _ONE_MAY_DIFFER = 4  # lines; a larger sample may hold broken lines
 
-LINES, TABLE, JSON = "lines", "table", "JSON lines"
+LINES, TABLE, JSON, TAGGED = "lines", "table", "JSON lines", "a token and its tag on each line"
 
 
 class RowFormat(NamedTuple):
-    """Format of a file: plain lines, JSON lines, or a table.
+    """Format of a file.
 
-    The separator of a table is None if its first lines show it. Fields of a `quoted` one are as in CSV.
+    The separator of a table is None if its first lines show it. Fields of a `quoted` one are as in CSV. The encoding is
+    a codec of Python.
     """
 
     kind: str
     separator: Optional[str] = None
     quoted: bool = False
+    encoding: str = "utf-8"
 
 
 BY_SUFFIX = {
@@ -76,9 +78,7 @@ def _splits_alike(lines: Sequence[str], separator: str, *, quoted: bool) -> bool
 
 def rename(name: str, suffix: str) -> str:
     """How to name a file by its format, to be typed."""
-    return (
-        f"name it by what it is (in a recipe, too): mv {quote(name)} {quote(f'{PurePath(name).stem}{suffix}')}"
-    )
+    return f"name it by what it is (in a recipe, too): mv {quote(name)} {quote(f'{PurePath(name).stem}{suffix}')}"
 
 
 def refuse_separator_line(line: int, first: Sequence[str], name: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES
 from edgepack_runtime.rows.formats import SAMPLE_ROWS, SEPARATORS, RowFormat, csv_separator, likely_separator, rename
-from edgepack_runtime.rows.lines import MAX_LINE_BYTES, Lines, RowError, whole_lines
+from edgepack_runtime.rows.lines import MAX_LINE_BYTES, Lines, RowError
 
 Cells = Tuple[int, Union[List[str], RowError]]  # with the line from 1 on which the row begins
 Record = Tuple[int, Union[Dict[str, Any], RowError]]
@@ -112,7 +112,7 @@ class Rows:
                 yield number, line
             elif content := line.strip():
                 self.content = content
-                yield number, (first and self._other_format(number, content)) or _object(number, content)
+                yield number, (first and self._other_format(number, content)) or parse_object(number, content)
             else:
                 self.blank += 1
                 continue
@@ -133,7 +133,8 @@ class Rows:
         )
 
 
-def _object(number: int, content: str) -> Union[Dict[str, Any], RowError]:
+def parse_object(number: int, content: str) -> Union[Dict[str, Any], RowError]:
+    """The JSON object of line `number`, or the error."""
     try:
         found = json.loads(content)
         # A colon follows each key: an object with no more colons than keys has no key twice.
@@ -168,5 +169,6 @@ def _old_line_ends() -> RowError:
 
 def _first_lines(sample: bytes) -> List[str]:
     """The first lines of `sample`, without one that it cuts."""
-    whole = whole_lines(sample[:SAMPLE_BYTES])
+    sample = sample[:SAMPLE_BYTES]
+    whole = sample[: sample.rfind(b"\n") + 1] or sample
     return io.StringIO(whole.decode("utf-8-sig", "replace"), newline=None).read().split("\n")[:SAMPLE_ROWS]

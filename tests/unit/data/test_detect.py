@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.data.detect import is_json_object, likely_columns, looks_like_a_row, looks_tagged
+from edgepack.data.detect import likely_columns, looks_like_a_row, looks_tagged
 from edgepack_runtime.rows.formats import likely_separator, split_lines
 
 
@@ -47,13 +47,6 @@ def test_the_longest_column_is_the_text() -> None:
 )
 def test_tagged_tokens_are_recognised(lines: list[str], expected: bool) -> None:
     assert looks_tagged(lines) is expected
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"), [('{"a": 1}', True), ("[1]", False), ("{a}", False), ("", False), ("{" * 5000, False)]
-)
-def test_json_objects_are_recognised(line: str, expected: bool) -> None:
-    assert is_json_object(line) is expected
 
 
 LINES = st.lists(st.text("ab,;|\t\"'{}[] \r\n\x000好。", max_size=20), max_size=12)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgepack.data.files import FileFormat, explained, form_by_suffix, no_progress, opened, refuse_empty
+from edgepack.data.files import explained, filled_lines, format_of, opened
 from edgepack.recipe.findings import Finding
-from edgepack_runtime.rows.formats import BY_SUFFIX
+from edgepack_runtime.rows.formats import LINES, TABLE, TAGGED, RowFormat
 from edgepack_runtime.rows.lines import RowError
 
 
@@ -24,13 +24,9 @@ def made(folder: Path, raw: bytes) -> Path:
 def lines(file: Path, encoding: str = "utf-8") -> Iterator[str | Finding]:
     """Lines up to the finding about the rest."""
     try:
-        with opened(file, no_progress, FileFormat(BY_SUFFIX[".txt"], encoding)) as rows:
-            for _, line in rows.texts():
-                if isinstance(line, RowError):
-                    raise line
-                rows.blank += not line.strip()
+        with opened(file, RowFormat(LINES, encoding=encoding)) as rows:
+            for _, line in filled_lines(rows):
                 yield line
-            refuse_empty(rows)
     except RowError as error:
         yield explained(error, file, encoding)
 
@@ -91,11 +87,11 @@ def test_a_file_of_another_encoding_that_was_cut_is_named(tmp_path: Path, encodi
 
 
 @pytest.mark.parametrize(
-    ("name", "separator", "tagged"), [("a.conll", None, True), ("a.BIO", None, True), ("a", "\t", False)]
+    ("name", "expected"),
+    [("a.conll", RowFormat(TAGGED)), ("a.BIO", RowFormat(TAGGED)), ("a", RowFormat(TABLE, "\t"))],
 )
-def test_other_suffixes_are_tables_or_conll(name: str, separator: str | None, tagged: bool) -> None:
-    form = form_by_suffix(Path(name))
-    assert (form.rows.separator, form.tagged) == (separator, tagged)
+def test_other_suffixes_are_tables_or_conll(name: str, expected: RowFormat) -> None:
+    assert format_of(Path(name)) == expected
 
 
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -10,8 +10,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.data.detect import is_json_object, looks_like_a_row, looks_tagged, separator_between_labels
-from edgepack.data.files import FileFormat, explained, no_progress, opened, refuse_empty
+from edgepack.data.detect import looks_like_a_row, looks_tagged, separator_between_labels
+from edgepack.data.files import explained, filled_lines, no_progress, opened, refuse_empty
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.rows import json_list, tag_problem
 from edgepack.data.tables import cells
@@ -23,13 +23,14 @@ from edgepack_runtime.rows.formats import (
     LINES,
     SAMPLE_ROWS,
     TABLE,
+    TAGGED,
     RowFormat,
     csv_separator,
     likely_separator,
     refuse_separator_line,
 )
 from edgepack_runtime.rows.lines import RowError
-from edgepack_runtime.rows.reader import Rows
+from edgepack_runtime.rows.reader import Rows, parse_object
 
 MAX_VALUES: Final = 1000  # different values that are counted; a column of labels has fewer
 _LONGEST_VALUE: Final = 200
@@ -93,11 +94,10 @@ class FileProfile:
     """Form and columns of a data file. Without a header, columns are named by number from 1."""
 
     file: Path
-    form: FileFormat
+    form: RowFormat
     header: bool
     rows: int
     columns: tuple[Column, ...]
-    sample: tuple[str, ...]  # its first lines
 
     def column(self, names: Iterable[str]) -> Column | None:
         """The first of `names` that is a column, ignoring case."""
@@ -115,25 +115,16 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> FilePro
         raise RecipeInvalidError(f"{file} is not a regular file", fix="write the rows to a file, and give that")
     encoding = likely_encoding(file)
     try:
-        sample = _sample(file, encoding)
-        form = _form(file, sample, encoding)
-        with opened(file, advance, form) as rows:
-            if form.tagged:
-                return FileProfile(file, form, False, _blank_lines(rows), (), sample)
-            return (
-                _of_records(file, form, rows, sample) if form.rows.kind == JSON else _of_cells(file, form, rows, sample)
-            )
+        form = _form(file, _sample(file, encoding), encoding)
+        with opened(file, form, advance) as rows:
+            if form.kind == TAGGED:
+                blank = sum(1 for _, line in filled_lines(rows) if not line.strip())
+                return FileProfile(file, form, False, blank, ())
+            read = _of_records if form.kind == JSON else _of_cells
+            return read(file, form, rows)
     except RowError as error:
         found = explained(error, file, encoding)
         raise RecipeInvalidError(f"{file} cannot be used: 1 error", findings=[found]) from error
-
-
-def _blank_lines(rows: Rows) -> int:
-    for _, line in rows.texts():
-        if isinstance(line, RowError):
-            raise line
-        rows.blank += not line.strip()
-    return rows.blank
 
 
 def likely_encoding(file: Path) -> str:
@@ -156,36 +147,35 @@ def _sample(file: Path, encoding: str) -> tuple[str, ...]:
         RowError: one cannot be read, or all are blank.
     """
     sample = []
-    with opened(file, no_progress, FileFormat(RowFormat(LINES), encoding)) as rows:
+    with opened(file, RowFormat(LINES, encoding=encoding)) as rows:
         for line in islice(rows.lines, SAMPLE_ROWS):
             if rows.lines.failed:
                 raise rows.lines.error()
             sample.append(line)
-            rows.blank += not line.strip()
-        refuse_empty(rows, filled=len(sample) == SAMPLE_ROWS)
+    refuse_empty(len(sample) == SAMPLE_ROWS or any(map(str.strip, sample)))
     if "\r" in sample[0].rstrip("\r\n"):
         return tuple(io.StringIO("".join(sample), newline=None))
     return tuple(sample)
 
 
-def _form(file: Path, sample: tuple[str, ...], encoding: str) -> FileFormat:
+def _form(file: Path, sample: tuple[str, ...], encoding: str) -> RowFormat:
     first = next((line for line in sample if line.strip()), "")
-    if first.startswith("[") or is_json_object(first):
-        return FileFormat(RowFormat(JSON), encoding)
+    if first.startswith("[") or isinstance(parse_object(1, first), dict):
+        return RowFormat(JSON, encoding=encoding)
     refuse_separator_line(1, [first], file.name)
     if looks_tagged(sample):
-        return FileFormat(RowFormat(LINES), encoding, tagged=True)
+        return RowFormat(TAGGED, encoding=encoding)
     found = likely_separator(sample)
     if found is None:
         what = "is not a row of a table: no separator gives the lines of the file the same number of fields"
         fix = "separate text and label by a tab, with one row per line and a first line `text<TAB>label`"
         raise RowError(1, what, fix)
     if file.suffix.lower() == ".csv":
-        return FileFormat(RowFormat(TABLE, csv_separator(sample), quoted=True), encoding)
-    return FileFormat(RowFormat(TABLE, found, quoted=found in ",;"), encoding)
+        return RowFormat(TABLE, csv_separator(sample), quoted=True, encoding=encoding)
+    return RowFormat(TABLE, found, quoted=found in ",;", encoding=encoding)
 
 
-def _of_records(file: Path, form: FileFormat, lines: Rows, sample: tuple[str, ...]) -> FileProfile:
+def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
     columns: dict[str, Column] = {}
     rows = 0
     for _, record in lines.records():
@@ -199,10 +189,10 @@ def _of_records(file: Path, form: FileFormat, lines: Rows, sample: tuple[str, ..
                 columns[name] = Column(name)
             if name in columns:
                 columns[name].add(value)
-    return FileProfile(file, form, True, rows, tuple(columns.values()), sample)
+    return FileProfile(file, form, True, rows, tuple(columns.values()))
 
 
-def _of_cells(file: Path, form: FileFormat, table: Rows, sample: tuple[str, ...]) -> FileProfile:
+def _of_cells(file: Path, form: RowFormat, table: Rows) -> FileProfile:
     log = FindingLog(file)  # errors in single rows are reported when the rows are read
     below = (fields for _, fields in cells(table, log))
     first = next(below, [])
@@ -220,4 +210,4 @@ def _of_cells(file: Path, form: FileFormat, table: Rows, sample: tuple[str, ...]
         log.end("empty", None, reason, "give a file with rows")
     if not rows:
         raise RecipeInvalidError(f"{file} cannot be used: 1 error", findings=log.findings())
-    return FileProfile(file, form, header, rows, columns, sample)
+    return FileProfile(file, form, header, rows, columns)

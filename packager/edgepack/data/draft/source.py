@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from edgepack.artifacts import Row
 from edgepack.data.draft.columns import choose_columns
 from edgepack.data.draft.profile import profile
-from edgepack.data.files import FileFormat, form_by_suffix
+from edgepack.data.files import format_of
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.loader import counted_bytes
 from edgepack.data.split_stats import SplitFacts, SplitName, read_facts
@@ -20,6 +20,7 @@ from edgepack.progress import Progress
 from edgepack.recipe.model import Columns
 from edgepack.recipe.validate_data import TABLE_SUFFIXES, TAGGED_SUFFIXES
 from edgepack_runtime.rows.encodings import CONVERTED
+from edgepack_runtime.rows.formats import TAGGED, RowFormat
 
 _ENCODINGS: Final = {"utf-8": "UTF-8"} | {encoding.codec: encoding.name for encoding in CONVERTED}
 _SEPARATED: Final = {
@@ -47,7 +48,7 @@ class DraftSource:
     """
 
     file: Path
-    form: FileFormat
+    form: RowFormat
     header: bool
     columns: Columns
     facts: SplitFacts
@@ -58,17 +59,15 @@ class DraftSource:
         """Whether a recipe can read the file directly."""
         return (
             self.file.suffix.lower() in (*TABLE_SUFFIXES, *TAGGED_SUFFIXES)
-            and self._has_form_of_suffix
-            and (self.header or self.form.tagged)
+            and self.form == self._form_of_suffix
+            and (self.header or self.form.kind == TAGGED)
             and self.facts.complete
         )
 
     @property
-    def _has_form_of_suffix(self) -> bool:
-        own = form_by_suffix(self.file)
-        # A .csv has the separator that its first lines show.
-        separator = own.rows.separator or self.form.rows.separator
-        return self.form == replace(own, rows=own.rows._replace(separator=separator))
+    def _form_of_suffix(self) -> RowFormat:
+        own = format_of(self.file)
+        return own._replace(separator=self.form.separator) if own.quoted else own  # a .csv shows its separator
 
     def rows(self, progress: Progress) -> Iterator[tuple[int, Row]]:
         """Every usable row with its line, read again."""
@@ -79,13 +78,13 @@ class DraftSource:
     def describe(self) -> str:
         """Form, columns and task of the file, in one line."""
         encoding = f"{self.file}: {_ENCODINGS[self.form.encoding]}"
-        if self.form.tagged:
+        if self.form.kind == TAGGED:
             return f"{encoding}, a token and its tag on each line; {self.columns.task}"
-        form = "JSON lines" if self.form.rows.separator is None else _SEPARATED[self.form.rows.separator]
+        form = "JSON lines" if self.form.separator is None else _SEPARATED[self.form.separator]
         columns = ", ".join(f"{_CALLED[key]} in `{name}`" for key, name in self.columns.wanted.items())
-        if self.columns.answer == "labels" and self.form.rows.separator is not None:
+        if self.columns.answer == "labels" and self.form.separator is not None:
             columns += f" with `{self.label_separator}` between them"
-        head = "" if self.form.rows.separator is None else ", with a header" if self.header else ", without a header"
+        head = "" if self.form.separator is None else ", with a header" if self.header else ", without a header"
         task = "" if self.columns.wanted.keys() == {"text", "label"} else f"; {self.columns.task}"
         return f"{encoding}, {form}{head}; {columns}{task}"
 
