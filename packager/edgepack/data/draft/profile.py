@@ -25,7 +25,6 @@ from edgepack_runtime.rows.formats import (
     TABLE,
     TAGGED,
     RowFormat,
-    csv_separator,
     likely_separator,
     refuse_separator_line,
 )
@@ -171,7 +170,7 @@ def _form(file: Path, sample: tuple[str, ...], encoding: str) -> RowFormat:
         fix = "separate text and label by a tab, with one row per line and a first line `text<TAB>label`"
         raise RowError(1, what, fix)
     if file.suffix.lower() == ".csv":
-        return RowFormat(TABLE, csv_separator(sample), quoted=True, encoding=encoding)
+        return RowFormat(TABLE, quoted=True, encoding=encoding)  # the reader chooses, as for a recipe
     return RowFormat(TABLE, found, quoted=found in ",;", encoding=encoding)
 
 
@@ -210,4 +209,4 @@ def _of_cells(file: Path, form: RowFormat, table: Rows) -> FileProfile:
         log.end("empty", None, reason, "give a file with rows")
     if not rows:
         raise RecipeInvalidError(f"{file} cannot be used: 1 error", findings=log.findings())
-    return FileProfile(file, form, header, rows, columns)
+    return FileProfile(file, form._replace(separator=table.separator), header, rows, columns)

@@ -47,22 +47,6 @@ def test_all_forms_give_the_same_texts(tmp_path: Path, name: str, content: str) 
     assert inputs.read_texts(file(tmp_path, name, content)) == ["很好", "  差 "]
 
 
-LONG = "好" * 200_000
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("a.tsv", 'text\tid\n"好\t1\n说"好"\t2\n', ['"好', '说"好"']),
-        ("a.txt", "a\u2028b\x85c\x0cd\ne", ["a\u2028b\x85c\x0cd", "e"]),
-        ("a.csv", f"text\n{LONG}\n", [LONG]),
-    ],
-    ids=["a TSV has no quoting", "only a newline ends a line", "long field"],
-)
-def test_texts_are_read_as_they_are(tmp_path: Path, name: str, content: str, expected: list[str]) -> None:
-    assert inputs.read_texts(file(tmp_path, name, content)) == expected
-
-
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
@@ -333,18 +317,6 @@ def test_the_column_that_is_meant_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught, inputs.opened(file(tmp_path, "a.csv", "id, Text\n1,好\n")):
         pass
     assert caught.value.fix == "name the column that holds the texts: --column ' Text'"
-
-
-def test_a_line_that_is_too_long_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "MAX_LINE_BYTES", 2**20)
-    content = b"a\n" + b"x" * (3 * 2**20) + b"\nb\n" + b"y" * (2**20 + 1)
-    found = told(tmp_path, "a.txt", content)
-    assert found == [
-        (1, "a"),
-        (2, "line 2 of a.txt is longer than 1 MiB"),
-        (3, "b"),
-        (4, "line 4 of a.txt is longer than 1 MiB"),
-    ]
 
 
 LAYOUTS = {".txt": b"\n", ".tsv": b"\n\t", ".csv": b'\n,"\r', ".jsonl": b'\n{}"[]:'}
