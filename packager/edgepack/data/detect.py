@@ -1,19 +1,15 @@
-"""Detection of a table's format: separator, header, columns."""
+"""Detection of what the columns of a table hold, and of its header."""
 
 from __future__ import annotations
 
-import csv
-import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Sequence
+from typing import Final
 
 from edgepack.data.text_digests import visible
 from edgepack.recipe.messages import listed
 
-SEPARATORS: Final = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "vertical bars"}
-SAMPLE_ROWS: Final = 200
 TEXT_NAMES: Final = (
     *("text", "sentence", "review", "content", "comment", "title", "query", "question", "body", "message"),
     *("文本", "内容", "评论", "句子", "标题", "正文", "问题", "text_a", "sentence1", "query1", "question1"),
@@ -26,8 +22,7 @@ LABEL_NAMES: Final = (
 TOKEN_NAMES: Final = ("tokens", "words", "chars", "text")
 TAG_NAMES: Final = ("tags", "ner_tags", "bio", "labels", "label")
 SPAN_NAMES: Final = ("spans", "entities", "ner", "tags", "label")
-_AGREEMENT: Final = 0.9  # of the sampled lines must have as many fields as the first
-_ONE_MAY_DIFFER: Final = 4  # lines; a larger sample may hold broken lines
+_AGREEMENT: Final = 0.9  # of the lines or values of a sample must be alike
 _LONGEST_NAME: Final = 40  # characters of a column's name; longer cells are texts
 _TAGGED: Final = re.compile(r"\S+[ \t](?:\S+[ \t])*(O|[BIESMU]-\S+)\Z")
 _NUMBER: Final = re.compile(r"[-+]?(\d+|\d*[.,]\d+)(e[-+]?\d+)?%?", re.IGNORECASE)
@@ -35,17 +30,6 @@ _GRADES: Final = 20  # different numbers that may be labels: 0.5, 1, ... 10 star
 _LABEL_SEPARATORS: Final = ("|", ";", ",", "、", "；", "，", "/")
 _RECURRENCE: Final = 1.5  # mean repetitions of a label between separators
 _SENTENCE: Final = frozenset("。！？，；!?")
-
-
-def likely_separator(lines: Sequence[str]) -> str | None:
-    """The separator that splits these lines into equally many fields, at least two; None if none does."""
-    filled = [line.rstrip("\r\n") for line in lines if line.strip()]
-    for separator in SEPARATORS:
-        widths = [len(fields) for fields in split_lines(filled, separator)]
-        others = len(widths) - widths.count(widths[0]) if widths else 0
-        if widths and widths[0] > 1 and others <= max((1 - _AGREEMENT) * len(widths), len(widths) >= _ONE_MAY_DIFFER):
-            return separator
-    return None
 
 
 def looks_tagged(lines: Sequence[str]) -> bool:
@@ -82,33 +66,6 @@ def refuse_measurements(column: str, values: Collection[str]) -> tuple[str, str]
     holds = f"`{visible(column[:40])}` holds many different numbers, such as {shown}"
     reason = f"{holds}: these look like measurements, not labels"
     return reason, "put the numbers into bins (`low`, `high`), or name the column that has the labels `label`"
-
-
-def json_object(line: str) -> dict[str, Any] | None:
-    """The JSON object on a line of a .jsonl file; None if there is none."""
-    if not line.lstrip().startswith("{"):
-        return None
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def is_json_object(line: str) -> bool:
-    """Whether a line is a JSON object."""
-    return json_object(line) is not None
-
-
-def split_lines(lines: Sequence[str], separator: str) -> Iterator[list[str]]:
-    """The fields of each line. Fields between commas or semicolons may be quoted, as in CSV."""
-    if separator not in ",;":
-        yield from (line.split(separator) for line in lines)
-        return
-    try:
-        yield from csv.reader(lines, delimiter=separator)
-    except csv.Error:
-        return  # the sample ends here
 
 
 def looks_like_a_row(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:

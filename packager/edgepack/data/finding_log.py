@@ -35,6 +35,10 @@ class FindingLog:
         self.add(kind, "error", line, reason, fix)
         self.ended = True
 
+    def stop(self, finding: Finding) -> None:
+        """Add `finding` as the error after which the file could not be read."""
+        self.end("unreadable", finding.line, finding.reason, finding.fix)
+
     def count_more(self, kind: str, more: int) -> None:
         """Count `more` findings of a kind beyond the limit."""
         if more > 0:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from edgepack.artifacts import Row
+from edgepack.data.files import no_progress
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.lengths import Lengths
-from edgepack.data.lines import no_progress
 from edgepack.data.split_checks import check_splits, rows_to_drop
 from edgepack.data.split_stats import HELD_OUT, SPLIT_NAMES, SplitFacts, SplitName, gather_facts, read_facts
 from edgepack.data.synthetic import reviews_zh

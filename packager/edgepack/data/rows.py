@@ -6,18 +6,18 @@ White space around labels is removed, around texts it is kept. Findings go to a 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 from edgepack.artifacts import Row
+from edgepack.data.files import filled_lines
 from edgepack.data.finding_log import FindingLog
-from edgepack.data.lines import UnreadableError, old_line_ends
 from edgepack.data.text_digests import is_unseen, shortened
-from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Columns
 from edgepack.recipe.yaml import has_surrogate
 from edgepack.util.text import counted
+from edgepack_runtime.rows.reader import Rows
 from edgepack_runtime.util.spans import Span, spans_of_tags, split_tag
 
 _DOCUMENT: Final = "-DOCSTART-"  # token of a line that starts a document
@@ -53,20 +53,18 @@ def tag_problem(tag: str) -> tuple[str, str] | None:
     return None
 
 
-def sentences(lines: Iterable[str], log: FindingLog) -> Iterator[Sentence]:
+def sentences(rows: Rows, log: FindingLog) -> Iterator[Sentence]:
     """Read tokens and tags of a CoNLL file: a token and its tag on each line, a blank line between two sentences.
 
     They are the first and the last field of a line, separated by tabs or else by spaces. A sentence with an error is
     dropped.
 
     Raises:
-        UnreadableError: the lines end in carriage returns.
+        RowError: the rest of the file cannot be read.
     """
     start, tokens, tags = 0, list[str](), list[str]()
     complete, known = True, set[str]()
-    for number, line in enumerate(lines, start=1):
-        if number == 1 and (instead := old_line_ends(line)) is not None:
-            raise UnreadableError(Finding("error", log.file, None, *instead))
+    for number, line in filled_lines(rows):
         if not line.strip():
             if tokens and complete:
                 yield start, tokens, tags

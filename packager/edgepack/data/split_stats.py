@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgepack.artifacts import Row
+from edgepack.data.files import no_progress
 from edgepack.data.finding_log import FindingLog
 from edgepack.data.lengths import Lengths
-from edgepack.data.lines import FileFormat, no_progress
 from edgepack.data.tables import read_rows
 from edgepack.data.text_digests import digest, digests
 from edgepack.recipe.findings import errors
 from edgepack.recipe.model import Columns
+from edgepack_runtime.rows.formats import RowFormat
 
 MAX_LABELS: Final = 10_000  # a column with more different values does not hold labels; fits the 16 bits of `label_ids`
 
@@ -131,13 +132,13 @@ def read_facts(
     file: Path,
     columns: Columns,
     advance: Callable[[int], None] = no_progress,
-    form: FileFormat | None = None,
+    row_format: RowFormat | None = None,
     label_separator: str = "|",
     kept: Iterable[bool] | None = None,
 ) -> SplitFacts:
     """Read a split's file once, or its `kept` rows; the result's `log` has the findings."""
     log = FindingLog(file, columns.place)
-    rows = read_rows(file, columns, log, advance, form, label_separator)
+    rows = read_rows(file, columns, log, advance, row_format, label_separator)
     return gather_facts(SplitFacts(name, file, log, columns), rows if kept is None else compress(rows, kept))
 
 

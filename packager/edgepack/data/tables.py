@@ -1,47 +1,28 @@
 """Reader of the rows of one data file, with findings.
 
-TSV is split at tabs only: quotes are ordinary characters, as in Chinese corpora. CSV is read by the csv module. JSONL
-has one object per line. CoNLL has a token and its tag on each line, and blank lines between sentences. All are UTF-8,
-with or without a byte order mark. TSV and CSV start with a header, unless `data.columns` has numbers. Blank lines are
-skipped.
+Tables, JSON lines and CoNLL are read as `edgepack_runtime.rows` reads them. TSV and CSV start with a header, unless
+`data.columns` has numbers. Blank lines are skipped.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 
 from edgepack.artifacts import Row
+from edgepack.data.files import explained, format_of, no_progress, opened, refuse_empty
 from edgepack.data.finding_log import FindingLog
-from edgepack.data.header import (
-    Cells,
-    Wanted,
-    check_numbers,
-    find_columns,
-    names_separator,
-    not_json_lines,
-    positions_by_number,
-)
-from edgepack.data.lines import (
-    MAX_LINE_BYTES,
-    FileFormat,
-    UnreadableError,
-    form_by_suffix,
-    no_progress,
-    old_line_ends,
-    text_lines,
-)
+from edgepack.data.header import Cells, Wanted, check_numbers, find_columns, positions_by_number
 from edgepack.data.quotes import REMEMBERED_EVERY, REMEMBERED_FIRST, Quotes
 from edgepack.data.rows import Values, has_half, row_maker, sentences, tagged_row
-from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import Columns
 from edgepack.util.text import counted
+from edgepack_runtime.rows.formats import JSON, TAGGED, RowFormat, refuse_separator_line
+from edgepack_runtime.rows.lines import RowError
+from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
 
 Record = tuple[int, Values]  # line from 1, the values of the wanted columns
 
@@ -59,116 +40,93 @@ def read_rows(
     columns: Columns,
     log: FindingLog,
     advance: Callable[[int], None] = no_progress,
-    form: FileFormat | None = None,
+    row_format: RowFormat | None = None,
     label_separator: str = "|",
 ) -> Iterator[tuple[int, Row]]:
     """Rows of one split with the line (from 1) on which each starts; one row is in memory at a time.
 
     Errors of the content are logged as findings, never raised. Rows with an error are dropped, so the rows are complete
-    only if no finding is an error. `advance` counts bytes, as in `text_lines`. `form` is by default that of the file's
+    only if no finding is an error. `advance` counts bytes, as in `opened`. `row_format` is by default that of the
     suffix; `label_separator` is `data.label_separator`.
     """
-    form = form or form_by_suffix(file)
+    row_format = row_format or format_of(file)
     try:
-        if form.tagged:
-            for line, tokens, tags in sentences(text_lines(file, advance, form.encoding), log):
-                row = tagged_row(line, tokens, tags, log)
-                if row is not None:
-                    yield line, row
+        if row_format.kind == TAGGED:
+            with opened(file, row_format, advance) as rows:
+                for line, tokens, tags in sentences(rows, log):
+                    row = tagged_row(line, tokens, tags, log)
+                    if row is not None:
+                        yield line, row
             return
         make = row_maker(columns, label_separator)
-        for line, values in read_records(file, columns.wanted, log, advance, form):
+        for line, values in read_records(file, columns.wanted, log, advance, row_format):
             row = make(line, values, log)
             if row is not None:
                 yield line, row
-    except UnreadableError as error:
-        log.end("unreadable", error.finding.line, error.finding.reason, error.finding.fix)
+    except RowError as error:
+        log.stop(explained(error, file, row_format.encoding))
 
 
 def read_records(
-    file: Path, wanted: Wanted, log: FindingLog, advance: Callable[[int], None], form: FileFormat
+    file: Path, wanted: Wanted, log: FindingLog, advance: Callable[[int], None], row_format: RowFormat
 ) -> Iterator[Record]:
     """The values of the `wanted` columns of each row of a table or of JSON lines; arguments as in `read_rows`.
 
     Raises:
-        UnreadableError: the rest of the file cannot be read.
+        RowError: the rest of the file cannot be read.
     """
-    lines = text_lines(file, advance, form.encoding)
-    if form.separator is None:
-        return _json_records(lines, wanted, log)
-    return _table_records(cells(lines, form.separator, log), wanted, log)
+    with opened(file, row_format, advance) as rows:
+        read = _json_records if row_format.kind == JSON else _table_records
+        yield from read(rows, wanted, log)
 
 
-def cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterator[Cells]:
-    """Fields of each row that is not blank; fields between commas or semicolons may be quoted."""
-    return _csv_cells(lines, separator, log) if separator in ",;" else _plain_cells(lines, separator, log)
+def cells(rows: Rows, log: FindingLog) -> Iterator[Cells]:
+    """Fields of each row that is not blank.
 
-
-def _plain_cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterator[Cells]:
-    for number, line in enumerate(lines, start=1):
-        if number == 1 and (instead := old_line_ends(line)) is not None:
-            raise UnreadableError(Finding("error", log.file, None, *instead))
-        fields = line.removesuffix("\n").removesuffix("\r").split(separator)
-        if _is_filled(number, fields, log):
-            yield number, fields
-
-
-def _csv_cells(lines: Iterator[str], separator: str, log: FindingLog) -> Iterator[Cells]:
-    csv.field_size_limit(MAX_LINE_BYTES)  # the default limit, 128 KiB, is shorter than some documents
-    reader = csv.reader(_at_any_line_end(lines), delimiter=separator, strict=True)
-    quotes = Quotes(separator, log)
-    while True:
-        line = reader.line_num + 1  # a row may span lines; findings name its first line
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            fix = 'a text that holds a comma, a quote or a line end is put in quotes, and a quote in it is `""`'
-            log.end("broken CSV", line, f"broken CSV from here on: {error}", fix)
-            return
-        if reader.line_num > line:
-            if quotes.hold(line, reader.line_num, fields):
+    Raises:
+        RowError: the rest of the file cannot be read.
+    """
+    quotes = Quotes(rows.separator, log) if rows.format.quoted else None
+    filled = False
+    for line, fields in rows.cells():
+        if isinstance(fields, RowError):
+            if fields.kind == BROKEN_CSV:
+                log.end(BROKEN_CSV, line, f"broken CSV from here on: {fields.why}", fields.fix)
                 return
-        elif line < REMEMBERED_FIRST or not line % REMEMBERED_EVERY:
-            quotes.remember(fields)
-        if _is_filled(line, fields, log):
+            raise fields
+        if quotes is not None:
+            if rows.last > line:  # a row may span lines; findings name its first line
+                if quotes.hold(line, rows.last, fields):
+                    return
+            elif line < REMEMBERED_FIRST or not line % REMEMBERED_EVERY:
+                quotes.remember(fields)
+        if any(map(str.strip, fields)):
+            filled = True
             yield line, fields
-
-
-def _at_any_line_end(lines: Iterator[str]) -> Iterator[str]:
-    """CSV from old Macs ends its lines with `\\r` only, at which the csv module does not split."""
-    for line in lines:
-        if "\r" in line:
-            yield from io.StringIO(line, newline="")
+        elif len(fields) > 1:
+            filled = True
+            log.add("empty rows", "warning", line, "this row holds separators and nothing else", "remove it")
         else:
-            yield line
+            rows.blank += 1
+    refuse_empty(filled)
 
 
-def _is_filled(line: int, fields: list[str], log: FindingLog) -> bool:
-    if any(content.strip() for content in fields):
-        return True
-    if len(fields) > 1:
-        log.add("empty rows", "warning", line, "this row holds separators and nothing else", "remove it")
-    return False
-
-
-def _table_records(table: Iterator[Cells], wanted: Wanted, log: FindingLog) -> Iterator[Record]:
+def _table_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Record]:
     """The wanted values of each row, after the columns were found."""
+    table = cells(rows, log)
     first = next(table, None)
     if first is None:
-        log.end("empty", None, "the file holds no row", "give a file with rows")
+        if not log.ended:
+            log.end("empty", None, "the file holds no row", "give a file with rows")
         return
-    if (instead := names_separator(first[1], log.file)) is not None:
-        log.end("separator", first[0], *instead)
-        return
+    refuse_separator_line(*first, rows.name)
     positions = positions_by_number(wanted)
     if positions is not None:
         if not check_numbers(first, wanted, positions, log):
             return
         head, table = "the first row", chain([first], table)
     else:
-        positions, head = find_columns(first, table, wanted, log), "the header"
+        positions, head = find_columns(first, table, wanted, log, rows), "the header"
         if positions is None:
             return
     # For a single position `itemgetter` returns no tuple.
@@ -185,37 +143,24 @@ def _table_records(table: Iterator[Cells], wanted: Wanted, log: FindingLog) -> I
         log.add("rows with a wrong number of fields", "error", number, reason, fix)
 
 
-def _json_records(lines: Iterator[str], wanted: Wanted, log: FindingLog) -> Iterator[Record]:
+def _json_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Record]:
     shown = ", ".join(f'"{name}": {_EXAMPLES.get(key, _TEXT)}' for key, name in wanted.items())
     fix = f"write one object per line: {{{shown}}}"
-    first = True
-    for number, line in enumerate(lines, start=1):
-        content = line.strip()
-        if not content:
-            continue
-        if first and (instead := old_line_ends(content)) is not None:
-            raise UnreadableError(Finding("error", log.file, None, *instead))
-        if first and (instead := not_json_lines(content, log.file)) is not None:
-            log.end("no JSON lines", number, *instead)
-            return
-        first = False
-        try:
-            record = json.loads(content, object_pairs_hook=_unique)
-        except (ValueError, RecursionError) as error:
-            explained = isinstance(error, json.JSONDecodeError | _RepeatedKeyError)
-            why = str(error.args[0]).partition(": line ")[0] if explained else "a value is out of all bounds"
-            log.add("lines that are not JSON", "error", number, f"this line is not JSON: {why}", fix)
-            continue
-        if not isinstance(record, dict):
-            log.add("lines that are not JSON objects", "error", number, "this line is not a JSON object", fix)
+    for number, record in rows.records():
+        if isinstance(record, RowError):
+            if record.whole:
+                raise record
+            why = f": {record.why}" if record.why else ""
+            log.add(record.kind, "error", number, f"this line {record.what}{why}", fix)
             continue
         values = _values(number, record, wanted, log)
         # Only an escape can be a lone surrogate; to search every text would take longer than to read it.
-        if values and "\\u" in content and has_half(*values):
+        if values and "\\u" in rows.content and has_half(*values):
             reason = "an escape such as \\ud83d stands alone: half a character"
             log.add("half characters", "error", number, reason, "write the character itself, or remove the row")
         elif values:
             yield number, values
+    refuse_empty(rows.blank < rows.lines.number)
 
 
 def _values(number: int, record: Mapping[str, object], wanted: Wanted, log: FindingLog) -> Values | None:
@@ -228,16 +173,3 @@ def _values(number: int, record: Mapping[str, object], wanted: Wanted, log: Find
     otherwise = f"set `data.columns`{log.columns_place} to the keys that hold {' and '.join(wanted)}"
     log.add("lines that lack a key", "error", number, reason, did_you_mean(missing[0], set(record), otherwise))
     return None
-
-
-class _RepeatedKeyError(ValueError):
-    """Refuse duplicate keys, of which json would drop one silently."""
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _RepeatedKeyError(f"the key `{twice[:40]}` stands twice")
-    return made

@@ -15,16 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgepack.artifacts import Row
+from edgepack.data.files import explained, filled_lines, format_of, no_progress, opened
 from edgepack.data.finding_log import FindingLog
-from edgepack.data.lines import UnreadableError, form_by_suffix, no_progress, old_line_ends, text_lines
 from edgepack.data.rows import texts_of
 from edgepack.data.split_stats import SplitFacts
 from edgepack.data.tables import Record, read_records
 from edgepack.data.text_digests import NO_DIGEST, digests, is_unseen
 from edgepack.errors import RecipeInvalidError
-from edgepack.recipe.findings import Finding, errors
+from edgepack.recipe.findings import errors
 from edgepack.recipe.model import Columns
 from edgepack.util.text import counted
+from edgepack_runtime.rows.lines import RowError
 
 PLAIN_SUFFIX: Final = ".txt"  # one text per line
 
@@ -109,20 +110,19 @@ def further_texts(file: Path, columns: Columns, held_out: Iterable[Row]) -> list
 def _rows(file: Path, columns: Columns, log: FindingLog, advance: Callable[[int], None]) -> Iterator[Row]:
     try:
         if file.suffix.lower() == PLAIN_SUFFIX:
-            records = _lines(file, log, advance)
+            records = _lines(file, advance)
         else:
-            records = read_records(file, columns.texts, log, advance, form_by_suffix(file))
+            records = read_records(file, columns.texts, log, advance, format_of(file))
         for line, values in records:
             texts = texts_of(line, values, log)
             if texts is not None:
                 yield Row(texts[0], (), texts[1])
-    except UnreadableError as error:
-        log.end("unreadable", error.finding.line, error.finding.reason, error.finding.fix)
+    except RowError as error:
+        log.stop(explained(error, file))
 
 
-def _lines(file: Path, log: FindingLog, advance: Callable[[int], None]) -> Iterator[Record]:
-    for number, line in enumerate(text_lines(file, advance), start=1):
-        if number == 1 and (instead := old_line_ends(line)) is not None:
-            raise UnreadableError(Finding("error", log.file, None, *instead))
-        if not is_unseen(line):
-            yield number, (line.strip(),)
+def _lines(file: Path, advance: Callable[[int], None]) -> Iterator[Record]:
+    with opened(file, format_of(file), advance) as rows:
+        for number, line in filled_lines(rows):
+            if not is_unseen(line):
+                yield number, (line.strip(),)

@@ -16,7 +16,7 @@ from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, Seq
 from ruamel.yaml.reader import ReaderError
 
 from edgepack.recipe.findings import Finding
-from edgepack.util.encodings import is_binary, not_utf8
+from edgepack_runtime.rows.encodings import is_binary, not_utf8
 
 KeyPath = tuple[str | int, ...]
 Problem = tuple[KeyPath, str, str]  # where, reason, fix

@@ -5,31 +5,30 @@ Reading continues after an invalid row. Blank lines are counted, and are no rows
 
 from __future__ import annotations
 
-import codecs
 import contextlib
-import csv
 import io
-import itertools
-import json
-import re
 import sys
 from pathlib import Path
-from typing import Any, BinaryIO, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from edgepack_runtime.errors import UsageError
+from edgepack_runtime.rows import encodings
+from edgepack_runtime.rows.formats import BY_SUFFIX, SUFFIXES, TABLES, positions, refuse_separator_line
+from edgepack_runtime.rows.lines import (
+    SAVE_AS_CSV,
+    NotUtf8Error,
+    RowError,
+    as_utf8,
+    open_stream,
+    refuse_other_files,
+)
+from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
 from edgepack_runtime.util.fs import os_errors
-from edgepack_runtime.util.texts import GB18030, UTF8, UTF16, Item, counted, item_from_fields, require_text
+from edgepack_runtime.util.texts import ENCODINGS, UTF8, UTF16, Item, counted, item_from_fields, require_text
 
-SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl")
-TABLES = (".tsv", ".csv")
 _WORKBOOKS = (".xlsx", ".xls", ".ods")
-_SAVE_AS_CSV = "save it in the spreadsheet program as CSV UTF-8, and give that file"
-_SAMPLE_BYTES = 2**16
 MAX_LINE_BYTES = 4 * 1024 * 1024  # of one line; the tokenizer needs 300 MiB for a word of that size
 STDIN = "standard input"
-_CSV_FIELD_LIMIT = 16 * 1024 * 1024  # the csv module's default, 128 KiB, is shorter than some documents
-_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, in the form of Python's `surrogateescape`
-_BOM = b"\xef\xbb\xbf"
 _OPTIONS = (("--column", "texts"), ("--pair-column", "second texts"))
 _LONG_ROW = 50  # lines of one row; a quotation mark that nobody closed takes in all lines up to the next one
 _SHOWN = 5  # of these
@@ -53,11 +52,11 @@ class Source:
     """Rows of a file or stream.
 
     Args:
-        stream: bytes.
+        stream: UTF-8.
         name: its name in messages.
         suffix: the format, one of `SUFFIXES`.
         columns: one column, or two for pairs. A .txt has no columns; a tab separates its pairs.
-        encoding: the encoding of the file, for messages. `stream` is UTF-8.
+        encoding: the encoding of the file, for messages.
         blank_rows: a blank line is an invalid row: whoever feeds a pipe counts lines.
 
     Raises:
@@ -66,7 +65,7 @@ class Source:
 
     def __init__(
         self,
-        stream: BinaryIO,
+        stream: io.BufferedReader,
         name: str,
         suffix: str,
         columns: Sequence[str],
@@ -74,93 +73,69 @@ class Source:
         encoding: str = UTF8,
         blank_rows: bool = False,
     ) -> None:
-        self._lines = _Lines(stream, name)
+        self.file = Rows(stream, name, BY_SUFFIX[suffix], most_line_bytes=MAX_LINE_BYTES)
         self._name, self._suffix, self._columns, self._blank_rows = name, suffix, columns, blank_rows
         self._encoding = encoding
         self.header: List[str] = []  # of a table
-        self.delimiter = ","  # of a .csv
-        self.blank = 0  # lines that were skipped
         self._long: List[str] = []  # rows of a table that look like several, by their lines
-        self._fields: Sequence[str] = ()
+        self._found: Iterator[Any]
         if suffix in TABLES:
-            csv.field_size_limit(_CSV_FIELD_LIMIT)
-            self.header = self._read_header()
-            self._places = [self.header.index(column) for column in columns]
-
-    @property
-    def has_mark(self) -> bool:
-        """Whether the first line that was read begins with a byte order mark."""
-        return self._lines.has_mark
+            self._found = self.file.cells()
+            self.header, self._places = self._read_header()
+        else:
+            self._found = self.file.records() if suffix == ".jsonl" else self.file.texts()
 
     def notes(self) -> Iterator[str]:
         """What to know about the rows that were read."""
-        if self.blank:
-            yield f"{counted(self.blank, 'blank line')} skipped"
+        if self.file.blank:
+            yield f"{counted(self.file.blank, 'blank line')} skipped"
         for lines in self._long[:_SHOWN]:
             yield f"note: lines {lines} of {self._name} are one row: check the quotation marks there"
         if len(self._long) > _SHOWN:
             yield f"note: and {counted(len(self._long) - _SHOWN, 'more row')} of {_LONG_ROW} lines or more"
 
-    def rows(self, *, go_on: bool = True) -> Iterator[InputRow]:
-        """The next rows; without `go_on` reading ends after an invalid row."""
-        self._lines.to_the_end = go_on
-        table = self._table(self._lines) if self._suffix == ".csv" else None
-        while True:
-            number = self._lines.number + 1
-            where = f"line {number} of {self._name}"
-            self._fields = ()
-            try:
-                item = self._next(table, where)
-            except StopIteration:
-                return
-            except UsageError as error:
-                self._note_long_row(number, table)
-                yield InputRow(number, None, error, self._lines.offset, self._fields)
-                continue
-            self._note_long_row(number, table)
-            if item is None:
-                self.blank += 1
+    def rows(self) -> Iterator[InputRow]:
+        """The next rows."""
+        rows, lines = self.file, self.file.lines
+        for number, found in self._found:
+            if rows.last - number >= _LONG_ROW:
+                self._long.append(f"{number} to {rows.last}")
+            if isinstance(found, RowError):
+                yield InputRow(number, None, self._refused(number, found), lines.offset)
+            elif self._is_blank(found):
+                rows.blank += 1
             else:
-                yield InputRow(number, item, None, self._lines.offset, self._fields)
+                item, error = None, None
+                try:
+                    item = self._item(found, f"line {number} of {self._name}")
+                except UsageError as invalid:
+                    error = invalid
+                yield InputRow(number, item, error, lines.offset, self._cells(found) if self.header else ())
 
-    def _note_long_row(self, number: int, table: Any) -> None:
-        if table is not None and self._lines.number - number >= _LONG_ROW:
-            self._long.append(f"{number} to {self._lines.number}")
+    def _is_blank(self, found: Any) -> bool:
+        if self._suffix == ".txt":
+            return not self._blank_rows and not found.strip()
+        # A table that a program wrote keeps a row whose only cell is empty, as `""`.
+        return not found if self._suffix == ".csv" else self._suffix == ".tsv" and not any(map(str.strip, found))
 
-    def _next(self, table: Any, where: str) -> Optional[Item]:
-        """The item of the next row; None for a blank line."""
-        if table is not None:
-            before = self._lines.number
-            try:
-                fields = next(table)
-            except csv.Error as error:
-                if self._lines.number > before + 1:
-                    where = f"{where}, with the lines up to {self._lines.number},"
-                raise _no_row(where, error) from error
-            if not fields:
-                return None
-            for field in fields:
-                self._require_decoded(field, where)
-            return self._of_fields(fields, where)
-        line = next(self._lines)
-        if not line.strip() and not self._blank_rows:
-            return None
-        self._require_decoded(line, where)
-        if self._suffix == ".tsv":
-            line = line.rstrip("\r\n")
-            return self._of_fields(line.split("\t") if line else [], where)
+    def _item(self, found: Any, where: str) -> Item:
+        if self.header:
+            return self._of_fields(found, where)
         if self._suffix == ".jsonl":
-            return self._of_json(line, where)
-        return _pair_of_line(line, where) if len(self._columns) == 2 else require_text(line, where)
+            return self._of_json(found, where)
+        return _pair_of_line(found, where) if len(self._columns) == 2 else require_text(found, where)
+
+    def _cells(self, fields: Sequence[str]) -> Sequence[str]:
+        """As many cells as the header has."""
+        width = len(self.header)
+        return fields if len(fields) == width else [*fields, *[""] * width][:width]
 
     def _of_fields(self, fields: Sequence[str], where: str) -> Item:
         if len(fields) != len(self.header):
-            self._fields = [*fields, *[""] * len(self.header)][: len(self.header)]
             fix = "repair that line"
             if self._suffix == ".tsv" and any(field.startswith('"') for field in fields):
                 fix += "; a table with quotation marks, as spreadsheet programs write it, is read when it is named .csv"
             raise UsageError(f"{where} has {len(fields)} fields; the header has {len(self.header)}", fix=fix)
-        self._fields = fields
         for column, place in zip(self._columns, self._places):
             if not fields[place].strip():
                 raise UsageError(
@@ -168,15 +143,13 @@ class Source:
                 )
         return item_from_fields([fields[place] for place in self._places], where)
 
-    def _of_json(self, line: str, where: str) -> Item:
-        wanted = " and ".join(f"a key `{column}`" for column in self._columns)
-        try:
-            row = json.loads(line)
-            fields = [row[column] for column in self._columns]
-        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-            why = f"it has no key `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
-            fix = f"name the key that holds the texts: {_OPTIONS[0][0]} NAME" if isinstance(error, KeyError) else ""
-            raise UsageError(f"{where} is not a JSON object with {wanted}", why=why, fix=fix) from error
+    def _of_json(self, record: Dict[str, Any], where: str) -> Item:
+        missing = next((column for column in self._columns if column not in record), None)
+        if missing is not None:
+            wanted = " and ".join(f"a key `{column}`" for column in self._columns)
+            why, fix = f"it has no key `{missing}`", f"name the key that holds the texts: {_OPTIONS[0][0]} NAME"
+            raise UsageError(f"{where} is not a JSON object with {wanted}", why=why, fix=fix)
+        fields = [record[column] for column in self._columns]
         for column, value in zip(self._columns, fields):
             if not isinstance(value, str):
                 raise UsageError(f"`{column}` in {where} is not a text")
@@ -188,121 +161,59 @@ class Source:
         Raises:
             UsageError: it is not there, or more than once.
         """
-        if self.header.count(column) != 1:
-            raise UsageError(
-                f"{self._name} has {'no' if column not in self.header else 'more than one'} column `{column}`",
-                why=f"the first line of a table names its columns; here it names {', '.join(self.header) or 'none'}",
-                fix="name one of them",
+        found = positions(self.header, [column])
+        if found is None:
+            raise self._no_column(self.header, column, "name one of them")
+        return found[0]
+
+    def _read_header(self) -> Tuple[List[str], Sequence[int]]:
+        filled = (one for one in self._found if isinstance(one[1], RowError) or any(map(str.strip, one[1])))
+        number, header = next(filled, (1, None))
+        if header is None:
+            raise UsageError(f"{self._name} is empty", fix="give a table: its first line names the columns")
+        if isinstance(header, RowError):
+            raise self._refused(number, header)
+        with _usage_errors(self._name):
+            refuse_separator_line(number, header, self._name)
+        found = positions(header, self._columns)
+        if found is not None:
+            return header, found
+        column, (option, which) = next(
+            one for one in zip(self._columns, _OPTIONS) if positions(header, [one[0]]) is None
+        )
+        alike = [name for name in header if name.strip().lower() == column.lower()]
+        fix = f"name the column that holds the {which}: {option} {repr(alike[0]) if alike else 'NAME'}"
+        raise self._no_column(header, column, fix)
+
+    def _no_column(self, header: Sequence[str], column: str, fix: str) -> UsageError:
+        twice = column in map(str.strip, header)
+        return UsageError(
+            f"{self._name} has {'more than one' if twice else 'no'} column `{column}`",
+            why=f"the first line of a table names its columns; here it names {', '.join(header) or 'none'}",
+            fix="rename one of them in its first line" if twice else fix,
+        )
+
+    def _refused(self, number: int, error: RowError) -> UsageError:
+        where = f"line {number} of {self._name}"
+        if isinstance(error, NotUtf8Error):
+            return UsageError(
+                f"{where} is not {self._encoding.upper()}",
+                why="some of its bytes are no character in that encoding",
+                fix="correct that line, or save the file as UTF-8",
             )
-        return self.header.index(column)
-
-    def _read_header(self) -> List[str]:
-        header: List[str] = []
-        with _table_errors(f"line 1 of {self._name}"):
-            first = next(self._lines, "")
-            if not first:
-                raise UsageError(f"{self._name} is empty", fix="give a table: its first line names the columns")
-            if self._suffix == ".csv":
-                # Spreadsheet programs write semicolons where a comma is for decimals, and tabs as "Unicode text".
-                self.delimiter = next((one for one in (",", "\t", ";") if one in first), ",")
-                header = next(self._table(itertools.chain([first], self._lines)), [])
-            else:
-                header = first.rstrip("\r\n").split("\t")
-        for name in header:
-            self._require_decoded(name, f"line 1 of {self._name}")
-        for column, (option, which) in zip(self._columns, _OPTIONS):
-            if header.count(column) != 1:
-                alike = [name for name in header if name.strip().lower() == column.lower()]
-                fix = f"name the column that holds the {which}: {option} {repr(alike[0]) if alike else 'NAME'}"
-                raise UsageError(
-                    f"{self._name} has {'no' if column not in header else 'more than one'} column `{column}`",
-                    why=f"the first line of a table names its columns; here it names {', '.join(header) or 'none'}",
-                    fix="rename one of them in its first line" if column in header else fix,
-                )
-        return header
-
-    def _table(self, lines: Iterable[str]) -> Any:
-        return csv.reader(lines, strict=True, delimiter=self.delimiter)
-
-    def _require_decoded(self, text: str, where: str) -> None:
-        if _NOT_UTF8.search(text):
-            try:
-                text.encode("utf-8", "surrogateescape").decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise UsageError(
-                    f"{where} is not {self._encoding.upper()}",
-                    why="some of its bytes are no character in that encoding",
-                    fix="correct that line, or save the file as UTF-8",
-                ) from error
-
-
-class _Lines:
-    """Lines of a stream, as text with their ends; bytes that are not UTF-8 are escaped (`_NOT_UTF8`)."""
-
-    def __init__(self, stream: BinaryIO, name: str) -> None:
-        self._stream, self._name = stream, name
-        self.offset = self.number = 0  # bytes and lines that were read
-        self.has_mark = False
-        self.to_the_end = True  # in a line that is too long
-
-    def __iter__(self) -> _Lines:
-        return self
-
-    def __next__(self) -> str:
-        line = self._stream.readline(MAX_LINE_BYTES + 1)
-        if not line:
-            raise StopIteration
-        self.offset += len(line)
-        self.number += 1
-        number = self.number
-        if len(line) > MAX_LINE_BYTES:
-            while line and not line.endswith(b"\n") and self.to_the_end:
-                line = self._stream.readline(2**20)
-                self.offset += len(line)
-            raise UsageError(
-                f"line {number} of {self._name} is longer than {MAX_LINE_BYTES // 2**20} MiB",
-                fix="give a text file with one text per line",
-            )
-        if number == 1 and line.startswith(_BOM):
-            self.has_mark, line = True, line[len(_BOM) :]
-        return line.decode("utf-8", "surrogateescape")
-
-
-_NO_TEXT = "edgepack-no-text"  # handler of decoding errors
-codecs.register_error(_NO_TEXT, lambda error: ("\udcff", getattr(error, "end", 0)))  # a byte that UTF-8 never has
-
-
-class _Recoded(io.RawIOBase):
-    """A stream of another encoding as UTF-8; what is no text in it is none in UTF-8 either."""
-
-    def __init__(self, stream: io.BufferedReader, encoding: str) -> None:
-        self._stream, self._left = stream, b""
-        self._decoder = codecs.getincrementaldecoder(encoding)(_NO_TEXT)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._left:
-            raw = self._stream.read1(_SAMPLE_BYTES)  # of a pipe as much as there is
-            self._left = self._decoder.decode(raw, final=not raw).encode("utf-8", "surrogateescape")
-            if not raw and not self._left:
-                return 0
-        count = min(len(buffer), len(self._left))
-        buffer[:count], self._left = self._left[:count], self._left[count:]
-        return count
+        if error.kind == BROKEN_CSV and self.file.last > number:
+            where += f", with the lines up to {self.file.last},"
+        return UsageError(f"{where} {error.what}", why=error.why, fix=error.fix)
 
 
 @contextlib.contextmanager
-def _table_errors(where: str) -> Iterator[None]:
+def _usage_errors(name: str) -> Iterator[None]:
+    """Turn an error about the file `name`, or about a line of it, into a UsageError."""
     try:
         yield
-    except csv.Error as error:
-        raise _no_row(where, error) from error
-
-
-def _no_row(where: str, error: csv.Error) -> UsageError:
-    return UsageError(f"{where} is not a row of a table", why=str(error), fix="check its quotation marks")
+    except RowError as error:
+        where = name if error.line is None else f"line {error.line} of {name}"
+        raise UsageError(f"{where} {error.what}", why=error.why, fix=error.fix) from error
 
 
 def _pair_of_line(line: str, where: str) -> Item:
@@ -326,7 +237,7 @@ def check_file(path: Path) -> None:
     if path.is_dir():
         raise UsageError(f"{path} is a folder")
     if path.suffix.lower() in _WORKBOOKS:
-        raise UsageError(f"{path.name} is a workbook, and no table of text", fix=_SAVE_AS_CSV)
+        raise UsageError(f"{path.name} is a workbook, and no table of text", fix=SAVE_AS_CSV)
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"{path.name} has no known ending", fix=f"name it with one of {' '.join(SUFFIXES)}")
     if not path.is_file():
@@ -339,41 +250,23 @@ def _require_encoding(sample: bytes, name: str, encoding: str) -> None:
     Args:
         sample: the first bytes of the file.
     """
-    if sample.startswith(b"PK\3\4"):
-        raise UsageError(f"{name} is a workbook or an archive, and no table of text", fix=_SAVE_AS_CSV)
-    found = _encoding_of(sample)
-    if encoding == UTF16 and found != UTF16:
-        fix = "omit --encoding" if found in (None, UTF8) else f"give --encoding {found}"
-        raise UsageError(f"{name} is not UTF-16", why="it has no byte order mark", fix=fix)
-    if found in (None, encoding):
+    with _usage_errors(name):
+        refuse_other_files(sample, name)
+    guess = encodings.recognise(sample)
+    certain = None if guess is None else guess.certain
+    if guess is not None and certain is None and guess.is_asian and encoding == UTF8:
+        why, fix = encodings.uncertain(guess, name)
+        raise UsageError(f"{name} is not UTF-8", why=why, fix=fix)
+    found = None if certain is None else certain.name.lower()
+    if guess is None and encodings.is_surely_utf8(sample):
+        found = UTF8
+    if found == encoding or (found is None and encoding != UTF16):
         return
-    if found == UTF8:
-        # A short text in GB18030 may be UTF-8 too, but hardly with a character of three bytes, as Chinese ones are.
-        if max(sample.decode("utf-8", "ignore")) >= "\u0800":
-            raise UsageError(f"{name} is UTF-8, and not {encoding.upper()}", fix="omit --encoding")
-        return
-    fix = f"give --encoding {found}" if encoding != UTF8 else f"add --encoding {found}, or save it as UTF-8"
-    raise UsageError(f"{name} is not {encoding.upper()}", why=f"it seems to be {found.upper()}", fix=fix)
-
-
-def _encoding_of(sample: bytes) -> Optional[str]:
-    """The probable encoding of a file that begins with `sample`; None for ASCII, and if it is unknown."""
-    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return UTF16
-    lines = [line for line in sample.split(b"\n") if max(line, default=0) > 127]
-    if not lines:
-        return None
-    if sum(_reads(line, UTF8) for line in lines) >= len(lines) / 2:
-        return UTF8
-    return GB18030 if all(_reads(line, GB18030) for line in lines) else None
-
-
-def _reads(line: bytes, encoding: str) -> bool:
-    try:
-        line.decode(encoding)
-    except UnicodeDecodeError:
-        return False
-    return True
+    fix = "omit --encoding"
+    if certain is not None:
+        fix = f"give --encoding {found}" if found in ENCODINGS else encodings.conversion(certain.iconv, name)
+    why = "it has no byte order mark" if found is None else f"it seems to be {found.upper()}"
+    raise UsageError(f"{name} is not {encoding.upper()}", why=why, fix=fix)
 
 
 @contextlib.contextmanager
@@ -394,15 +287,11 @@ def opened(
         EnvironmentUnfitError: it cannot be read, also later in the context.
     """
     check_file(path)
-    with os_errors(f"{path} cannot be read"):
-        stream = path.open("rb")
-    with stream:
+    columns = [column] if pair_column is None else [column, pair_column]
+    with contextlib.ExitStack() as stack:
         with os_errors(f"{path} cannot be read"):
-            columns = [column] if pair_column is None else [column, pair_column]
-            sample = stream.read(_SAMPLE_BYTES)
-            stream.seek(0)
-            _require_encoding(_lines_of(sample) if len(sample) == _SAMPLE_BYTES else sample, path.name, encoding)
-            text = _as_utf8(stream, encoding)
+            stream = stack.enter_context(open_stream(path))
+            text = _checked(stream, path.name, encoding)
             source = Source(text, path.name, path.suffix.lower(), columns, encoding=encoding)
         yield source
 
@@ -417,17 +306,15 @@ def standard_input(columns: Sequence[str], encoding: str = UTF8) -> Source:
     stream = sys.stdin.buffer
     assert isinstance(stream, io.BufferedReader)
     with os_errors(f"{STDIN} cannot be read"):
-        _require_encoding(_lines_of(stream.peek()), STDIN, encoding)
-    return Source(_as_utf8(stream, encoding), STDIN, ".txt", columns, encoding=encoding, blank_rows=True)
+        text = _checked(stream, STDIN, encoding)
+    return Source(text, STDIN, ".txt", columns, encoding=encoding, blank_rows=True)
 
 
-def _lines_of(sample: bytes) -> bytes:
-    """The whole lines of `sample`; all of it if it has none."""
-    return sample[: sample.rfind(b"\n") + 1] or sample
-
-
-def _as_utf8(stream: io.BufferedReader, encoding: str) -> BinaryIO:
-    return stream if encoding == UTF8 else io.BufferedReader(_Recoded(stream, encoding), _SAMPLE_BYTES)
+def _checked(stream: io.BufferedReader, name: str, encoding: str) -> io.BufferedReader:
+    """`stream` as UTF-8. Raises as `_require_encoding`."""
+    _require_encoding(stream.peek(encodings.SAMPLE_BYTES), name, encoding)
+    codec = next((one.codec for one in encodings.CONVERTED if one.name.lower() == encoding), encoding)
+    return as_utf8(stream, codec)
 
 
 def items(source: Source) -> Iterator[Item]:
@@ -436,7 +323,7 @@ def items(source: Source) -> Iterator[Item]:
     Raises:
         UsageError: a row is invalid; names its line.
     """
-    for row in source.rows(go_on=False):
+    for row in source.rows():
         if row.item is None:
             assert row.error is not None
             raise row.error

@@ -15,9 +15,10 @@ import json
 import re
 from typing import Any, List, Mapping, Sequence, Tuple
 
-from edgepack_runtime.batch.inputs import TABLES, InputRow
+from edgepack_runtime.batch.inputs import InputRow
 from edgepack_runtime.bundle.model_config import TOKENS, ModelConfig
 from edgepack_runtime.errors import UsageError
+from edgepack_runtime.rows.formats import TABLES
 
 _END = "\r\n"
 _MARK = "\ufeff"  # without it some programs take UTF-8 for another encoding

@@ -53,14 +53,14 @@ def answer(
             source = _lines([column for column in columns if column is not None], given, options.encoding)
         suffix = options.output.suffix.lower()
         # Spreadsheet programs need it in a .csv. A table that was given without one may be for programs that do not.
-        mark = source.has_mark or options.encoding != UTF8 or (suffix == ".csv" and not source.header)
+        mark = source.file.lines.has_mark or options.encoding != UTF8 or (suffix == ".csv" and not source.header)
         form = Form(
             suffix,
             keys,
             labels,
             pairs=config.takes_pairs,
             columns=source.header,
-            delimiter=source.delimiter,
+            delimiter=source.file.separator,
             mark=mark,
             raw_cells=options.raw_cells,
         )
@@ -83,7 +83,7 @@ def _lines(columns: Sequence[str], given: Sequence[Item], encoding: str) -> Sour
         return standard_input(columns, encoding)
     fields = ((item,) if isinstance(item, str) else item for item in given)
     lines = "".join(json.dumps(dict(zip(columns, row))) + "\n" for row in fields)
-    return Source(io.BytesIO(lines.encode("ascii")), "the arguments", ".jsonl", columns)
+    return Source(io.BufferedReader(io.BytesIO(lines.encode("ascii"))), "the arguments", ".jsonl", columns)
 
 
 class _Run:

@@ -19,7 +19,6 @@ A release without its rows has `golden/texts.jsonl` instead: placeholder texts w
 from __future__ import annotations
 
 import io
-import json
 import math
 from pathlib import Path
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
@@ -209,20 +208,22 @@ def parse_lines(
 
     Objects have exactly `keys`, and of `optional` those of the first.
     """
-    number = 0
-    try:
-        for number, line in enumerate(io.StringIO(raw.decode("utf-8")), start=1):
-            where = f"line {number} of {name}"
-            row = json.loads(line)
-            if number == 1 and isinstance(row, dict):
-                keys = keys.union(key for key in optional if key in row)
-            if not isinstance(row, dict) or set(row) != keys:
-                raise invalid(where, "it should be an object with the keys {}".format(", ".join(sorted(keys))))
-            yield where, row
-    except ValueError as error:
-        raise invalid(f"line {number} of {name}" if number else name, str(error)) from error
-    if number == 0:
-        raise invalid(name, "it is empty")
+    from edgepack_runtime.rows.formats import BY_SUFFIX  # most commands read no golden rows
+    from edgepack_runtime.rows.lines import RowError
+    from edgepack_runtime.rows.reader import Rows
+
+    rows = Rows(io.BufferedReader(io.BytesIO(raw)), name, BY_SUFFIX[".jsonl"])
+    for number, row in rows.records():
+        where = f"line {number} of {name}"
+        if isinstance(row, RowError):
+            raise invalid(where, f"it {row.what}")
+        if number == 1:
+            keys = keys.union(key for key in optional if key in row)
+        if set(row) != keys:
+            raise invalid(where, "it should be an object with the keys {}".format(", ".join(sorted(keys))))
+        yield where, row
+    if rows.blank or not rows.lines.number:
+        raise invalid(name, "it has blank lines" if rows.blank else "it is empty")
 
 
 def invalid(where: str, why: str) -> BundleInvalidError:

@@ -52,20 +52,21 @@ def check(options: argparse.Namespace) -> List[str]:
         )
     if options.input or options.output:
         from edgepack_runtime.batch import inputs
+        from edgepack_runtime.rows.formats import SUFFIXES, TABLES
 
         if options.label_column is not None and not (
-            options.output and options.input and options.input.suffix.lower() in inputs.TABLES
+            options.output and options.input and options.input.suffix.lower() in TABLES
         ):
             raise _no_table_of_labels()
         if options.input:
             inputs.check_file(options.input)
         if options.output:
             _check_output(options.output, options.input)
-            if options.output.suffix.lower() not in inputs.SUFFIXES:
+            if options.output.suffix.lower() not in SUFFIXES:
                 raise UsageError(
                     f"{options.output} cannot be written",
                     why="the ending of its name decides the format, and results are written as text only",
-                    fix=f"name it with one of {' '.join(inputs.SUFFIXES)}",
+                    fix=f"name it with one of {' '.join(SUFFIXES)}",
                 )
     elif options.label_column is not None:
         raise _no_table_of_labels()

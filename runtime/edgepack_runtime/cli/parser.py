@@ -213,7 +213,7 @@ def _add_encoding(parser: argparse.ArgumentParser, what: str) -> None:
         type=lambda name: ENCODING_NAMES.get(name.lower(), name.lower()),
         choices=ENCODINGS,
         default=UTF8,
-        help=f"encoding of {what} (utf-8); gbk, gb2312 and cp936 are names of gb18030 too",
+        help=f"encoding of {what} (utf-8); gbk, gb2312 and cp936 are names of gb18030 too, cp950 of big5",
     )
 
 

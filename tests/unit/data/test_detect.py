@@ -6,33 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.data.detect import (
-    is_json_object,
-    likely_columns,
-    likely_separator,
-    looks_like_a_row,
-    looks_tagged,
-    split_lines,
-)
-
-
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        (["text\tlabel", "a, b\t1", "c\t0"], "\t"),
-        (["text,label", '"a, b",1', "c,0"], ","),
-        (["text;label", "a, b;1", "c;0"], ";"),
-        (["text|label", "a, b|1", "c|0"], "|"),
-        (["text,label", "a,1", "b", "c,1"], ","),  # one broken line of four is no argument
-        (["text,label", "a", "b,1"], None),
-        (["only texts", "without labels"], None),
-        ([" ", ""], None),
-        (['text,"label', "never closed,1"], ","),
-        ([], None),
-    ],
-)
-def test_the_separator_is_what_cuts_all_lines_alike(lines: list[str], expected: str | None) -> None:
-    assert likely_separator(lines) == expected
+from edgepack.data.detect import likely_columns, looks_like_a_row, looks_tagged
+from edgepack_runtime.rows.formats import likely_separator, split_lines
 
 
 @pytest.mark.parametrize(
@@ -74,13 +49,6 @@ def test_tagged_tokens_are_recognised(lines: list[str], expected: bool) -> None:
     assert looks_tagged(lines) is expected
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"), [('{"a": 1}', True), ("[1]", False), ("{a}", False), ("", False), ("{" * 5000, False)]
-)
-def test_json_objects_are_recognised(line: str, expected: bool) -> None:
-    assert is_json_object(line) is expected
-
-
 LINES = st.lists(st.text("ab,;|\t\"'{}[] \r\n\x000好。", max_size=20), max_size=12)
 
 
@@ -89,7 +57,7 @@ def test_no_lines_confuse_the_guesses(lines: list[str]) -> None:
     separator = likely_separator(lines)
     looks_tagged(lines)
     if separator is not None:
-        rows = list(split_lines([line for line in lines if line.strip()], separator))
+        rows = list(split_lines([line for line in lines if line.strip()], separator, quoted=separator in ",;"))
         looks_like_a_row(rows[0], rows[1:])
         text, label = likely_columns(rows)
         assert text != label

@@ -18,6 +18,7 @@ from edgepack.data.tables import read_rows
 from edgepack.data.text_digests import is_unseen
 from edgepack.recipe.findings import Finding, errors
 from edgepack.recipe.model import Columns
+from edgepack_runtime.batch.inputs import read_texts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
 FILES = sorted(file.name for file in GOLDEN.iterdir() if file.suffix != ".txt")
@@ -79,6 +80,27 @@ def test_other_columns_are_left_alone(tmp_path: Path) -> None:
     columns = Columns(text="review", label="stars")
     table = read(tmp_path, "a.tsv", "id\tstars\treview\n7\t5\t很好\n", columns)
     assert table.rows == (Row("很好", "5"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("a.csv", "text;label (a,b)\n很好, 真的;a\n太吵;b\n", Columns(label="label (a,b)")),
+        ("a.csv", 'text;label\n"很好; 真的";a\n太吵;b\n', Columns()),
+        ("a.csv", 'text\tlabel\n"很好\t真的"\ta\n太吵\tb\n', Columns()),
+        ("a.csv", "text|label\n很好|a\n太吵|b\n", Columns()),
+        ("a.csv", "text,label\r很好,a\r太吵,b\r", Columns()),
+        ("a.csv", "text,label\n很\0好,a\n太吵,b\n", Columns()),
+        ("a.csv", "id, text , label\n1,很好,a\n2,太吵,b\n", Columns()),
+        ("a.tsv", "\n \ntext\tlabel\r\r\n很好\ta\r\r\n太吵\tb\n", Columns()),
+        ("a.jsonl", '\u3000{"text": "很好", "label": "a"}\n\x0c\n{"text": "太吵", "label": "b"}', Columns()),
+    ],
+)
+def test_devices_read_the_same_rows(tmp_path: Path, name: str, content: str, columns: Columns) -> None:
+    table = read(tmp_path, name, content, columns)
+    assert not errors(list(table.findings))
+    assert [row.label for row in table.rows] == ["a", "b"]
+    assert [row.text for row in table.rows] == read_texts(tmp_path / name)
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(

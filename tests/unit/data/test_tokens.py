@@ -93,10 +93,10 @@ def test_a_line_that_is_wrong_is_named_and_its_sentence_left_out(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [("", "the file is empty"), ("甲 O\r乙 O\r", "its lines end in carriage returns alone, as on old Macs")],
+    [("", "is empty"), ("甲 O\r乙 O\r", "has lines that end in carriage returns alone, as on old Macs")],
 )
 def test_a_file_that_cannot_be_read_is_a_finding(tmp_path: Path, content: str, reason: str) -> None:
-    assert read(tmp_path, content) == ([], [f"None: error: {reason}"])
+    assert read(tmp_path, content) == ([], [f"None: error: this file {reason}"])
 
 
 # A text of characters that nobody sees (Cf) is a finding, and no row.

@@ -74,8 +74,8 @@ def test_pairs_are_compared_as_a_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reasons"),
     [
-        ("", ["None: error: the file is empty"]),
-        ("a\rb\r", ["None: error: its lines end in carriage returns alone, as on old Macs"]),
+        ("", ["None: error: this file is empty"]),
+        ("a\rb\r", ["None: error: this file has lines that end in carriage returns alone"]),
         ("好\n", ["None: warning: 1 of 1 text left out", "None: error: the file holds no text that can"]),
         ("坏\ufffd\n", ["1: warning: the text holds U+FFFD"]),
     ],

@@ -21,6 +21,7 @@ from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Columns
+from edgepack_runtime.rows.formats import TAGGED
 
 _LONGEST_LABEL: Final = 40  # characters on average; longer cells are texts
 _SHORTEST_TEXT: Final = 6  # characters on average of the second of two texts; a name has fewer
@@ -58,7 +59,7 @@ def choose_columns(found: FileProfile) -> Columns:
 
 def _tokens(found: FileProfile) -> Columns | None:
     """The columns of spans, or of tokens and tags; None if there are neither."""
-    if found.form.tagged:
+    if found.form.kind == TAGGED:
         return Columns(spans="spans")
     spans = next((column for column in found.columns if column.of_spans), None)
     if spans is not None:

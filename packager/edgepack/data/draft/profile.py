@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import codecs
+import io
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.data.detect import (
-    SAMPLE_ROWS,
-    is_json_object,
-    json_object,
-    likely_separator,
-    looks_like_a_row,
-    looks_tagged,
-    separator_between_labels,
-)
+from edgepack.data.detect import looks_like_a_row, looks_tagged, separator_between_labels
+from edgepack.data.files import explained, filled_lines, no_progress, opened, refuse_empty
 from edgepack.data.finding_log import FindingLog
-from edgepack.data.header import names_separator, not_json_lines
-from edgepack.data.lines import FileFormat, UnreadableError, no_progress, old_line_ends, text_lines
 from edgepack.data.rows import json_list, tag_problem
 from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
-from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
-from edgepack.util.encodings import BIG5, GB18030, UTF16, guess
+from edgepack_runtime.rows.encodings import CONVERTED, recognise
+from edgepack_runtime.rows.formats import (
+    JSON,
+    LINES,
+    SAMPLE_ROWS,
+    TABLE,
+    TAGGED,
+    RowFormat,
+    likely_separator,
+    refuse_separator_line,
+)
+from edgepack_runtime.rows.lines import RowError
+from edgepack_runtime.rows.reader import Rows, parse_object
 
 MAX_VALUES: Final = 1000  # different values that are counted; a column of labels has fewer
 _LONGEST_VALUE: Final = 200
 _SAMPLE_BYTES: Final = 2**20
-_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # What natural language has and ids, dates and addresses lack: an ideograph, or a letter, a space and a letter.
 _PROSE: Final = re.compile(r"[\u3400-\u9fff]|[^\W\d_][,.]?\s+[^\W\d_]")
 
@@ -92,11 +93,10 @@ class FileProfile:
     """Form and columns of a data file. Without a header, columns are named by number from 1."""
 
     file: Path
-    form: FileFormat
+    form: RowFormat
     header: bool
     rows: int
     columns: tuple[Column, ...]
-    sample: tuple[str, ...]  # its first lines
 
     def column(self, names: Iterable[str]) -> Column | None:
         """The first of `names` that is a column, ignoring case."""
@@ -112,18 +112,18 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> FilePro
     """
     if file.exists() and not file.is_file() and not file.is_dir():  # to open a pipe would wait for its writer
         raise RecipeInvalidError(f"{file} is not a regular file", fix="write the rows to a file, and give that")
+    encoding = likely_encoding(file)
     try:
-        encoding = likely_encoding(file)
-        sample = tuple(islice(text_lines(file, encoding=encoding), SAMPLE_ROWS))
-        form = _form(file, sample, encoding)
-        lines = text_lines(file, advance, encoding)
-        if form.tagged:
-            return FileProfile(file, form, False, sum(1 for line in lines if not line.strip()), (), sample)
-        if form.separator is None:
-            return _of_records(file, form, (json_object(line) or {} for line in lines), sample)
-        return _of_cells(file, form, lines, sample)
-    except UnreadableError as error:
-        raise RecipeInvalidError(f"{file} cannot be used: 1 error", findings=[error.finding]) from error
+        form = _form(file, _sample(file, encoding), encoding)
+        with opened(file, form, advance) as rows:
+            if form.kind == TAGGED:
+                blank = sum(1 for _, line in filled_lines(rows) if not line.strip())
+                return FileProfile(file, form, False, blank, ())
+            read = _of_records if form.kind == JSON else _of_cells
+            return read(file, form, rows)
+    except RowError as error:
+        found = explained(error, file, encoding)
+        raise RecipeInvalidError(f"{file} cannot be used: 1 error", findings=[found]) from error
 
 
 def likely_encoding(file: Path) -> str:
@@ -133,58 +133,67 @@ def likely_encoding(file: Path) -> str:
     """
     try:
         with file.open("rb") as stream:
-            start = stream.read(_SAMPLE_BYTES)
+            found = recognise(stream.read(_SAMPLE_BYTES))
     except (OSError, ValueError):
         return "utf-8"
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(start)
-    except UnicodeDecodeError as error:
-        # Only characters beyond ASCII show the encoding, and they may begin late.
-        line = start.rfind(b"\n", 0, error.start) + 1
-        found = guess(start if start.startswith(_MARKS) else start[line:]).certain
-        return found.codec if found in (UTF16, GB18030, BIG5) else "utf-8"
-    return "utf-8"
+    return found.certain.codec if found is not None and found.certain in CONVERTED else "utf-8"
 
 
-def _form(file: Path, sample: tuple[str, ...], encoding: str) -> FileFormat:
+def _sample(file: Path, encoding: str) -> tuple[str, ...]:
+    """The first lines of a file.
+
+    Raises:
+        RowError: one cannot be read, or all are blank.
+    """
+    sample = []
+    with opened(file, RowFormat(LINES, encoding=encoding)) as rows:
+        for line in islice(rows.lines, SAMPLE_ROWS):
+            if rows.lines.failed:
+                raise rows.lines.error()
+            sample.append(line)
+    refuse_empty(len(sample) == SAMPLE_ROWS or any(map(str.strip, sample)))
+    if "\r" in sample[0].rstrip("\r\n"):
+        return tuple(io.StringIO("".join(sample), newline=None))
+    return tuple(sample)
+
+
+def _form(file: Path, sample: tuple[str, ...], encoding: str) -> RowFormat:
     first = next((line for line in sample if line.strip()), "")
-    if first.startswith("[") and (instead := not_json_lines(first, file)) is not None:
-        raise UnreadableError(Finding("error", file, 1, *instead))
-    if is_json_object(first):
-        return FileFormat(None, encoding)
-    if first.startswith("{") and (instead := old_line_ends(first)) is not None:
-        raise UnreadableError(Finding("error", file, None, *instead))
-    if (instead := names_separator([first], file)) is not None:
-        raise UnreadableError(Finding("error", file, 1, *instead))
+    if first.startswith("[") or isinstance(parse_object(1, first), dict):
+        return RowFormat(JSON, encoding=encoding)
+    refuse_separator_line(1, [first], file.name)
     if looks_tagged(sample):
-        return FileFormat(None, encoding, tagged=True)
+        return RowFormat(TAGGED, encoding=encoding)
     found = likely_separator(sample)
     if found is None:
-        reason = "this is not a table: no separator gives its lines the same number of fields"
+        what = "is not a row of a table: no separator gives the lines of the file the same number of fields"
         fix = "separate text and label by a tab, with one row per line and a first line `text<TAB>label`"
-        raise UnreadableError(Finding("error", file, 1, reason, fix))
-    return FileFormat(found, encoding)
+        raise RowError(1, what, fix)
+    if file.suffix.lower() == ".csv":
+        return RowFormat(TABLE, quoted=True, encoding=encoding)  # the reader chooses, as for a recipe
+    return RowFormat(TABLE, found, quoted=found in ",;", encoding=encoding)
 
 
-def _of_records(
-    file: Path, form: FileFormat, records: Iterator[dict[str, Any]], sample: tuple[str, ...]
-) -> FileProfile:
+def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
     columns: dict[str, Column] = {}
     rows = 0
-    for record in records:
+    for _, record in lines.records():
+        if isinstance(record, RowError):
+            if record.whole:
+                raise record
+            continue  # reported when the rows are read
         rows += bool(record)
         for name, value in record.items():
             if name not in columns and len(columns) < MAX_VALUES:
                 columns[name] = Column(name)
             if name in columns:
                 columns[name].add(value)
-    return FileProfile(file, form, True, rows, tuple(columns.values()), sample)
+    return FileProfile(file, form, True, rows, tuple(columns.values()))
 
 
-def _of_cells(file: Path, form: FileFormat, lines: Iterator[str], sample: tuple[str, ...]) -> FileProfile:
-    assert form.separator is not None, "JSON lines have no cells"
+def _of_cells(file: Path, form: RowFormat, table: Rows) -> FileProfile:
     log = FindingLog(file)  # errors in single rows are reported when the rows are read
-    below = (fields for _, fields in cells(lines, form.separator, log))
+    below = (fields for _, fields in cells(table, log))
     first = next(below, [])
     next_rows = list(islice(below, SAMPLE_ROWS))
     header = not looks_like_a_row(first, next_rows)
@@ -195,7 +204,9 @@ def _of_cells(file: Path, form: FileFormat, lines: Iterator[str], sample: tuple[
         rows += 1
         for column, value in zip(columns, fields, strict=False):
             column.add(value)
-    if not rows:
+    if not rows and not log.ended:
         reason = f"the file has a header ({listed(name[:40] for name in names[:10])}) and no rows below it"
-        raise UnreadableError(Finding("error", file, None, reason, "give a file with rows"))
-    return FileProfile(file, form, header, rows, columns, sample)
+        log.end("empty", None, reason, "give a file with rows")
+    if not rows:
+        raise RecipeInvalidError(f"{file} cannot be used: 1 error", findings=log.findings())
+    return FileProfile(file, form._replace(separator=table.separator), header, rows, columns)

@@ -14,6 +14,7 @@ from string import Template
 from typing import Final
 
 from edgepack.artifacts import proportion
+from edgepack.data.files import format_of
 from edgepack.data.gates import (
     DROPS,
     MOST_GATED_ROWS,
@@ -24,12 +25,12 @@ from edgepack.data.gates import (
     suggested_min,
 )
 from edgepack.data.lengths import describe_lengths, suggest_max_length
-from edgepack.data.lines import form_by_suffix
 from edgepack.data.split_stats import SplitFacts, SplitName
 from edgepack.data.text_digests import shortened
 from edgepack.recipe import hub
 from edgepack.recipe.model import Columns
 from edgepack.util.text import counted, mib, unprintable_replaced
+from edgepack_runtime.rows.formats import TAGGED
 from edgepack_runtime.stats import metrics
 
 TEMPLATE: Final = "draft.yaml.txt"
@@ -96,7 +97,7 @@ def recipe_text(draft: Draft) -> str:
 
 def _columns(draft: Draft) -> str:
     """Lines of the section `data` that name the columns of texts and labels."""
-    if all(form_by_suffix(file).tagged for file in draft.files.values()):
+    if all(format_of(file).kind == TAGGED for file in draft.files.values()):
         return "  # Each line is a token and its tag, and a blank line ends a sentence: there are no columns to name."
     named = ", ".join(f"{key}: {_scalar(name)}" for key, name in draft.columns.wanted.items())
     lines = [f"  columns: {{{named}}}"]

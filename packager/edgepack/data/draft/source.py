@@ -10,8 +10,8 @@ from typing import Final
 from edgepack.artifacts import Row
 from edgepack.data.draft.columns import choose_columns
 from edgepack.data.draft.profile import profile
+from edgepack.data.files import format_of
 from edgepack.data.finding_log import FindingLog
-from edgepack.data.lines import FileFormat, form_by_suffix
 from edgepack.data.loader import counted_bytes
 from edgepack.data.split_stats import SplitFacts, SplitName, read_facts
 from edgepack.data.tables import read_rows
@@ -19,9 +19,10 @@ from edgepack.errors import RecipeInvalidError
 from edgepack.progress import Progress
 from edgepack.recipe.model import Columns
 from edgepack.recipe.validate_data import TABLE_SUFFIXES, TAGGED_SUFFIXES
-from edgepack.util.encodings import BIG5, GB18030, UTF16
+from edgepack_runtime.rows.encodings import CONVERTED
+from edgepack_runtime.rows.formats import TAGGED, RowFormat
 
-_ENCODINGS: Final = {"utf-8": "UTF-8"} | {encoding.codec: encoding.name for encoding in (UTF16, GB18030, BIG5)}
+_ENCODINGS: Final = {"utf-8": "UTF-8"} | {encoding.codec: encoding.name for encoding in CONVERTED}
 _SEPARATED: Final = {
     "\t": "tab-separated",
     ",": "comma-separated",
@@ -47,7 +48,7 @@ class DraftSource:
     """
 
     file: Path
-    form: FileFormat
+    form: RowFormat
     header: bool
     columns: Columns
     facts: SplitFacts
@@ -58,10 +59,15 @@ class DraftSource:
         """Whether a recipe can read the file directly."""
         return (
             self.file.suffix.lower() in (*TABLE_SUFFIXES, *TAGGED_SUFFIXES)
-            and self.form == form_by_suffix(self.file)
-            and (self.header or self.form.tagged)
+            and self.form == self._form_of_suffix
+            and (self.header or self.form.kind == TAGGED)
             and self.facts.complete
         )
+
+    @property
+    def _form_of_suffix(self) -> RowFormat:
+        own = format_of(self.file)
+        return own._replace(separator=self.form.separator) if own.quoted else own  # a .csv shows its separator
 
     def rows(self, progress: Progress) -> Iterator[tuple[int, Row]]:
         """Every usable row with its line, read again."""
@@ -72,7 +78,7 @@ class DraftSource:
     def describe(self) -> str:
         """Form, columns and task of the file, in one line."""
         encoding = f"{self.file}: {_ENCODINGS[self.form.encoding]}"
-        if self.form.tagged:
+        if self.form.kind == TAGGED:
             return f"{encoding}, a token and its tag on each line; {self.columns.task}"
         form = "JSON lines" if self.form.separator is None else _SEPARATED[self.form.separator]
         columns = ", ".join(f"{_CALLED[key]} in `{name}`" for key, name in self.columns.wanted.items())

@@ -186,8 +186,8 @@ def test_the_data_are_never_overwritten(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("", "the file is empty"),
-        ("just\nlines\n", "this is not a table"),
+        ("", "this file is empty"),
+        ("just\nlines\n", "is not a row of a table"),
         ("text,label\n", "the file has a header (`text`, `label`) and no rows below it"),
         ("sep=;\ntext;label\n很好;1\n太吵;0\n", "only tells Excel"),
         ("text,label\n" + "".join(f"第{n}条文本,{n / 7:.3f}\n" for n in range(60)), "these look like measurements"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.util.encodings import guess, is_binary, is_damaged_utf8, not_utf8
+from edgepack_runtime.rows.encodings import guess, is_binary, is_damaged_utf8, not_utf8
 
 SIMPLIFIED = "房间很大，服务员也很热情，早餐品种不多，但是味道不错。\n隔音太差，晚上吵得睡不着，下次不会再来了。\n"
 NEWS = "央行下调存款准备金率\n多地楼市成交量回升\n国足主场战平对手\n新款手机开售，首批现货售罄\n"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Final
 
+UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAMPLE_BYTES: Final = 64 * 1024  # enough characters, decoded in 10 ms
 
 _ENOUGH: Final = 0.2  # least share of frequent characters of a certain encoding
@@ -49,7 +50,7 @@ _ACCENTED: Final = re.compile(rb"(?<=[A-Za-z])[\x80-\xff](?![\x80-\xff])|(?<![\x
 
 
 @dataclass(frozen=True)
-class Encoding:
+class Charset:
     """An encoding: Python's name (`codec`), the common name, and a name that every iconv knows."""
 
     codec: str
@@ -61,25 +62,51 @@ class Encoding:
 class Guess:
     """The `certain` encoding of some bytes; if that is None, the `possible` ones, the likeliest first."""
 
-    certain: Encoding | None
-    possible: tuple[Encoding, ...] = ()
+    certain: Charset | None
+    possible: tuple[Charset, ...] = ()
+
+    @property
+    def is_asian(self) -> bool:
+        """Whether the likeliest of the possible encodings is of an East Asian language."""
+        return self.possible[:1] != () and self.possible[0] in _LANGUAGES
 
 
-GB18030: Final = Encoding("gb18030", "GB18030", "GB18030")
-BIG5: Final = Encoding("cp950", "Big5", "CP950")
-UTF16: Final = Encoding("utf-16", "UTF-16", "UTF-16")
+GB18030: Final = Charset("gb18030", "GB18030", "GB18030")
+BIG5: Final = Charset("cp950", "Big5", "CP950")
+UTF16: Final = Charset("utf-16", "UTF-16", "UTF-16")
+CONVERTED: Final = (UTF16, GB18030, BIG5)  # which readers of rows convert
 _LANGUAGES: Final = {
     GB18030: frozenset(_SIMPLIFIED),
     BIG5: frozenset(_TRADITIONAL),
-    Encoding("cp932", "Shift_JIS", "CP932"): frozenset(_KANA),
-    Encoding("euc_jp", "EUC-JP", "EUC-JP"): frozenset(_KANA),
-    Encoding("cp949", "EUC-KR", "CP949"): frozenset(_KOREAN),
+    Charset("cp932", "Shift_JIS", "CP932"): frozenset(_KANA),
+    Charset("euc_jp", "EUC-JP", "EUC-JP"): frozenset(_KANA),
+    Charset("cp949", "EUC-KR", "CP949"): frozenset(_KOREAN),
 }
 _LATIN: Final = (  # of western and central Europe
-    Encoding("cp1252", "Windows-1252 (Latin-1)", "CP1252"),
-    Encoding("cp1250", "Windows-1250", "CP1250"),
+    Charset("cp1252", "Windows-1252 (Latin-1)", "CP1252"),
+    Charset("cp1250", "Windows-1250", "CP1250"),
 )
-_WIDE: Final = (Encoding("utf_16_le", "UTF-16LE", "UTF-16LE"), Encoding("utf_16_be", "UTF-16BE", "UTF-16BE"))
+_WIDE: Final = (Charset("utf_16_le", "UTF-16LE", "UTF-16LE"), Charset("utf_16_be", "UTF-16BE", "UTF-16BE"))
+
+
+def recognise(start: bytes) -> Guess | None:
+    """The guess about a file that begins with `start`; None for UTF-8, empty for UTF-8 with lines that are not.
+
+    Only characters beyond ASCII show the encoding, and they may begin late.
+    """
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError as error:
+        line = start.rfind(b"\n", 0, error.start) + 1
+        if start.startswith(UTF16_MARKS):
+            return Guess(UTF16)
+        return Guess(None) if is_surely_utf8(start[:line]) else guess(start[line:])
+    return None
+
+
+def is_surely_utf8(raw: bytes) -> bool:
+    """Whether `raw` has a character of three bytes in UTF-8, as Chinese ones have; one of two may be GB18030 too."""
+    return max(raw.decode("utf-8", "ignore"), default="") >= "\u0800"
 
 
 def guess(raw: bytes) -> Guess:
@@ -88,7 +115,7 @@ def guess(raw: bytes) -> Guess:
     The guess is empty if `raw` is damaged UTF-8, not a text, or in an unknown encoding.
     """
     raw = raw[:SAMPLE_BYTES]
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if raw.startswith(UTF16_MARKS):
         return Guess(UTF16)
     if b"\x00" in raw:
         return Guess(next((encoding for encoding in _WIDE if _is_wide(raw, encoding)), None))
@@ -118,10 +145,16 @@ def not_utf8(raw: bytes, name: str) -> tuple[str, str]:
         return reason, conversion(found.certain.iconv, name)
     if not found.possible:
         return "this line is not UTF-8", conversion("ENCODING", name)
+    reason, fix = uncertain(found, name)
+    return f"this line is not UTF-8; {reason}", fix
+
+
+def uncertain(found: Guess, name: str) -> tuple[str, str]:
+    """What a file called `name` may be, and how to see whether it is."""
     may_be = " or ".join(encoding.name for encoding in found.possible)
-    reason = f"this line is not UTF-8; the file may be {may_be}, which is not certain"
     first = f"iconv -f {found.possible[0].iconv} -t UTF-8 {quote(name)}"
-    return reason, f"see if it reads well: {first} | head; convert all of it once it does"
+    fix = f"see if it reads well: {first} | head; convert all of it once it does"
+    return f"the file may be {may_be}, which is not certain", fix
 
 
 def conversion(encoding: str, name: str) -> str:
@@ -132,7 +165,7 @@ def conversion(encoding: str, name: str) -> str:
 def is_binary(raw: bytes) -> bool:
     """Whether `raw` is an image, an archive or the like, and not a text in any encoding."""
     raw = raw[:SAMPLE_BYTES]
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if raw.startswith(UTF16_MARKS):
         return False
     if b"\x00" in raw:
         return not any(_is_wide(raw, encoding) for encoding in _WIDE)
@@ -146,18 +179,18 @@ def is_damaged_utf8(raw: bytes) -> bool:
     return damaged < _DAMAGED * (sum(character > "\x7f" for character in text) - damaged)
 
 
-def _is_wide(raw: bytes, encoding: Encoding) -> bool:
+def _is_wide(raw: bytes, encoding: Charset) -> bool:
     """Whether two-byte characters form a text. In the wrong byte order there are not even line ends."""
     text = raw[: len(raw) // 2 * 2].decode(encoding.codec, errors="replace")
     plain = sum("\x20" <= character <= "\x7e" or character in "\t\r\n" for character in text)
     return plain + sum(map(text.count, _SIMPLIFIED + _TRADITIONAL)) >= _ENOUGH * len(text)
 
 
-def _score(raw: bytes, encoding: Encoding, frequent: frozenset[str]) -> float:
+def _score(raw: bytes, encoding: Charset, frequent: frozenset[str]) -> float:
     """The share (0 to 1) of `frequent` characters; 0 if the bytes cannot be decoded."""
     try:
         text = codecs.getincrementaldecoder(encoding.codec)().decode(raw)
     except UnicodeDecodeError:
         return 0.0
     counts = Counter(_NEUTRAL.sub("", text))
-    return sum(counts[character] for character in frequent) / (counts.total() + _UNSAID)
+    return sum(counts[character] for character in frequent) / (sum(counts.values()) + _UNSAID)

@@ -1,0 +1,87 @@
+"""Data files as rows of the reader that devices use, and findings about files that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from edgepack.recipe.findings import Finding
+from edgepack.recipe.validate_data import TAGGED_SUFFIXES
+from edgepack.recipe.yaml import decode
+from edgepack_runtime.rows.encodings import SAMPLE_BYTES
+from edgepack_runtime.rows.formats import BY_SUFFIX, TAGGED, RowFormat
+from edgepack_runtime.rows.lines import NotUtf8Error, RowError, as_utf8, open_stream, refuse_other_files
+from edgepack_runtime.rows.reader import Rows
+
+
+def no_progress(read_bytes: int) -> None:
+    """Ignore the number of bytes."""
+
+
+def format_of(file: Path) -> RowFormat:
+    """The format by suffix, as devices have it; .conll and .bio are CoNLL, other files have tabs."""
+    suffix = file.suffix.lower()
+    return RowFormat(TAGGED) if suffix in TAGGED_SUFFIXES else BY_SUFFIX.get(suffix, BY_SUFFIX[".tsv"])
+
+
+@contextmanager
+def opened(file: Path, row_format: RowFormat, advance: Callable[[int], None] = no_progress) -> Iterator[Rows]:
+    """The rows of a file of any size. `advance` gets the number of bytes that were read, about every MiB.
+
+    Raises:
+        RowError: the file cannot be opened or read, also later in the context, or is not text.
+    """
+    try:
+        with open_stream(file, advance) as stream:
+            if row_format.encoding == "utf-8":
+                refuse_other_files(stream.peek(SAMPLE_BYTES), file.name)
+            yield Rows(as_utf8(stream, row_format.encoding), file.name, row_format)
+    except (OSError, ValueError) as error:  # ValueError: NUL in the path
+        why = getattr(error, "strerror", None) or error
+        raise RowError(None, f"cannot be read: {why}", "check the path and its permissions") from error
+
+
+def filled_lines(rows: Rows) -> Iterator[tuple[int, str]]:
+    """Every line with its number from 1; blank ones too, but not those of a file that has no others.
+
+    Raises:
+        RowError: a line cannot be read, or all are blank.
+    """
+    for number, line in rows.texts():
+        if isinstance(line, RowError):
+            raise line
+        rows.blank += not line.strip()
+        yield number, line
+    refuse_empty(rows.blank < rows.lines.number)
+
+
+def refuse_empty(filled: bool) -> None:
+    """Check that a file that was read is `filled`.
+
+    Raises:
+        RowError: it is not.
+    """
+    if not filled:
+        raise RowError(None, "is empty", "give a file with rows")
+
+
+def explained(error: RowError, file: Path, encoding: str = "utf-8") -> Finding:
+    """The finding about an error after which a file was not read on."""
+    if not isinstance(error, NotUtf8Error):
+        reason = f"this {'file' if error.line is None else 'line'} {error.what}"
+        return Finding("error", file, error.line, reason, error.fix)
+    if not (error.cut or error.mixed or encoding != "utf-8"):
+        guessed = decode(error.sample, file)[1]
+        assert guessed is not None, "the first line of the sample does not decode"
+        return replace(guessed, line=guessed.line and error.line)  # what is no text has no lines
+    reason = "this line is not UTF-8, though lines before it are: the file mixes two encodings"
+    fix = "take the rows from their sources again, each converted to UTF-8"
+    if error.cut:
+        reason = "the file ends in the middle of a character: its end is missing"
+        fix = "take it from its source again, or remove this last line"
+    elif encoding != "utf-8":
+        reason = f"it is not {encoding} throughout"
+        fix = "if the file mixes encodings, take it from its source again"
+    return Finding("error", file, error.line, reason, fix)

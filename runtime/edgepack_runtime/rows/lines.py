@@ -1,0 +1,175 @@
+"""Lines of a file or stream of any size, in constant memory. Other encodings than UTF-8 are converted on the way."""
+
+from __future__ import annotations
+
+import codecs
+import io
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Iterator, Optional
+
+from edgepack_runtime.rows.encodings import SAMPLE_BYTES, UTF16_MARKS, conversion
+
+MAX_LINE_BYTES = 16 * 2**20  # far above any text; reading of a file without line ends stops here
+SAVE_AS_CSV = "save it as `CSV UTF-8` from the program that made it"
+_BLOCK_BYTES = 2**20  # between two calls of `advance`
+_PARQUET = 'write it as JSON lines: pandas.read_parquet(A).to_json(B, orient="records", lines=True)'
+_PACKED = {
+    b"PK\x03\x04": ("a zip archive, perhaps an Excel workbook", SAVE_AS_CSV),
+    b"\xd0\xcf\x11\xe0": ("an old Excel workbook", SAVE_AS_CSV),
+    b"\x1f\x8b": ("compressed with gzip", "unpack it first: gunzip -c FILE > UNPACKED"),
+    b"PAR1\x15": ("a Parquet file", _PARQUET),
+}
+_CUT = ("unexpected end of data", "incomplete multibyte sequence", "truncated data")  # reasons of codecs
+# What is no text in another encoding becomes bytes that UTF-8 never has: the second at the end of a file that was cut.
+_NO_TEXT, _CUT_BYTE = "\udcff", b"\xfe"
+
+
+@dataclass(eq=False)
+class RowError(Exception):
+    """A row or a whole file that cannot be read."""
+
+    line: Optional[int]  # from 1; None for the whole file
+    what: str  # the end of a sentence that begins with the line or the file, such as `is not UTF-8`
+    fix: str = ""
+    why: str = ""  # the cause, if a library names it
+    kind: str = "unreadable"
+    whole: bool = True  # whether the rows after it make no sense either
+
+
+@dataclass(eq=False)
+class NotUtf8Error(RowError):
+    """A line that is not in the encoding of its file."""
+
+    cut: bool = False  # the file ends in the middle of a character
+    mixed: bool = False  # lines before it have characters beyond ASCII
+    sample: bytes = b""  # the line and some of those after it
+
+
+class Lines:
+    """Lines of a stream with their ends, of which one and a buffer are held at a time. They end at `\\n` only.
+
+    Args:
+        stream: UTF-8, with or without a byte order mark.
+        most_bytes: the longest line.
+    """
+
+    def __init__(self, stream: io.BufferedReader, most_bytes: int = MAX_LINE_BYTES) -> None:
+        self._stream, self._most = stream, most_bytes
+        self._error: Optional[RowError] = None
+        self._ascii = True
+        self.number = self.offset = 0  # lines and bytes that were read
+        self.has_mark = False  # whether the first line begins with a byte order mark
+        self.failed = False  # whether a line could not be read since the last call of `error`
+
+    def error(self) -> RowError:
+        """The error of the first line that could not be read since the last call."""
+        error, self._error, self.failed = self._error, None, False
+        assert error is not None, "no line has failed"
+        return error
+
+    def __iter__(self) -> Iterator[str]:
+        """Lines; one that is too long is empty, and bytes of one that is not UTF-8 are escaped."""
+        for raw in iter(partial(self._stream.readline, self._most + 1), b""):
+            self.number += 1
+            self.offset += len(raw)
+            if self.number == 1 and raw.startswith(codecs.BOM_UTF8):
+                self.has_mark, raw = True, raw[len(codecs.BOM_UTF8) :]
+            if len(raw) > self._most:
+                what = f"is longer than {self._most // 2**20} MiB"
+                self._fail(RowError(self.number, what, "put each row on a line of its own"))
+                yield ""
+                while not raw.endswith(b"\n") and (raw := self._stream.readline(_BLOCK_BYTES)):
+                    self.offset += len(raw)
+                continue
+            try:
+                line = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                self._fail(self._not_utf8(raw, error))
+                line = raw.decode("utf-8", "surrogateescape")
+            self._ascii = self._ascii and raw.isascii()
+            yield line
+
+    def _fail(self, error: RowError) -> None:
+        self._error, self.failed = self._error or error, True
+
+    def _not_utf8(self, raw: bytes, error: UnicodeDecodeError) -> RowError:
+        cut = error.reason in _CUT and not (self._ascii and raw[: error.start].isascii())
+        cut = cut or (isinstance(self._stream.raw, _Recoded) and raw.endswith(_CUT_BYTE))
+        sample = raw + self._stream.peek(SAMPLE_BYTES) if self._ascii else raw  # a mixed file needs none
+        return NotUtf8Error(self.number, "is not UTF-8", cut=cut, mixed=not self._ascii, sample=sample)
+
+
+def open_stream(file: Path, advance: Optional[Callable[[int], None]] = None) -> io.BufferedReader:
+    """Open a file for `as_utf8`. `advance` gets the number of bytes that were read, about every MiB.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: its path holds NUL.
+    """
+    return io.BufferedReader(_Counted(file, advance), SAMPLE_BYTES if advance is None else _BLOCK_BYTES)
+
+
+class _Counted(io.FileIO):
+    def __init__(self, file: Path, advance: Optional[Callable[[int], None]]) -> None:
+        super().__init__(str(file))
+        self._advance = advance
+
+    def readinto(self, buffer: Any) -> Optional[int]:
+        count = super().readinto(buffer)
+        if self._advance is not None:
+            self._advance(count or 0)
+        return count
+
+
+def refuse_other_files(start: bytes, name: str) -> None:
+    """Check that a file called `name` that begins with `start` is text.
+
+    Raises:
+        RowError: it is a workbook, an archive, other binary data, or UTF-16 without a byte order mark.
+    """
+    for magic, (what, fix) in _PACKED.items():
+        if start.startswith(magic):
+            raise RowError(None, f"is {what}, not a table in plain text", fix)
+    head = start[:1024]
+    even, odd = head[::2].count(0), head[1::2].count(0)
+    if start.startswith(UTF16_MARKS) or (even + odd) * 4 < max(1, len(head)):
+        return
+    if min(even, odd) * 4 > max(even, odd):
+        raise RowError(None, "is not text: a quarter of its first bytes are NUL", "give a .tsv, .csv or .jsonl file")
+    # UTF-16 without a byte order mark also decodes as UTF-8 if it is ASCII: every second byte is NUL.
+    wide = "UTF-16LE" if odd > even else "UTF-16BE"
+    raise RowError(1, f"is not UTF-8; the file is probably {wide}", conversion(wide, name))
+
+
+def as_utf8(stream: io.BufferedReader, encoding: str) -> io.BufferedReader:
+    """A stream in a Python codec as UTF-8. What is no text in it is none in UTF-8 either."""
+    return stream if encoding == "utf-8" else io.BufferedReader(_Recoded(stream, encoding), SAMPLE_BYTES)
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError), "only decoders use it"
+    return _CUT_BYTE.decode("utf-8", "surrogateescape") if error.reason in _CUT else _NO_TEXT, error.end
+
+
+codecs.register_error("edgepack-no-text", _escape)
+
+
+class _Recoded(io.RawIOBase):
+    def __init__(self, stream: io.BufferedReader, encoding: str) -> None:
+        self._stream, self._left = stream, b""
+        self._decoder = codecs.getincrementaldecoder(encoding)("edgepack-no-text")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._left:
+            raw = self._stream.read1(SAMPLE_BYTES)  # of a pipe as much as there is
+            self._left = self._decoder.decode(raw, final=not raw).encode("utf-8", "surrogateescape")
+            if not raw and not self._left:
+                return 0
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count

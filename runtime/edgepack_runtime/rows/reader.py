@@ -1,0 +1,174 @@
+"""Reader of rows: of tables, JSON lines and plain lines, one by one, with the line on which each begins.
+
+A row that cannot be read is an error in its place, and the rows after it are read.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from shlex import quote
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+
+from edgepack_runtime.rows.encodings import SAMPLE_BYTES
+from edgepack_runtime.rows.formats import SAMPLE_ROWS, SEPARATORS, RowFormat, csv_separator, likely_separator, rename
+from edgepack_runtime.rows.lines import MAX_LINE_BYTES, Lines, RowError
+
+Cells = Tuple[int, Union[List[str], RowError]]  # with the line from 1 on which the row begins
+Record = Tuple[int, Union[Dict[str, Any], RowError]]
+Text = Tuple[int, Union[str, RowError]]
+
+NOT_JSON = "lines that are not JSON"
+NO_OBJECT = "lines that are not JSON objects"
+BROKEN_CSV = "broken CSV"
+# The csv module of Python 3.8 to 3.10 refuses NUL. No byte of a file becomes this character.
+_NUL, _OTHER = "\0", "\udc00"
+
+
+class Rows:
+    """Rows of a stream in a known format. It is iterated once, by `cells`, `records` or `texts`.
+
+    Args:
+        stream: UTF-8, as from `lines.as_utf8`.
+        name: the file's name, for messages.
+        row_format: the separator of a .csv is found in its first lines.
+        most_line_bytes: a longer line is an error.
+    """
+
+    def __init__(
+        self, stream: io.BufferedReader, name: str, row_format: RowFormat, *, most_line_bytes: int = MAX_LINE_BYTES
+    ) -> None:
+        self.name, self.format = name, row_format
+        self.lines = Lines(stream, most_line_bytes)
+        self.separator = row_format.separator or ","
+        self.blank = 0  # lines without a row, of JSON lines
+        self.last = 0  # the last line of the latest row of a quoted table
+        self.content = ""  # the latest line of JSON
+        self._holds_nul = False
+        if row_format.quoted:
+            csv.field_size_limit(MAX_LINE_BYTES)  # the default limit, 128 KiB, is shorter than some documents
+            if row_format.separator is None:
+                self.separator = csv_separator(_first_lines(stream.peek(SAMPLE_BYTES)))
+
+    def texts(self) -> Iterator[Text]:
+        """Every line with its end, blank ones too."""
+        lines = self.lines
+        for number, line in enumerate(lines, start=1):
+            if lines.failed:
+                yield number, lines.error()
+            elif number == 1 and "\r" in line.rstrip("\r\n"):
+                yield number, _old_line_ends()
+            else:
+                yield number, line
+
+    def cells(self) -> Iterator[Cells]:
+        """Fields of each row of a table. A blank line has no field, or one that is blank."""
+        if self.format.quoted:
+            yield from self._quoted_cells()
+            return
+        separator = self.separator
+        for number, line in self.texts():
+            if isinstance(line, str):
+                yield number, line.rstrip("\r\n").split(separator)
+            else:
+                yield number, line
+
+    def _quoted_cells(self) -> Iterator[Cells]:
+        lines = self.lines
+        table = csv.reader(self._csv_lines(), delimiter=self.separator, strict=True)
+        while True:
+            first = table.line_num + 1
+            found: Union[List[str], RowError]
+            try:
+                found = next(table)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                fix = 'a text that holds a comma, a quote or a line end is put in quotes, and a quote in it is `""`'
+                found = RowError(first, "is not a row of a table", fix, why=str(error), kind=BROKEN_CSV)
+            self.last = table.line_num
+            if lines.failed:
+                found = lines.error()
+            elif self._holds_nul and isinstance(found, list):
+                found = [field.replace(_OTHER, _NUL) for field in found]
+            yield first, found
+
+    def _csv_lines(self) -> Iterator[str]:
+        """Lines for the csv module, which does not split at the `\\r` that ends lines of old Macs."""
+        for line in self.lines:
+            if _NUL in line:
+                self._holds_nul, line = True, line.replace(_NUL, _OTHER)
+            if "\r" in line.rstrip("\r\n"):
+                yield from io.StringIO(line, newline="")
+            else:
+                yield line
+
+    def records(self) -> Iterator[Record]:
+        """The object of each line that is not blank."""
+        first = True
+        for number, line in self.texts():
+            if isinstance(line, RowError):
+                yield number, line
+            elif content := line.strip():
+                self.content = content
+                yield number, (first and self._other_format(number, content)) or parse_object(number, content)
+            else:
+                self.blank += 1
+                continue
+            first = False
+
+    def _other_format(self, number: int, first: str) -> Optional[RowError]:
+        """The error of a file that begins with `first` and holds no JSON lines; None if it may."""
+        if first.startswith("["):
+            fix = f"write one object per line: jq -c '.[]' {quote(self.name)} > {quote(f'lines-{self.name}')}"
+            return RowError(number, "begins one JSON list, and not one object per line", fix)
+        found = None if first.startswith("{") else likely_separator([first])
+        if found is None:
+            return None
+        return RowError(
+            number,
+            f"is not JSON: it is separated by {SEPARATORS[found]}",
+            rename(self.name, ".tsv" if found == "\t" else ".csv"),
+        )
+
+
+def parse_object(number: int, content: str) -> Union[Dict[str, Any], RowError]:
+    """The JSON object of line `number`, or the error."""
+    try:
+        found = json.loads(content)
+        # A colon follows each key: an object with no more colons than keys has no key twice.
+        if isinstance(found, dict) and content.count(":") > len(found):
+            json.loads(content, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        explained = isinstance(error, (json.JSONDecodeError, _RepeatedKeyError))
+        why = str(error.args[0]).partition(": line ")[0] if explained else "a value is out of all bounds"
+        return RowError(number, "is not JSON", "", why=why, kind=NOT_JSON, whole=False)
+    if isinstance(found, dict):
+        return found
+    return RowError(number, "is not a JSON object", "", kind=NO_OBJECT, whole=False)
+
+
+class _RepeatedKeyError(ValueError):
+    """Refuse duplicate keys, of which json would drop one silently."""
+
+
+def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _RepeatedKeyError(f"duplicate key `{twice[:40]}`")
+    return made
+
+
+def _old_line_ends() -> RowError:
+    what = "has lines that end in carriage returns alone, as on old Macs"
+    return RowError(None, what, "convert it: tr '\\r' '\\n' < FILE > CONVERTED")
+
+
+def _first_lines(sample: bytes) -> List[str]:
+    """The first lines of `sample`, without one that it cuts."""
+    sample = sample[:SAMPLE_BYTES]
+    whole = sample[: sample.rfind(b"\n") + 1] or sample
+    return io.StringIO(whole.decode("utf-8-sig", "replace"), newline=None).read().split("\n")[:SAMPLE_ROWS]

@@ -1,0 +1,116 @@
+"""Rows of every format: each keeps its line, and a bad one costs no other."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack_runtime.rows.formats import BY_SUFFIX
+from edgepack_runtime.rows.lines import RowError
+from edgepack_runtime.rows.reader import Rows
+
+BAD = object()
+
+
+def opened(suffix: str, content: str | bytes) -> Rows:
+    raw = content.encode() if isinstance(content, str) else content
+    return Rows(io.BufferedReader(io.BytesIO(raw)), f"a{suffix}", BY_SUFFIX[suffix])
+
+
+def read(suffix: str, content: str | bytes) -> list[tuple[int, Any]]:
+    """For each row its line, and what it holds; BAD if it cannot be read."""
+    rows = opened(suffix, content)
+    found: Any = {".txt": rows.texts, ".jsonl": rows.records}.get(suffix, rows.cells)()
+    return [(line, BAD if isinstance(row, RowError) else row) for line, row in found]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_fields_of_a_csv_may_be_quoted_whatever_its_separator(separator: str) -> None:
+    content = f'id{separator}text\n1{separator}"好{separator} ""很""\n好"\n2{separator}差\n'
+    assert read(".csv", content) == [(1, ["id", "text"]), (2, ["1", f'好{separator} "很"\n好']), (4, ["2", "差"])]
+
+
+def test_quotes_in_a_tsv_are_text() -> None:
+    assert read(".tsv", 'a\t"b\n"c"\td\r\n') == [(1, ["a", '"b']), (2, ['"c"', "d"])]
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".tsv", ".jsonl"])
+def test_line_ends_of_old_macs_are_refused(suffix: str) -> None:
+    assert read(suffix, '{"a":\t1}\r{"a":\t2}\r')[0] == (1, BAD)
+
+
+def test_a_csv_of_an_old_mac_is_read() -> None:
+    assert read(".csv", 'text,label\r好,1\r"a\rb",2') == [(1, ["text", "label"]), (2, ["好", "1"]), (3, ["a\rb", "2"])]
+
+
+def test_nul_is_text_on_every_python() -> None:
+    assert read(".csv", 'a\0,"\0b"\nc,d\n') == [(1, ["a\0", "\0b"]), (2, ["c", "d"])]
+
+
+def test_a_bad_row_costs_no_other() -> None:
+    content = b'text,id\n"a\nb",1\n"x"y,2\n\xff,3\n\n"c",4\n"e,7\n'
+    assert read(".csv", content) == [
+        (1, ["text", "id"]), (2, ["a\nb", "1"]), (4, BAD), (5, BAD), (6, []), (7, ["c", "4"]), (8, BAD),
+    ]  # fmt: skip
+    assert read(".tsv", b"a\tb\n\xff\n\nc\n") == [(1, ["a", "b"]), (2, BAD), (3, [""]), (4, ["c"])]
+    assert read(".txt", b"a\n\n\xff\nb") == [(1, "a\n"), (2, "\n"), (3, BAD), (4, "b")]
+
+
+@pytest.mark.parametrize(
+    ("line", "whole"),
+    [
+        ("{", False),
+        ("null", False),
+        ("3", False),
+        ('{"a": 1, "a": 2}', False),
+        ('{"a": {"b": 1, "b": 2}}', False),
+        ('{"x": "\\":", "b" :2, "b" :3}', False),
+        ("{" * 5000, False),
+        ("[1]", True),
+        ("a\tb", True),
+    ],
+)
+def test_what_is_no_object_is_an_error(line: str, whole: bool) -> None:
+    good = '{"t": "http://a:1", "n": {"u": ":"}}'
+    assert read(".jsonl", f"{good}\n\n{line}\n{good}\n")[1:] == [(3, BAD), (4, json.loads(good))]
+    [error] = [error for _, error in opened(".jsonl", line).records()]
+    assert isinstance(error, RowError)
+    assert (error.line, error.whole) == (1, whole)
+
+
+def test_blank_lines_of_json_are_counted() -> None:
+    rows = opened(".jsonl", '\n{"a": 1}\n \u3000\n')
+    assert [line for line, _ in rows.records()] == [2]
+    assert rows.blank == 2
+
+
+FIELDS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), min_size=2, max_size=2)
+
+
+@given(st.lists(FIELDS, min_size=1, max_size=8))
+def test_a_csv_gives_back_what_was_written(rows: list[list[str]]) -> None:
+    stream = io.StringIO(newline="")
+    csv.writer(stream, quoting=csv.QUOTE_ALL).writerows([["text", "label"], *rows])
+    assert [fields for _, fields in read(".csv", stream.getvalue())] == [["text", "label"], *rows]
+
+
+MARKS = {".txt": b"\n", ".tsv": b"\n\t", ".csv": b'\n,"\r', ".jsonl": b'\n{}"[]:'}
+
+
+@given(st.data(), st.sampled_from(sorted(MARKS)))
+def test_any_content_can_be_read_on_from_every_row(data: st.DataObject, suffix: str) -> None:
+    """Random bytes, with what has a meaning in that format among them."""
+    marks = st.sampled_from([bytes([byte]) for byte in MARKS[suffix]])
+    raw = b"".join(data.draw(st.lists(st.binary(max_size=6) | marks, max_size=30)))
+    rows = opened(suffix, raw)
+    found: Any = {".txt": rows.texts, ".jsonl": rows.records}.get(suffix, rows.cells)()
+    read = [(line, rows.lines.offset) for line, _ in found]
+    assert all(before[0] < after[0] and before[1] <= after[1] for before, after in itertools.pairwise(read))
+    assert rows.lines.offset == len(raw)
