@@ -6,6 +6,7 @@ then select and wide; then bundle and gate for each target.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +49,6 @@ class RecipeStages:
         shipment: what its bundles ship.
         chains: the stages of each candidate by its name, "" without a search; empty if nothing is trained for one.
         deciders: the stages after the last candidate that decide what ships.
-        labels: the searched values that the candidates of a stage share, if others have another one.
     """
 
     recipe: AnyRecipe
@@ -56,20 +56,20 @@ class RecipeStages:
     shipment: Shipment
     chains: Mapping[str, Chain] = field(default_factory=dict)
     deciders: tuple[Stage[Any], ...] = ()
-    bundles: Mapping[str, BundleStage] = field(init=False)
-    gates: Mapping[str, GateStage] = field(init=False)
-    labels: Mapping[Stage[Any], str] = field(init=False)
 
-    def __post_init__(self) -> None:
-        bundles = {target: BundleStage(target, self.shipment) for target in self.recipe.targets}
-        gates = {target: GateStage(target, bundle) for target, bundle in bundles.items()}
-        searched = self.recipe.candidates if isinstance(self.recipe, Recipe) else ()
-        for name, value in (("bundles", bundles), ("gates", gates), ("labels", _labels(self.chains, searched))):
-            object.__setattr__(self, name, value)
+    @functools.cached_property
+    def gates(self) -> Mapping[str, GateStage]:
+        """The gate of each target."""
+        return {target: GateStage(target, BundleStage(target, self.shipment)) for target in self.recipe.targets}
+
+    @functools.cached_property
+    def labels(self) -> Mapping[Stage[Any], str]:
+        """The searched values that the candidates of a stage share, if others have another one."""
+        return _labels(self.chains, self.recipe.candidates if isinstance(self.recipe, Recipe) else ())
 
     def __iter__(self) -> Iterator[Stage[Any]]:
         of_candidates = dict.fromkeys(stage for chain in self.chains.values() for stage in chain.stages)
-        of_targets = (stage for target in self.bundles for stage in (self.bundles[target], self.gates[target]))
+        of_targets = (stage for gate in self.gates.values() for stage in (gate.bundle, gate))
         return iter((*self.shared, *of_candidates, *self.deciders, *of_targets))
 
     def name(self, stage: Stage[Any]) -> str:
