@@ -136,7 +136,7 @@ NOEXEC = "for one in tmp var/tmp; do [ -d $root/$one ] && mount -t tmpfs -o noex
             0,
             "label",
         ),
-        ("sh /0.edgepack doctor", "mount --bind $root $root; mount -o remount,bind,ro $root", 4, "Read-only"),
+        ("sh /0.edgepack doctor", "mount --bind $root $root; mount -o remount,bind,ro $root", 4, "cannot be written"),
         (f"TMPDIR=/small sh /0.edgepack predict {TEXT}", "mount -t tmpfs -o size=10m none $root/small", 4, "space"),
         (f"cd /; TMPDIR=tmp sh 0.edgepack predict {TEXT}", "", 0, "label"),
         ("cd /; ./0.edgepack doctor", "", 0, ""),

@@ -209,12 +209,6 @@ def test_figures_that_cannot_be_compared(write: Write, values: dict[str, Any], w
     assert ("cannot be compared" in output) is bool(values)
 
 
-def test_an_html_page_of_several_builds_is_refused(write: Write) -> None:
-    result = run(write("1.0.0"), write("1.1.0"), "--html", "page.html")
-    assert result.exit_code == 2
-    assert "fix: `edgepack report --json` prints every figure" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("content", "why"),
     [("{", "Invalid JSON"), ("[]", "the file:"), ('{"report": 1}', "name: Field required"), (None, "No such file")],
