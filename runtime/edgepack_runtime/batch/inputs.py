@@ -96,7 +96,8 @@ class Source:
 
     def rows(self) -> Iterator[InputRow]:
         """The next rows."""
-        rows, lines = self.file, self.file.lines
+        rows, lines, width = self.file, self.file.lines, len(self.header)
+        read: Any = self._of_json if self._suffix == ".jsonl" else self._of_fields if width else self._of_line
         for number, found in self._found:
             if rows.last - number >= _LONG_ROW:
                 self._long.append(f"{number} to {rows.last}")
@@ -107,10 +108,13 @@ class Source:
             else:
                 item, error = None, None
                 try:
-                    item = self._item(found, f"line {number} of {self._name}")
+                    item = read(found, f"line {number} of {self._name}")
                 except UsageError as invalid:
                     error = invalid
-                yield InputRow(number, item, error, lines.offset, self._cells(found) if self.header else ())
+                fields = found if width else ()
+                if len(fields) != width:  # as many cells as the header has
+                    fields = [*fields, *[""] * width][:width]
+                yield InputRow(number, item, error, lines.offset, fields)
 
     def _is_blank(self, found: Any) -> bool:
         if self._suffix == ".txt":
@@ -118,17 +122,8 @@ class Source:
         # A table that a program wrote keeps a row whose only cell is empty, as `""`.
         return not found if self._suffix == ".csv" else self._suffix == ".tsv" and not any(map(str.strip, found))
 
-    def _item(self, found: Any, where: str) -> Item:
-        if self.header:
-            return self._of_fields(found, where)
-        if self._suffix == ".jsonl":
-            return self._of_json(found, where)
-        return _pair_of_line(found, where) if len(self._columns) == 2 else require_text(found, where)
-
-    def _cells(self, fields: Sequence[str]) -> Sequence[str]:
-        """As many cells as the header has."""
-        width = len(self.header)
-        return fields if len(fields) == width else [*fields, *[""] * width][:width]
+    def _of_line(self, line: str, where: str) -> Item:
+        return _pair_of_line(line, where) if len(self._columns) == 2 else require_text(line, where)
 
     def _of_fields(self, fields: Sequence[str], where: str) -> Item:
         if len(fields) != len(self.header):

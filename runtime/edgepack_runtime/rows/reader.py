@@ -106,13 +106,15 @@ class Rows:
 
     def records(self) -> Iterator[Record]:
         """The object of each line that is not blank."""
-        first = True
+        first, keys = True, 0
         for number, line in self.texts():
             if isinstance(line, RowError):
                 yield number, line
             elif content := line.strip():
                 self.content = content
-                yield number, (first and self._other_format(number, content)) or parse_object(number, content)
+                found = (first and self._other_format(number, content)) or parse_object(number, content, keys)
+                keys = len(found) if isinstance(found, dict) else keys
+                yield number, found
             else:
                 self.blank += 1
                 continue
@@ -133,13 +135,14 @@ class Rows:
         )
 
 
-def parse_object(number: int, content: str) -> Union[Dict[str, Any], RowError]:
-    """The JSON object of line `number`, or the error."""
+def parse_object(number: int, content: str, keys: int = 0) -> Union[Dict[str, Any], RowError]:
+    """The JSON object of line `number`, or the error. It is read fastest if it has `keys` keys and is flat."""
     try:
-        found = json.loads(content)
         # A colon follows each key: an object with no more colons than keys has no key twice.
-        if isinstance(found, dict) and content.count(":") > len(found):
-            json.loads(content, object_pairs_hook=_unique)
+        colons = content.count(":")
+        found = json.loads(content) if colons <= keys else None
+        if found is None or (isinstance(found, dict) and len(found) < colons):
+            found = json.loads(content, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         explained = isinstance(error, (json.JSONDecodeError, _RepeatedKeyError))
         why = str(error.args[0]).partition(": line ")[0] if explained else "a value is out of all bounds"

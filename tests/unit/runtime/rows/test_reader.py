@@ -78,7 +78,7 @@ def test_a_bad_row_costs_no_other() -> None:
     ],
 )
 def test_what_is_no_object_is_an_error(line: str, whole: bool) -> None:
-    good = '{"t": "http://a:1", "n": {"u": ":"}}'
+    good = '{"t": "http://a:1", "n": {"u": ":"}, "o": 1, "p": 2, "q": 3}'
     assert read(".jsonl", f"{good}\n\n{line}\n{good}\n")[1:] == [(3, BAD), (4, json.loads(good))]
     [error] = [error for _, error in opened(".jsonl", line).records()]
     assert isinstance(error, RowError)
