@@ -39,8 +39,9 @@ def require_writable(dist: Path) -> None:
     Raises:
         EnvironmentUnfitError: it cannot be created or written, or another user may have planted it.
     """
-    missing = [folder for folder in (dist, *dist.parents) if not folder.exists()]
+    missing = [folder for folder in (dist, *dist.parents) if not os.path.lexists(folder)]
     try:
+        require_own(dist)  # a link of another user, which the kernel may not follow (fs.protected_symlinks)
         dist.mkdir(parents=True, exist_ok=True)
         require_own(dist)
         with tempfile.TemporaryDirectory(prefix=".try.", dir=dist):
