@@ -20,7 +20,7 @@ from edgepack.progress import Progress
 from edgepack.recipe.model import Sign
 from edgepack.report import document
 from edgepack.results import Build, Delivery
-from edgepack.util.folders import require_own
+from edgepack.util.folders import make_own
 from edgepack.util.hashing import files_below, sha256_file
 from edgepack.util.text import safe
 from edgepack_runtime.bundle.archive import Archive
@@ -41,9 +41,7 @@ def require_writable(dist: Path) -> None:
     """
     missing = [folder for folder in (dist, *dist.parents) if not os.path.lexists(folder)]
     try:
-        require_own(dist)  # a link of another user, which the kernel may not follow (fs.protected_symlinks)
-        dist.mkdir(parents=True, exist_ok=True)
-        require_own(dist)
+        make_own(dist)
         with tempfile.TemporaryDirectory(prefix=".try.", dir=dist):
             pass
     except OSError as error:
@@ -76,8 +74,7 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress
     names = [f"{document.stem(report, dist)}.{name}" for name in REPORTS]
     sums, sign = dist / f"{stem}.sha256", build.recipe.sign
     try:
-        dist.mkdir(parents=True, exist_ok=True)
-        require_own(dist)
+        make_own(dist)
         with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=dist) as temporary:
             staged = Path(temporary)
             fresh = [name for item in build.deliveries for name in _bundle(item, dist, staged, sign, progress)]

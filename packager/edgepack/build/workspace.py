@@ -38,7 +38,7 @@ from edgepack.build.options import STAGES
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.stages.stage import Key, MadeOf, StageResult
 from edgepack.util import locks
-from edgepack.util.folders import require_own
+from edgepack.util.folders import make_own
 from edgepack.util.hashing import files_below, sha256_file
 from edgepack_runtime.util.fs import fsync_folder
 
@@ -128,10 +128,9 @@ class Workspace:
                 user may have planted it.
         """
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_own(self.root)
         except OSError as error:
             raise _unwritable(self.root, error) from error
-        require_own(self.root)
         with suppress(OSError), (self.root / ".gitignore").open("x") as file:
             file.write("*\n")  # results are not for a repository: who clones it would trust them as its own
         try:

@@ -12,6 +12,18 @@ from edgepack.errors import EnvironmentUnfitError
 _FIX: Final = "work in a folder of your own, or name other folders with --workspace and --dist"
 
 
+def make_own(folder: Path) -> None:
+    """Make a folder and those above it, and refuse one that another user may have planted.
+
+    Raises:
+        EnvironmentUnfitError: as `require_own`.
+        OSError: it cannot be made.
+    """
+    require_own(folder)  # a link of another user, which the kernel may not follow (fs.protected_symlinks)
+    folder.mkdir(parents=True, exist_ok=True)
+    require_own(folder)
+
+
 def require_own(folder: Path, fix: str = _FIX) -> None:
     """Refuse a folder that another user may have planted: a command would trust, run or fill what is there.
 
