@@ -3,7 +3,7 @@
 .DELETE_ON_ERROR:
 VENV := .venv
 LIGHT := .venv-light
-LANE26 := .venv-lane26
+PADDLE26 := .venv-paddle26
 CLIENTS := .venv-clients
 PEERS := .venv-peers
 PY := $(VENV)/bin/python
@@ -13,7 +13,7 @@ LOCKED_PIP = python -m pip install $(PIP_FLAGS) --require-hashes --no-build-isol
 LOCKED_INSTALL = PYTHONWARNINGS=ignore $(VENV)/bin/$(LOCKED_PIP)
 RECIPE ?= recipes/quickstart.yaml
 
-.PHONY: help dist quickstart install install-light test test-all test-lane26 test-arm64 coverage mutation lint format docs peers clean
+.PHONY: help dist quickstart install install-light test test-all test-paddle26 test-arm64 coverage mutation lint format docs peers clean
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
@@ -28,7 +28,7 @@ install-light: $(LIGHT)/.installed ## make .venv-light, without Paddle: enough f
 WORKERS ?= 4
 # A process has one thread: two that take every core for their products keep each other waiting. Bytecode is written
 # even if the environment says not to: otherwise each process compiles all tests again in each run.
-test test-all coverage test-lane26: export PYTHONDONTWRITEBYTECODE =
+test test-all coverage test-paddle26: export PYTHONDONTWRITEBYTECODE =
 PYTEST = -m pytest --numprocesses=logical --maxprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=25
 
 test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## unit and integration tests, with the real Paddle stack, in a process for each core (at most WORKERS=4)
@@ -36,7 +36,7 @@ test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## unit and integration tests
 
 test-all: $(VENV)/.installed-dev $(CLIENTS)/.installed ## the exhaustive sweeps too: builds killed everywhere, several machines, Pythons, simulated verdicts; both lanes
 	@OMP_NUM_THREADS=1 $(PY) $(PYTEST)
-	@$(MAKE) test-lane26 LANE26_TESTS="training width narrow resume ranks huggingface observers vocabulary qat build" LANE26_MARKS="not first_lane"
+	@$(MAKE) test-paddle26 PADDLE26_TESTS="training width narrow resume ranks huggingface observers vocabulary qat build" PADDLE26_MARKS="not first_lane"
 
 coverage: $(VENV)/.installed-dev $(CLIENTS)/.installed ## lines and branches that `make test` runs, child processes included (twice its time)
 	@rm -f .coverage*
@@ -47,10 +47,10 @@ coverage: $(VENV)/.installed-dev $(CLIENTS)/.installed ## lines and branches tha
 mutation: $(VENV)/.installed-dev ## changes to central modules that no test notices (an hour)
 	@scripts/mutate
 
-LANE26_TESTS ?= build
-LANE26_MARKS ?= not first_lane and not sweep
-test-lane26: $(LANE26)/.installed ## whole builds in the second lane of the Paddle stack
-	@OMP_NUM_THREADS=1 $(LANE26)/bin/python $(PYTEST) -m "$(LANE26_MARKS)" $(LANE26_TESTS:%=tests/integration/test_%.py)
+PADDLE26_TESTS ?= build
+PADDLE26_MARKS ?= not first_lane and not sweep
+test-paddle26: $(PADDLE26)/.installed ## whole builds in the Paddle 2.6 stack
+	@OMP_NUM_THREADS=1 $(PADDLE26)/bin/python $(PYTEST) -m "$(PADDLE26_MARKS)" $(PADDLE26_TESTS:%=tests/integration/test_%.py)
 
 ARM64_ROOT ?= .arm64-root
 test-arm64: $(VENV)/.installed-dev ## a real bundle for 64-bit ARM in an emulated Debian (root; debootstrap and qemu-user-static)
@@ -81,11 +81,11 @@ docs: $(VENV)/.installed-dev ## write the generated pages again and build the do
 
 DATA ?= data
 WEIGHTS ?= weights
-peers: $(VENV)/.installed $(LANE26)/.installed $(PEERS)/.installed ## this project beside Optimum, Olive, NNCF, Paddle, PyTorch (DATA=, WEIGHTS=; an hour; one JSON line)
+peers: $(VENV)/.installed $(PADDLE26)/.installed $(PEERS)/.installed ## this project beside Optimum, Olive, NNCF, Paddle, PyTorch (DATA=, WEIGHTS=; an hour; one JSON line)
 	$(PY) benchmarks/peers.py --data $(DATA) --weights $(WEIGHTS)
 
 clean: ## remove the environment, stage results and dist/
-	rm -rf $(VENV) $(LIGHT) $(LANE26) $(CLIENTS) $(PEERS) $(ARM64_ROOT) .edgepack dist recipes/.edgepack recipes/dist build *.egg-info
+	rm -rf $(VENV) $(LIGHT) $(PADDLE26) $(CLIENTS) $(PEERS) $(ARM64_ROOT) .edgepack dist recipes/.edgepack recipes/dist build *.egg-info
 
 # An environment that holds what the locked installs need.
 define make-venv
@@ -119,10 +119,10 @@ $(LIGHT)/.installed: scripts/find-python requirements/bootstrap.txt requirements
 	@echo "installing the pinned packages that it takes without Paddle (about 55, 350 MB on the disk)"
 	$(call install-locked,$(LIGHT),base)
 
-$(LANE26)/.installed: scripts/find-python requirements/bootstrap.txt requirements/lane26.txt pyproject.toml
-	$(call make-venv,$(LANE26))
+$(PADDLE26)/.installed: scripts/find-python requirements/bootstrap.txt requirements/paddle26.txt pyproject.toml
+	$(call make-venv,$(PADDLE26))
 	@echo "installing the second lane (about 150 packages)"
-	$(call install-locked,$(LANE26),lane26)
+	$(call install-locked,$(PADDLE26),paddle26)
 
 $(CLIENTS)/.installed: scripts/find-python requirements/bootstrap.txt requirements/clients.txt
 	$(call make-venv,$(CLIENTS))

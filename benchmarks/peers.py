@@ -252,7 +252,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--texts", type=int, default=8, help="of each length, in each round")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--peers-python", default=str(root / ".venv-peers/bin/python"))
-    parser.add_argument("--lane26-python", default=str(root / ".venv-lane26/bin/python"))
+    parser.add_argument("--paddle26-python", default=str(root / ".venv-paddle26/bin/python"))
     options = parser.parse_args()
     for name in ("data", "weights", "work"):
         setattr(options, name, getattr(options, name).resolve())

@@ -12,7 +12,7 @@ lock dev.in --output-file dev.txt
 pinned dev.txt > "$versions"   # the widest set decides every version
 # The second lane has versions of its own for what belongs to Paddle; protobuf differs on a system that it is not for.
 grep -v -e '^paddle' -e '^onnx==' "$versions" | sed "s/^protobuf==.*/&; sys_platform != 'win32'/" > "$versions.26"
-lock lane26.in --constraint "$versions.26" --output-file lane26.txt
+lock paddle26.in --constraint "$versions.26" --output-file paddle26.txt
 for set in bootstrap base build; do
     lock "$set.in" --constraint "$versions" --output-file "$set.txt"
 done

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx import TensorProto, helper
-from tests.heads import HEAD, HEAD_SHA256
+from tests.stubs import STUB, STUB_SHA256
 
 from edgepack_runtime.bundle import archive as form
 from edgepack_runtime.bundle import extract, interpreter, verify
@@ -55,7 +55,7 @@ class Draft:
     raw_manifest: bytes | None = None
     patch: Callable[[bytearray], None] | None = None
     digest: str | None = None
-    prefix: bytes = HEAD
+    prefix: bytes = STUB
     suffix: bytes = b""
     sort: bool = True
     listed: bool = field(default=True)  # whether the manifest's list is made from the entries
@@ -93,7 +93,7 @@ def good(extra: Mapping[str, bytes] | None = None) -> Draft:
         "ledger": [],
         "tools": {"edgepack": "0.1.0"},
         "recipe_sha256": "0" * 64,
-        "head_sha256": HEAD_SHA256,
+        "stub_sha256": STUB_SHA256,
         "interpreters": [],
     }  # fmt: skip
     return Draft(entries, document)
@@ -351,9 +351,9 @@ def cases() -> Iterator[tuple[str, bytes]]:
         "sizes behind the data": _flags(8),
         "another compression": _changed("site/词.txt", method=12),
         "members in one place": _same_place(),
-        "bytes in front": replace(good(), prefix=b"\n" + HEAD),
+        "bytes in front": replace(good(), prefix=b"\n" + STUB),
         "no head": replace(good(), prefix=b""),
-        "another head": replace(good(), prefix=HEAD.replace(b"sh", b"hs", 1)),
+        "another head": replace(good(), prefix=STUB.replace(b"sh", b"hs", 1)),
         "an interpreter that is not there": replace(with_interpreter(b""), entries=good().entries),
         "an interpreter with bytes behind": with_interpreter(tar_of("bin/cpython") + b"x"),
         "an interpreter that ends early": with_interpreter(tar_of("bin/cpython")[:-1]),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-# `project`: edgepack and the Paddle stack; `lane26`: the second lane of that stack; `peers`: requirements/peers.txt.
-Environment = Literal["project", "lane26", "peers"]
-ENVIRONMENTS: Final[tuple[Environment, ...]] = ("project", "lane26", "peers")
+# `project`: edgepack and the Paddle stack; `paddle26`: the second lane of that stack; `peers`: requirements/peers.txt.
+Environment = Literal["project", "paddle26", "peers"]
+ENVIRONMENTS: Final[tuple[Environment, ...]] = ("project", "paddle26", "peers")
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ WAYS: Final = (
     FLOAT,
     INT8,
     DOCUMENTED,
-    Way("PaddleSlim INT8, paddle2onnx, ONNX Runtime", "paddleslim", "onnx", "lane26", "peers", DOCUMENTED.name),
-    Way("PaddleSlim INT8, Paddle Inference", "paddleslim", "static", "lane26", "lane26", DOCUMENTED.name),
+    Way("PaddleSlim INT8, paddle2onnx, ONNX Runtime", "paddleslim", "onnx", "paddle26", "peers", DOCUMENTED.name),
+    Way("PaddleSlim INT8, Paddle Inference", "paddleslim", "static", "paddle26", "paddle26", DOCUMENTED.name),
     Way("Paddle Inference float, oneDNN", "paddle", "float", "project", "project"),
     _OPTIMUM,
     OPTIMUM,

@@ -1,6 +1,6 @@
 """Launcher of a bundle or an unpacked release, from which their `__main__.py` is made.
 
-    sh FILE.edgepack VERB ...                its head starts the interpreter that it carries, or python3, on the zip
+    sh FILE.edgepack VERB ...                its stub starts the interpreter that it carries, or python3, on the zip
     python3 FILE.edgepack VERB ...           from the zip; the standard library is all there is
     python3 -I -S RELEASE/__main__.py ...    unpacked; RELEASE/site and RELEASE/MACHINE/site hold the libraries
 
@@ -88,9 +88,9 @@ def _restart() -> None:
 
 
 def _remove_at_exit(folder: str) -> None:
-    """Remove the interpreter in `folder` when this process ends, if the bundle's head unpacked it for this process.
+    """Remove the interpreter in `folder` when this process ends, if the bundle's stub unpacked it for this process.
 
-    After SIGKILL, a shell that the head left does so. Where there can be none, a child waits for the end of this
+    After SIGKILL, a shell that the stub left does so. Where there can be none, a child waits for the end of this
     process; it ends with its container.
     """
     import os
@@ -106,7 +106,7 @@ def _remove_at_exit(folder: str) -> None:
     import shutil
     import signal
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the head ignored it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the stub ignored it
     if os.path.exists(folder + "/fifo"):  # noqa: PTH110 - pathlib must not be imported from the bundle
         held = os.open(folder + "/fifo", os.O_RDWR | os.O_CLOEXEC)
     else:

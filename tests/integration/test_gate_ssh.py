@@ -184,7 +184,7 @@ def listening(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
 def with_other_members(bundle: Path, out: Path, changes: dict[str, bytes | None], **fields: object) -> Path:
     """`bundle` with other content in some members, or without them, and its manifest made to fit."""
     with Archive(bundle) as archive:
-        head = archive.head()
+        head = archive.stub()
         members = {path: archive.read(path, member.size) for path, member in archive.members.items()}
     document = json.loads(members["manifest.json"])
     members.update({path: data for path, data in changes.items() if data is not None})

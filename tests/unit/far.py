@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.heads import HEAD
+from tests.stubs import STUB
 from tests.unit.runtime.conftest import make_manifest, runnable_members
 
 from edgepack.bundle.archive import write_bundle
@@ -190,5 +190,5 @@ def far_bundle(path: Path, gate: str = "pass", *, model: bytes = b"", more: Any 
     changes.setdefault("model", {"precision": "int8", "onnx_bytes": 100})
     manifest = make_manifest(members, **changes)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bundle({**members, "manifest.json": dump(manifest)}, path, HEAD)
+    write_bundle({**members, "manifest.json": dump(manifest)}, path, STUB)
     return path

@@ -1,1 +1,1 @@
-"""Parts of a bundle and their assembly: archive, head, site-packages, wheels, golden files, SBOM, checks."""
+"""Parts of a bundle and their assembly: archive, stub, site-packages, wheels, golden files, SBOM, checks."""

@@ -33,12 +33,12 @@ _INTERPRETER = ".tar.gz"
 def write_bundle(
     members: Mapping[str, Path | bytes],
     out: Path,
-    head: bytes,
+    stub: bytes,
     *,
     lzma_cache: Path | None = None,
     progress: Progress = SILENT,
 ) -> None:
-    """Write `head`, then `members` (POSIX path in the bundle -> file or content), to the bundle file `out`, atomically.
+    """Write `stub`, then `members` (POSIX path in the bundle -> file or content), to the bundle file `out`, atomically.
 
     The same members give the same bytes, independent of the order of the mapping, the clock, and modes and times of the
     files; only another zlib or liblzma may compress differently. A member is compressed if that makes it smaller,
@@ -73,7 +73,7 @@ def write_bundle(
                     written.append(_write_member(file, path, members[path]))
         return written
 
-    _replace(out, head, write)
+    _replace(out, stub, write)
 
 
 def listed(path: str, content: Path | bytes) -> contract.FileEntry:
@@ -85,7 +85,7 @@ def listed(path: str, content: Path | bytes) -> contract.FileEntry:
 
 def first_offsets(sizes: Mapping[str, int]) -> dict[str, int]:
     """Where the data of the first members begins in the file, from their sizes; all are stored."""
-    offset = form.HEAD_BYTES
+    offset = form.STUB_BYTES
     offsets = {}
     for path in sorted(sizes):
         member = form.Member(path, form.STORED, 0, sizes[path], sizes[path], offset)
@@ -113,15 +113,15 @@ def write_signed(archive: form.Archive, signature: bytes, out: Path) -> None:
                 written.append(_copy_member(file, archive, archive.members[path]))
         return written
 
-    _replace(out, archive.head(), write)
+    _replace(out, archive.stub(), write)
 
 
-def _replace(out: Path, head: bytes, write: Callable[[BinaryIO], list[form.Member]]) -> None:
-    """Replace `out` by `head`, the output of `write`, and the directory of the returned members."""
-    assert len(head) == form.HEAD_BYTES
+def _replace(out: Path, stub: bytes, write: Callable[[BinaryIO], list[form.Member]]) -> None:
+    """Replace `out` by `stub`, the output of `write`, and the directory of the returned members."""
+    assert len(stub) == form.STUB_BYTES
     try:
         with replacing(out, EXECUTABLE_MODE) as file:
-            file.write(head)
+            file.write(stub)
             _finish(write(file), file)
     except OSError as error:
         raise StageFailedError(
@@ -158,7 +158,7 @@ def _write_member(file: BinaryIO, path: str, source: Path | bytes, packed: bytes
     file.write(compressor.flush() if packed is None else form.LZMA_HEADER + packed)
     # `__main__.py` runs before anything is checked. In a stored file, a damaged byte is one wrong character, not
     # a different rest of the program: nearly all are syntax errors, or are found by its own check.
-    # The head of the file cuts out an interpreter as it is.
+    # The stub of the file cuts out an interpreter as it is.
     if file.tell() - start >= size or path == _MAIN or path.endswith(_INTERPRETER):
         method = form.STORED
         file.seek(start)

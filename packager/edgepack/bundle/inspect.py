@@ -51,7 +51,7 @@ def part_of(path: str) -> str:
 
 
 def bytes_by_part(bundle: Path) -> dict[str, Bytes]:
-    """Sizes of each part. `other` includes head and zip headers, so the packed sizes add up to the file's size.
+    """Sizes of each part. `other` includes stub and zip headers, so the packed sizes add up to the file's size.
 
     Unpacked is what lies on one device: of a bundle for two machines, on the one where it takes more.
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.bundle.head import SAFE_FOLDER
+from edgepack.bundle.stub import SAFE_FOLDER
 from edgepack.errors import (
     BundleInvalidError,
     EnvironmentUnfitError,

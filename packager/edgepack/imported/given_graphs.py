@@ -35,8 +35,8 @@ TOLERANCE: Final = 1e-3  # of the largest magnitude of an output; deep graphs we
 IMPORT_LIBRARIES: Final = ("paddlepaddle", "paddlepaddle-gpu", "paddle2onnx", "onnx", "onnxruntime")
 GRAPHS_KEYS: Final[Mapping[str, str]] = {"": "model", "quantize": "quantize"}
 _OLD_GRAPH: Final = (
-    "a .pdmodel of Paddle 2 converts with Paddle 2.6: make .venv-lane26/.installed, and build with "
-    ".venv-lane26/bin/edgepack; or export the model again with Paddle 3"
+    "a .pdmodel of Paddle 2 converts with Paddle 2.6: make .venv-paddle26/.installed, and build with "
+    ".venv-paddle26/bin/edgepack; or export the model again with Paddle 3"
 )
 
 

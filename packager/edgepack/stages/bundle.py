@@ -27,11 +27,11 @@ from edgepack.bundle import interpreters, opsets, sbom, site_packages
 from edgepack.bundle.archive import Members, listed, write_bundle
 from edgepack.bundle.binaries import fit
 from edgepack.bundle.binaries.fit import Needs
-from edgepack.bundle.head import HEAD_TEMPLATE, head
 from edgepack.bundle.inspect import bytes_by_part
 from edgepack.bundle.interpreters import Interpreters
 from edgepack.bundle.main_program import main_source
 from edgepack.bundle.site_packages import LICENSES, Package
+from edgepack.bundle.stub import STUB_TEMPLATE, stub
 from edgepack.bundle.target_spec import target_specs
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
@@ -192,7 +192,7 @@ class BundleStage(Stage[BundleArtifact]):
             members[sbom.SBOM_NAME] = sbom.bill_of_materials(payload.described, site.packages, inside.origins, target)
             members[contract.README_NAME] = _readme(recipe, profile, needs, file.name, payload.readme)
             title = f"{recipe.name} {recipe.version} for {target}"
-            first = head(recipe.name, title, {packed.machine: packed for packed in inside.packed})
+            first = stub(recipe.name, title, {packed.machine: packed for packed in inside.packed})
             target_facts, ledger = _target_facts(profile, needs.glibc), self._ledger(ctx)
             manifest = _manifest(recipe, target_facts, payload.facts, payload.gates, ledger, members, inside, first)
             raw = contract.dump(manifest)
@@ -219,10 +219,10 @@ class BundleStage(Stage[BundleArtifact]):
 
 
 def packages_and_templates(recipe: AnyRecipe, profile: Profile, context: BuildContext) -> list[str]:
-    """Digests that decide a bundle besides recipe, data, model and runtime: of profile, packages, head and README."""
+    """Digests that decide a bundle besides recipe, data, model and runtime: of profile, packages, stub and README."""
     given = [sha256_file(wheel) for wheel in context.given.get(profile.name, ())]
     given += [] if recipe.requirements is None else [sha256_file(recipe.requirements)]
-    return [package_data.digest(), repr(profile), *given, sha256_file(HEAD_TEMPLATE), sha256_file(_README)]
+    return [package_data.digest(), repr(profile), *given, sha256_file(STUB_TEMPLATE), sha256_file(_README)]
 
 
 def sequence(version: str) -> int:
@@ -292,7 +292,7 @@ def _manifest(
         ledger=tuple(asdict(row) for row in ledger),
         tools=tool_versions(),
         recipe_sha256=recipe_sha256(recipe),
-        head_sha256=hashlib.sha256(first).hexdigest(),
+        stub_sha256=hashlib.sha256(first).hexdigest(),
         interpreters=inside.packed,
         files=tuple(listed(path, members[path]) for path in sorted(members)),
     )

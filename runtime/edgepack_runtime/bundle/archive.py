@@ -1,6 +1,6 @@
 """The container of a bundle: a shell program of 4 KiB, then a zip in one exact form, read strictly.
 
-`sh FILE VERB` runs the head, which starts Python on the same file, and Python runs a zip. Zip files may hold bytes that
+`sh FILE VERB` runs the stub, which starts Python on the same file, and Python runs a zip. Zip files may hold bytes that
 no reader looks at: gaps, extra fields, differing headers, bits after a deflate stream. Bundles allow none of them, so
 that any change is found. The bytes of every header follow from (path, method, CRC, sizes, offset); the writer
 (packager) and the reader share these functions, and the reader compares. Members are sorted and without gaps, followed
@@ -34,7 +34,7 @@ STORED, DEFLATED, LZMA = 0, 8, 14
 LZMA_HEADER = b"\x09\x04\x05\x00\x5d\x00\x00\x80\x00"
 _LIBRARY = re.compile(r"\.so(\.[0-9]+)*\Z")
 MAX_BUNDLE_BYTES = 2**32 - 1
-HEAD_BYTES = 4096  # of the shell program; offsets in the zip count from the beginning of the file
+STUB_BYTES = 4096  # of the shell program; offsets in the zip count from the beginning of the file
 COMMENT_MAGIC = b"edgepack1 sha256="
 COMMENT_BYTES = len(COMMENT_MAGIC) + 64
 
@@ -199,7 +199,7 @@ class Archive:
             raise self.damaged(f"member {path}", f"it has {member.size} bytes; at most {limit} are read")
         return b"".join(self.chunks(member))
 
-    def head(self) -> bytes:
+    def stub(self) -> bytes:
         """The shell program at the beginning of the file.
 
         Raises:
@@ -207,9 +207,9 @@ class Archive:
         """
         try:
             self._file.seek(0)
-            return self._file.read(HEAD_BYTES)
+            return self._file.read(STUB_BYTES)
         except OSError as error:
-            raise self.damaged("the head", f"it cannot be read: {error.strerror or error}") from error
+            raise self.damaged("the stub", f"it cannot be read: {error.strerror or error}") from error
 
     def check_digest(self) -> None:
         """Compare the sha256 in the end comment with the file.
@@ -277,7 +277,7 @@ class Archive:
         self._file.seek(directory_offset)
         directory = self._file.read(self.size - _TAIL_BYTES - directory_offset)
         members: Dict[str, Member] = {}
-        position, end, last = 0, HEAD_BYTES, ""
+        position, end, last = 0, STUB_BYTES, ""
         for index in range(count):
             member, length = self._read_entry(directory, position, index, last)
             if member.offset != end:
@@ -290,7 +290,7 @@ class Archive:
         return members, digest
 
     def _read_end(self) -> Tuple[int, int, str]:
-        if self.size < HEAD_BYTES + _TAIL_BYTES or self.size > MAX_BUNDLE_BYTES:
+        if self.size < STUB_BYTES + _TAIL_BYTES or self.size > MAX_BUNDLE_BYTES:
             raise self.damaged("the file", f"it has {self.size} bytes: it is cut short, or not a bundle")
         self._file.seek(self.size - _TAIL_BYTES)
         tail = self._file.read(_TAIL_BYTES)

@@ -1,6 +1,6 @@
 """The tar.gz of a carried interpreter, in one exact form, as the zip around it.
 
-The head of the bundle unpacks it with the device's `tar`; an install unpacks it with `contents`. The bytes of each tar
+The stub of the bundle unpacks it with the device's `tar`; an install unpacks it with `contents`. The bytes of each tar
 header follow from path, size and mode, and the sizes are those of the manifest: nothing in the tar is believed.
 """
 

@@ -90,7 +90,7 @@ class Manifest:
     ledger: Tuple[Mapping[str, Any], ...]  # rows of the loss ledger
     tools: Mapping[str, str]  # versions of the build tools
     recipe_sha256: str
-    head_sha256: str  # of the shell program at the beginning of the file
+    stub_sha256: str  # of the shell program at the beginning of the file
     interpreters: Tuple[Interpreter, ...]  # sorted by machine
     files: Tuple[FileEntry, ...]  # sorted by path; a folder named in MACHINES is unpacked on that machine only
 
@@ -154,7 +154,7 @@ def parse(raw: bytes) -> Manifest:
         ledger=tuple(_object(row, f"ledger[{i}]") for i, row in enumerate(_list(fields["ledger"], "ledger"))),
         tools=tools,
         recipe_sha256=_matching(fields["recipe_sha256"], _SHA256, "recipe_sha256"),
-        head_sha256=_matching(fields["head_sha256"], _SHA256, "head_sha256"),
+        stub_sha256=_matching(fields["stub_sha256"], _SHA256, "stub_sha256"),
         interpreters=_interpreters(_list(fields["interpreters"], "interpreters")),
         files=_files(_list(fields["files"], "files")),
     )

@@ -67,8 +67,8 @@ def verify_archive(archive: Archive, raw: Optional[bytes] = None) -> Tuple[Manif
     if raw is None:
         raw, _ = read_signed_manifest(archive)
     manifest = contract.parse(raw)
-    if hashlib.sha256(archive.head()).hexdigest() != manifest.head_sha256:
-        raise archive.damaged("the head", "its sha256 differs from the manifest")
+    if hashlib.sha256(archive.stub()).hexdigest() != manifest.stub_sha256:
+        raise archive.damaged("the stub", "its sha256 differs from the manifest")
     packed = interpreter.listed(manifest)
     inside = tuple(interpreter.folder(one.machine) for one in packed.values())
     members = {entry.path: entry for entry in manifest.files if not entry.path.startswith(inside)}

@@ -34,7 +34,7 @@ from edgepack_runtime.util.fs import make_folder, os_errors, remove_tree, requir
 
 SELFTEST_TIMEOUT_S = 900.0  # also of tuning
 _END_S = 30.0  # for a verb to clean up
-_UNPACKED_MARK = ".edgepack-once"  # in an interpreter that the head of a bundle unpacked for one command
+_UNPACKED_MARK = ".edgepack-once"  # in an interpreter that the stub of a bundle unpacked for one command
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _SIGNAL_HINTS = {  # cause, remedy
     signal.SIGILL: (
@@ -344,7 +344,7 @@ def require_kept(path: Path) -> None:
 
 
 def _unpacked_interpreter() -> Optional[Path]:
-    """The folder of the running interpreter, if the head of a bundle unpacked it for this command; otherwise None."""
+    """The folder of the running interpreter, if the stub of a bundle unpacked it for this command; otherwise None."""
     folder = Path(sys.prefix)
     return folder if (folder / _UNPACKED_MARK).exists() else None
 

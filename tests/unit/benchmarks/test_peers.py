@@ -167,7 +167,7 @@ def peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> registry.Way:
     return registry.Way("made up", "made_up", "whole")
 
 
-PYTHONS: dict[registry.Environment, str] = {"peers": sys.executable, "lane26": "/nowhere/python"}
+PYTHONS: dict[registry.Environment, str] = {"peers": sys.executable, "paddle26": "/nowhere/python"}
 
 
 def test_a_way_is_made_opened_and_asked_in_its_own_process(peer: registry.Way, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_way_that_fails_says_why(peer: registry.Way, tmp_path: Path) -> None:
     with pytest.raises(WayFailed, match="it is broken"):
         process.serve(replace(peer, variant="broken"), PYTHONS, tmp_path, out, 1, log)
     with pytest.raises(WayFailed, match="there is no /nowhere/python"):
-        process.serve(replace(peer, run_in="lane26"), PYTHONS, tmp_path, out, 1, log)
+        process.serve(replace(peer, run_in="paddle26"), PYTHONS, tmp_path, out, 1, log)
 
 
 def test_a_burst_adds_its_parts() -> None:

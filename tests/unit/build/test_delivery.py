@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 from ssh_keys import make_key, needs_ssh_keygen
-from tests.heads import HEAD, HEAD_SHA256
+from tests.stubs import STUB, STUB_SHA256
 from tests.unit.conftest import check, ungated_of
 from tests.unit.far import Heard
 
@@ -77,7 +77,7 @@ def passed(built: Any, tmp_path: Path) -> Any:
     item = built.deliveries[0]
     bundle = replace(item.bundle, folder=tmp_path / "made")
     bundle.folder.mkdir()
-    write_bundle({README_NAME: README}, bundle.path, HEAD)
+    write_bundle({README_NAME: README}, bundle.path, STUB)
     exported = tmp_path / "export"
     (exported / "onnx-int8").mkdir(parents=True)
     (exported / "onnx-int8" / "model.onnx").write_bytes(b"the model")
@@ -196,7 +196,7 @@ def test_rows_that_a_bundle_does_not_carry_lie_beside_it_until_it_fails(passed: 
 def test_another_bundle_of_the_same_version_is_replaced_with_a_word(passed: Any, tmp_path: Path) -> None:
     def made(manifest: bytes) -> Any:
         (item,) = passed.deliveries
-        write_bundle({README_NAME: README, MANIFEST_NAME: manifest}, item.bundle.path, HEAD)
+        write_bundle({README_NAME: README, MANIFEST_NAME: manifest}, item.bundle.path, STUB)
         bundle = replace(item.bundle, manifest_sha256=hashlib.sha256(manifest).hexdigest())
         return replace(passed, deliveries=(replace(item, bundle=bundle),))
 
@@ -268,8 +268,8 @@ def test_a_bundle_is_signed_when_it_is_delivered(passed: Any, tmp_path: Path, mo
     made = passed.deliveries[0].bundle.path
     entry = FileEntry(README_NAME, len(README), hashlib.sha256(README).hexdigest())
     facts = TargetFacts("test", ("x86_64",), "2.5", "host", "CPUExecutionProvider")
-    manifest = Manifest("hotel", "1.2.0", 1, "task", facts, {}, {}, (), {}, "0" * 64, HEAD_SHA256, (), (entry,))
-    write_bundle({README_NAME: README, "manifest.json": dump(manifest)}, made, HEAD)
+    manifest = Manifest("hotel", "1.2.0", 1, "task", facts, {}, {}, (), {}, "0" * 64, STUB_SHA256, (), (entry,))
+    write_bundle({README_NAME: README, "manifest.json": dump(manifest)}, made, STUB)
     before, dist = made.read_bytes(), tmp_path / "dist"
     bundle = deliver(passed, dist)[0]
     assert verify_signed(bundle, key.with_name("release.pub"))[1].proven

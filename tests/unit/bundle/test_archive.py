@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.heads import HEAD
+from tests.stubs import STUB
 
 from edgepack.bundle.archive import write_bundle
 from edgepack.errors import StageFailedError
@@ -28,7 +28,7 @@ MEMBERS = {"__main__.py": b"print('ran')\n", "a/text.txt": b"word " * 1000, "b.b
 
 def test_python_runs_it_and_zipfile_reads_what_is_deflated_where_that_is_smaller(tmp_path: Path) -> None:
     out = tmp_path / "x.edgepack"
-    write_bundle(MEMBERS, out, HEAD)
+    write_bundle(MEMBERS, out, STUB)
     done = subprocess.run([sys.executable, str(out)], capture_output=True, text=True, check=True)
     assert done.stdout == "ran\n"
     with zipfile.ZipFile(out) as archive:
@@ -64,7 +64,7 @@ def test_libraries_are_compressed_with_lzma_if_asked_for(tmp_path: Path, given: 
     del expected["lib.so/x" if given else "lib.so"]  # a name is a file's or a folder's
     members: dict[str, Path | bytes] = dict.fromkeys(expected, b"# word\n" * 1000)
     members["noise.so"] = random.Random(0).randbytes(1000)
-    write_bundle(members, out, HEAD, lzma_cache=tmp_path / "cache" if given else None)
+    write_bundle(members, out, STUB, lzma_cache=tmp_path / "cache" if given else None)
     with Archive(out) as archive:
         methods = {path: member.method for path, member in archive.members.items()}
         assert {path: archive.read(path, 10**6) for path in archive.members} == members
@@ -99,10 +99,10 @@ def test_lzma_has_a_bar(tmp_path: Path) -> None:
     file = tmp_path / "lib.so"
     file.write_bytes(bytes(CHUNK_BYTES + 1))
     members: dict[str, Path | bytes] = {"lib.so": file, "lib.so.1": b"x", "text": b"word" * 1000}
-    write_bundle(members, tmp_path / "x", HEAD, progress=Recorded())
+    write_bundle(members, tmp_path / "x", STUB, progress=Recorded())
     assert not bars
     for _ in range(2):
-        write_bundle(members, tmp_path / "x", HEAD, lzma_cache=tmp_path / "cache", progress=Recorded())
+        write_bundle(members, tmp_path / "x", STUB, lzma_cache=tmp_path / "cache", progress=Recorded())
         assert bars == {"compressing libraries, MiB": [3, 3]}
         bars.clear()
 
@@ -110,7 +110,7 @@ def test_lzma_has_a_bar(tmp_path: Path) -> None:
 def test_same_members_give_the_same_bytes(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     members = {**MEMBERS, "lib.so": b"word " * 1000}
-    write_bundle(members, first, HEAD, lzma_cache=tmp_path / "cache")
+    write_bundle(members, first, STUB, lzma_cache=tmp_path / "cache")
     files: dict[str, Path | bytes] = {}
     for number, (path, data) in enumerate(reversed(members.items())):
         file = tmp_path / str(number)
@@ -120,7 +120,7 @@ def test_same_members_give_the_same_bytes(tmp_path: Path) -> None:
         files[path] = file
     before = os.umask(0o077)
     try:
-        write_bundle(files, second, HEAD, lzma_cache=tmp_path / "another")
+        write_bundle(files, second, STUB, lzma_cache=tmp_path / "another")
     finally:
         os.umask(before)
     assert first.read_bytes() == second.read_bytes()
@@ -130,7 +130,7 @@ def test_same_members_give_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "flipped", "longer", "a folder", "none to be made"])
 def test_a_damaged_cache_of_libraries_changes_no_byte(tmp_path: Path, damage: str) -> None:
     members: dict[str, Path | bytes] = {"lib.so": b"word " * 1000}
-    write_bundle(members, tmp_path / "first", HEAD, lzma_cache=tmp_path / "cache")
+    write_bundle(members, tmp_path / "first", STUB, lzma_cache=tmp_path / "cache")
     (kept,) = (tmp_path / "cache").iterdir()
     raw = kept.read_bytes()
     kept.unlink()
@@ -142,7 +142,7 @@ def test_a_damaged_cache_of_libraries_changes_no_byte(tmp_path: Path, damage: st
     else:
         middle = bytes([raw[20] ^ 1])
         kept.write_bytes({"cut": raw[:-1], "flipped": raw[:20] + middle + raw[21:], "longer": raw + b"\0"}[damage])
-    write_bundle(members, tmp_path / "second", HEAD, lzma_cache=tmp_path / "cache")
+    write_bundle(members, tmp_path / "second", STUB, lzma_cache=tmp_path / "cache")
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
 
 
@@ -159,7 +159,7 @@ def test_the_reader_gives_back_what_was_written(
     tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes], lzma_libraries: bool
 ) -> None:
     out = tmp_path_factory.mktemp("zip") / "x.edgepack"
-    write_bundle(contents, out, HEAD, lzma_cache=out.with_name("cache") if lzma_libraries else None)
+    write_bundle(contents, out, STUB, lzma_cache=out.with_name("cache") if lzma_libraries else None)
     with Archive(out) as archive:
         archive.check_digest()
         assert {path: archive.read(path, 3000) for path in archive.members} == contents
@@ -169,14 +169,14 @@ def test_the_reader_gives_back_what_was_written(
 @pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../x", "a//b", "a\\b", "", "a\nb", "nul\0"])
 def test_refuses_paths_that_could_leave_the_release(tmp_path: Path, path: str) -> None:
     with pytest.raises(StageFailedError, match="cannot hold a file named"):
-        write_bundle({path: b""}, tmp_path / "x.edgepack", HEAD)
+        write_bundle({path: b""}, tmp_path / "x.edgepack", STUB)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bundle_is_not_written_through_a_planted_link(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("mine")
     (tmp_path / f".a.edgepack.{os.getpid()}.tmp").symlink_to(tmp_path / "victim")
-    write_bundle({"a": b"1"}, tmp_path / "a.edgepack", HEAD)
+    write_bundle({"a": b"1"}, tmp_path / "a.edgepack", STUB)
     assert (tmp_path / "victim").read_text() == "mine"
 
 
@@ -184,7 +184,7 @@ def test_a_failure_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
     out = tmp_path / "x.edgepack"
     out.write_bytes(b"old")
     with pytest.raises(StageFailedError, match="cannot be written"):
-        write_bundle({"a": b"1", "b": tmp_path / "missing"}, out, HEAD)
+        write_bundle({"a": b"1", "b": tmp_path / "missing"}, out, STUB)
     assert out.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [out]
 
@@ -192,6 +192,6 @@ def test_a_failure_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
 def test_a_file_that_is_too_large_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgepack_runtime.bundle.archive.MAX_BUNDLE_BYTES", 4096 + 500)
     with pytest.raises(StageFailedError, match=r"a/text\.txt is too large"):
-        write_bundle(MEMBERS, tmp_path / "x.edgepack", HEAD)
+        write_bundle(MEMBERS, tmp_path / "x.edgepack", STUB)
     with pytest.raises(StageFailedError, match="the bundle is too large"):
-        write_bundle(dict.fromkeys("abcdefgh", b""), tmp_path / "x.edgepack", HEAD)
+        write_bundle(dict.fromkeys("abcdefgh", b""), tmp_path / "x.edgepack", STUB)

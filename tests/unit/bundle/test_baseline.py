@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.heads import HEAD, HEAD_SHA256
 from tests.interpreters import other_machine
+from tests.stubs import STUB, STUB_SHA256
 
 from edgepack.artifacts import Row
 from edgepack.bundle import baseline, golden
@@ -36,10 +36,10 @@ def released(tmp_path: Path, make_model: MakeModel) -> MakeBundle:
         entries = tuple(FileEntry(n, len(d), hashlib.sha256(d).hexdigest()) for n, d in sorted(files.items()))
         facts = TargetFacts("elsewhere", (other_machine(),), "2.99", "host", "CUDAExecutionProvider")
         manifest = Manifest(
-            "hotel", "1.1.0", 1_001_000, ONE_TEXT, facts, {}, {}, (), {}, "0" * 64, HEAD_SHA256, (), entries
+            "hotel", "1.1.0", 1_001_000, ONE_TEXT, facts, {}, {}, (), {}, "0" * 64, STUB_SHA256, (), entries
         )
         file = tmp_path / f"hotel-{seed}.edgepack"
-        write_bundle({**files, MANIFEST_NAME: dump(manifest)}, file, HEAD)
+        write_bundle({**files, MANIFEST_NAME: dump(manifest)}, file, STUB)
         return file
 
     return make

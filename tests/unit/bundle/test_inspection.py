@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.heads import HEAD, HEAD_SHA256
+from tests.stubs import STUB, STUB_SHA256
 from tests.unit.forged import FORGED, commands
 
 from edgepack import cli
@@ -66,11 +66,11 @@ def bundle(
         ledger=(asdict(LedgerRow("INT8 ONNX", score, 2.5, parity=0.03)),),
         tools={"numpy": "2.0"},
         recipe_sha256="0" * 64,
-        head_sha256=HEAD_SHA256,
+        stub_sha256=STUB_SHA256,
         interpreters=(),
         files=tuple(entry(name, data) for name, data in sorted(files.items())),
     )
-    write_bundle({**files, "manifest.json": dump(replace(manifest, **facts))}, path, HEAD)
+    write_bundle({**files, "manifest.json": dump(replace(manifest, **facts))}, path, STUB)
     return path
 
 
@@ -103,7 +103,7 @@ def test_of_a_bundle_for_two_machines_the_one_that_takes_more_counts(tmp_path: P
     target = TargetFacts("linux", ("aarch64", "x86_64"), "2.36", "bundled", "CPUExecutionProvider")
     manifest = replace(manifest, target=target, interpreters=tuple(packed), files=files)
     path = tmp_path / "b.edgepack"
-    write_bundle({**content, **archives, "manifest.json": dump(manifest)}, path, HEAD)
+    write_bundle({**content, **archives, "manifest.json": dump(manifest)}, path, STUB)
     found = inspect(path)
     assert found["parts"]["interpreter"] == {"packed": sum(map(len, archives.values())), "unpacked": 30}
     assert found["parts"]["site"]["unpacked"] == 1000

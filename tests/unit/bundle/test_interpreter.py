@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.heads import HEAD
+from tests.stubs import STUB
 
 from edgepack.bundle import interpreters
 from edgepack.bundle.archive import write_bundle
@@ -150,7 +150,7 @@ def packed(folder: Path, files: dict[str, bytes]) -> tuple[bytes, list[contract.
     return interpreters.pack([(entry, folder / str(number)) for number, entry in enumerate(entries)], PREFIX), entries
 
 
-def bundle_of(folder: Path, raw: bytes, entries: list[contract.FileEntry], first: bytes = HEAD) -> Path:
+def bundle_of(folder: Path, raw: bytes, entries: list[contract.FileEntry], first: bytes = STUB) -> Path:
     """A bundle with this archive; every digest in its manifest is right."""
     one = contract.Interpreter(MACHINE, "3.11.2", len(raw), hashlib.sha256(raw).hexdigest())
     main = b"raise SystemExit(0)\n"

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ssh_keys import make_key, needs_ssh_keygen, public, sign
-from tests.heads import HEAD, HEAD_SHA256
+from tests.stubs import STUB, STUB_SHA256
 
 from edgepack.bundle import signing
 from edgepack.bundle.archive import write_bundle, write_signed
@@ -45,7 +45,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def members_of(files: dict[str, bytes]) -> Members:
     entries = tuple(FileEntry(n, len(d), hashlib.sha256(d).hexdigest()) for n, d in sorted(files.items()))
     facts = TargetFacts("test", ("x86_64",), "2.5", "host", "CPUExecutionProvider")
-    manifest = Manifest("hotel", "1.2.0", 1, "task", facts, {}, {}, (), {}, "0" * 64, HEAD_SHA256, (), entries)
+    manifest = Manifest("hotel", "1.2.0", 1, "task", facts, {}, {}, (), {}, "0" * 64, STUB_SHA256, (), entries)
     return {**files, MANIFEST_NAME: dump(manifest)}
 
 
@@ -59,7 +59,7 @@ FILES = {
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     file = tmp_path / "hotel.edgepack"
-    write_bundle(members_of(FILES), file, HEAD)
+    write_bundle(members_of(FILES), file, STUB)
     return file
 
 
@@ -160,8 +160,8 @@ def test_a_signature_that_is_added_is_one_that_was_there(
     """The container is the one that the writer makes of the same members."""
     members: Members = dict(files)
     plain, added, whole = (tmp_path / name for name in ("plain", "added", "whole"))
-    write_bundle(members, plain, HEAD)
-    write_bundle({**members, SIGNATURE_NAME: signature}, whole, HEAD)
+    write_bundle(members, plain, STUB)
+    write_bundle({**members, SIGNATURE_NAME: signature}, whole, STUB)
     with Archive(plain) as archive:
         write_signed(archive, signature, added)
     assert added.read_bytes() == whole.read_bytes()
@@ -196,7 +196,7 @@ def test_a_member_that_is_no_signature_is_damage(
     members = members_of(FILES)
     raw = members[MANIFEST_NAME]
     assert isinstance(raw, bytes)
-    write_bundle({**members, SIGNATURE_NAME: change(sign(keys[0], raw))}, bundle, HEAD)
+    write_bundle({**members, SIGNATURE_NAME: change(sign(keys[0], raw))}, bundle, STUB)
     for command in (["verify", bundle], ["sign", bundle, "--key", keys[0]]):
         code, said = run(*command)
         assert (code, SIGNATURE_NAME in said) == (8, True)
@@ -273,7 +273,7 @@ def test_a_signature_that_is_there_and_right_is_kept(
     assert dist.read_bytes() == first
     monkeypatch.undo()
     assert not signing.sign(bundle, keys[1], dist, known=dist).kept
-    write_bundle(members_of({**FILES, "site/x.py": b"new"}), bundle, HEAD)
+    write_bundle(members_of({**FILES, "site/x.py": b"new"}), bundle, STUB)
     assert not signing.sign(bundle, keys[1], dist, known=dist).kept
     dist.write_bytes(b"damaged")
     assert not signing.sign(bundle, keys[1], dist, known=dist).kept
@@ -288,5 +288,5 @@ def test_a_machine_without_ssh_keygen_cannot_verify(
     with pytest.raises(EnvironmentUnfitError, match="ssh-keygen is not installed"):
         signing.verify_signed(bundle, None)
     with pytest.raises(BundleInvalidError, match="is not signed"):
-        write_bundle(members_of(FILES), bundle, HEAD)
+        write_bundle(members_of(FILES), bundle, STUB)
         signing.verify_signed(bundle, Path(f"{keys[0]}.pub"))

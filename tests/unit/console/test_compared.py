@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console as RichConsole
 from rich.table import Table
-from tests.heads import HEAD, HEAD_SHA256
+from tests.stubs import STUB, STUB_SHA256
 from tests.unit.forged import FORGED, commands, forge
 
 from edgepack.bundle.archive import write_bundle
@@ -73,9 +73,9 @@ def test_a_folder_is_read_by_version(write: Write, tmp_path: Path) -> None:
 def bundle_of(version: str, folder: Path) -> Path:
     """A bundle without a model."""
     facts = TargetFacts("local", ("x86_64",), "2.5", "host", "CPUExecutionProvider")
-    manifest = Manifest("hotel-sentiment", version, 1, "task", facts, {}, {}, (), {}, "0" * 64, HEAD_SHA256, (), ())
+    manifest = Manifest("hotel-sentiment", version, 1, "task", facts, {}, {}, (), {}, "0" * 64, STUB_SHA256, (), ())
     file = folder / f"any-name-{version}.edgepack"
-    write_bundle({MANIFEST_NAME: dump(manifest)}, file, HEAD)
+    write_bundle({MANIFEST_NAME: dump(manifest)}, file, STUB)
     return file
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from installing import MakeBundle
 from ssh_keys import make_key
-from tests.heads import HEAD, HEAD_SHA256
+from tests.stubs import STUB, STUB_SHA256
 from tiny_model import TUNED
 
 import edgepack_runtime
@@ -164,7 +164,7 @@ def make_manifest(members: Mapping[str, bytes], **changes: Any) -> Manifest:
         "ledger": (),
         "tools": {"edgepack": "0.1.0"},
         "recipe_sha256": "0" * 64,
-        "head_sha256": HEAD_SHA256,
+        "stub_sha256": STUB_SHA256,
         "interpreters": (),
         "files": tuple(entries),
     }
@@ -189,7 +189,7 @@ def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     members = small_members()
     path = tmp_path_factory.mktemp("small") / "small.edgepack"
     members |= {"manifest.json": dump(make_manifest(members))}
-    write_bundle(dict(members), path, HEAD, lzma_cache=path.with_name("lzma"))
+    write_bundle(dict(members), path, STUB, lzma_cache=path.with_name("lzma"))
     return path
 
 
@@ -232,7 +232,7 @@ def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> MakeBundle:
         members = runnable_members(**code, task=changes.get("task", "text-classification"))
         manifest = make_manifest(members, **changes)
         path = tmp_path_factory.mktemp("bundle") / f"{manifest.name}-{manifest.version}-test.edgepack"
-        write_bundle({**members, "manifest.json": dump(manifest)}, path, HEAD)
+        write_bundle({**members, "manifest.json": dump(manifest)}, path, STUB)
         return path
 
     return make

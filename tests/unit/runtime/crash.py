@@ -29,7 +29,7 @@ import lost_writes
 from syscalls import KILLED, Call, Fail, Kill, run
 
 from edgepack.bundle.archive import write_bundle
-from edgepack.bundle.head import head
+from edgepack.bundle.stub import stub
 from edgepack_runtime.bundle.manifest import FileEntry, Manifest, TargetFacts, dump, release_id
 from edgepack_runtime.bundle.verify import verify_file, verify_folder
 from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError
@@ -73,7 +73,7 @@ def tiny_bundle(folder: Path, version: str, sequence: int) -> Path:
     }
     files = [FileEntry(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in sorted(members.items())]
     target = TargetFacts("here", (platform.machine(),), "2.5", "host", "CPUExecutionProvider")
-    first = head(NAME, f"{NAME} {version}", {})
+    first = stub(NAME, f"{NAME} {version}", {})
     manifest = Manifest(
         NAME, version, sequence, "text-classification", target, {"precision": "int8", "onnx_bytes": 5}, {}, (),
         {"edgepack": "0"}, "0" * 64, hashlib.sha256(first).hexdigest(), (), tuple(files),

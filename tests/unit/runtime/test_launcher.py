@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from installing import Device
-from tests.heads import HEAD
+from tests.stubs import STUB
 
 from edgepack.bundle.archive import write_bundle
 from edgepack.bundle.main_program import main_source
@@ -177,7 +177,7 @@ def test_a_changed_launcher_that_still_runs_is_found(bundle: Path, device: Devic
     assert isinstance(source, bytes)
     members["__main__.py"] = source.replace(b'"launcher.py"', b'"Launcher.py"')
     assert members["__main__.py"] != source
-    write_bundle(members, tmp_path / "x.edgepack", HEAD)
+    write_bundle(members, tmp_path / "x.edgepack", STUB)
     done = device(sys.executable, tmp_path / "x.edgepack", "status")
     assert done.returncode == ExitCode.BUNDLE_INVALID
     assert "__main__.py" in done.stderr

@@ -170,7 +170,7 @@ def write_manifest(folder: Path, task: str, gates: dict[str, Any], tolerance: An
         ledger=(),
         tools={},
         recipe_sha256="0" * 64,
-        head_sha256="0" * 64,
+        stub_sha256="0" * 64,
         interpreters=(),
         files=(),
     )

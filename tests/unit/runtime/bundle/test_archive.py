@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.heads import HEAD
 from tests.hostile import packed
+from tests.stubs import STUB
 
 from edgepack.bundle.archive import write_bundle
 from edgepack_runtime.bundle import archive as form
@@ -43,7 +43,7 @@ def test_a_cut_file_is_named_as_such(small_bundle: Path, tmp_path: Path, kept: i
 
 def rebuilt(members: list[form.Member], data: dict[str, bytes], gap: bytes = b"") -> bytes:
     """A zip with a valid digest, whose members lie at the offsets they claim, or so."""
-    out = HEAD
+    out = STUB
     for member in members:
         out += form.local_header(member) + data[member.path] + gap
     directory = b"".join(form.directory_entry(member) for member in members)
@@ -53,7 +53,7 @@ def rebuilt(members: list[form.Member], data: dict[str, bytes], gap: bytes = b""
 
 def test_gaps_between_members_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.edgepack"
-    first = form.Member("a", form.STORED, 0, 0, 0, form.HEAD_BYTES)
+    first = form.Member("a", form.STORED, 0, 0, 0, form.STUB_BYTES)
     path.write_bytes(rebuilt([first], {"a": b""}))
     opened(path)  # without a gap it is fine
     path.write_bytes(rebuilt([first], {"a": b""}, gap=b"hidden"))
@@ -69,7 +69,7 @@ def test_gaps_between_members_are_refused(tmp_path: Path) -> None:
 def test_a_member_never_gives_more_than_its_size(tmp_path: Path, method: int) -> None:
     content = bytes(10_000_000)
     data = packed(content, method)
-    member = form.Member("bomb.so", method, 0, len(data), 10, form.HEAD_BYTES)
+    member = form.Member("bomb.so", method, 0, len(data), 10, form.STUB_BYTES)
     path = tmp_path / "x.edgepack"
     path.write_bytes(rebuilt([member], {"bomb.so": data}))
     with Archive(path) as archive, pytest.raises(BundleInvalidError, match="more than its 10 bytes"):
@@ -84,7 +84,7 @@ def test_a_member_never_gives_more_than_its_size(tmp_path: Path, method: int) ->
 
 def bundle_of(data: bytes, method: int, content: bytes) -> bytes:
     """A zip with the member `x.so`, whose size and checksum are those of `content`."""
-    member = form.Member("x.so", method, zlib.crc32(content), len(data), len(content), form.HEAD_BYTES)
+    member = form.Member("x.so", method, zlib.crc32(content), len(data), len(content), form.STUB_BYTES)
     return rebuilt([member], {"x.so": data})
 
 
@@ -221,6 +221,6 @@ def test_extraction_stops_at_a_size_the_manifest_does_not_list(tmp_path: Path, s
         contents: dict[str, Path | bytes] = {path: archive.read(path, 10**6) for path in archive.members}
     contents["model/model.onnx"] = b"longer" * 100
     other = tmp_path / "other.edgepack"
-    write_bundle(contents, other, HEAD)
+    write_bundle(contents, other, STUB)
     with Archive(other) as archive, pytest.raises(BundleInvalidError, match=r"model/model\.onnx"):
         extract(archive, parse(raw), tmp_path / "out", raw=raw, signature=None, durable=False)

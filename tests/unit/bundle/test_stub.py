@@ -16,9 +16,9 @@ import pytest
 
 from edgepack.bundle import interpreters
 from edgepack.bundle.archive import first_offsets, write_bundle
-from edgepack.bundle.head import head
+from edgepack.bundle.stub import stub
 from edgepack_runtime.bundle import interpreter as carried
-from edgepack_runtime.bundle.archive import HEAD_BYTES
+from edgepack_runtime.bundle.archive import STUB_BYTES
 from edgepack_runtime.bundle.manifest import MACHINES, FileEntry, Interpreter
 
 TOOLS = ("tail", "head", "gzip", "tar", "mktemp", "rm", "ls", "id", "mkfifo")
@@ -52,7 +52,7 @@ class Device:
         for tool in TOOLS:
             self.program(tool, f'exec {shutil.which(tool)} "$@"')  # a file: whoever replaces it replaces no program
         self.archives = archives(folder, python)
-        first = head("hotel", "hotel 1.2.0", {one.machine: one for one in self.archives})
+        first = stub("hotel", "hotel 1.2.0", {one.machine: one for one in self.archives})
         members: dict[str, Path | bytes] = {one.member: raw for one, raw in self.archives.items()}
         write_bundle({**members, "__main__.py": b"raise SystemExit\n"}, self.bundle, first)
         self.program("uname", "echo aarch64")
@@ -72,7 +72,7 @@ class Device:
 
 
 def left(folder: Path, expected: int = 0) -> list[Path]:
-    """What stays there: a process of the head removes what was unpacked, after its shell has ended."""
+    """What stays there: a process of the stub removes what was unpacked, after its shell has ended."""
     for _ in range(100):
         if len(found := [*folder.iterdir()]) == expected:
             break
@@ -91,9 +91,9 @@ def test_each_archive_is_where_the_head_cuts_it_out(device: Device) -> None:
     for one, packed in device.archives.items():
         start = offsets[one.member]
         assert raw[start : start + one.size] == packed
-        assert f"offset={start + 1} size={one.size} ;;".encode() in raw[:HEAD_BYTES]
-    assert raw[HEAD_BYTES : HEAD_BYTES + 4] == b"PK\3\4"
-    assert len(head("n" * 64, "t" * 200, {one.machine: one for one in device.archives})) == HEAD_BYTES
+        assert f"offset={start + 1} size={one.size} ;;".encode() in raw[:STUB_BYTES]
+    assert raw[STUB_BYTES : STUB_BYTES + 4] == b"PK\3\4"
+    assert len(stub("n" * 64, "t" * 200, {one.machine: one for one in device.archives})) == STUB_BYTES
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -184,7 +184,7 @@ def test_a_file_that_was_cut_or_changed_is_damaged(device: Device, shell: str) -
 
 @pytest.mark.parametrize("shell", [*SHELLS, *BUSYBOX])
 def test_a_file_that_ends_in_its_head_is_no_success(device: Device, shell: str) -> None:
-    raw = device.bundle.read_bytes()[:HEAD_BYTES].rstrip()
+    raw = device.bundle.read_bytes()[:STUB_BYTES].rstrip()
     begin = raw.index(b"{\n") + 2
     for end in [*range(begin, len(raw), 97), len(raw) - 1]:  # before the brace there are comments alone
         device.bundle.write_bytes(raw[:end])
