@@ -24,6 +24,7 @@ from edgepack.recipe.model import AnyRecipe, Candidate, CustomRecipe, GivenTextR
 from edgepack.recipe.training import FromTeacher
 from edgepack.recipe.validate_given import read_adapter
 from edgepack.stages.bundle import BundleStage, Shipment
+from edgepack.stages.chain import Candidates, Chain
 from edgepack.stages.data import DataStage
 from edgepack.stages.export import ExportStage
 from edgepack.stages.gate import GateStage
@@ -31,7 +32,7 @@ from edgepack.stages.linear import LinearStage
 from edgepack.stages.narrow import NarrowStage
 from edgepack.stages.prune import PruneStage
 from edgepack.stages.quantize import QuantizeStage
-from edgepack.stages.select import Candidates, Chain, SelectStage
+from edgepack.stages.select import SelectStage
 from edgepack.stages.shipments import LinearShipment, TrainedShipment
 from edgepack.stages.stage import Stage
 from edgepack.stages.train import StudentStage, TeacherStage

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgepack.build.options import STAGES
+from edgepack.build.options import CANDIDATE_STAGES, STAGES
 from edgepack.commands import options
 from edgepack.errors import EdgepackError, GateFailedError, GateInconclusiveError, UsageError
 from edgepack.util.text import two_digits_up
@@ -176,10 +176,10 @@ def _candidate_of(recipe: AnyRecipe, chosen: str) -> Candidate:
 
 
 def _until_export(until: str | None) -> str:
-    """The last stage of the build of one candidate: `until`, or export."""
-    if until is not None and STAGES.index(until) > STAGES.index("export"):
+    """The last stage of the build of one candidate: `until`, or the last one of a candidate."""
+    if until is not None and STAGES.index(until) > STAGES.index(CANDIDATE_STAGES[-1]):
         raise click.UsageError(f"--until {until} needs every candidate; use it without --candidate")
-    return until or "export"
+    return until or CANDIDATE_STAGES[-1]
 
 
 def _show(built: Build, report: Mapping[str, Any], warnings: Sequence[str], console: Console, as_json: bool) -> None:

@@ -18,50 +18,18 @@ from edgepack.export.selection import TEXTS_FILE
 from edgepack.gating.on_rows import Judge
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
-from edgepack.recipe.model import Prefer, Recipe, Search
+from edgepack.recipe.model import Prefer, Search
 from edgepack.report import quantity
 from edgepack.stages import keys
+from edgepack.stages.chain import Chain
 from edgepack.stages.data import DataStage
-from edgepack.stages.export import ExportStage
-from edgepack.stages.narrow import NarrowStage
-from edgepack.stages.prune import PruneStage
-from edgepack.stages.quantize import QuantizeStage
 from edgepack.stages.stage import Context, Input, Stage
-from edgepack.stages.train import StudentStage
 from edgepack.util.text import counted, metric_name
 from edgepack_runtime.inference.predictor import Predictor
 
 TOLERANCE_POINTS: Final = 0.5  # without `search.tolerance_points` and `gates.accuracy.min`
 MARGIN: Final = 0.05  # latencies and sizes within this ratio count as equal
 _THREADS: Final = 1  # of latency measurements
-
-
-@dataclass(frozen=True)
-class Chain:
-    """The stages of one student, from its training to its exported files. `recipe` has the values of its candidate."""
-
-    recipe: Recipe
-    student: StudentStage
-    narrow: NarrowStage | None
-    prune: PruneStage | None
-    quantize: QuantizeStage
-    export: ExportStage
-
-    @property
-    def stages(self) -> list[Stage[Any]]:
-        """The stages in order."""
-        every = (self.student, self.narrow, self.prune, self.quantize, self.export)
-        return [stage for stage in every if stage is not None]
-
-    @property
-    def model(self) -> StudentStage | NarrowStage | PruneStage:
-        """The stage that makes the model that is quantized and exported."""
-        return self.prune or self.narrow or self.student
-
-    def train_seconds(self, ctx: Context) -> float:
-        """Seconds of training: of the student and, if it is narrowed, of the training after the cut."""
-        trainings = [self.student, *([self.narrow] if self.narrow else [])]
-        return float(sum(ctx.artifact(stage).train_seconds for stage in trainings))
 
 
 @dataclass(frozen=True)
@@ -105,10 +73,10 @@ class SelectStage(Stage[SelectArtifact]):
 
     @property
     def any_of(self) -> tuple[Stage[Any], ...]:
-        return tuple(chain.export for chain in self.chains.values())
+        return tuple(chain.last for chain in self.chains.values())
 
     def _built(self, ctx: Context) -> dict[str, Chain]:
-        return {name: chain for name, chain in self.chains.items() if ctx.has(chain.export)}
+        return {name: chain for name, chain in self.chains.items() if ctx.has(chain.last)}
 
     def _left_out(self, ctx: Context) -> tuple[str, ...]:
         """The candidates that failed."""
@@ -157,23 +125,6 @@ class SelectStage(Stage[SelectArtifact]):
             why += f"; {counted(len(left_out), 'candidate')} failed: {'; '.join(left_out)}"
         progress.line(f"{chosen.name}: {why}")
         return SelectArtifact(out, candidates, chosen.name, why, tolerance, self.section.prefer, left_out, passed_over)
-
-
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """The students that a recipe trains: the chains by name of the candidate, "" without a search."""
-
-    chains: Mapping[str, Chain]
-    select: SelectStage | None
-
-    @property
-    def decider(self) -> SelectStage | ExportStage:
-        """The stage that decides which export ships."""
-        return self.select or self.chains[""].export
-
-    def chosen(self, ctx: Context) -> Chain:
-        """The chain that ships."""
-        return self.chains["" if self.select is None else ctx.artifact(self.select).chosen]
 
 
 def tolerance_points(section: Search, gates: Gates) -> float | None:

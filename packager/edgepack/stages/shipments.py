@@ -10,9 +10,9 @@ from typing import Any
 from edgepack.recipe.model import AnyRecipe, LinearRecipe
 from edgepack.stages import text_payload
 from edgepack.stages.bundle import Payload, Shipment
+from edgepack.stages.chain import Candidates
 from edgepack.stages.data import DataStage
 from edgepack.stages.linear import LinearStage
-from edgepack.stages.select import Candidates
 from edgepack.stages.stage import Context, Stage
 from edgepack.stages.text_payload import Beside
 from edgepack.stages.train import TeacherStage

@@ -38,9 +38,9 @@ from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import WideMode
 from edgepack.stages import keys
+from edgepack.stages.chain import Candidates
 from edgepack.stages.data import DataStage
 from edgepack.stages.linear import LinearStage
-from edgepack.stages.select import Candidates
 from edgepack.stages.stage import Context, Input, Stage
 from edgepack_runtime.bundle.model_config import LINEAR_NAME, weight_bytes
 from edgepack_runtime.inference.linear import LinearModel

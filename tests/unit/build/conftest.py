@@ -41,7 +41,7 @@ STAGES: dict[str, type[Stage[Any]]] = {
 
 @pytest.fixture
 def built(built: Build) -> Build:
-    """A build without a linear model, which `test_linear_builds` is about."""
+    """A build without a linear model."""
     return replace(built, recipe=built.recipe.model_copy(update={"wide": "off"}))
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from edgepack.build import preflight
-from edgepack.build.options import STAGES, BuildOptions
+from edgepack.build.options import CANDIDATE_STAGES, STAGES, BuildOptions
 from edgepack.build.recipe_stages import stages_of
 from edgepack.errors import RecipeInvalidError, UsageError
 from edgepack.recipe.model import CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe
@@ -65,6 +65,13 @@ def test_every_kind_of_recipe_has_a_list_of_stages(recipe: Any, names: list[str]
     for stage in stages:
         assert known.issuperset(stage.needs)
         known.add(stage)
+
+
+def test_the_stages_of_a_candidate_are_named_as_such() -> None:
+    student = {"model": {"scratch": {"layers": 1, "hidden": 8, "heads": 2}}, "width": 0.5, "vocabulary": "prune"}
+    [chain] = stages_of(trained(student=student), context()).chains.values()
+    assert tuple(stage.name for stage in chain.stages) == CANDIDATE_STAGES
+    assert chain.stages[-1] is chain.last
 
 
 def test_a_stage_that_a_recipe_lacks_is_not_asked_for() -> None:

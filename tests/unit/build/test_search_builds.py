@@ -29,9 +29,6 @@ from edgepack.training import devices as gpus
 TARGETS = {"local"}
 
 
-TARGETS = {"local"}
-
-
 SEARCHED = """\
 edgepack: 1
 name: tiny

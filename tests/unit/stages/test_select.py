@@ -20,10 +20,11 @@ from edgepack.recipe.model import Data, Prefer, Recipe, Search
 from edgepack.recipe.training import Student
 from edgepack.results import Build
 from edgepack.stages import select
+from edgepack.stages.chain import Chain
 from edgepack.stages.data import DataStage
 from edgepack.stages.export import ExportStage
 from edgepack.stages.quantize import QuantizeStage
-from edgepack.stages.select import Chain, SelectStage
+from edgepack.stages.select import SelectStage
 from edgepack.stages.train import StudentStage
 
 MIB = 2**20

@@ -22,10 +22,10 @@ from edgepack.recipe.gates import AccuracyGate, Gates
 from edgepack.recipe.model import Data, WideMode
 from edgepack.results import Build
 from edgepack.stages import wide
+from edgepack.stages.chain import Candidates, Chain
 from edgepack.stages.data import DataStage
 from edgepack.stages.export import ExportStage
 from edgepack.stages.linear import LinearStage
-from edgepack.stages.select import Candidates, Chain
 from edgepack.stages.stage import StageResult
 from edgepack.stages.wide import Scored, WideStage
 from edgepack_runtime.bundle.model_config import WideConfig
@@ -50,7 +50,7 @@ def ran(mode: WideMode, data: DataArtifact, exported: Any, folder: Path, **accur
     rows = DataStage(Data(train="builtin:reviews-zh"))
     linear, export = LinearStage(rows), cast(ExportStage, "export")
     recipe = SimpleNamespace(quantize=SimpleNamespace(max_drop_points=0.5))
-    candidates = Candidates({"": cast(Chain, SimpleNamespace(recipe=recipe, export=export))}, None)
+    candidates = Candidates({"": cast(Chain, SimpleNamespace(recipe=recipe, export=export, last=export))}, None)
     ctx = context_of({rows: data, linear: made(data, folder / "linear")})
     ctx = ctx.with_result(export, StageResult("export", exported, "", {}))
     return WideStage(mode, gates, rows, linear, candidates).run(ctx, folder / "wide")
