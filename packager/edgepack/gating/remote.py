@@ -43,14 +43,6 @@ _OF_ANOTHER_KIND: Final = ("system", "libc", "python", "gpu", "tensorrt")
 _FOLDER: Final = re.compile(r"/[^\x00-\x1f\x7f]{0,178}/edgepack-gate\.[A-Za-z0-9]{6}")  # sftp reads 2,047 bytes a line
 
 
-@dataclass(frozen=True)
-class RemotePaths:
-    """Paths on the device: prefix of an install, folder for temporary files."""
-
-    prefix: str | None = None
-    folder: str | None = None
-
-
 @dataclass
 class Copied:
     """A finished copy; `links` is the number of connections that it took."""
@@ -82,9 +74,12 @@ class RemoteGate:
 
 
 def gate(
-    bundle: VerifiedBundle, connection: Connection, paths: RemotePaths, rows: GoldenRowsOption, log: Log
+    bundle: VerifiedBundle, connection: Connection, remote_dir: str | None, rows: GoldenRowsOption, log: Log
 ) -> RemoteGate:
     """Copy the bundle, check it there, and run its gate.
+
+    Args:
+        remote_dir: folder for temporary files on the device.
 
     Raises:
         TargetUnreachableError: the device cannot be reached, is of another kind, or the connection broke.
@@ -94,10 +89,10 @@ def gate(
     machine = _require_machine(bundle.manifest, connection)
     interpreter = sum(entry.size for entry in bundle.manifest.files if entry.path.startswith(carried.folder(machine)))
     needed = bundle.size + bundle.manifest.bytes_for(machine) + interpreter  # which the file unpacks to start
-    with _folder(connection, paths, needed, log) as folder:
+    with _folder(connection, remote_dir, needed, log) as folder:
         file = f"{folder}/bundle.edgepack"  # a name of the user's choice could be that of another file
         copied = _copy(bundle, file, connection, log)
-        _require_trusted(bundle, file, connection, paths)
+        _require_trusted(bundle, file, connection)
         doctor = connection.run(
             "run", folder, "sh", file, "doctor", "--json", "--prefix", folder, during="it was inspected"
         )
@@ -108,7 +103,7 @@ def gate(
 
 
 def gate_installed(
-    bundle: VerifiedBundle | None, connection: Connection, paths: RemotePaths, rows: GoldenRowsOption, log: Log
+    bundle: VerifiedBundle | None, connection: Connection, remote_dir: str | None, rows: GoldenRowsOption, log: Log
 ) -> RemoteGate:
     """Run the gate of the active release of the device, by its own launcher.
 
@@ -118,13 +113,13 @@ def gate_installed(
     Raises:
         As `gate`.
     """
-    name = connection.address.name
-    if bundle is None and paths.prefix is None:
+    name, prefix = connection.address.name, connection.address.prefix
+    if bundle is None and prefix is None:
         raise UsageError("which install is meant?", fix="name it: ssh://HOST/PREFIX, or give its bundle")
     found = connection.run(
         "installed",
         "" if bundle is None else bundle.manifest.name,
-        paths.prefix or "",
+        prefix or "",
         during="it was inspected",
         minutes=_INSPECT_MINUTES,
     )
@@ -143,7 +138,7 @@ def gate_installed(
             fix="install it first, or omit --installed to gate it beside the active release",
         )
     log(f"{serving[:_MOST_OF_A_TEXT]} is active")
-    with _folder(connection, paths, 0, log) as folder:
+    with _folder(connection, remote_dir, 0, log) as folder:
         doctor = connection.run("run", folder, launcher, "doctor", "--json", during="it was inspected")
         answer = _run_gate([launcher], rows, folder, connection, log)
     code, receipt = judged(f"the installed release on {name}", answer, serving)
@@ -153,7 +148,7 @@ def gate_installed(
 def _require_machine(manifest: Manifest, connection: Connection) -> str:
     """The device's machine. This needs no copy."""
     name, target = connection.address.name, manifest.target
-    found = _parsed(connection.run("look", during="it was inspected", minutes=_INSPECT_MINUTES))
+    found = _parsed(connection.look)
     system, machine = (str(found.get(key, ""))[:_FACT_CHARACTERS] for key in ("system", "machine"))
     if system != "Linux" or machine not in target.machines:
         raise TargetUnreachableError(
@@ -165,13 +160,13 @@ def _require_machine(manifest: Manifest, connection: Connection) -> str:
 
 
 @contextlib.contextmanager
-def _folder(connection: Connection, paths: RemotePaths, needed_bytes: int, log: Log) -> Iterator[str]:
+def _folder(connection: Connection, remote_dir: str | None, needed_bytes: int, log: Log) -> Iterator[str]:
     """A private folder on the device. At the end it is removed, and what runs in it is ended."""
     name = connection.address.name
     found = connection.run(
         "open",
         str(-(-needed_bytes // 1024)),
-        *([] if paths.folder is None else [paths.folder]),
+        *([] if remote_dir is None else [remote_dir]),
         during="it was inspected",
         minutes=_INSPECT_MINUTES,
     )
@@ -221,11 +216,10 @@ def _copy(bundle: VerifiedBundle, file: str, connection: Connection, log: Log) -
     return copied
 
 
-def _require_trusted(bundle: VerifiedBundle, file: str, connection: Connection, paths: RemotePaths) -> None:
+def _require_trusted(bundle: VerifiedBundle, file: str, connection: Connection) -> None:
     """Let the installed release verify the file with the keys that are pinned on the device."""
-    answer = connection.run(
-        "verify", file, bundle.manifest.name, paths.prefix or "", during="the signature was verified"
-    )
+    prefix = connection.address.prefix or ""
+    answer = connection.run("verify", file, bundle.manifest.name, prefix, during="the signature was verified")
     what = f"{connection.address.name} does not take {bundle.path.name}"
     if answer.exit_code == ExitCode.BUNDLE_INVALID and not answer.stdout:
         fix = "check its signature, then install a first release there (docs/explanation/security.md)"

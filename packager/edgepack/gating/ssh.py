@@ -93,9 +93,13 @@ class Connection:
     If the connection breaks, the next command connects again. A connection that the user already shares (ControlPath in
     a configuration file) is used, because it may be the only way in.
 
+    `look` is what the device answered at the login: its kind of machine.
+
     Args:
         minutes: time limit for all commands and copies together.
     """
+
+    look: VerbOutput
 
     def __init__(self, client: Client, address: Address, minutes: float) -> None:
         self.address = address
@@ -112,7 +116,7 @@ class Connection:
         try:
             if not self._master("check"):
                 self._control = f"{self._folder}/ssh"
-            self.run("look", minutes=_LOGIN_MINUTES)
+            self.look = self.run("look", minutes=_LOGIN_MINUTES)
         except BaseException:
             self.__exit__()
             raise

@@ -167,10 +167,10 @@ def test_an_unexpected_error_affects_one_target(
 ) -> None:
     real = remote.gate
 
-    def broken(parcel: Any, connection: Any, place: Any, *more: Any) -> Any:
-        if place.prefix == "/opt/x":
+    def broken(parcel: Any, connection: Any, *more: Any) -> Any:
+        if connection.address.prefix == "/opt/x":
             raise ZeroDivisionError("by zero")
-        return real(parcel, connection, place, *more)
+        return real(parcel, connection, *more)
 
     monkeypatch.setattr(remote, "gate", broken)
     bad, good = ask([bundles["pass"]], "ssh://line3/opt/x", "ssh://line4")
