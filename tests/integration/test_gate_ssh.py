@@ -35,7 +35,7 @@ from edgepack_runtime.util import gate_lock
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(not SSHD, reason="ssh is not installedd"),
+    pytest.mark.skipif(not SSHD, reason="sshd is not installed"),
     pytest.mark.skipif(not shutil.which("ssh"), reason="ssh is not installed"),
 ]
 CONFIG = """\
@@ -142,13 +142,19 @@ class Device:
 
 @pytest.fixture(scope="module")
 def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
-    folder = tmp_path_factory.mktemp("sshd")
+    with serving(tmp_path_factory.mktemp("sshd"), CONFIG) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def serving(folder: Path, config: str) -> Iterator[Device]:
+    """A device with a server of this configuration."""
     for name in ("home", "tmp"):
         (folder / name).mkdir()
     for name in ("host", "user"):
         make_key(folder / name)
     port = free_port()
-    (folder / "config").write_text(CONFIG.format(port=port, folder=folder))
+    (folder / "config").write_text(config.format(port=port, folder=folder))
     made = os.geteuid() == 0 and not Path("/run/sshd").exists()
     if made:  # where root's sshd keeps its unprivileged half in; every system that starts it as a service has it
         Path("/run/sshd").mkdir(mode=0o755)
@@ -255,12 +261,13 @@ def test_a_host_key_that_changed_or_is_not_known(device: Device, bundle: Path, t
         device.know(tmp_path / "other")
         done = device.gate(bundle)
         assert done.returncode == 9
-        assert "its host key differs from the known one" in done.stderr
-        assert f"ssh-keygen -R '[127.0.0.1]:{device.relay.port}'" in done.stderr
+        assert "REMOTE HOST IDENTIFICATION HAS CHANGED" in done.stderr
+        assert f"{device.folder / 'known_hosts'}:1" in done.stderr  # where ssh found the other key
         (device.folder / "known_hosts").write_text("")
         done = device.gate(bundle)
         assert done.returncode == 9
-        assert "its host key is not known to this machine" in done.stderr
+        assert "Host key verification failed" in done.stderr
+        assert f"ssh -p {device.relay.port} 127.0.0.1" in done.stderr
     finally:
         device.know()
 
@@ -271,19 +278,38 @@ def test_whoever_has_no_key_gets_no_further(device: Device, bundle: Path, tmp_pa
     line = [other if word == own else word for word in device.line(bundle)]
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 9
-    assert "it accepts none of this machine's keys" in done.stderr
+    assert "Permission denied (publickey)" in done.stderr
 
 
 def test_nobody_listens(device: Device, bundle: Path) -> None:
     done = device.gate(bundle, target=f"ssh://127.0.0.1:{free_port()}")
     assert done.returncode == 9
-    assert "nothing listens on the port" in done.stderr
+    assert "Connection refused" in done.stderr
 
 
 def test_a_name_that_leads_nowhere(device: Device, bundle: Path) -> None:
     done = device.gate(bundle, target="ssh://nowhere.invalid")
     assert done.returncode == 9
-    assert "cannot be resolved" in done.stderr
+    assert "Could not resolve hostname nowhere.invalid" in done.stderr
+
+
+def test_a_device_without_sftp(bundle: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, CONFIG.replace("Subsystem sftp internal-sftp\n", "")) as device:
+        done = device.gate(bundle)
+    assert done.returncode == 9
+    assert "accepts no files" in done.stderr and "Subsystem sftp" in done.stderr
+    assert "connecting again" not in done.stderr
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_what_a_device_prints_does_nothing_to_a_terminal(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "banner").write_bytes(b"\x1b]0;owned\x07\x1b[2J\xff\n" * 3)
+    config = CONFIG.replace("{folder}/user.pub", "none") + "Banner {folder}/banner\n"
+    with serving(tmp_path, config) as device:
+        done = device.gate(bundle)
+    assert done.returncode == 9
+    assert "Permission denied" in done.stderr
+    assert done.stderr.replace("\n", "").isprintable()
 
 
 def test_what_is_installed_is_gated(device: Device, bundle: Path) -> None:

@@ -1,4 +1,4 @@
-"""Candidates of a search side by side: on this machine, on a Ray cluster that loses a node, and under Slurm."""
+"""Candidates of a search side by side: on this machine, and on a Ray cluster that loses a node."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ search:
   over:
     student.model: [./broken, {scratch: {layers: 1, hidden: 16, heads: 2}}]
 """
-SLURM = ("slurmctld", "slurmd", "sbatch", "munged")
 
 
 def recipe(project: Project, folder: Path, *, steps: str = STEPS, search: str = SEARCH) -> Project:
@@ -207,64 +206,3 @@ def test_ray_goes_on_without_a_node_that_is_killed(
     assert logs(copy).count("continues at step") == 1
     assert logs(copy).count("train student: epoch 20:") == 2, "each student was trained to its end once"
     assert bundle_digest(copy) == bundle_digest(single)
-
-
-@pytest.fixture
-def slurm(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of a client of a cluster of one node with two cores."""
-    name, control, port = socket.gethostname().partition(".")[0], free_port(), free_port()
-    place = Path("/tmp") / f"slurm-{control}"
-    place.mkdir(mode=0o755)
-    (place / "key").write_bytes(os.urandom(1024))
-    (place / "key").chmod(0o400)
-    (place / "slurm.conf").write_text(
-        f"""\
-ClusterName=one
-SlurmctldHost={name}(127.0.0.1)
-SlurmctldPort={control}
-SlurmdPort={port}
-SlurmUser=root
-AuthType=auth/munge
-AuthInfo=socket={place}/munge
-StateSaveLocation={place}/state
-SlurmdSpoolDir={place}/spool
-SlurmctldPidFile={place}/slurmctld.pid
-SlurmdPidFile={place}/slurmd.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-ReturnToService=2
-NodeName={name} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES
-""",
-        encoding="ascii",
-    )
-    environment = {**os.environ, "SLURM_CONF": str(place / "slurm.conf")}
-    munge = ["munged", "--foreground", "--force", f"--key-file={place}/key", f"--socket={place}/munge"]
-    munge += [f"--{file}={place}/{file}" for file in ("pid-file", "log-file", "seed-file")]
-    with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, place, ignore_errors=True)
-        for command in (munge, ["slurmctld", "-D"], ["slurmd", "-D"]):
-            daemon = started(command, tmp_path, environment)
-            stack.callback(killed, daemon)
-        wait_until(
-            lambda: (
-                "idle" in subprocess.run(["sinfo"], env=environment, capture_output=True, text=True, check=False).stdout
-            ),
-            daemon,
-        )
-        yield environment
-
-
-@pytest.mark.sweep
-@pytest.mark.skipif(
-    os.geteuid() != 0 or not all(map(shutil.which, SLURM)), reason="starting a Slurm cluster takes root and slurm-wlm"
-)
-def test_slurm_makes_the_bytes_of_a_build(project: Project, tmp_path: Path, alone: str, slurm: dict[str, str]) -> None:
-    copy = recipe(project, tmp_path / "project")
-    done = copy.edgepack("sweep", "recipe.yaml", "--on", "slurm", "--cpus", "1", environment=slurm)
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert bundle_digest(copy) == alone
-    assert logs(copy).count("train student: epoch 1") == 2
-    assert done.stderr.count(": started on ") == 1 + 4

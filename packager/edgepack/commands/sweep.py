@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 @options.workspace_option
 @options.dist_option
 @options.options
-@click.option("--on", type=click.Choice(["local", "ray", "slurm"]), default="local", show_default=True, help="Engine.")
+@click.option("--on", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Engine.")
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Candidates at the same time, at most.  [default: local: one for each GPU, else 1; ray, slurm: no limit]",
+    help="Candidates at the same time, at most.  [default: local: one for each GPU, else 1; ray: no limit]",
 )
 @click.option(
     "--cpus",
     type=click.IntRange(min=1),
-    help="Cores of each candidate.  [default: local: an equal part; ray: 1; slurm: that of the cluster]",
+    help="Cores of each candidate.  [default: local: an equal part; ray: 1]",
 )
 @click.option(
     "--gpus",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="GPUs of each candidate, for ray and slurm.",
+    help="GPUs of each candidate, for ray.",
 )
 @options.keep_going_option
 @options.strict_option
@@ -65,9 +65,9 @@ def command(
     """Build the candidates of RECIPE's `search` side by side, then choose one and build its bundles.
 
     The result is that of `edgepack build`, which goes on where a sweep was interrupted. The candidates run in processes
-    of this machine, on a Ray cluster (the one of RAY_ADDRESS, or of this machine), or as a job array of Slurm
-    (SBATCH_PARTITION and sbatch's other variables hold). All machines share the workspace and have edgepack installed.
-    Their logs are in the workspace's folder sweep/. Candidates are compared, and bundles made, on this machine.
+    of this machine, or on a Ray cluster (the one of RAY_ADDRESS, or of this machine), whose machines share the
+    workspace and have edgepack installed. Their logs are in the workspace's folder sweep/. Candidates are compared, and
+    bundles made, on this machine. Other schedulers run `edgepack build RECIPE --candidate INDEX`.
     """
     loaded, build_context = options.load(recipe, settings, drawn)
     from edgepack.recipe.model import Recipe
@@ -112,10 +112,6 @@ def _engine(name: str) -> Engine:
         from edgepack.sweep.ray_cluster import RayEngine
 
         return RayEngine()
-    if name == "slurm":
-        from edgepack.sweep.slurm import SlurmEngine
-
-        return SlurmEngine()
     from edgepack.sweep.local import LocalEngine
 
     return LocalEngine()

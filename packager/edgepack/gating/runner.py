@@ -20,7 +20,7 @@ from edgepack.gating import remote
 from edgepack.gating.address import FORM, LOCAL, Address
 from edgepack.gating.local import gate_file
 from edgepack.gating.receipts import ReceiptStore
-from edgepack.gating.remote import RemotePaths, VerifiedBundle
+from edgepack.gating.remote import VerifiedBundle
 from edgepack.gating.results import GateResult, readable
 from edgepack.gating.rows import GoldenRowsOption
 from edgepack.gating.ssh import Client, Connection
@@ -156,14 +156,13 @@ def _gate_device(
     output: _SharedLog,
 ) -> GateResult:
     def measure() -> GateResult:
-        paths = RemotePaths(target.prefix, request.remote_dir)
         verified = None if bundle is None else _verify_again(bundle)
         log = output.of(name)
         with connections.to(target) as connection:
             if request.installed or verified is None:
-                found = remote.gate_installed(verified, connection, paths, request.rows, log)
+                found = remote.gate_installed(verified, connection, request.remote_dir, request.rows, log)
             else:
-                found = remote.gate(verified, connection, paths, request.rows, log)
+                found = remote.gate(verified, connection, request.remote_dir, request.rows, log)
         receipt = readable(found.receipt, without_rows=request.rows.without)
         result = GateResult(
             name, *_described(bundle), found.exit_code, receipt, device=found.device, copied=found.copied

@@ -1,6 +1,6 @@
 """Commands and file copies on a device over the system's OpenSSH client, with its configuration, agent and known hosts.
 
-ssh never prompts (BatchMode): a missing password or an unknown host key is an error with the command to type.
+ssh never prompts (BatchMode): a missing password or an unknown host key is an error, with ssh's own message.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError, TargetUnreachableError, UsageError
+from edgepack.bundle.stub import SAFE_FOLDER
+from edgepack.errors import EnvironmentUnfitError, StageFailedError, TargetUnreachableError, UsageError
 from edgepack.gating.address import Address
 from edgepack.gating.local import VerbOutput
 from edgepack.util.process import find_program
@@ -33,14 +34,15 @@ MAX_OUTPUT_BYTES: Final = 4 * 2**20  # of one command's standard output
 MAX_LINE_BYTES: Final = 2000
 MAX_LOG_BYTES: Final = 2**20  # of one command's standard error; each line counts as at least _MIN_LINE_BYTES
 _MIN_LINE_BYTES: Final = 100
-_KEPT_LINES: Final = 40  # of standard error, for the error message
-_LOGIN_S: Final = 120.0  # to connect and log in; OpenSSH's own ConnectTimeout is 15 s a host
-_POLL_S: Final = 0.05
+_KEPT_LINES: Final = 15  # of standard error, for the error message: OpenSSH's longest has so many
+_LOGIN_MINUTES: Final = 2.0  # to connect and log in; OpenSSH's own ConnectTimeout is 15 s a host
 _GRACE_S: Final = 10.0  # after SIGTERM
+_SCRIPT: Final = SAFE_FOLDER + Path(__file__).with_name("device.sh").read_text(encoding="utf-8")
+_BEGIN: Final = "\x1e"  # of the script's own output
 # First, because ssh takes the first value: no prompts, no forwarding, no command of a configuration file.
 _FORCED: Final = (
     "BatchMode=yes", "RequestTTY=no", "RemoteCommand=none", "ClearAllForwardings=yes", "ForwardAgent=no",
-    "ForwardX11=no", "PermitLocalCommand=no", "ControlPersist=no", "LogLevel=INFO",
+    "ForwardX11=no", "PermitLocalCommand=no", "LogLevel=INFO",
 )  # fmt: skip
 # Last, so that options of the user win. A dead connection ends within a minute.
 _DEFAULTS: Final = ("ConnectTimeout=15", "ServerAliveInterval=15", "ServerAliveCountMax=3", "ControlMaster=no")
@@ -58,7 +60,7 @@ class Client:
         """Command line of `ssh` or `sftp` up to its host, which the caller appends.
 
         Args:
-            control: socket of a shared connection.
+            control: socket of a shared connection, which the first command opens.
 
         Raises:
             EnvironmentUnfitError: the program is not installed.
@@ -73,7 +75,7 @@ class Client:
         for option in self.options:
             if not _OPTION.fullmatch(option):
                 raise UsageError(f"{option!r} is not an ssh option", fix="write NAME=VALUE, as: -o ConnectTimeout=60")
-        shared = [] if control is None else [f"ControlPath={control}"]
+        shared = [] if control is None else [f"ControlPath={control}", "ControlMaster=auto", "ControlPersist=60"]
         login = [] if address.port is None else [f"Port={address.port}"]
         login += [] if address.user is None else [f"User={address.user}"]
         options = [*_FORCED, *shared, *login, *self.options, *_DEFAULTS]
@@ -81,52 +83,50 @@ class Client:
         return [path, *(word for option in options for word in ("-o", option)), *identity]
 
 
-class ConnectionLostError(Exception):
-    """The connection broke before the command ended; `error` is the error to report."""
-
-    def __init__(self, error: EdgepackError) -> None:
-        super().__init__(error.what)
-        self.error = error
+class ConnectionLostError(TargetUnreachableError):
+    """The login failed, or the connection broke before a command ended."""
 
 
 class Connection:
-    """One login on a device, which all commands and copies share (ControlMaster). Use it in a `with` block.
+    """One login on a device, which all commands and copies share. Use it in a `with` block.
 
-    If the shared connection breaks, the next command connects by itself. A connection that the user already shares
-    (ControlPath in a configuration file) is used, because it may be the only way in.
+    If the connection breaks, the next command connects again. A connection that the user already shares (ControlPath in
+    a configuration file) is used, because it may be the only way in.
+
+    `look` is what the device answered at the login: its kind of machine.
 
     Args:
         minutes: time limit for all commands and copies together.
     """
 
+    look: VerbOutput
+
     def __init__(self, client: Client, address: Address, minutes: float) -> None:
         self.address = address
         self._client, self._minutes = client, minutes
         self._deadline = time.monotonic() + 60 * minutes
-        self._folder: str | None = None
+        self._folder: Path | None = None
         self._control: str | None = None
-        self._master: subprocess.Popen[bytes] | None = None
         self._running: subprocess.Popen[bytes] | None = None
         self._stopped = False
         self._lock = threading.Lock()
 
     def __enter__(self) -> Connection:
-        self._folder = tempfile.mkdtemp(prefix="edgepack-", dir="/tmp")  # the path of a socket must be short
-        check = [*self._client.command("ssh", self.address), "-O", "check", "--", self.address.host]
-        if subprocess.run(check, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0:
-            return self
+        self._folder = Path(tempfile.mkdtemp(prefix="edgepack-", dir="/tmp"))  # the path of a socket must be short
         try:
-            self._log_in(f"{self._folder}/ssh")
+            if not self._master("check"):
+                self._control = f"{self._folder}/ssh"
+            self.look = self.run("look", minutes=_LOGIN_MINUTES)
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._master is not None:
-            _end(self._master)
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        assert self._folder is not None
+        if self._control is not None:
+            self._master("exit")
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def stop(self) -> None:
         """End the running command, from another thread. After that only commands with `after_stop` run."""
@@ -137,49 +137,45 @@ class Connection:
 
     def run(
         self,
-        script: str,
+        step: str,
+        *arguments: str,
         log: Log | None = None,
-        *,
-        during: str,
+        during: str = "",
         minutes: float | None = None,
         after_stop: bool = False,
     ) -> VerbOutput:
-        """Run a POSIX shell script on the device; lines of its standard error go to `log`.
-
-        The script is the standard input of `sh`, so that the login shell parses no quotes. Output of login files comes
-        before a marker and is ignored.
+        """Run a step of `device.sh` on the device; lines of its standard error go to `log`.
 
         Args:
-            during: the step, for error messages: "the gate ran".
+            during: the step, for error messages: "the gate ran"; empty for the login.
             minutes: time limit of this command alone.
             after_stop: run it also after `stop` or the connection's time limit, to clean up.
 
         Raises:
-            ConnectionLostError: the connection broke.
+            ConnectionLostError: the login failed, or the connection broke.
             TargetUnreachableError: the device runs no commands for this user, or the time limit is reached.
             StageFailedError: the output is too long.
         """
-        marker = f"edgepack-{secrets.token_hex(16)}"
+        name = self.address.name
         line = [*self._client.command("ssh", self.address, self._control), "-T", "--", self.address.host, "exec sh"]
-        stdin = f"echo {marker}; echo {marker} >&2\n{script}\n"
-        code, output, errors = self._communicate(line, stdin, during, log, marker, minutes, after_stop)
-        before, marked, stdout = output.partition(f"{marker}\n")
+        script = f"set -- {shlex.join((step, *arguments))}\n{_SCRIPT}"
+        code, output, errors = self._communicate(line, script, during or "it logged in", log, minutes, after_stop)
         if code == 255 or code < 0:
-            raise ConnectionLostError(explain(self.address, code, errors, during))
-        if not marked:
-            texts = [(text.strip().splitlines() or [""])[-1].strip() for text in (before, errors)]
+            raise self._lost(code, errors, during)
+        before, begin, stdout = output.partition(_BEGIN)
+        if not begin:
             raise TargetUnreachableError(
-                f"{self.address.name} runs no commands for this user",
-                why="; ".join(dict.fromkeys(filter(None, texts))) or f"its login shell ended with exit code {code}",
+                f"{name} runs no commands for this user",
+                why=f"{before[:MAX_LINE_BYTES]}{errors}".strip() or f"its login shell ended with exit code {code}",
                 fix="check what its login shell does; it must not read input or exit without a terminal: "
                 f"{self.address.ssh_command} true",
             )
         if len(output) > MAX_OUTPUT_BYTES:
-            raise StageFailedError(f"{self.address.name} printed more than {MAX_OUTPUT_BYTES} bytes while {during}")
+            raise StageFailedError(f"{name} printed more than {MAX_OUTPUT_BYTES} bytes while {during}")
         return VerbOutput(code, stdout, "\n".join(errors.splitlines()[-8:]))
 
     def put(self, local: Path, remote: str, *, during: str) -> None:
-        """Copy a file by sftp; a partial file on the device is completed.
+        """Copy a file by sftp to a file that exists; a partial file on the device is completed.
 
         Raises:
             ConnectionLostError: the connection broke.
@@ -187,45 +183,45 @@ class Connection:
             TargetUnreachableError: the device has no sftp, or the time limit is reached.
         """
         assert self._folder is not None
-        plain = Path(self._folder) / "file"  # sftp expands patterns in local names too
+        plain = self._folder / "file"  # sftp expands patterns in local names too
         plain.unlink(missing_ok=True)
         plain.symlink_to(local.absolute())
         quoted = '"' + re.sub(r'(["\\])', r"\\\1", remote) + '"'
         host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
         line = [*self._client.command("sftp", self.address, self._control), "-q", "-b", "-", "--", host]
         code, _, errors = self._communicate(line, f"reput {plain} {quoted}\n", during)
-        if code == 0:
-            return
-        for pattern, why, fix in _NO_SFTP:
-            if re.search(pattern, errors):
-                fix = fix.format(ssh_command=self.address.ssh_command)
-                raise TargetUnreachableError(f"{self.address.name} accepts no files", why=why, fix=fix)
         if code == 1:
             raise EnvironmentUnfitError(
                 f"{remote} cannot be written on {self.address.name}",
-                why=(errors.strip().splitlines() or ["sftp printed no reason"])[-1].strip(),
+                why=errors.strip() or "sftp printed no reason",
                 fix="free some space there, or name a folder with --remote-dir",
             )
-        raise ConnectionLostError(explain(self.address, code, errors, during))
+        if code and self._master("check"):
+            raise TargetUnreachableError(
+                f"{self.address.name} accepts no files",
+                why=errors.strip() or f"sftp ended with exit code {code}",
+                fix="check `Subsystem sftp` in its sshd_config (Debian, Ubuntu: openssh-sftp-server), and that login "
+                f"files print nothing: {self.address.ssh_command} true",
+            )
+        if code:
+            raise self._lost(code, errors, during)
 
-    def _log_in(self, control: str) -> None:
-        program, *options = self._client.command("ssh", self.address, control)
-        line = [program, "-o", "ControlMaster=yes", *options, "-N", "--", self.address.host]
-        self._master = _start(line, subprocess.DEVNULL, subprocess.PIPE)
-        # Read to the end of the connection: a hostile device may make ssh print for hours.
-        errors = deque[str](maxlen=_KEPT_LINES)
-        reader = threading.Thread(target=_read_stderr, args=(self._master.stderr, errors, None, ""), daemon=True)
-        reader.start()
-        deadline = min(self._deadline, time.monotonic() + _LOGIN_S)
-        while not os.path.exists(control):  # noqa: PTH110 - a socket, which ssh creates after the login
-            late = time.monotonic() > deadline
-            if self._master.poll() is not None or self._stopped or late:
-                _end(self._master)
-                reader.join(_GRACE_S)
-                said = [*errors, f"it did not finish the login within {_LOGIN_S:g} seconds"] if late else errors
-                raise explain(self.address, self._master.returncode, "\n".join(said))
-            time.sleep(_POLL_S)
-        self._control = control
+    def _master(self, command: str) -> bool:
+        """Whether the shared connection is there and obeys: `check` or `exit`, as of `ssh -O`."""
+        line = [*self._client.command("ssh", self.address, self._control), "-O", command, "--", self.address.host]
+        try:
+            done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_GRACE_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0
+
+    def _lost(self, code: int, errors: str, during: str) -> ConnectionLostError:
+        name = self.address.name
+        return ConnectionLostError(
+            f"the connection to {name} broke while {during}" if during else f"{name} cannot be reached",
+            why=errors.strip() or f"ssh ended with exit code {code} and printed no reason",
+            fix="run the command again" if during else f"log in once by hand: {self.address.ssh_command}",
+        )
 
     def _communicate(
         self,
@@ -233,7 +229,6 @@ class Connection:
         stdin: str,
         during: str,
         log: Log | None = None,
-        marker: str = "",
         minutes: float | None = None,
         after_stop: bool = False,
     ) -> tuple[int, str, str]:
@@ -241,23 +236,28 @@ class Connection:
         deadline, limit = self._deadline, self._minutes
         if minutes is not None and (after_stop or time.monotonic() + 60 * minutes < deadline):
             deadline, limit = time.monotonic() + 60 * minutes, minutes
-        interrupted = TargetUnreachableError(f"{self.address.name}: interrupted")
         with self._lock:
-            if self._stopped and not after_stop:
-                raise interrupted
-            process = self._running = _start(line, subprocess.PIPE, subprocess.PIPE)
+            self._require_going(after_stop)
+            process = self._running = subprocess.Popen(
+                line,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C reaches it through `stop`, after which the device is cleaned up
+                preexec_fn=die_with_parent(signal.SIGTERM),
+            )
         output, errors = bytearray(), deque[str](maxlen=_KEPT_LINES)
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         readers = [
             threading.Thread(target=_read_stdout, args=(process.stdout, output), daemon=True),
-            threading.Thread(target=_read_stderr, args=(process.stderr, errors, log, marker), daemon=True),
+            threading.Thread(target=_read_stderr, args=(process.stderr, errors, log), daemon=True),
         ]
         for reader in readers:
             reader.start()
         ended = False
         try:
             with contextlib.suppress(BrokenPipeError), process.stdin:
-                process.stdin.write(stdin.encode())
+                process.stdin.write(stdin.encode(errors="replace"))  # a device may report lone surrogates
             process.wait(max(0.0, deadline - time.monotonic()))
             ended = after_stop or not self._stopped
         except subprocess.TimeoutExpired:
@@ -271,20 +271,12 @@ class Connection:
                 reader.join(_GRACE_S if ended else 0.0)
             with self._lock:
                 self._running = None
-        if self._stopped and not after_stop:
-            raise interrupted
+        self._require_going(after_stop)
         return process.returncode, output.decode("utf-8", "replace"), "".join(f"{line}\n" for line in errors)
 
-
-def _start(line: Sequence[str], streams: int, errors: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        list(line),
-        stdin=streams,
-        stdout=streams,
-        stderr=errors,
-        start_new_session=True,  # Ctrl-C reaches it through `stop`, after which the device is cleaned up
-        preexec_fn=die_with_parent(signal.SIGTERM),
-    )
+    def _require_going(self, after_stop: bool) -> None:
+        if self._stopped and not after_stop:
+            raise TargetUnreachableError(f"{self.address.name}: interrupted")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -305,75 +297,16 @@ def _read_stdout(source: IO[bytes], output: bytearray) -> None:
                 output.extend(data)
 
 
-def _read_stderr(source: IO[bytes], kept: deque[str], log: Log | None, marker: str) -> None:
-    """Keep the last lines, and log those after the marker, up to the limit."""
-    marked, left = False, MAX_LOG_BYTES
+def _read_stderr(source: IO[bytes], kept: deque[str], log: Log | None) -> None:
+    """Keep the last lines, and log all of them up to the limit."""
+    left = MAX_LOG_BYTES
     with source:
         for data in iter(lambda: source.readline(MAX_LINE_BYTES), b""):
             # A carriage return inside a line must not start a new one, which would lack the target's name.
             line = " ".join(data.decode("utf-8", "replace").splitlines())
-            if marker and line.endswith(marker):
-                marked = True
-                kept.clear()
-                continue
             kept.append(line)
-            if marked and log is not None and left > 0:  # the rest is dropped, but read so that the command can end
+            if log is not None and left > 0:  # the rest is dropped, but read so that the command can end
                 log(line)
                 left -= max(len(data), _MIN_LINE_BYTES)
                 if left <= 0:
                     log("it prints too many lines; the rest is not shown")
-
-
-# Messages of OpenSSH's client, which are always English -> cause and fix. A device may print them too, to any length,
-# so that no pattern may read a line more than once.
-_REASONS: Final = (
-    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key differs from the known one",
-     "find out why; if the device was reinstalled: ssh-keygen -R {known}, then `{ssh_command} true` once by hand"),
-    (r"Host key verification failed|No \S+ host key is known", "its host key is not known to this machine",
-     "compare the fingerprint once, by hand: {ssh_command} true"),
-    (r"Permission denied|Too many authentication failures|No more authentication methods",
-     "it accepts none of this machine's keys",
-     "try `ssh-add -l`, name a key with --identity, or: ssh-copy-id {copy_id}"),
-    (r"Could not resolve hostname|Name or service not known", "its name cannot be resolved",
-     "check the name, or write HostName for it into ~/.ssh/config"),
-    (r"Connection refused", "nothing listens on the port",
-     "check the port, and whether sshd runs on the device: systemctl status ssh"),
-    (r"[Tt]imed out|No route to host|Network is unreachable|Host is down", "it does not answer",
-     "check that the device is on and in this network: {ssh_command} true"),
-    (r"Timeout, server \S+ not responding", "it stopped answering", "check the device and its network"),
-    (r"Bad configuration option|Bad owner or permissions|unsupported option|keyword \S+ \S+ argument",
-     "ssh refuses its options", "correct ~/.ssh/config or the options given with -o"),
-    (r"Connection (closed|reset)|kex_exchange_identification|Broken pipe", "it closed the connection",
-     "read the log of sshd there: journalctl -u ssh"),
-)  # fmt: skip
-# Messages of sftp if the device accepts no files -> cause and fix.
-_NO_SFTP: Final = (
-    (r"Received message too long", "a login file (.bashrc) prints, and sftp reads that as an answer",
-     "print nothing there in sessions without a terminal: {ssh_command} true"),
-    (r"subsystem request failed", "its sshd has no sftp server",
-     "install it (Debian, Ubuntu: openssh-sftp-server), and check `Subsystem sftp` in sshd_config"),
-)  # fmt: skip
-
-
-def explain(address: Address, returncode: int | None, stderr: str, during: str = "") -> TargetUnreachableError:
-    """The error of an ssh process that failed.
-
-    Args:
-        during: the step; empty before the login.
-    """
-    words = {
-        "ssh_command": address.ssh_command,
-        "known": f"'[{address.host}]:{address.port}'" if address.port else address.host,
-        "copy_id": f"{'' if address.port is None else f'-p {address.port} '}{address.login(address.host)}",
-    }
-    what = f"the connection to {address.name} broke while {during}" if during else f"{address.name} cannot be reached"
-    lines = [line.strip(" @\t\r") for line in stderr.splitlines()]
-    for pattern, why, fix in _REASONS:
-        matching = [line for line in lines if re.search(pattern, line)]
-        if matching:
-            return TargetUnreachableError(what, why=f"{why}: {matching[-1]}", fix=fix.format(**words))
-    return TargetUnreachableError(
-        what,
-        why=(lines or [""])[-1] or f"ssh ended with exit code {returncode} and printed no reason",
-        fix="run the command again" if during else f"see details: {address.ssh_command} -v true",
-    )

@@ -1,1 +1,1 @@
-"""Sweep: the candidates of a search as tasks on this machine, a Ray cluster or a Slurm cluster."""
+"""Sweep: the candidates of a search as tasks on this machine or a Ray cluster."""

@@ -156,9 +156,9 @@ def test_options_go_to_ssh(far: Far, bundle: Path, tmp_path: Path) -> None:
     options = ("--identity", key, "-o", "ConnectTimeout=3", "--jobs", "1")
     done = gate(far, bundle, "--target", "ssh://pi@line3:22", *options)
     assert "Gate: " not in done.output  # the total of several gates
-    (master,) = (call for call in far.calls() if "ControlMaster=yes" in call)
-    assert "-o ConnectTimeout=3 -o ConnectTimeout=15 -o ServerAliveInterval=15" in master
-    assert "-o Port=22 -o User=pi" in master and master.endswith(f"-i {key} -N -- line3")
+    login = next(call for call in far.calls() if "ControlMaster=auto" in call)
+    assert "-o ConnectTimeout=3 -o ConnectTimeout=15 -o ServerAliveInterval=15" in login
+    assert "-o Port=22 -o User=pi" in login and login.endswith(f"-i {key} -T -- line3 exec sh")
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_an_invalid_bundle_is_not_copied(ask: Ask, far: Far, tmp_path: Path, bun
     broken.write_bytes(bundles["pass"].read_bytes()[:-1])
     results = ask([broken, bundles["pass"]], "ssh://line3")
     assert [one.exit_code for one in results] == [8, 0]
-    assert sum("ControlMaster=yes" in call for call in far.calls()) == 1
+    assert sum("-O exit" in call for call in far.calls()) == 1
 
 
 def test_receipts_are_stored_beside_the_bundle_by_default(ask: Ask, bundles: dict[str, Path]) -> None:
@@ -167,10 +167,10 @@ def test_an_unexpected_error_affects_one_target(
 ) -> None:
     real = remote.gate
 
-    def broken(parcel: Any, connection: Any, place: Any, *more: Any) -> Any:
-        if place.prefix == "/opt/x":
+    def broken(parcel: Any, connection: Any, *more: Any) -> Any:
+        if connection.address.prefix == "/opt/x":
             raise ZeroDivisionError("by zero")
-        return real(parcel, connection, place, *more)
+        return real(parcel, connection, *more)
 
     monkeypatch.setattr(remote, "gate", broken)
     bad, good = ask([bundles["pass"]], "ssh://line3/opt/x", "ssh://line4")
@@ -246,7 +246,7 @@ def test_an_interrupt_ends_gates_on_devices(
             ask([bundle], "ssh://line3", "ssh://refused", progress=ear)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert all(one._master is not None and one._master.poll() is not None for one in connections)
+    assert connections and all(one._running is None for one in connections)
     assert far.left("line3") == []
     assert [line for line in ear.lines if line.startswith("line3: not measured")] == []  # it is interrupted, as told
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("gate ")]

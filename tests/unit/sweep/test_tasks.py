@@ -14,10 +14,9 @@ from edgepack.build.recipe_stages import RecipeStages, stages_of
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe import loader
-from edgepack.sweep import local, ray_cluster, slurm
+from edgepack.sweep import local, ray_cluster
 from edgepack.sweep.local import LocalEngine
 from edgepack.sweep.ray_cluster import RayEngine
-from edgepack.sweep.slurm import SlurmEngine
 from edgepack.sweep.tasks import Ended, Share, SweepTask, sweep
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import load_profiles
@@ -160,104 +159,6 @@ def test_codes_and_signals_in_words() -> None:
     assert [local.why_failed(code) for code in (0, 4, -9)] == [
         "", "it ended with exit code 4", "it was ended by SIGKILL",
     ]  # fmt: skip
-
-
-class Lines:
-    """A progress reporter that keeps lines."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self._lines = lines
-
-    def line(self, text: str) -> None:
-        self._lines.append(text)
-
-    task = staticmethod(SILENT.task)
-
-
-class Slurm:
-    """sbatch, squeue and scancel as programs that answer from files; `states` are those of each poll."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *states: str) -> None:
-        self.folder = folder
-        folder.mkdir()
-        (folder / "states").write_text("\n".join(states) + "\n", encoding="ascii")
-        programs = {
-            "sbatch": f'printf "%s\\n" "$@" > {folder}/options; cat > {folder}/script; echo "7;one"',
-            "squeue": (
-                f'cd {folder}; [ "$(head -n 1 states)" != "!" ] || code=1; head -n 1 states | tr " " "\\n"; '
-                "[ $(wc -l < states) = 1 ] || sed -i 1d states; exit $code"
-            ),
-            "scancel": f'echo "$@" > {folder}/cancelled',
-        }
-        for name, text in programs.items():
-            (folder / name).write_text(f"#!/bin/sh\n{text}\n", encoding="ascii")
-            (folder / name).chmod(0o755)
-        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-        monkeypatch.setattr(slurm, "_POLL_SECONDS", 0)
-
-
-def test_jobs_of_slurm_are_followed_to_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Slurm(
-        tmp_path / "slurm", monkeypatch,
-        "7|0|PENDING| 7|1|PENDING| 7|2|PENDING|",
-        "7|0|RUNNING|n1 7|1|RUNNING|n2 7|2|PENDING|",
-        "7|0|COMPLETED|n1 7|1|REQUEUED|n2 7|2|PENDING|",  # the node of job 1 was lost
-        "7|0|COMPLETED|n1 7|1|COMPLETED|n3 7|2|OUT_OF_MEMORY|n1",
-    )  # fmt: skip
-    asked = tasks(tmp_path, ("--version",), (), ())
-    ended = list(SlurmEngine().run(asked, Share(workers=2, cpus=4, gpus=1), SILENT))
-    assert [(one.task.name, one.why, one.machine) for one in ended] == [
-        ("task 0", "", "n1"), ("task 1", "", "n3"), ("task 2", "its job 7_2 is OUT_OF_MEMORY", "n1"),
-    ]  # fmt: skip
-    options = (cluster.folder / "options").read_text(encoding="ascii").split()
-    assert {"--array=0-2%2", "--cpus-per-task=4", "--gpus-per-task=1", "--requeue"} <= set(options)
-    assert not (cluster.folder / "cancelled").exists()
-    script = (cluster.folder / "script").read_text(encoding="ascii")
-    subprocess.run(["sh", "-c", script], env={**os.environ, "SLURM_ARRAY_TASK_ID": "0"}, check=True)
-    assert asked[0].log.read_text(encoding="utf-8").startswith("edgepack, version")
-
-
-def test_jobs_of_slurm_are_cancelled_with_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Slurm(tmp_path / "slurm", monkeypatch, "7|0|COMPLETED|n1 7|1|RUNNING|n1")
-    running = SlurmEngine().run(tasks(tmp_path, (), ()), Share(), SILENT)
-    assert next(running).why == ""
-    running.close()  # type: ignore[attr-defined]
-    assert (cluster.folder / "cancelled").read_text(encoding="ascii") == "7\n"
-
-
-def test_a_job_that_slurm_has_forgotten_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Slurm(tmp_path / "slurm", monkeypatch, "7|0|RUNNING|n1", "")
-    (ended,) = SlurmEngine().run(tasks(tmp_path, ()), Share(), SILENT)
-    assert ended.why == "its job 7_0 is forgotten by Slurm"
-
-
-def test_a_controller_that_restarts_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Slurm(tmp_path / "slurm", monkeypatch, "7|0|RUNNING|n1", "!", "!", "7|0|COMPLETED|n1")
-    (ended,) = SlurmEngine().run(tasks(tmp_path, ()), Share(), SILENT)
-    assert ended.why == ""
-    assert not (cluster.folder / "cancelled").exists()
-
-
-def test_a_controller_that_stays_away_leaves_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Slurm(tmp_path / "slurm", monkeypatch, "!")
-    (cluster.folder / "scancel").write_text("#!/bin/sh\necho 'no controller' >&2; exit 1\n", encoding="ascii")
-    monkeypatch.setattr(slurm, "_MOST_SECONDS", 0)
-    lines: list[str] = []
-    progress = Lines(lines)
-    with pytest.raises(StageFailedError, match="squeue failed"):
-        list(SlurmEngine().run(tasks(tmp_path, ()), Share(), progress))
-    assert lines[-1] == "job 7 may still run: `scancel 7` ends it (no controller)"
-
-
-def test_slurm_that_is_missing_or_refuses_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EnvironmentUnfitError, match="sbatch is not installed"):
-        next(SlurmEngine().run(tasks(tmp_path, ()), Share(), SILENT))
-    (tmp_path / "sbatch").write_text("#!/bin/sh\necho 'invalid partition' >&2; exit 1\n", encoding="ascii")
-    (tmp_path / "sbatch").chmod(0o755)
-    with pytest.raises(StageFailedError, match="sbatch failed") as caught:
-        next(SlurmEngine().run(tasks(tmp_path, ()), Share(), SILENT))
-    assert caught.value.why == "invalid partition"
 
 
 def test_without_ray_there_is_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
