@@ -148,12 +148,12 @@ def _of_onnx(graph: Path) -> Iterator[tuple[str, bool]]:
     functions, used = set(), set()
     for kind, leaves in onnx_file.messages_of(graph, onnx_file.ONNX, "model"):
         if kind == "node":
-            domain = _text(leaves.get(DOMAIN, [b""])[-1])
-            used |= {(domain, _text(name)) for name in leaves.get(OP_TYPE, [b""])}
+            domain = _names(leaves, DOMAIN)[-1]
+            used |= {(domain, name) for name in _names(leaves, OP_TYPE)}
         elif kind == "function":
-            domain = _text(leaves.get(FUNCTION_DOMAIN, [b""])[-1])
+            domain = _names(leaves, FUNCTION_DOMAIN)[-1]
             if domain not in _STANDARD and not domain.startswith(_MICROSOFT_DOMAIN):  # a library has its own of these
-                functions.add((domain, _text(leaves.get(NAME, [b""])[-1])))  # the last one counts, as for libraries
+                functions.add((domain, _names(leaves, NAME)[-1]))  # the last one counts, as for libraries
     for domain, name in used:
         standard = domain in _STANDARD and onnx.defs.has(name, "" if domain == "ai.onnx" else domain)
         allowed = (
@@ -162,13 +162,24 @@ def _of_onnx(graph: Path) -> Iterator[tuple[str, bool]]:
         yield f"{domain}.{name}".lstrip("."), allowed
 
 
+def _names(leaves: onnx_file.Leaves, field: int) -> list[str]:
+    """The values of a text, "" without any. Libraries skip a number in its place, and we would not.
+
+    Raises:
+        ValueError: one is a number.
+    """
+    values = leaves.get(field, [b""])
+    if not all(isinstance(value, bytes) for value in values):
+        raise ValueError("the name of an operator is a number")
+    return [_text(value) for value in values]
+
+
 def _of_pdmodel(graph: Path) -> Iterator[tuple[str, bool]]:
     found = [leaves for kind, leaves in onnx_file.messages_of(graph, _PROGRAM, "program") if kind == "operator"]
     if not found:
         raise ValueError("it has no operators")
     for leaves in found:
-        for value in leaves.get(3, [b""]):
-            name = _text(value)
+        for name in _names(leaves, 3):
             yield name, name.rstrip("_") in _PDMODEL
 
 

@@ -154,7 +154,7 @@ def _result(scratch: Path, returns: type[T], code: int, limits: SandboxLimits, s
         error = error_of(document["error"])
     except FileNotFoundError:
         raise _ended(scratch, code, limits, stage) from None
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as unreadable:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as unreadable:
         raise StageFailedError(
             f"{stage}: the process of the model wrote no result", why=str(unreadable)
         ) from unreadable

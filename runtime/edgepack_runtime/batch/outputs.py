@@ -27,8 +27,9 @@ _MARK = "\ufeff"  # without it some programs take UTF-8 for another encoding
 _FORMULA = re.compile(r'["\s\ufeff\u200b-\u200f\u2060]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]')
 # A program that splits at another separator than the file's finds the formula in the middle of a cell, or at the
 # beginning of a line in it.
+# No blank is a separator, too: else a cell of many would take the square of their number.
 _LATER_FORMULA = re.compile(
-    r'([,;\t\r\n]["\s\ufeff\u200b-\u200f\u2060]*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20])'
+    r'([,;\t\r\n][" \xa0\u3000\ufeff\u200b-\u200f\u2060]*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20])'
     r"(?![+-]?[0-9.]+(?:[,;\t\r\n]|\Z))"
 )
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)*(e[+-]?[0-9]+)?%?\Z", re.IGNORECASE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from shlex import quote
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
@@ -159,8 +160,7 @@ class _RepeatedKeyError(ValueError):
 def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise _RepeatedKeyError(f"duplicate key `{twice[:40]}`")
     return made
 

@@ -76,6 +76,22 @@ def test_of_two_names_of_a_function_the_last_counts(tmp_path: Path) -> None:
         operators.require_known(file)
 
 
+def test_a_number_in_place_of_a_name_is_refused(tmp_path: Path) -> None:
+    """A library skips it, and takes the domain before it."""
+    made = in_function(helper.make_node("Neg", ["x"], ["y"]))
+    made.functions[0].name = made.graph.node[0].op_type = "EPContext"
+    made.functions[0].domain, made.graph.node[0].domain = "5", "com.microsoft"
+    raw = made.SerializeToString()
+    node = made.graph.node[0].SerializeToString()
+    graph = made.graph.SerializeToString()
+    forged = graph.replace(varint(len(node)) + node, varint(len(node) + 2) + node + b"\x38\x05")
+    file = tmp_path / "a.onnx"
+    file.write_bytes(raw.replace(varint(len(graph)) + graph, varint(len(forged)) + forged))
+    assert onnx.load(str(file)).graph.node[0].domain == "com.microsoft"
+    with pytest.raises(StageFailedError, match="is a number"):
+        operators.require_known(file)
+
+
 def varint(number: int) -> bytes:
     return bytes([number % 128 + 128, number // 128]) if number > 127 else bytes([number])
 

@@ -123,7 +123,7 @@ def test_it_knows_no_secret_of_the_environment(tmp_path: Path, monkeypatch: pyte
     assert found["OMP_NUM_THREADS"] == "1"
 
 
-@pytest.mark.parametrize("forged", [b"[" * 100_000, b'{"result": ' + b"[" * 100_000])
+@pytest.mark.parametrize("forged", [b"[" * 100_000, b'{"result": ' + b"[" * 100_000, b'{"error": "x"}'])
 def test_a_forged_result_is_an_error(tmp_path: Path, forged: bytes) -> None:
     with pytest.raises(StageFailedError, match="wrote no result"):
         run(jobs.forge, tmp_path / "out", forged)

@@ -139,6 +139,11 @@ def test_a_spreadsheet_that_splits_elsewhere_runs_no_part_of_a_cell(mark: str) -
     assert next(csv.reader([line])) == [f"good{mark}'=1+1{mark}-5{mark}'+2+cmd", "x"]
 
 
+def test_a_cell_of_many_separators_is_read_once() -> None:
+    line = Form(".csv", ["label"], (), pairs=False).answer(row("x" + "\t" * 100_000 + "=1"), {"label": "x"})
+    assert next(csv.reader([line]))[0].endswith("\t'=1")
+
+
 @pytest.mark.parametrize("cell", ["-1", "+8613900000000", "-1.5e-3", "-1,000.50", "+3%", "1=1", "", "a-b", "'=1"])
 def test_numbers_and_texts_stay_what_they_are(cell: str) -> None:
     line = Form(".csv", ["label"], (), pairs=False, columns=["id", "text"]).answer(row("x", cell, "x"), {"label": "x"})
