@@ -29,6 +29,7 @@ from edgepack.progress import Progress, ProgressReader, ProgressWriter
 from edgepack.sandbox.confinement import NOT_CONFINED, SandboxLimits, confine
 from edgepack.util.text import mib
 from edgepack_runtime.install import release_process
+from edgepack_runtime.util import gate_lock
 from edgepack_runtime.util.fs import open_regular, read_regular, walk
 
 T = TypeVar("T")
@@ -39,11 +40,12 @@ _LAST_LINES: Final = 12
 _MOST_LOG_BYTES: Final = 1 << 16
 # What Python, the C++ library, ONNX Runtime and Paddle say when memory is refused.
 _NO_MEMORY: Final = ("MemoryError", "bad_alloc", "bad allocation", "allocate", "Fail to alloc", "ResourceExhausted")
-_VARIABLES: Final = frozenset(["PATH", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "TZ", "XDG_RUNTIME_DIR"])
+_VARIABLES: Final = frozenset(
+    ["PATH", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "TZ", "XDG_RUNTIME_DIR", gate_lock.VARIABLE]
+)
 _PREFIXES: Final = (
     "LC_",
     "PYTHON",
-    "EDGEPACK_",
     "OMP_",
     "MKL_",
     "OPENBLAS_",
