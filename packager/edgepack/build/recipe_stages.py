@@ -64,14 +64,23 @@ class RecipeStages:
         return {target: GateStage(target, BundleStage(target, self.shipment)) for target in self.recipe.targets}
 
     @functools.cached_property
+    def _users(self) -> Mapping[Stage[Any], Sequence[str]]:
+        """The stages of all candidates in order, each with the names of those that share it."""
+        users: dict[Stage[Any], list[str]] = {}
+        for name, chain in self.chains.items():
+            for stage in chain.stages:
+                users.setdefault(stage, []).append(name)
+        return users
+
+    @functools.cached_property
     def labels(self) -> Mapping[Stage[Any], str]:
         """The searched values that the candidates of a stage share, if others have another one."""
-        return _labels(self.chains, self.recipe.candidates if isinstance(self.recipe, Recipe) else ())
+        some = {stage: names for stage, names in self._users.items() if len(names) < len(self.chains)}
+        return _labels(some, self.recipe.candidates if isinstance(self.recipe, Recipe) else ())
 
     def __iter__(self) -> Iterator[Stage[Any]]:
-        of_candidates = dict.fromkeys(stage for chain in self.chains.values() for stage in chain.stages)
         of_targets = (stage for gate in self.gates.values() for stage in (gate.bundle, gate))
-        return iter((*self.shared, *of_candidates, *self.deciders, *of_targets))
+        return iter((*self.shared, *self._users, *self.deciders, *of_targets))
 
     def name(self, stage: Stage[Any]) -> str:
         """Stage and label: `student model=./nano`."""
@@ -79,7 +88,7 @@ class RecipeStages:
 
     def candidates_of(self, stage: Stage[Any]) -> tuple[str, ...]:
         """The names of the candidates that share `stage`; empty without a search."""
-        return tuple(name for name, chain in self.chains.items() if name and stage in chain.stages)
+        return tuple(filter(None, self._users.get(stage, ())))
 
     def owners(self, stage: Stage[Any]) -> tuple[str, ...]:
         """The names of the candidates that share `stage`; empty if all of them do."""
@@ -88,7 +97,8 @@ class RecipeStages:
 
     def recipe_of(self, stage: Stage[Any]) -> AnyRecipe:
         """The recipe, with the values of the first candidate that has `stage`."""
-        return next((chain.recipe for chain in self.chains.values() if stage in chain.stages), self.recipe)
+        users = self._users.get(stage)
+        return self.chains[users[0]].recipe if users else self.recipe
 
 
 def stages_of(recipe: AnyRecipe, context: BuildContext) -> RecipeStages:
@@ -178,16 +188,12 @@ def _present(*stages: Stage[Any] | None) -> tuple[Stage[Any], ...]:
     return tuple(stage for stage in stages if stage is not None)
 
 
-def _labels(chains: Mapping[str, Chain], candidates: Sequence[Candidate]) -> dict[Stage[Any], str]:
+def _labels(users: Mapping[Stage[Any], Sequence[str]], candidates: Sequence[Candidate]) -> dict[Stage[Any], str]:
     """The searched values that the candidates of a stage share. Labels of stages of one name differ."""
     values = {candidate.name: candidate.values for candidate in candidates}
-    users: dict[Stage[Any], list[str]] = {}
-    for name, chain in chains.items():
-        for stage in chain.stages:
-            users.setdefault(stage, []).append(name)
     labels: dict[Stage[Any], str] = {}
     for stage_name in CANDIDATE_STAGES:
-        own = {stage: names for stage, names in users.items() if stage.name == stage_name and len(names) < len(chains)}
+        own = {stage: names for stage, names in users.items() if stage.name == stage_name}
         texts = []
         for first, *others in own.values():
             shared = [

@@ -300,10 +300,7 @@ def _manifest(
 
 def _readme(recipe: AnyRecipe, profile: Profile, needs: Needs, file: str, words: Mapping[str, str]) -> bytes:
     """The README; `words` has `example`, `kind`, `ask`, `several` and `reads` with their Chinese forms."""
-    serve, serve_zh = (
-        "not in this file: it was built without `serve: true`",
-        "本文件没有此功能：构建时没有 `serve: true`",
-    )
+    serve, serve_zh = _NO_SERVE, _NO_SERVE_ZH
     if recipe.serve:
         serve, serve_zh = _SERVE.format(ask=words["ask"]), _SERVE_ZH.format(ask=words["ask"])
     text = Template(_README.read_text(encoding="utf-8")).substitute(
