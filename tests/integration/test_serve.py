@@ -404,6 +404,18 @@ def test_what_is_no_http_does_no_harm(model: Path) -> None:
                     while connection.recv(65536):
                         pass
         assert ask(server.url + "/healthz")[0] == 200
+        for path, first in (("/predict", b"HTTP/1.1 400 "), ("/none", b"HTTP/1.1 404 ")):
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+            with socket.create_connection((host, port), 30) as connection:
+                connection.sendall(head.encode())
+                answer = connection.recv(65536) if path == "/none" else b""  # before its body has come
+                connection.sendall(b"no chunk\r\n")
+                with contextlib.suppress(ConnectionResetError):
+                    while received := connection.recv(65536):
+                        answer += received
+                assert answer.startswith(first)
+        assert ask(server.url + "/healthz")[0] == 200
+        assert not [line for line in server.lines if line["level"] == "error"]
 
 
 _JSON = '{"text": "店很好"}'.encode()

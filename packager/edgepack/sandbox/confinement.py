@@ -1,7 +1,7 @@
 """What Linux lets a process give up without privileges: memory, files, network. There is no way back.
 
 Landlock (Linux 5.13) restricts the files of a process and of all that it starts; see `man 7 landlock`. A filter of
-system calls (seccomp) refuses sockets and limits of other processes.
+system calls (seccomp) refuses sockets, what concerns other processes, and changes of a file's owner, mode or times.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ _WRITE = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAK
 _TCP: Final = 1 << 0 | 1 << 1  # bind and connect, since version 4
 _SCOPES: Final = 1 << 0 | 1 << 1  # abstract sockets and signals stay inside, since version 6
 _PR_SET_NO_NEW_PRIVS: Final = 38  # <linux/prctl.h>
+_CAPABILITIES_VERSION: Final = 0x20080522  # <linux/capability.h>
+_KEPT_CAPABILITIES: Final = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE and _READ_SEARCH: root builds in folders of users
 # Libraries, and facts about the machine that libraries read. No home, nothing secret.
 _SYSTEM: Final = (
     *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/nix/store", "/proc", "/sys"),
@@ -94,19 +96,25 @@ def confine(limits: SandboxLimits, writes: Path, reads: Sequence[Path] | None) -
         _lower(resource.RLIMIT_DATA, limits.memory_bytes)
     _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     _lower(resource.RLIMIT_CORE, 0)
+    _drop_capabilities()
     has_files = _restrict_files(writes, None if reads is None else [*_python(), *map(Path, _SYSTEM), *reads])
     return _restrict_calls() and has_files
 
 
 def _restrict_calls() -> bool:
-    """Refuse sockets, which Landlock knows as TCP alone, and limits of other processes; whether the kernel can."""
+    """Refuse what Landlock does not cover, as sockets other than TCP; return whether the kernel can."""
     if not seccomp.is_known():
         return False
     calls = seccomp.calls()
     refused = [calls["socket"], calls["io_uring_setup"]]  # io_uring opens sockets, too
+    privileged = [calls[name] for name in seccomp.PRIVILEGED]
+    about_files = [calls[name] for name in seccomp.ABOUT_FILES if name in calls]
     program = [
         *seccomp.only_native(),
         *(line for number in refused for line in seccomp.refuse_call(number, errno.EACCES)),
+        *(line for number in privileged for line in seccomp.refuse_call(number, errno.EPERM)),
+        # They succeed and do nothing: whatever copies a file sets its mode, and the caller sets those of the results.
+        *(line for number in about_files for line in seccomp.refuse_call(number, 0)),
         # prlimit64 of another process; 0 is the own one.
         *seccomp.refuse_call(calls["prlimit64"], errno.EPERM, unless_first_is=0),
         seccomp.ALLOW,
@@ -116,6 +124,18 @@ def _restrict_calls() -> bool:
     except OSError:
         return False
     return True
+
+
+def _drop_capabilities() -> None:
+    """Give up what root may do. With CAP_PERFMON, say, it reads the environment of every process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = struct.pack("=Ii", _CAPABILITIES_VERSION, 0)
+    data = ctypes.create_string_buffer(24)  # effective, permitted, inheritable: for the first 32, and for the others
+    if libc.capget(header, data):
+        raise OSError(ctypes.get_errno(), "capabilities cannot be read")
+    kept = struct.unpack("=6I", data.raw)[1] & _KEPT_CAPABILITIES
+    if libc.capset(header, struct.pack("=6I", kept, kept, 0, 0, 0, 0)):
+        raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
 
 
 def _lower(which: int, value: int) -> None:

@@ -30,7 +30,7 @@ from edgepack.sandbox.confinement import NOT_CONFINED, SandboxLimits, confine
 from edgepack.util.text import mib
 from edgepack_runtime.install import release_process
 from edgepack_runtime.util import gate_lock
-from edgepack_runtime.util.fs import open_regular, read_regular, walk
+from edgepack_runtime.util.fs import FILE_MODE, FOLDER_MODE, open_regular, read_regular, walk
 
 T = TypeVar("T")
 COMMAND: Final = (sys.executable, "-I", "-m", "edgepack.sandbox.runner")
@@ -211,6 +211,7 @@ def _require_plain(folder: Path, stage: str) -> None:
         for path, kind in walk(folder):
             if kind not in ("file", "folder"):
                 raise StageFailedError(f"{stage}: the process of the model left a {kind}, {path}", fix=_SUSPECT)
+            (folder / path).chmod(FOLDER_MODE if kind == "folder" else FILE_MODE)  # it cannot do so itself
     except (OSError, RecursionError) as error:
         what = f"{stage}: what the process of the model left cannot be read"
         raise StageFailedError(what, why=str(error)[:500], fix=_SUSPECT) from error

@@ -19,16 +19,62 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data;
 _X32: Final = 0x40000000  # bit of the numbers of x86-64's other calling convention
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 
-# Audit architecture, and the numbers of calls. <linux/audit.h>, <asm/unistd.h>
-_MACHINES: Final[Mapping[str, tuple[int, Mapping[str, int]]]] = {
-    "x86_64": (
-        0xC000003E,
-        {"socket": 41, "connect": 42, "prlimit64": 302, "io_uring_setup": 425},
-    ),
-    "aarch64": (
-        0xC00000B7,
-        {"socket": 198, "connect": 203, "prlimit64": 261, "io_uring_setup": 425},
-    ),
+# Calls whose effect no rule of Landlock covers: owners, modes, times and attributes of files.
+ABOUT_FILES: Final = (
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
+    *("utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
+    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
+)
+# Calls about other processes, about keys, and into parts of the kernel that no library of ours needs.
+PRIVILEGED: Final = (
+    *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "setpriority", "ioprio_set"),
+    *("sched_setparam", "sched_setscheduler", "sched_setattr", "add_key", "request_key", "keyctl"),
+    *("unshare", "setns", "bpf", "perf_event_open", "userfaultfd"),
+)
+# Audit architecture of each machine, and the numbers that calls have there. <linux/audit.h>, <asm/unistd.h>
+_ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = {
+    "socket": (41, 198),
+    "connect": (42, 203),
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "chown": (92, None),
+    "fchown": (93, 55),
+    "lchown": (94, None),
+    "ptrace": (101, 117),
+    "utime": (132, None),
+    "setpriority": (141, 140),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "utimes": (235, None),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "ioprio_set": (251, 30),
+    "fchownat": (260, 54),
+    "futimesat": (261, None),
+    "fchmodat": (268, 53),
+    "unshare": (272, 97),
+    "utimensat": (280, 88),
+    "perf_event_open": (298, 241),
+    "prlimit64": (302, 261),
+    "setns": (308, 268),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "sched_setattr": (314, 274),
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "pidfd_getfd": (438, 438),
+    "fchmodat2": (452, 452),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
 }
 
 
@@ -51,16 +97,17 @@ KILL: Final = Instruction(_RETURN, 0, 0, _KILL)
 
 def is_known() -> bool:
     """Whether the calls of this machine are known."""
-    return platform.machine() in _MACHINES
+    return platform.machine() in _ARCHITECTURES
 
 
 def calls() -> Mapping[str, int]:
     """The numbers of calls on this machine."""
-    return _MACHINES[platform.machine()][1]
+    which = [*_ARCHITECTURES].index(platform.machine())
+    return {name: number for name, numbers in _NUMBERS.items() if (number := numbers[which]) is not None}
 
 
 def refuse(number: int) -> Instruction:
-    """End with the error `number` of errno."""
+    """End with the error `number` of errno; with 0, do nothing and report success."""
     return Instruction(_RETURN, 0, 0, _ERRNO | number)
 
 
@@ -68,7 +115,7 @@ def only_native() -> list[Instruction]:
     """Refuse calls of another architecture, whose numbers differ."""
     return [
         Instruction(_LOAD, 0, 0, _ARCHITECTURE),
-        Instruction(_EQUAL, 1, 0, _MACHINES[platform.machine()][0]),
+        Instruction(_EQUAL, 1, 0, _ARCHITECTURES[platform.machine()]),
         refuse(errno.ENOSYS),
         Instruction(_LOAD, 0, 0, _NUMBER),
         Instruction(_AT_LEAST, 0, 1, _X32),

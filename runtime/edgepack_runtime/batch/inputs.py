@@ -29,6 +29,7 @@ from edgepack_runtime.util.texts import ENCODINGS, UTF8, UTF16, Item, counted, i
 _WORKBOOKS = (".xlsx", ".xls", ".ods")
 MAX_LINE_BYTES = 4 * 1024 * 1024  # of one line; the tokenizer needs 300 MiB for a word of that size
 STDIN = "standard input"
+_MOST_COLUMNS = 1024  # an output repeats them, in broken rows as well: a header alone must not fill the disk
 _OPTIONS = (("--column", "texts"), ("--pair-column", "second texts"))
 _LONG_ROW = 50  # lines of one row; a quotation mark that nobody closed takes in all lines up to the next one
 _SHOWN = 5  # of these
@@ -170,6 +171,11 @@ class Source:
             raise self._refused(number, header)
         with _usage_errors(self._name):
             refuse_separator_line(number, header, self._name)
+        if len(header) > _MOST_COLUMNS:
+            raise UsageError(
+                f"{self._name} has {len(header)} columns; at most {_MOST_COLUMNS} are read",
+                fix="give a table with the column of the texts, and those that the output shall repeat",
+            )
         found = positions(header, self._columns)
         if found is not None:
             return header, found

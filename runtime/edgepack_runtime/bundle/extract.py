@@ -92,7 +92,7 @@ def _make_durable(files: List[Path], folders: Set[Path]) -> None:
 
 
 def _write_new(path: Path, chunks: Iterator[bytes], mode: int = FILE_MODE) -> None:
-    with os.fdopen(os.open(path, NEW_FILE, FILE_MODE), "wb") as out:
+    with os.fdopen(os.open(path, NEW_FILE, mode), "wb") as out:
         os.fchmod(out.fileno(), mode)  # regardless of the umask: applications may run as another user
         for data in chunks:
             out.write(data)

@@ -26,6 +26,7 @@ if importlib.util.find_spec("ssl") is None:
         PROTOCOL_TLS_SERVER=16, CERT_NONE=0, __getattr__=lambda name: type(name, (OSError,), {})
     )
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -302,7 +303,12 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
                 self._wait(timeout_s)
 
         def send_400_response(self, msg: str) -> None:
-            """Name what h11 found wrong, as a missing `Host`; it quotes nothing of the request."""
+            """Name what h11 found wrong, as a missing `Host`; its sender may read a few bytes of the request there."""
+            if self.cycle is not None:
+                self.cycle.disconnected = True  # its body never ends: whatever the application answers is not sent
+            if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # it was answered before its body went wrong
+                self.transport.close()
+                return
             super().send_400_response(f"{msg} {sys.exc_info()[1]}".encode("ascii", "replace").decode("ascii"))
 
         def on_response_complete(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import numpy as np
 
 from edgepack.progress import Progress
 from edgepack_runtime.install.release_process import die_with_parent
+from edgepack_runtime.util import fs
 
 
 def echo(value: Any, progress: Progress) -> Any:
@@ -74,6 +76,32 @@ def limit(pid: int, progress: Progress) -> dict[str, Any]:
     except OSError as error:
         return {"errno": error.errno}
     return {"errno": 0}
+
+
+def change(path: Path, progress: Progress) -> dict[str, Any]:
+    """What changes a file that may only be read, and another process; the numbers of errors."""
+
+    def mode_of_an_open_file(path: Path) -> None:
+        with path.open("rb") as stream:
+            os.fchmod(stream.fileno(), 0)
+
+    changes: dict[str, Any] = {
+        "mode": lambda path: path.chmod(0),
+        "mode of an open file": mode_of_an_open_file,
+        "owner": lambda path: os.chown(path, 1, 1),
+        "times": lambda path: os.utime(path, (0, 0)),
+        "attribute": lambda path: os.setxattr(path, "user.x", b"x"),
+        "priority": lambda path: os.setpriority(os.PRIO_PROCESS, os.getppid(), 19),
+        "environment": lambda path: Path(f"/proc/{os.getppid()}/environ").read_bytes(),
+    }
+    return {name: tried([path], do)[str(path)] for name, do in changes.items()}
+
+
+def replace(path: Path, progress: Progress) -> dict[str, Any]:
+    fs.write_atomic(path, b"x", mode=0o600)
+    shutil.copy2(path, path.with_suffix(".copy"))
+    path.chmod(0o755)
+    return {}
 
 
 def variables(progress: Progress) -> dict[str, Any]:

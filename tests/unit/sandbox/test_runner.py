@@ -74,6 +74,9 @@ class Kernel:
     def syscall(self, *arguments):
         return -1
     prctl = syscall
+    def capget(self, *arguments):
+        return 0
+    capset = capget
 confinement.ctypes.CDLL = lambda *arguments, **options: Kernel()
 runner.main()
 """
@@ -113,6 +116,23 @@ def test_it_opens_no_socket(tmp_path: Path, family: int) -> None:
 
 def test_it_changes_no_limits_of_the_build(tmp_path: Path) -> None:
     assert run(jobs.limit, tmp_path / "out", os.getpid()) == {"errno": 1}
+
+
+def test_it_changes_neither_what_it_may_read_nor_other_processes(tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.write_text("x", encoding="ascii")
+    before = given.stat(), os.getpriority(os.PRIO_PROCESS, 0)
+    found = run(jobs.change, tmp_path / "out", given, reads=[given])
+    assert (given.stat(), os.getpriority(os.PRIO_PROCESS, 0)) == before
+    assert not os.listxattr(given)
+    assert found.pop("priority") == "1"
+    assert found.pop("environment") == "13"
+    assert not any(found.values())  # what copies files sets their modes
+
+
+def test_its_files_have_the_usual_modes(tmp_path: Path) -> None:
+    run(jobs.replace, tmp_path / "out", tmp_path / "out/file")
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()] == [0o644] * 2
 
 
 def test_it_knows_no_secret_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,6 +178,13 @@ def test_a_line_without_end_is_no_text() -> None:
 # --- bad rows -------------------------------------------------------------------------------------------------
 
 
+def test_a_header_of_a_thousand_columns_is_refused(tmp_path: Path) -> None:
+    path = file(tmp_path, "x.csv", b"text" + b",c" * 1023 + b"\n" + "好".encode() + b",1" * 1023 + b"\n")
+    assert inputs.read_texts(path) == ["好"]
+    with pytest.raises(UsageError, match="1025 columns"):
+        inputs.read_texts(file(tmp_path, "y.csv", b"text" + b",c" * 1024 + b"\n"))
+
+
 def told(tmp_path: Path, name: str, content: bytes, *columns: str) -> list[tuple[int, object]]:
     """For each row its line, and its item or what is wrong with it."""
     with inputs.opened(file(tmp_path, name, content), *(columns or ("text",))) as source:
