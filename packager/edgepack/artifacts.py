@@ -19,11 +19,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.errors import StageFailedError
-from edgepack.recipe.model import AnswerKey, Prefer, TaskName
+from edgepack.recipe.model import Prefer, TaskName
 from edgepack.util.text import counted
 from edgepack_runtime.bundle.model_config import CASCADE, WideConfig
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.util.spans import Span, tag_names
+from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.task import Task
+from edgepack_runtime.util.spans import Span
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ class Row:
         """The text, or both texts of a pair."""
         return (self.text,) if self.text_pair is None else (self.text, self.text_pair)
 
-    def document(self, key: AnswerKey | None) -> dict[str, Any]:
+    def document(self, key: str | None) -> dict[str, Any]:
         """The row as JSON: `text`, `text_pair` if there is one, and the label as `key` unless that is None.
 
         A span is a list of start, end and label.
@@ -231,15 +233,9 @@ class Row:
         return document
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Row:
-        """The row of a `document`."""
-        label: Answer = ()
-        if "label" in document:
-            label = document["label"]
-        elif "labels" in document:
-            label = tuple(document["labels"])
-        elif "spans" in document:
-            label = tuple(Span(*span) for span in document["spans"])
+    def from_document(cls, document: Mapping[str, Any], task: Task) -> Row:
+        """The row of a `document`, which may have no label."""
+        label: Answer = task.answer_of(document[task.answer_key]) if task.answer_key in document else ()
         return cls(document["text"], label, document.get("text_pair"))
 
 
@@ -321,25 +317,23 @@ class DataArtifact(Artifact):
     multi_label: bool = False
 
     @property
-    def answer(self) -> AnswerKey:
-        """The JSON key of the labels of its rows."""
-        if self.task == "token-classification":
-            return "spans"
-        return "labels" if self.multi_label else "label"
+    def text_task(self) -> Task:
+        """What the items and answers of its rows are."""
+        return task_of(self.task, multi_label=self.multi_label)
 
     @property
     def model_labels(self) -> tuple[str, ...]:
-        """The outputs of a model, in order: `labels`, or their BIO tags if tokens are classified."""
-        return tag_names(self.labels) if self.task == "token-classification" else self.labels
+        """The labels of a model, in the order of its logits."""
+        return self.text_task.model_labels(self.labels)
 
     def read(self, split: Split) -> list[Row]:
         """All rows of one split, in file order."""
         with (self.folder / f"{split}.jsonl").open(encoding="utf-8") as lines:
-            return [Row.from_document(json.loads(line)) for line in lines]
+            return [Row.from_document(json.loads(line), self.text_task) for line in lines]
 
     def example(self, *, own: bool = True) -> str:
         """The beginning of a test text (of both texts of a pair), quoted for a shell; without `own` a greeting."""
-        pairs = self.task == "text-pair-classification"
+        pairs = self.text_task.pairs
         texts = ([row.text, row.text_pair or ""][: 1 + pairs] for row in (self.read("test") if own else ()))
         plain = (several for several in texts if not set("".join(several)) & _SHELL_CHARACTERS)
         return " ".join(f'"{text[:_EXAMPLE_CHARACTERS]}"' for text in next(plain, ["你好", "您好"][: 1 + pairs]))

@@ -21,11 +21,11 @@ from edgepack.progress import Progress
 from edgepack.util.text import counted
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.errors import EdgepackError
-from edgepack_runtime.inference import predictions
 from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install.release_process import die_with_parent
 from edgepack_runtime.stats import metrics, scoring
+from edgepack_runtime.tasks.task import Part, Task
 
 CONFIDENCE: Final = 0.95
 _ROUNDING_POINTS: Final = 1e-9  # rounding error of a difference of scores
@@ -33,33 +33,27 @@ _ROUNDING_POINTS: Final = 1e-9  # rounding error of a difference of scores
 
 def metric_of(data: DataArtifact) -> str:
     """The metric that compares models of a task during the build."""
-    return metrics.usual(multi_label=data.multi_label, tokens=data.task == "token-classification")
+    return data.text_task.usual_metric
 
 
 def metrics_of(data: DataArtifact) -> list[str]:
     """Every metric of a task."""
-    tokens, n_labels = data.task == "token-classification", len(data.labels)
-    unfit = {
-        name: metrics.unfit(name, n_labels, multi_label=data.multi_label, tokens=tokens) for name in metrics.METRICS
-    }
-    return [name for name, why in unfit.items() if why is None]
+    task = data.text_task
+    return [name for name in task.metric_names if task.unfit(name, len(data.labels)) is None]
 
 
-def value(metric: str, rows: Sequence[Row], answers: Sequence[Answer]) -> float:
-    """`metric` (0 to 1) without its interval."""
+def value(task: Task, rows: Sequence[Row], answers: Sequence[Answer], classes: Sequence[str]) -> float:
+    """The task's usual metric without its interval."""
     pairs = [(row.label, answer) for row, answer in zip(rows, answers, strict=True)]
-    if metric == metrics.ACCURACY:
-        return metrics.accuracy(pairs)
-    return metrics.micro_f1(metrics.class_tallies(pairs))
+    return task.values(pairs, classes)[task.usual_metric]
 
 
-def floor(metric: str, rows: Sequence[Row]) -> float | None:
-    """The highest score of the same answer to every row; a model that is not above it has learnt nothing.
+def floor(task: Task, rows: Sequence[Row]) -> float | None:
+    """The highest usual score of the same answer to every row; a model that is not above it has learnt nothing.
 
     None if all rows have the same answer: no score then shows learning.
     """
-    truths = [row.label for row in rows]
-    return metrics.constant_score(metric, truths) if len(set(truths)) > 1 else None
+    return task.constant_score(task.usual_metric, [row.label for row in rows])
 
 
 def exceeds(lost_points: float, limit_points: float) -> bool:
@@ -67,11 +61,10 @@ def exceeds(lost_points: float, limit_points: float) -> bool:
     return lost_points > limit_points + _ROUNDING_POINTS
 
 
-def score(metric: str, rows: Sequence[Row], answers: Sequence[Answer], classes: Sequence[str] = ()) -> Score:
-    """`metric` with its interval at `CONFIDENCE`. `classes` are the model's labels, for F1."""
+def score(task: Task, metric: str, rows: Sequence[Row], answers: Sequence[Answer], classes: Sequence[str]) -> Score:
+    """`metric` with its interval at `CONFIDENCE`."""
     truths = [row.label for row in rows]
-    positive = metrics.positive_label(classes, truths) if metric == metrics.F1 else None
-    found = scoring.interval(metric, truths, answers, CONFIDENCE, positive, classes)
+    found = task.interval(metric, truths, answers, CONFIDENCE, classes)
     return Score(found.value, found.low, found.high, len(rows), CONFIDENCE, metric)
 
 
@@ -82,7 +75,7 @@ def every_score(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answe
         if metric == metrics.ENTITY_F1:  # the micro average over spans
             found[metric] = replace(found[metrics.MICRO_F1], metric=metric)
         else:
-            found[metric] = score(metric, rows, answers, data.labels)
+            found[metric] = score(data.text_task, metric, rows, answers, data.labels)
     return found
 
 
@@ -93,8 +86,7 @@ def gains(
     truths = [row.label for row in rows]
     found = {}
     for metric in metrics_of(data):
-        positive = metrics.positive_label(data.labels, truths) if metric == metrics.F1 else None
-        drop = scoring.drop(metric, truths, after, before, CONFIDENCE, positive, data.labels)
+        drop = data.text_task.drop(metric, truths, after, before, CONFIDENCE, data.labels)
         found[metric] = Gain(100 * drop.value, 100 * drop.low, 100 * drop.high, CONFIDENCE)
     return found
 
@@ -112,10 +104,7 @@ def noise_points(rows: Sequence[Row], before: Sequence[Answer], after: Sequence[
 def every_metric(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, float]:
     """Every metric of the task, 0 to 1."""
     pairs = [(row.label, answer) for row, answer in zip(rows, answers, strict=True)]
-    tokens = data.task == "token-classification"
-    two = len(data.labels) == 2 and not tokens and not data.multi_label
-    positive = metrics.positive_label(data.labels, [row.label for row in rows]) if two else None
-    return {name: round(number, 6) for name, number in metrics.values(pairs, tokens=tokens, positive=positive).items()}
+    return {name: round(number, 6) for name, number in data.text_task.values(pairs, data.labels).items()}
 
 
 Float = npt.NDArray[np.float32]
@@ -170,11 +159,9 @@ def answers(predictor: Predictor, rows: Sequence[Row], label: str, progress: Pro
     return given
 
 
-def linear_answers(
-    model: LinearModel, rows: Sequence[Row], labels: Sequence[str], *, multi_label: bool
-) -> list[Answer]:
+def linear_answers(model: LinearModel, rows: Sequence[Row], labels: Sequence[str], task: Task) -> list[Answer]:
     """The linear model's answer to each row."""
-    return decided(labels, (model.logits(row.text) for row in rows), multi_label=multi_label)
+    return decided(task, labels, (model.logits(row.text) for row in rows))
 
 
 def truths_of(rows: Sequence[Row], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
@@ -182,10 +169,9 @@ def truths_of(rows: Sequence[Row], labels: Sequence[str]) -> npt.NDArray[np.bool
     return np.array([[label in row.names for label in labels] for row in rows], bool)
 
 
-def decided(labels: Sequence[str], logits: Iterable[Sequence[float]], *, multi_label: bool) -> list[Answer]:
+def decided(task: Task, labels: Sequence[str], logits: Iterable[Sequence[float]]) -> list[Answer]:
     """The answers of logits for whole texts, by the code of the device."""
-    decide = predictions.several_labels if multi_label else predictions.one_label
-    return [decide(labels, row).answer for row in logits]
+    return [task.predict(labels, [Part(row, 1)], (), "").answer for row in logits]
 
 
 def batch_logits(predictor: Predictor, rows: Sequence[Row], label: str, progress: Progress) -> npt.NDArray[np.float64]:

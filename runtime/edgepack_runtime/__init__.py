@@ -19,14 +19,11 @@ from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
     from edgepack_runtime.errors import EdgepackError
-    from edgepack_runtime.inference.predictions import (
-        JsonPrediction,
-        LabelsPrediction,
-        Prediction,
-        SpanPrediction,
-        SpansPrediction,
-    )
+    from edgepack_runtime.inference.loaded_model import JsonPrediction
     from edgepack_runtime.inference.predictor import Predictor
+    from edgepack_runtime.tasks.labelled_spans import SpanPrediction, SpansPrediction
+    from edgepack_runtime.tasks.one_label import LabelPrediction
+    from edgepack_runtime.tasks.several_labels import LabelsPrediction
 
 __version__ = "0.1.0"
 
@@ -35,19 +32,19 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 _MODULES = {
     "Predictor": "inference.predictor",
-    "Prediction": "inference.predictions",
-    "LabelsPrediction": "inference.predictions",
-    "SpanPrediction": "inference.predictions",
-    "SpansPrediction": "inference.predictions",
-    "JsonPrediction": "inference.predictions",
+    "LabelPrediction": "tasks.one_label",
+    "LabelsPrediction": "tasks.several_labels",
+    "SpanPrediction": "tasks.labelled_spans",
+    "SpansPrediction": "tasks.labelled_spans",
+    "JsonPrediction": "inference.loaded_model",
     "EdgepackError": "errors",
 }
 
 __all__ = [
     "EdgepackError",
     "JsonPrediction",
+    "LabelPrediction",
     "LabelsPrediction",
-    "Prediction",
     "Predictor",
     "SpanPrediction",
     "SpansPrediction",

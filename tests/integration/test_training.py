@@ -186,7 +186,7 @@ def test_the_inside_of_a_teacher_is_matched(tmp_path: Path, wanted: str) -> None
     def gap(distill: Distill, folder: Path) -> float:
         import paddle
 
-        from edgepack.training.losses import Match
+        from edgepack.training.distillation import Match
         from edgepack.training.models.batches import Batch, pad
 
         other = settings.model_copy(update={"seed": 8})
@@ -207,7 +207,7 @@ def test_the_inside_of_a_teacher_is_matched(tmp_path: Path, wanted: str) -> None
 
 def test_a_layer_map_must_fit(tmp_path: Path) -> None:
     classifier_of(ONE, tmp_path, CALM)
-    from edgepack.training.losses import Match
+    from edgepack.training.distillation import Match
 
     network = classifier_of(ONE, tmp_path / "b", CALM).network
     for layers in ((1,), (1, 3)):

@@ -40,8 +40,8 @@ def apart(one: Any, other: Any, rows: Sequence[Row] = ONE) -> float:
 
 
 def importances(classifier: Any, rows: Sequence[Row] = ONE) -> list[Importance]:
+    from edgepack.tasks.registry import task_of
     from edgepack.training import importance
-    from edgepack.training.losses import task_of
 
     classifier.network.eval()
     data = data_of(rows, Path("unused"))
@@ -202,7 +202,7 @@ def test_what_is_drawn_for_a_student_hangs_on_its_seed_alone(tmp_path: Path) -> 
     teacher = taught(tmp_path / "teacher")
     import paddle
 
-    from edgepack.training.losses import Match
+    from edgepack.training.distillation import Match
 
     drawn = []
     for before in (1, 2):

@@ -99,8 +99,9 @@ def learn(
     """
     environment.start()
     from edgepack import evaluation
+    from edgepack.tasks.registry import task_of
+    from edgepack.training.distillation import Match
     from edgepack.training.distributed import ALONE
-    from edgepack.training.losses import Match, task_of
     from edgepack.training.models.batches import EncodedRows
     from edgepack.training.models.predict import logits
     from edgepack.training.schedule import budget

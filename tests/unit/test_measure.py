@@ -14,14 +14,14 @@ from edgepack.artifacts import Row
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT
 from edgepack_runtime.bundle.model_config import CPU, CUDA, EngineConfig
-from edgepack_runtime.inference import predictions
+from edgepack_runtime.tasks.one_label import one_label
 
 
 class Broken:
     """As a float16 model whose values went beyond the end."""
 
     def predict_batch(self, texts: Any) -> Any:
-        return [predictions.one_label(("0", "1"), [float("nan"), 1.0]) for _ in texts]
+        return [one_label(("0", "1"), [float("nan"), 1.0]) for _ in texts]
 
 
 def test_answers_that_are_no_numbers_fail_the_stage() -> None:

@@ -10,6 +10,8 @@ from edgepack.artifacts import Answer, DataArtifact, Row
 from edgepack.evaluation import CONFIDENCE, every_score, floor, value
 from edgepack.recipe.model import TaskName
 from edgepack_runtime.stats import metrics, scoring
+from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_of
+from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.spans import Span
 
 
@@ -50,21 +52,21 @@ def test_every_metric_has_the_score_and_the_interval_of_the_gate(
 
 
 @pytest.mark.parametrize(
-    ("metric", "truths", "expected"),
+    ("task", "truths", "expected"),
     [
-        ("accuracy", ["a", "a", "a", "b"], 0.75),
-        ("micro_f1", [("a",), ("a",), ("b",), ()], 4 / 7),
-        ("micro_f1", [("a",), ("a", "b"), ("a", "b"), ("b",)], 12 / 14),  # both labels
-        ("entity_f1", [(), (), SPAN], 2 / 4),
-        ("accuracy", ["a", "a"], None),
-        ("entity_f1", [(), ()], None),
+        (task_of(ONE_TEXT), ["a", "a", "a", "b"], 0.75),
+        (task_of(ONE_TEXT, multi_label=True), [("a",), ("a",), ("b",), ()], 4 / 7),
+        (task_of(ONE_TEXT, multi_label=True), [("a",), ("a", "b"), ("a", "b"), ("b",)], 12 / 14),  # both labels
+        (task_of(TOKENS), [(), (), SPAN], 2 / 4),
+        (task_of(ONE_TEXT), ["a", "a"], None),
+        (task_of(TOKENS), [(), ()], None),
     ],
 )
 def test_the_floor_is_the_best_score_of_one_answer_to_every_row(
-    metric: str, truths: list[Answer], expected: float | None
+    task: Task, truths: list[Answer], expected: float | None
 ) -> None:
     rows = [Row("", truth) for truth in truths]
-    assert floor(metric, rows) == expected
+    assert floor(task, rows) == expected
     if expected is not None:
         constant = [truths[0], ("a",), ("b",), ("a", "b"), SPAN]
-        assert max(value(metric, rows, [answer] * len(rows)) for answer in constant) == pytest.approx(expected)
+        assert max(value(task, rows, [answer] * len(rows), "ab") for answer in constant) == pytest.approx(expected)

@@ -16,6 +16,7 @@ from edgepack.export import selection
 from edgepack.export.int8_search import Trials
 from edgepack.progress import SILENT
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
 
 TEXTS = ("房间很大", "服务不好", "脏", "很吵也脏")
 
@@ -69,14 +70,14 @@ class Counted:
         monkeypatch.setattr("edgepack.evaluation.answers", lambda right, *_: right)
         monkeypatch.setattr("edgepack.evaluation.logits", lambda right, rows: ())
         monkeypatch.setattr("edgepack.export.int8_search.divergence", lambda *_, multi_label: 0.0)
-        monkeypatch.setattr("edgepack.evaluation.value", lambda metric, rows, right: right / len(rows))
+        monkeypatch.setattr("edgepack.evaluation.value", lambda task, rows, right, classes: right / len(rows))
         monkeypatch.setattr("edgepack_runtime.device.info.half_flags", lambda: ("made up",))
 
     def refused(self, rows: int, right: int, lost: int, limit_points: float) -> bool:
         """Whether this is more than may be lost."""
 
         class Data:
-            task, multi_label = "text-classification", False
+            text_task, multi_label, labels = task_of(ONE_TEXT), False, ("0", "1")
 
             def read(self, split: str) -> Sequence[int]:
                 return range(rows)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
 from edgepack.artifacts import MOST, Example, Examples
-from edgepack_runtime.inference.predictions import AnyPrediction, LabelsPrediction, Prediction
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer
+from edgepack_runtime.tasks.task import Prediction, Task
 from edgepack_runtime.util.spans import Span
 
 _MOST_CHARACTERS: Final = 300  # of a text; longer ones are cut
 _NOTHING: Final = "-"
+_DECIMALS: Final = 6  # of a probability
 
 
 def choose(
+    task: Task,
     texts: Sequence[tuple[str, ...] | None],
     truths: Sequence[Answer],
     float_answers: Sequence[Answer] | None,
-    shipped: Sequence[AnyPrediction],
+    shipped: Sequence[Prediction],
 ) -> Examples:
     """The examples among rows.
 
@@ -39,17 +40,18 @@ def choose(
             kinds["won" if right else "lost" if metrics.same(truth, theirs) else "other"].append(number)
         if not right:
             wrong.append(number)
-    distances = {number: _distance(truths[number], shipped[number]) for number in wrong}
+    distances = {number: _distance(task, truths[number], shipped[number]) for number in wrong}
 
     def example(number: int) -> Example:
         ours, shown = shipped[number], texts[number]
+        score = task.probability(ours, truths[number])
         first = None if shown is None else shown[0]
         return Example(
             text=f"#{number + 1}" if shown is None else " ⁄ ".join(map(_cut, shown)),
             truth=_words(truths[number], first),
             float_answer=None if float_answers is None else _words(reference[number], first),
             answer=_words(ours.answer, first),
-            score=_score(truths[number], ours),
+            score=None if score is None else round(score, _DECIMALS),
         )
 
     changed = [number for kind in ("lost", "won", "other") for number in kinds[kind]]
@@ -63,22 +65,13 @@ def choose(
     )
 
 
-def _distance(truth: Answer, prediction: AnyPrediction) -> float:
+def _distance(task: Task, truth: Answer, prediction: Prediction) -> float:
     """Size of the error of an answer; comparable within a task."""
-    score = _score(truth, prediction)
+    score = task.probability(prediction, truth)
     if score is None:
         tallies = metrics.row_tallies(truth, prediction.answer).values()
         return float(sum(tally.fp + tally.fn for tally in tallies))
-    return 1 - score
-
-
-def _score(truth: Answer, prediction: AnyPrediction) -> float | None:
-    if isinstance(prediction, Prediction):
-        return round(prediction.scores.get(str(truth), math.nan), 6)
-    if isinstance(prediction, LabelsPrediction):
-        wanted = set(truth)
-        return round(min(value if name in wanted else 1 - value for name, value in prediction.scores.items()), 6)
-    return None
+    return 1 - round(score, _DECIMALS)
 
 
 def _words(answer: Answer, text: str | None) -> str:

@@ -25,11 +25,10 @@ from edgepack.bundle import baseline
 from edgepack.bundle.examples import choose
 from edgepack.progress import Progress
 from edgepack.recipe.gates import GoldenRows
-from edgepack.recipe.model import AnswerKey
 from edgepack_runtime.bundle import model_config
-from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer, read_vocab
+from edgepack_runtime.tasks.task import Prediction, Task
 
 _SEED: Final = 20261122  # the same texts in every build
 _WHOLE: Final = 2**53  # tokens: no text is truncated
@@ -123,7 +122,7 @@ def make(
     models: Models,
     precision: Precision,
     rows: Sequence[Row],
-    key: AnswerKey,
+    task: Task,
     progress: Progress,
     *,
     wanted: GoldenRows = GoldenRows(),  # noqa: B008 (frozen)
@@ -134,12 +133,12 @@ def make(
     Args:
         precision: of the shipped model.
         rows: the test split.
-        key: key of a row's answer in JSON.
+        task: of the rows.
         progress: advances one step a row.
         wanted: number of rows, and whether the bundle carries them.
         baseline_bundle: a release whose answers are recorded too.
     """
-    chosen = stratified(rows, wanted.rows)
+    chosen, key = stratified(rows, wanted.rows), task.answer_key
     asked = chosen if wanted.carry else placeholder_rows(chosen, models.shipped)
     texts = golden_texts(rows if wanted.carry else asked)
     opened = {folder: evaluation.opened(folder, threads=1) for folder in set(models) if folder is not None}
@@ -147,14 +146,14 @@ def make(
     float_model = None if models.encoder is None else opened[models.encoder]
     logits, float_logits = _alone(model, texts), _alone(opened[models.reference], texts)
     answers: list[Answer] = []
-    predictions: list[AnyPrediction] = []
-    with progress.task("golden rows", len(chosen)) as task:
+    predictions: list[Prediction] = []
+    with progress.task("golden rows", len(chosen)) as bar:
         for start in range(0, len(chosen), _BATCH):
             part = [row.item for row in chosen[start : start + _BATCH]]
             if float_model is not None:
                 answers += [prediction.answer for prediction in float_model.predict_batch(part)]
             predictions += model.predict_batch(part)
-            task.advance(len(part))
+            bar.advance(len(part))
     said: dict[str, Sequence[Answer]] = {} if float_model is None else {f"float_{key}": answers}
     if baseline_bundle is not None:
         said[f"baseline_{key}"] = baseline.answers(baseline_bundle, chosen, progress)
@@ -171,6 +170,7 @@ def make(
         texts_jsonl=None if wanted.carry else _jsonl(row.document(None) for row in asked),
         tolerance=tolerance(precision, _units(logits), _units(float_logits)),
         examples=choose(
+            task,
             [row.texts if wanted.carry else None for row in chosen],
             [row.label for row in chosen],
             None if float_model is None else answers,

@@ -17,7 +17,6 @@ from edgepack.recipe.model import AnyRecipe, CustomRecipe, GivenTextRecipe, Line
 from edgepack.report import quantity, span
 from edgepack.targets.context import BuildContext
 from edgepack.util.text import counted, metric_name
-from edgepack_runtime.stats import metrics
 
 if TYPE_CHECKING:
     from edgepack.console.console import Console
@@ -55,16 +54,16 @@ def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
     from edgepack_runtime.inference.linear import LinearModel
 
     train, dev, labels = splits.rows["train"], list(splits.rows["dev"]), sorted(splits.labels["train"])
-    multi_label = recipe.data.columns.answer == "labels"
+    task = recipe.data.columns.text_task
     most = min(recipe.data.train_rows or _FITTED_ROWS, _FITTED_ROWS)
     rows = linear.sample(train, len(train), most)
     try:
-        model = LinearModel(linear.fit(rows, dev, labels, multi_label=multi_label).document)
+        model = LinearModel(linear.fit(rows, dev, labels, multi_label=task.multi_label).document)
     except ValueError as error:
         return f"wide: no linear model can be fitted: {error}"
-    metric = metrics.usual(multi_label=multi_label, tokens=False)
-    answers = evaluation.linear_answers(model, dev, labels, multi_label=multi_label)
-    score = evaluation.score(metric, dev, answers, labels)
+    metric = task.usual_metric
+    answers = evaluation.linear_answers(model, dev, labels, task)
+    score = evaluation.score(task, metric, dev, answers, labels)
     found = (
         f"wide: a linear model on characters, fitted on {counted(len(rows), 'row')}, has {metric_name(metric)} "
         f"{quantity(score.value, 'fraction')} {span(score.low, score.high, 'fraction')} on dev"

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from edgepack.data.text_digests import visible
 from edgepack.recipe.messages import listed
+from edgepack.util.text_digests import visible
 
 TEXT_NAMES: Final = (
     *("text", "sentence", "review", "content", "comment", "title", "query", "question", "body", "message"),

@@ -14,10 +14,10 @@ from edgepack.data.detect import (
     likely_columns,
     looks_like_a_row,
 )
-from edgepack.data.finding_log import FindingLog
-from edgepack.data.text_digests import visible
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.validate_data import is_number
+from edgepack.util.text_digests import visible
 from edgepack_runtime.rows.formats import SAMPLE_ROWS, SEPARATORS, likely_separator, positions, rename
 from edgepack_runtime.rows.reader import Rows, parse_object
 

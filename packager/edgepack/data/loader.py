@@ -12,7 +12,6 @@ from typing import Final, Protocol
 
 from edgepack.artifacts import Row
 from edgepack.data.files import no_progress
-from edgepack.data.finding_log import FindingLog
 from edgepack.data.lengths import Lengths
 from edgepack.data.split_checks import check_splits, rows_to_drop
 from edgepack.data.split_stats import HELD_OUT, SPLIT_NAMES, SplitFacts, SplitName, gather_facts, read_facts
@@ -21,6 +20,7 @@ from edgepack.data.tables import read_rows
 from edgepack.data.unlabelled import HeldTexts, count, free_texts
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import SILENT, Progress
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding, errors
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import BUILTIN_PREFIX, Data, GivenData, is_builtin

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from edgepack.data.finding_log import FindingLog
+from edgepack.recipe.finding_log import FindingLog
 
 MOST_LINES: Final = 20  # of a field without a warning; a longer field is a long document, or has a stray quote
 # Every row up to this line is sampled, and one of so many after it: to sample all rows makes reading 7 % slower.

@@ -17,7 +17,6 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import GivenTextRecipe, LinearRecipe, Recipe
 from edgepack.util.text import counted
-from edgepack_runtime.stats import metrics
 
 _NO_GATES = (
     "the recipe sets no gates: bundles are measured and delivered without a verdict",
@@ -84,8 +83,7 @@ def require_judged_by(recipe: Recipe | LinearRecipe | GivenTextRecipe, labels: S
     """
     gate = recipe.gates.accuracy
     if gate is not None and gate.metric is not None:
-        several, tokens = recipe.data.columns.labels is not None, recipe.task == "token-classification"
-        why = metrics.unfit(gate.metric, len(labels), multi_label=several, tokens=tokens)
+        why = recipe.data.columns.text_task.unfit(gate.metric, len(labels))
         if why is not None:
             of = counted(len(labels), "label")
             raise RecipeInvalidError(f"`gates.accuracy.metric` is {gate.metric}, which {of} do not have", fix=why)

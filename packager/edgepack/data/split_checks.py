@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgepack.data.detect import are_measurements, refuse_measurements, separator_between_labels
-from edgepack.data.finding_log import MAX_LISTED
 from edgepack.data.split_stats import SplitFacts, SplitName
-from edgepack.data.text_digests import shortened, without_unseen
+from edgepack.recipe.finding_log import MAX_LISTED
 from edgepack.recipe.findings import Finding, Severity
 from edgepack.recipe.model import Choice
 from edgepack.util.text import counted
+from edgepack.util.text_digests import shortened, without_unseen
 
 # Description of a difference, and the normalisation that removes it; the first that does is named.
 _DIFFERENCES: Final[Sequence[tuple[str, Callable[[str], str]]]] = (

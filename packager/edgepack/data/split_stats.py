@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from edgepack.artifacts import Row
 from edgepack.data.files import no_progress
-from edgepack.data.finding_log import FindingLog
 from edgepack.data.lengths import Lengths
 from edgepack.data.tables import read_rows
-from edgepack.data.text_digests import digest, digests
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import errors
 from edgepack.recipe.model import Columns
+from edgepack.util.text_digests import digest, digests
 from edgepack_runtime.rows.formats import RowFormat
 
 MAX_LABELS: Final = 10_000  # a column with more different values does not hold labels; fits the 16 bits of `label_ids`

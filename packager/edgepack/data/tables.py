@@ -13,12 +13,16 @@ from pathlib import Path
 
 from edgepack.artifacts import Row
 from edgepack.data.files import explained, format_of, no_progress, opened, refuse_empty
-from edgepack.data.finding_log import FindingLog
 from edgepack.data.header import Cells, Wanted, check_numbers, find_columns, positions_by_number
 from edgepack.data.quotes import REMEMBERED_EVERY, REMEMBERED_FIRST, Quotes
-from edgepack.data.rows import Values, has_half, row_maker, sentences, tagged_row
+from edgepack.data.tagged_tokens import sentences
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import Columns
+from edgepack.tasks.cells import has_half
+from edgepack.tasks.labelled_spans import tagged_row
+from edgepack.tasks.registry import row_maker
+from edgepack.tasks.task import Values
 from edgepack.util.text import counted
 from edgepack_runtime.rows.formats import JSON, TAGGED, RowFormat, refuse_separator_line
 from edgepack_runtime.rows.lines import RowError

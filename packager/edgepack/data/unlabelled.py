@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from edgepack.artifacts import Row
 from edgepack.data.files import explained, filled_lines, format_of, no_progress, opened
-from edgepack.data.finding_log import FindingLog
-from edgepack.data.rows import texts_of
 from edgepack.data.split_stats import SplitFacts
 from edgepack.data.tables import Record, read_records
-from edgepack.data.text_digests import NO_DIGEST, digests, is_unseen
 from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import errors
 from edgepack.recipe.model import Columns
+from edgepack.tasks.cells import texts_of
 from edgepack.util.text import counted
+from edgepack.util.text_digests import NO_DIGEST, digests, is_unseen
 from edgepack_runtime.rows.lines import RowError
 
 PLAIN_SUFFIX: Final = ".txt"  # one text per line

@@ -35,8 +35,7 @@ class Trials:
     def __init__(
         self, float_model: Predictor, opened: Callable[[Encoder], Predictor], data: DataArtifact, progress: Progress
     ) -> None:
-        self._opened, self._multi_label, self._progress = opened, data.multi_label, progress
-        self._metric = evaluation.metric_of(data)
+        self._opened, self._data, self._progress = opened, data, progress
         self.rows = data.read("dev")
         self._sample = self.rows[:: -(-len(self.rows) // SAMPLE)]
         self._value = self._score("float", float_model)
@@ -61,10 +60,10 @@ class Trials:
 
     def _score(self, name: str, model: Predictor) -> float:
         answers = evaluation.answers(model, self.rows, f"{name} on dev", self._progress)
-        return evaluation.value(self._metric, self.rows, answers)
+        return evaluation.value(self._data.text_task, self.rows, answers, self._data.labels)
 
     def _divergence(self, model: Predictor) -> float:
-        return divergence(self._logits, evaluation.logits(model, self._sample), multi_label=self._multi_label)
+        return divergence(self._logits, evaluation.logits(model, self._sample), multi_label=self._data.multi_label)
 
 
 def choose(

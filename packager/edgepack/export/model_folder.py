@@ -18,7 +18,7 @@ from edgepack.onnx_graph.float16 import half
 from edgepack.onnx_graph.graph_writer import Layout, compose, fastest
 from edgepack.onnx_graph.int8_operators import OrtCpuForm
 from edgepack_runtime.bundle import model_config
-from edgepack_runtime.bundle.model_config import CPU, CUDA, PAIR, EngineConfig, TokenizerConfig
+from edgepack_runtime.bundle.model_config import CPU, CUDA, EngineConfig, TokenizerConfig
 from edgepack_runtime.inference.predictor import Predictor
 
 # The fused kernel takes 537 us per run; the operators that it replaces take about 120 (4 layers x 312, x86).
@@ -44,7 +44,7 @@ class ModelWriter:
     @property
     def layout(self) -> Layout:
         """The fastest layout. A CPU skips the mask and runs each length by itself; a GPU runs all lengths at once."""
-        layout = fastest(pairs=self.data.task == PAIR, tokens=self.student.max_length)
+        layout = fastest(pairs=self.data.text_task.pairs, tokens=self.student.max_length)
         return replace(layout, unpadded=self.engine.provider != CUDA)
 
     def write_as(self, precision: Precision, folder: Path, encoder: Encoder) -> None:

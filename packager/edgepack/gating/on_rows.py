@@ -80,7 +80,9 @@ class Judge:
                 self.rows, self.float_answers or nothing, self.baseline_answers or nothing, strict=True
             )
         ]
-        measured = accuracy.measure(rows, answers, self.metric, limits.confidence, self.data.labels)
+        measured = accuracy.measure(
+            self.data.text_task, rows, answers, self.metric, limits.confidence, self.data.labels
+        )
         checks = accuracy.checks(measured, limits)
         missed = tuple(
             f"{check.gate} {shown(check.value, check.unit)}, limit {shown(check.limit, check.unit)}"

@@ -40,7 +40,7 @@ from edgepack.recipe.validate_given import read_labels
 from edgepack.recipe.validation import cross_checks
 from edgepack.recipe.yaml import Document, KeyPath, parse
 from edgepack.util.text import counted
-from edgepack_runtime.stats import metrics
+from edgepack_runtime.tasks.registry import task_of
 
 S = TypeVar("S", bound=Section)
 B = TypeVar("B", bound=BaseRecipe)
@@ -260,7 +260,7 @@ def _judged(gates: Gates, task: TaskName, columns: Columns) -> Gates:
     """The recipe with the default metric of the task, unless it names one."""
     if gates.accuracy is None or gates.accuracy.metric is not None:
         return gates
-    usual = metrics.usual(multi_label=columns.answer == "labels", tokens=task == "token-classification")
+    usual = task_of(task, multi_label=columns.labels is not None).usual_metric
     return _changed(gates, accuracy=_changed(gates.accuracy, metric=usual))
 
 

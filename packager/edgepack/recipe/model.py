@@ -17,10 +17,11 @@ from edgepack.recipe.gates import Gates
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import Qat, Student, Teacher
 from edgepack_runtime.bundle.model_config import CUSTOM, GRAPH_NAME, MAX_TOKENS
+from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.task import Task
 
 BUILTIN_PREFIX = "builtin:"
 TaskName = Literal["text-classification", "text-pair-classification", "token-classification"]
-AnswerKey = Literal["label", "labels", "spans"]
 Prefer = Literal["latency", "size"]
 Observer = Literal["hist", "kl", "mse", "emd", "avg", "abs_max"]
 
@@ -62,11 +63,14 @@ class Columns(Section):
         return "text-classification" if self.text_pair is None else "text-pair-classification"
 
     @property
-    def answer(self) -> AnswerKey:
-        """The kind of answer in rows with these columns."""
-        if self.task == "token-classification":
-            return "spans"
-        return "label" if self.labels is None else "labels"
+    def text_task(self) -> Task:
+        """What items and answers of rows with these columns are."""
+        return task_of(self.task, multi_label=self.labels is not None)
+
+    @property
+    def answer(self) -> str:
+        """The JSON key of the answer in rows with these columns."""
+        return self.text_task.answer_key
 
     @property
     def texts(self) -> dict[str, str]:

@@ -12,10 +12,11 @@ from edgepack.recipe.messages import dotted
 from edgepack.recipe.paths import beside, check_there, is_file, is_folder
 from edgepack.recipe.yaml import Document, KeyPath, Problem
 from edgepack.util import given_files
-from edgepack_runtime.bundle.model_config import ADAPTER_ITEMS, ADAPTER_NAME, CONFIG_NAME, TOKENS, TokenizerConfig
+from edgepack_runtime.bundle.model_config import ADAPTER_ITEMS, ADAPTER_NAME, CONFIG_NAME, TokenizerConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.adapter import CLASS, METHODS
 from edgepack_runtime.inference.tokenizer import read_vocab
+from edgepack_runtime.tasks.registry import TOKENS
 from edgepack_runtime.util.fs import read_regular
 from edgepack_runtime.util.spans import OUTSIDE
 

@@ -19,9 +19,9 @@ from edgepack.recipe.validate_given import check_adapter, check_gates_of_scores,
 from edgepack.recipe.validate_training import check_distillation, check_models
 from edgepack.recipe.yaml import Document, KeyPath, Problem
 from edgepack_runtime.bundle import sshsig
-from edgepack_runtime.bundle.model_config import ONE_TEXT, TEXT_TASKS
 from edgepack_runtime.gate import limits
 from edgepack_runtime.stats import metrics
+from edgepack_runtime.tasks.registry import ONE_TEXT, TEXT_TASKS, TOKENS, task_of
 
 _Checks = tuple[Callable[[Document], Iterator[Problem]], ...]
 _LENGTHS: Final[KeyPath] = ("gates", "latency", "by_length")
@@ -201,7 +201,7 @@ def _check_reduced_range(document: Document) -> Iterator[Problem]:
 
 def _check_wide(document: Document) -> Iterator[Problem]:
     mode, task = document.get("wide"), document.get("task") or ONE_TEXT
-    if mode in ("ensemble", "cascade", "only") and task in TEXT_TASKS and task != ONE_TEXT:
+    if mode in ("ensemble", "cascade", "only") and task in TEXT_TASKS and not task_of(task).linear:
         reason = f"`wide: {mode}` needs a linear model, and `task` is {task}: it has none"
         yield ("wide",), reason, f"remove it, or use `task: {ONE_TEXT}`"
 
@@ -234,9 +234,9 @@ def _check_metric(document: Document) -> Iterator[Problem]:
     where: KeyPath = ("gates", "accuracy", "metric")
     metric, columns = document.get(*where), document.get("data", "columns")
     several = isinstance(columns, dict) and columns.get("labels") is not None
-    if isinstance(metric, str) and metric in metrics.METRICS:
-        tokens = document.get("task") == "token-classification"
-        why = metrics.unfit(metric, 2, multi_label=several, tokens=tokens)
+    task = document.get("task") or ONE_TEXT
+    if isinstance(metric, str) and metric in metrics.METRICS and task in TEXT_TASKS:
+        why = task_of(task, multi_label=several and task != TOKENS).unfit(metric, 2)
         if why is not None:
             yield where, f"`gates.accuracy.metric` is {metric}, which these data do not have", why
 

@@ -14,10 +14,12 @@ from edgepack.data.loader import Splits, load_splits
 from edgepack.data.sampling import Sampler
 from edgepack.data.split_stats import HELD_OUT
 from edgepack.data.unlabelled import HeldTexts
-from edgepack.progress import SILENT, Progress, Task
-from edgepack.recipe.model import AnswerKey, Data
+from edgepack.progress import SILENT, Progress
+from edgepack.progress import Task as Bar
+from edgepack.recipe.model import Data
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, Stage
+from edgepack_runtime.tasks.task import Task
 
 BAR_FROM_ROWS: Final = 200_000  # fewer rows are written within two seconds, without a bar
 _ROWS_PER_UPDATE: Final = 10_000
@@ -51,14 +53,14 @@ class DataStage(Stage[DataArtifact]):
         splits = load_splits(section, progress)
         labels = tuple(sorted(splits.labels["train"]))  # of all rows: a sample may miss a rare one
         extra = splits.unlabelled
-        with _bar(sum(map(len, splits.rows.values())) + len(extra or ()), progress) as task:
-            counts = _write_train(section, splits, out, task)
+        with _bar(sum(map(len, splits.rows.values())) + len(extra or ()), progress) as bar:
+            counts = _write_train(section, splits, out, bar)
             for name in HELD_OUT:
-                rows = _counted(splits.rows[name], task)
+                rows = _counted(splits.rows[name], bar)
                 counts[name] = write_rows(out / f"{name}.jsonl", rows, section.columns.answer)
             if extra is not None:
                 counts["unlabelled"] = write_rows(
-                    out / "unlabelled.jsonl", _counted(_untrained(extra, out), task), None
+                    out / "unlabelled.jsonl", _counted(_untrained(extra, section.columns.text_task, out), bar), None
                 )
         progress.line(describe(counts, labels))
         return DataArtifact(
@@ -79,22 +81,22 @@ def describe(counts: Mapping[Split, int], labels: Iterable[str]) -> str:
     return f"data: {sizes}; labels {', '.join(labels)}"
 
 
-def _write_train(section: Data, splits: Splits, out: Path, task: Task) -> dict[Split, int]:
+def _write_train(section: Data, splits: Splits, out: Path, bar: Bar) -> dict[Split, int]:
     """Write the rows to train on, all or a sample, in file order."""
     rows = len(splits.rows["train"])
     training = Sampler(section.train_rows or rows, rows, f"train/{section.seed}")
-    drawn = (row for row in _counted(splits.rows["train"], task) if training())
+    drawn = (row for row in _counted(splits.rows["train"], bar) if training())
     return {"train": write_rows(out / "train.jsonl", drawn, section.columns.answer)}
 
 
-def _untrained(extra: Iterable[Row], out: Path) -> Iterator[Row]:
+def _untrained(extra: Iterable[Row], task: Task, out: Path) -> Iterator[Row]:
     """The unlabelled texts that are not among the written training rows."""
     with (out / "train.jsonl").open(encoding="utf-8") as lines:
-        trained = HeldTexts.of_rows(Row.from_document(json.loads(line)) for line in lines)
+        trained = HeldTexts.of_rows(Row.from_document(json.loads(line), task) for line in lines)
     yield from (row for row in extra if row not in trained)
 
 
-def write_rows(file: Path, rows: Iterable[Row], key: AnswerKey | None) -> int:
+def write_rows(file: Path, rows: Iterable[Row], key: str | None) -> int:
     """Write rows as JSON lines, with labels as `key` unless that is None; return their number."""
     count = 0
     with file.open("w", encoding="utf-8") as stream:
@@ -105,15 +107,15 @@ def write_rows(file: Path, rows: Iterable[Row], key: AnswerKey | None) -> int:
 
 
 @contextmanager
-def _bar(rows: int, progress: Progress) -> Iterator[Task]:
+def _bar(rows: int, progress: Progress) -> Iterator[Bar]:
     with (progress if rows >= BAR_FROM_ROWS else SILENT).task("writing, rows", rows) as task:
         yield task
 
 
-def _counted(rows: Iterable[Row], task: Task) -> Iterator[Row]:
+def _counted(rows: Iterable[Row], bar: Bar) -> Iterator[Row]:
     number = 0
     for number, row in enumerate(rows, start=1):
         yield row
         if number % _ROWS_PER_UPDATE == 0:
-            task.advance(_ROWS_PER_UPDATE)
-    task.advance(number % _ROWS_PER_UPDATE)
+            bar.advance(_ROWS_PER_UPDATE)
+    bar.advance(number % _ROWS_PER_UPDATE)

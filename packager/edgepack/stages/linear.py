@@ -53,7 +53,7 @@ class LinearStage(Stage[LinearArtifact]):
         file.write_text(json.dumps(fit.document, separators=(",", ":")), encoding="ascii")
         model, metric = LinearModel.load(file), evaluation.metric_of(data)
         test = data.read("test")
-        answers = evaluation.linear_answers(model, test, data.labels, multi_label=data.multi_label)
+        answers = evaluation.linear_answers(model, test, data.labels, data.text_task)
         scores = evaluation.every_score(data, test, answers)
         progress.line(
             f"linear: {counted(fit.ngrams, 'n-gram')}, {metric_name(metric)} {100 * scores[metric].value:.1f} % on test"

@@ -225,7 +225,7 @@ def _compared(
     answers = evaluation.answers(Predictor(entry.folder), rows, f"{name} on dev", progress)
     found = Compared(
         name,
-        evaluation.score(evaluation.metric_of(data), rows, answers),
+        evaluation.score(data.text_task, evaluation.metric_of(data), rows, answers, data.labels),
         entry.model.parameters,
         entry.model.weight_bytes,
         entry.train_seconds,

@@ -29,7 +29,6 @@ from edgepack_runtime.bundle.model_config import (
     CONFIG_NAME,
     LINEAR_NAME,
     MODEL_NAME,
-    PAIR,
     VOCAB_NAME,
     WideConfig,
     load,
@@ -138,7 +137,7 @@ def make(recipe: BaseRecipe, model: TextModel, data: DataArtifact, scratch: Path
     if not carried:
         _require_floor(recipe, folders.shipped, data, ask, progress)
     config = load(folders.shipped)
-    cuts = config.task != PAIR and config.needs_encoder
+    cuts = not config.takes_pairs and config.needs_encoder
     return Payload(
         model=_model(folders.shipped),
         golden={names.GOLDEN_FILE: expected.golden_jsonl, **_rows(expected)},
@@ -216,7 +215,7 @@ def _golden(
         models,
         precision,
         rows,
-        data.answer,
+        data.text_task,
         wanted=recipe.gates.golden,
         baseline_bundle=recipe.gates.baseline,
     )

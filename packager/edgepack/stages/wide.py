@@ -68,11 +68,11 @@ class Scored:
 
     def answers(self, logits: Float) -> list[Answer]:
         """The answers of logits."""
-        return evaluation.decided(self.data.labels, logits.tolist(), multi_label=self.data.multi_label)
+        return evaluation.decided(self.data.text_task, self.data.labels, logits.tolist())
 
     def value(self, logits: Float) -> float:
         """The score of logits in the metric of the build, 0 to 1."""
-        return evaluation.value(evaluation.metric_of(self.data), self.rows, self.answers(logits))
+        return evaluation.value(self.data.text_task, self.rows, self.answers(logits), self.data.labels)
 
     def noise_points(self, logits: Float) -> float:
         """One standard error of the difference between the score of logits and that of the encoder, in points."""
@@ -85,10 +85,7 @@ class Scored:
     @property
     def lead(self) -> Float:
         """The lead of the linear model in each row, shape (rows,), as the runtime computes it."""
-        if self.data.multi_label:
-            return np.asarray(np.abs(self.linear).min(axis=1))
-        ordered = np.sort(self.linear, axis=1)
-        return ordered[:, -1] - ordered[:, -2]
+        return np.array([self.data.text_task.lead(row) for row in self.linear.tolist()])
 
     def cascade(self, fit: WideFit) -> Float:
         """Logits of the linear model where it is sure, else of the sum."""

@@ -18,12 +18,14 @@ from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.pretrained_models import WEIGHTS_FILE
 from edgepack.recipe.training import Distill, FromScratch, FromTeacher, Training
+from edgepack.tasks.registry import task_of
+from edgepack.tasks.task import Array, Encoded, TrainingTask
 from edgepack.training import importance
 from edgepack.training.checkpoint import Checkpoint
+from edgepack.training.distillation import Match
 from edgepack.training.distributed import Ranks
-from edgepack.training.losses import LabelTask, Match, task_of
 from edgepack.training.models import classifiers, pruning
-from edgepack.training.models.batches import Array, Encoded, EncodedRows
+from edgepack.training.models.batches import EncodedRows
 from edgepack.training.models.classifiers import Classifier
 from edgepack.training.models.predict import logits
 from edgepack.training.schedule import Budget, budget
@@ -121,9 +123,9 @@ def finetune(
         examples=learnt,
         settings=job.training,
         budget=chosen,
-        score=lambda: evaluation.value(metric, dev, on_dev()),
+        score=lambda: evaluation.value(task.device, dev, on_dev(), data.labels),
         metric=metric,
-        floor=evaluation.floor(metric, dev),
+        floor=evaluation.floor(task.device, dev),
         out=out,
         distill=job.distill,
         match=_match(job, classifier, teacher, out),
@@ -148,7 +150,7 @@ def _nothing_learnt(job: TrainingJob, data: DataArtifact, run: TrainingRun, resu
     usual = open_job.budget(len(run.examples.rows), int(run.network.config.hidden_size), run.ranks.count)
     more = min(max(usual.epochs, math.ceil(_MORE_EPOCHS * used.epochs)), _MOST_EPOCHS)
     retry = f"`--set {section}.epochs={more:g} --set {section}.learning_rate={usual.learning_rate:g}`"
-    linear = ", or ship the linear model alone: `--set wide=only`" if data.task == "text-classification" else ""
+    linear = ", or ship the linear model alone: `--set wide=only`" if data.text_task.linear else ""
     return StageFailedError(
         f"{job.name}: it learnt nothing: {run.metric} {result.best_score:.3f} on dev; "
         f"the same answer to every row has {run.floor:.3f}",
@@ -167,7 +169,7 @@ def score(classifier: Classifier, data: DataArtifact, progress: Progress) -> Sco
     test_answers, test_units = _answered(classifier, task, test, progress, "test")
     test_scores = evaluation.every_score(data, test, test_answers)
     return Scores(
-        evaluation.score(metric, dev, dev_answers),
+        evaluation.score(task.device, metric, dev, dev_answers, data.labels),
         test_scores[metric],
         test_scores,
         calibration.of(dev_units, test_units, multi_label=data.multi_label),
@@ -175,7 +177,7 @@ def score(classifier: Classifier, data: DataArtifact, progress: Progress) -> Sco
 
 
 def _answered(
-    classifier: Classifier, task: LabelTask, rows: Sequence[Row], progress: Progress, label: str
+    classifier: Classifier, task: TrainingTask, rows: Sequence[Row], progress: Progress, label: str
 ) -> tuple[list[Answer], calibration.Units]:
     """The classifier's answers to `rows`, with the logits and truths of their units."""
     encoded = classifier.encode(rows)
@@ -214,7 +216,7 @@ def _artifact(job: TrainingJob, classifier: Classifier, evaluated: _Evaluated, o
 
 def reopen(artifact: ModelArtifact, data: DataArtifact) -> Classifier:
     """The trained classifier, in evaluation mode."""
-    return classifiers.load(artifact.folder, artifact.labels, artifact.max_length, data.task)
+    return classifiers.load(artifact.folder, artifact.labels, artifact.max_length, data.text_task)
 
 
 def _create(job: TrainingJob, data: DataArtifact, rows: Sequence[Row], out: Path, progress: Progress) -> Classifier:
@@ -225,7 +227,7 @@ def _create(job: TrainingJob, data: DataArtifact, rows: Sequence[Row], out: Path
         assert job.teacher is not None, "the recipe's validation requires a teacher"
         return _cut(job, job.teacher, model.layers, model.width, data, rows, out, progress)
     texts = [text for row in rows for text in row.texts]
-    return classifiers.create(model, data.model_labels, training.max_length, texts, training.seed, out, data.task)
+    return classifiers.create(model, data.model_labels, training.max_length, texts, training.seed, out, data.text_task)
 
 
 def _cut(
@@ -247,7 +249,7 @@ def _cut(
     training = job.training
     kept = _kept(job, whole, width, data, rows, progress) if width < 1 else None
     return classifiers.cut(
-        whole.folder, layers, data.model_labels, training.max_length, out, data.task, kept, training.seed
+        whole.folder, layers, data.model_labels, training.max_length, out, data.text_task, kept, training.seed
     )
 
 
@@ -267,7 +269,7 @@ def _kept(
 
 
 def examples(
-    task: LabelTask,
+    task: TrainingTask,
     classifier: Classifier,
     rows: Sequence[Row],
     teacher: Classifier | None,
@@ -292,7 +294,7 @@ def _soft_labels(
 ) -> list[Array]:
     """The teacher's logits on every row, with the teacher's tokenizer. Each rank computes its share of the rows."""
     theirs = teacher.encode(rows)
-    if teacher.task == "token-classification" and any(
+    if teacher.task.per_token and any(
         teacher_row.offsets != student_row.offsets for teacher_row, student_row in zip(theirs, ours, strict=True)
     ):
         raise _other_tokens("to learn the label of each token")
@@ -301,7 +303,7 @@ def _soft_labels(
         return found
     shares = ranks.all_bytes(b"".join(row.tobytes() for row in found))
     soft: list[Array] = [np.empty(0, dtype=np.float32)] * len(rows)
-    by_tokens = teacher.task == "token-classification"
+    by_tokens = teacher.task.per_token
     for rank, share in enumerate(shares):
         flat, start = np.frombuffer(share, dtype=np.float32).reshape(-1, len(teacher.labels)), 0
         for index in range(rank, len(rows), ranks.count):
@@ -329,7 +331,7 @@ def _other_tokens(purpose: str) -> StageFailedError:
 
 
 def answers(
-    task: LabelTask,
+    task: TrainingTask,
     classifier: Classifier,
     rows: Sequence[Row],
     encoded: Sequence[Encoded],

@@ -17,7 +17,7 @@ import paddle
 
 from edgepack.artifacts import Row
 from edgepack.progress import Progress
-from edgepack.training.losses import LabelTask
+from edgepack.tasks.task import TrainingTask
 from edgepack.training.models.batches import EncodedRows, loader
 from edgepack.training.models.classifiers import Classifier, attentions
 from edgepack.training.models.pruning import Importance
@@ -28,7 +28,7 @@ _BATCH_ROWS: Final = 8  # gradients need more memory than predictions
 
 
 def measure(
-    classifier: Classifier, task: LabelTask, rows: Sequence[Row], *, balanced: bool, progress: Progress
+    classifier: Classifier, task: TrainingTask, rows: Sequence[Row], *, balanced: bool, progress: Progress
 ) -> list[Importance]:
     """The importance of the parts of each layer, without dropout.
 

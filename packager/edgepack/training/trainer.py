@@ -18,11 +18,12 @@ from edgepack.artifacts import Usage
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.progress import Progress, Task
 from edgepack.recipe.training import Distill, Training
+from edgepack.tasks.task import Objective
 from edgepack.training import cpu_layers
 from edgepack.training import optimizer as optimizers
 from edgepack.training.checkpoint import Arrays, Checkpoint, Position, State, optimizer_arrays, parse, restore_optimizer
+from edgepack.training.distillation import Match
 from edgepack.training.distributed import ALONE, GradientSum, Ranks
-from edgepack.training.losses import Match, Objective
 from edgepack.training.models.batches import Batch, EncodedRows, epoch_order, loader
 from edgepack.training.optimizer import Precision
 from edgepack.training.scalars import ScalarWriter

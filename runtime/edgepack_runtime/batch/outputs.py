@@ -13,12 +13,12 @@ import csv
 import io
 import json
 import re
-from typing import Any, List, Mapping, Sequence, Tuple
+from typing import Any, List, Mapping, Sequence
 
 from edgepack_runtime.batch.inputs import InputRow
-from edgepack_runtime.bundle.model_config import TOKENS, ModelConfig
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.rows.formats import TABLES
+from edgepack_runtime.tasks.task import Output
 
 _END = "\r\n"
 _MARK = "\ufeff"  # without it some programs take UTF-8 for another encoding
@@ -35,22 +35,13 @@ _LATER_FORMULA = re.compile(
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)*(e[+-]?[0-9]+)?%?\Z", re.IGNORECASE)
 
 
-def answer_keys(config: ModelConfig, *, with_scores: bool) -> Tuple[str, ...]:
-    """The keys of every answer of a model, in their order."""
-    if config.task == TOKENS:
-        return ("spans",)
-    if config.multi_label:
-        return "labels", "scores"
-    return ("label", "score", "scores") if with_scores else ("label", "score")
-
-
 class Form:
     """Writer of one output format.
 
     Args:
         suffix: format of the file.
-        keys: keys of the answers.
-        score_labels: labels with a column in a table; empty without scores.
+        outputs: keys of the answers.
+        labels: those with a column each in a table, instead of the key with a number for each; empty for none.
         pairs: whether items are pairs.
         columns: the columns of an input that is a table, which a table repeats.
         delimiter: of the columns of a .csv.
@@ -61,8 +52,8 @@ class Form:
     def __init__(
         self,
         suffix: str,
-        keys: Sequence[str],
-        score_labels: Sequence[str],
+        outputs: Sequence[Output],
+        labels: Sequence[str],
         *,
         pairs: bool,
         columns: Sequence[str] = (),
@@ -72,9 +63,10 @@ class Form:
     ) -> None:
         self._table, self._raw_cells = suffix in TABLES, raw_cells
         self._columns, self._mark = columns, mark
-        self._labels = tuple(score_labels) if self._table else ()
-        self._all_keys = tuple(keys)
-        self._keys = [key for key in keys if key != "scores" or not self._labels]
+        self._labels = tuple(labels) if self._table else ()
+        self._all_keys = [output.name for output in outputs]
+        self._by_label = [output.name for output in outputs if self._labels and output.by_label]
+        self._keys = [key for key in self._all_keys if key not in self._by_label]
         self._texts = ("text", "text_pair")[: 1 + pairs]
         self._buffer = io.StringIO()
         # A cell with either character of the line end is quoted.
@@ -115,7 +107,7 @@ class Form:
         if not self._table:
             return json.dumps(found, ensure_ascii=False) + "\n"
         fields = self._given(row)
-        scores = [found["scores"][label] for label in self._labels]
+        scores = [found[key][label] for key in self._by_label for label in self._labels]
         try:
             return self._line([*fields, *(_cell(found[key]) for key in self._keys), *scores])
         except csv.Error as error:

@@ -11,10 +11,9 @@ import json
 from typing import Any, Iterator, Optional, Sequence, Tuple
 
 from edgepack_runtime.batch.inputs import STDIN, InputRow, Source, no_text, opened, standard_input
-from edgepack_runtime.batch.outputs import Form, answer_keys
+from edgepack_runtime.batch.outputs import Form
 from edgepack_runtime.batch.resume import Output
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME
-from edgepack_runtime.bundle.model_config import TOKENS
 from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack_runtime.install.locate import locate
 from edgepack_runtime.stats.intervals import proportion
@@ -44,8 +43,8 @@ def answer(
         StageFailedError: the model cannot be run.
     """
     config = predictor.config
-    labels = predictor.labels if options.scores and config.task != TOKENS else ()
-    keys = answer_keys(config, with_scores=options.scores)
+    outputs = [one for one in config.text_task.outputs(config.labels) if options.scores or not one.is_extra]
+    labels = config.labels if options.scores and any(output.by_label for output in outputs) else ()
     with contextlib.ExitStack() as stack:
         if options.input:
             source = stack.enter_context(opened(options.input, *columns, encoding=options.encoding))
@@ -56,7 +55,7 @@ def answer(
         mark = source.file.lines.has_mark or options.encoding != UTF8 or (suffix == ".csv" and not source.header)
         form = Form(
             suffix,
-            keys,
+            outputs,
             labels,
             pairs=config.takes_pairs,
             columns=source.header,

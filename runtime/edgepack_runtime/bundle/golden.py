@@ -21,12 +21,11 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
-from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from edgepack_runtime.bundle.model_config import TOKENS, ModelConfig
+from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.stats.metrics import Answer
-from edgepack_runtime.util.spans import Span
 from edgepack_runtime.util.texts import Item
 
 MODEL_FOLDER = "model"
@@ -75,12 +74,12 @@ def read_golden(release: Path, config: ModelConfig) -> List[GoldenText]:
     Raises:
         BundleInvalidError: the file is missing or empty, or a line does not fit a model of `config`.
     """
-    keys, n_labels = _text_keys(config), len(config.labels)
-    per = " for each token" if config.task == TOKENS else ""
+    keys, n_labels, per_token = _text_keys(config), len(config.labels), config.text_task.per_token
+    per = " for each token" if per_token else ""
     golden = []
     for where, row in parse_lines(read_file(release, GOLDEN_FILE), GOLDEN_FILE, {*keys, "logits"}):
         logits = row.pop("logits")
-        table = logits if config.task == TOKENS else [logits]
+        table = logits if per_token else [logits]
         if not _are_texts(row.values()) or not isinstance(table, list) or not table:
             raise invalid(where, f"it should hold {_and(keys)} and logits")
         if not all(_are_numbers(numbers) and len(numbers) == n_labels for numbers in table):
@@ -118,8 +117,8 @@ def read_rows(release: Path, config: ModelConfig) -> List[GoldenRow]:
 
 def parse_rows(raw: bytes, name: str, config: ModelConfig) -> List[GoldenRow]:
     """`read_rows` from bytes. `name` is the file name for messages."""
-    keys, key = _text_keys(config), answer_key(config)
-    known = frozenset(config.classes)
+    task, keys, known = config.text_task, _text_keys(config), frozenset(config.classes)
+    key = task.answer_key
     rows = []
     fields = {key: "answer", f"float_{key}": "float_answer", f"baseline_{key}": "baseline_answer"}
     for where, row in parse_lines(raw, name, {*keys, key}, optional=[*fields][1:]):
@@ -128,53 +127,15 @@ def parse_rows(raw: bytes, name: str, config: ModelConfig) -> List[GoldenRow]:
             raise invalid(where, f"it should hold {_and(keys)}")
         answers: Dict[str, Any] = {}
         for name, value in given.items():
-            answers[fields[name]] = _answer(value, key, known, len(row["text"]))
+            answers[fields[name]] = task.parse_answer(value, known, len(row["text"]))
         if None in answers.values():
-            raise invalid(where, "{} should be {}".format(", ".join(given), _form(key, sorted(known))))
+            raise invalid(where, "{} should be {}".format(", ".join(given), task.answer_form(sorted(known))))
         rows.append(GoldenRow(**row, **answers))
     return rows
 
 
-def answer_key(config: ModelConfig) -> str:
-    """The JSON key of a row's answer: `label`, `labels` or `spans`."""
-    if config.task == TOKENS:
-        return "spans"
-    return "labels" if config.multi_label else "label"
-
-
 def _text_keys(config: ModelConfig) -> Tuple[str, ...]:
     return ("text", "text_pair") if config.takes_pairs else ("text",)
-
-
-def _answer(value: Any, key: str, known: FrozenSet[str], length: int) -> Optional[Answer]:
-    """`value` as an answer, or None if it is invalid. `length` is the number of characters of the text."""
-    if key == "label":
-        return value if isinstance(value, str) and value in known else None
-    if not isinstance(value, list):
-        return None
-    if key == "labels":
-        fit = all(isinstance(item, str) and item in known for item in value) and len(set(value)) == len(value)
-        return tuple(sorted(value)) if fit else None
-    spans = [_span(item, known, length) for item in value]
-    found = tuple(sorted(span for span in spans if span is not None))
-    return found if len(set(found)) == len(value) else None
-
-
-def _span(value: Any, known: FrozenSet[str], length: int) -> Optional[Span]:
-    if not isinstance(value, list) or len(value) != 3:
-        return None
-    start, end, label = value
-    numbers = type(start) is int and type(end) is int and 0 <= start < end <= length
-    return Span(start, end, label) if numbers and isinstance(label, str) and label in known else None
-
-
-def _form(key: str, known: List[str]) -> str:
-    labels = ", ".join(known)
-    if key == "label":
-        return f"one of {labels}"
-    if key == "labels":
-        return f"lists of different labels out of {labels}"
-    return f"lists of different [start, end, label] within the text, with a label out of {labels}"
 
 
 def _are_texts(values: Iterable[Any]) -> bool:

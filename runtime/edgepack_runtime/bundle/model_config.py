@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import AbstractSet, Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.tasks.registry import ONE_TEXT, TEXT_TASKS, task_of
+from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.fs import read_regular
-from edgepack_runtime.util.spans import OUTSIDE, split_tag, types_of
 
 FORMAT = 1
 CONFIG_NAME = "model.json"
@@ -25,7 +26,6 @@ VOCAB_NAME = "vocab.txt"
 LINEAR_NAME = "linear.json"
 ADAPTER_NAME = "adapter.py"
 MANIFEST_NAME = "manifest.json"  # beside the model folder, in a release
-ONE_TEXT, PAIR, TOKENS = TEXT_TASKS = ("text-classification", "text-pair-classification", "token-classification")
 CUSTOM = "custom"  # the task of models with an adapter
 TASKS = (*TEXT_TASKS, CUSTOM)
 # What an item of a model is: one text, two texts, any JSON value, or the bytes of a file. Adapters choose among three.
@@ -99,10 +99,9 @@ class AdapterConfig:
 class ModelConfig:
     """A parsed `model.json`. Logit i of the graph belongs to `labels[i]`; texts are cut to `max_length` tokens.
 
-    For token classification, labels are BIO tags, `O` first. `multi_label` (text classification only): a text has any
-    number of labels instead of exactly one. `hides_padding`: the graph masks padding; if not, a batch has texts of one
-    length only. `run_alone`: batches have one text, since the graph computes quantization ranges for each run. `wide`
-    (text classification only): a linear model answers too; None without one.
+    `multi_label`: a text has any number of labels instead of exactly one. `hides_padding`: the graph masks padding; if
+    not, a batch has texts of one length only. `run_alone`: batches have one text, since the graph computes quantization
+    ranges for each run. `wide` (some tasks only): a linear model answers too; None without one.
 
     A model with an `adapter` has of the other fields only task, precision and engine. A linear model alone has task,
     labels, `multi_label` and `wide`. Both have a `max_length` of 0: they cut nothing to tokens.
@@ -121,6 +120,11 @@ class ModelConfig:
     adapter: Optional[AdapterConfig] = None
 
     @property
+    def text_task(self) -> Task:
+        """What items and answers are. A model with an adapter has none."""
+        return task_of(self.task, multi_label=self.multi_label)
+
+    @property
     def item(self) -> str:
         """What an item of the model is: one of TEXT, TEXTS, JSON and FILE."""
         if self.adapter is not None:
@@ -130,7 +134,7 @@ class ModelConfig:
     @property
     def takes_pairs(self) -> bool:
         """Whether an input of the model is a pair of texts."""
-        return self.task == PAIR
+        return self.adapter is None and self.text_task.pairs
 
     @property
     def needs_encoder(self) -> bool:
@@ -139,8 +143,8 @@ class ModelConfig:
 
     @property
     def classes(self) -> Tuple[str, ...]:
-        """The classes of answers: the labels, or the sorted types of spans."""
-        return types_of(self.labels) if self.task == TOKENS else self.labels
+        """The classes of answers: the labels, or the sorted types of spans; none with an adapter."""
+        return () if self.adapter is not None else self.text_task.classes(self.labels)
 
 
 def weight_bytes(folder: Path) -> int:
@@ -212,19 +216,22 @@ def _with_adapter(document: Dict[str, Any]) -> ModelConfig:
 def _of_texts(document: Dict[str, Any]) -> ModelConfig:
     document.setdefault("wide", None)
     wide = None if document["wide"] is None else _wide(document["wide"])
-    if wide is not None and document["task"] != ONE_TEXT:
-        raise _invalid(f"it has `wide`, but only {ONE_TEXT} supports a linear model")
+    if wide is not None and not task_of(document["task"]).linear:
+        raise _invalid(f"it has `wide`, but {document['task']} does not support a linear model")
     alone = wide is not None and wide.mode == ONLY
     every = {field.name for field in dataclasses.fields(ModelConfig)} - {"adapter"}
     fields = {**_exactly(document, {*_LINEAR_KEYS} if alone else every, "the document"), "wide": wide}
     fields["labels"] = _texts(fields["labels"], "labels", minimum=2)
     _one_of(fields["multi_label"], (False, True), "multi_label")
-    if fields["multi_label"] and fields["task"] != ONE_TEXT:
-        raise _invalid(f"multi_label is true, but only {ONE_TEXT} supports several labels")
+    try:
+        task = task_of(fields["task"], multi_label=fields["multi_label"])
+    except KeyError:
+        raise _invalid(f"multi_label is true, but {fields['task']} does not support several labels") from None
     if alone:
         return dataclasses.replace(linear_alone(fields["labels"], multi_label=fields["multi_label"]), wide=wide)
-    if fields["task"] == TOKENS:
-        _require_tags(fields["labels"])
+    problem = task.label_problem(fields["labels"])
+    if problem is not None:
+        raise _invalid(problem)
     _one_of(fields["precision"], PRECISIONS, "precision")
     for name in ("hides_padding", "run_alone"):
         _one_of(fields[name], (False, True), name)
@@ -239,18 +246,6 @@ def linear_alone(labels: Sequence[str], *, multi_label: bool) -> ModelConfig:
     return ModelConfig(
         ONE_TEXT, tuple(labels), max_length=0, precision=PRECISIONS[0], multi_label=multi_label, wide=WideConfig(ONLY)
     )
-
-
-def _require_tags(labels: Tuple[str, ...]) -> None:
-    if labels[0] != OUTSIDE:
-        raise _invalid(f"labels begins with {labels[0]!r}; the first tag must be {OUTSIDE!r}")
-    for label in labels[1:]:
-        try:
-            form = split_tag(label)[0]
-        except ValueError as error:
-            raise _invalid(f"labels: {error}") from error
-        if form not in ("B", "I"):
-            raise _invalid(f"labels holds {label!r}, which is not a tag of the BIO scheme")
 
 
 def _tokenizer(value: Any) -> TokenizerConfig:

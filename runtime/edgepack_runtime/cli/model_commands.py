@@ -22,6 +22,7 @@ from edgepack_runtime.cli.parser import BENCH_TEXTS, Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError, printable
 from edgepack_runtime.inference.windows import TRUNCATE
 from edgepack_runtime.install.locate import locate
+from edgepack_runtime.tasks.registry import task_of
 from edgepack_runtime.util import texts
 from edgepack_runtime.util.texts import Item, counted
 
@@ -159,9 +160,7 @@ def open_model(options: argparse.Namespace, folder: Path) -> Any:
 
 def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> None:
     """Run `predictor` on `given`, on --input or on standard input; print the results or write them to --output."""
-    if options.label_column is not None and (
-        predictor.config.multi_label or predictor.config.task == model_config.TOKENS
-    ):
+    if options.label_column is not None and predictor.config.text_task.answer_key != "label":
         raise UsageError("--label-column is for models that give one label")
     asked = columns(options, pairs=predictor.config.takes_pairs)
     for text in filter(os.path.isfile, options.texts):  # here, because a bundle checks its options twice
@@ -235,7 +234,7 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
     elif source is not None:
         from edgepack_runtime.batch import inputs
 
-        second = PAIR_COLUMN if task == model_config.PAIR else None
+        second = PAIR_COLUMN if task_of(task).pairs else None
         given = inputs.read_texts(source, options.column or COLUMN, second, encoding=options.encoding)
     if context.bundle is not None:
         return delegate(options, context, arguments)
@@ -260,7 +259,7 @@ def run_predict(options: argparse.Namespace, context: Context, arguments: List[s
     task = _task(context, folders)
     if task == model_config.CUSTOM:
         _require_plain(options)
-    given = [] if task == model_config.CUSTOM else read(options, words, pairs=task == model_config.PAIR)
+    given = [] if task == model_config.CUSTOM else read(options, words, pairs=task_of(task).pairs)
     if context.bundle is not None:
         return delegate(options, context, arguments)
     with report_damage(context.release):

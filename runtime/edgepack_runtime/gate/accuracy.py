@@ -7,13 +7,14 @@ from collections import Counter
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from edgepack_runtime.bundle.golden import GoldenRow
-from edgepack_runtime.bundle.model_config import TOKENS, ModelConfig
+from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate.limits import Floors, Limits
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import intervals, metrics, scoring
 from edgepack_runtime.stats.checks import ABOVE_MAJORITY, PER_CLASS, GateCheck, sampled, shown, would_decide
 from edgepack_runtime.stats.metrics import Answer, Pair, Tally
+from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import counted
 
@@ -40,6 +41,7 @@ class Measured(NamedTuple):
     model's, `unseen` those among the metric's classes that no row has.
     """
 
+    task: Task
     rows: Sequence[GoldenRow]
     answers: Sequence[Answer]
     metric: str
@@ -54,6 +56,11 @@ class Measured(NamedTuple):
         """(truth, answer) of each row."""
         return [(row.answer, found) for row, found in zip(self.rows, self.answers)]
 
+    def drop(self, reference: Sequence[Answer], confidence: float) -> intervals.Interval:
+        """The paired drop of the metric from the answers `reference` to these."""
+        truths = [row.answer for row in self.rows]
+        return self.task.drop(self.metric, truths, reference, self.answers, confidence, self.classes)
+
     @property
     def distinct(self) -> int:
         """Number of distinct texts."""
@@ -66,9 +73,9 @@ def metric_for(asked: Optional[str], config: ModelConfig) -> str:
     Raises:
         BundleInvalidError: the metric is not defined for the model.
     """
-    tokens = config.task == TOKENS
-    metric = metrics.usual(multi_label=config.multi_label, tokens=tokens) if asked is None else asked
-    why = metrics.unfit(metric, len(config.labels), multi_label=config.multi_label, tokens=tokens)
+    task = config.text_task
+    metric = task.usual_metric if asked is None else asked
+    why = task.unfit(metric, len(config.labels))
     if why is not None:
         raise BundleInvalidError(
             f"the gate's accuracy.metric is {metric}, which this model cannot be measured by",
@@ -86,11 +93,10 @@ def result(predictor: Predictor, rows: Sequence[GoldenRow], limits: Limits, prog
     """
     config = predictor.config
     metric, names = metric_for(limits.metric, config), model_classes(config, limits.per_class)
-    measured = measure(rows, answer(predictor, rows, progress), metric, limits.confidence, names)
+    answers = answer(predictor, rows, progress)
+    measured = measure(config.text_task, rows, answers, metric, limits.confidence, names)
     answered = None if predictor.wide is None else predictor.wide.answered._asdict()
-    return AccuracyResult(
-        checks(measured, limits), summary(measured, limits.confidence), classes(measured, config), answered
-    )
+    return AccuracyResult(checks(measured, limits), summary(measured, limits.confidence), classes(measured), answered)
 
 
 def answer(predictor: Predictor, rows: Sequence[GoldenRow], progress: Log) -> List[Answer]:
@@ -106,19 +112,25 @@ def answer(predictor: Predictor, rows: Sequence[GoldenRow], progress: Log) -> Li
 
 
 def measure(
-    rows: Sequence[GoldenRow], answers: Sequence[Answer], metric: str, confidence: float, classes: Sequence[str]
+    task: Task,
+    rows: Sequence[GoldenRow],
+    answers: Sequence[Answer],
+    metric: str,
+    confidence: float,
+    classes: Sequence[str],
 ) -> Measured:
     """Score `answers` on `rows`; `classes` are the model's labels, or the types of its spans."""
     truths = [row.answer for row in rows]
-    positive = metrics.positive_label(classes, truths) if metric == metrics.F1 else None
+    positive = task.positive(metric, classes, truths)
     averaged = {metrics.MACRO_F1: classes, metrics.F1: [positive]}.get(metric, ())
     seen = metrics.class_tallies((truth, truth) for truth in truths)
     return Measured(
+        task=task,
         rows=rows,
         answers=answers,
         metric=metric,
         positive=positive,
-        interval=scoring.interval(metric, truths, answers, confidence, positive, classes),
+        interval=task.interval(metric, truths, answers, confidence, classes),
         right=sum(map(metrics.same, truths, answers)),
         classes=classes,
         unseen=[name for name in averaged if name is not None and name not in seen],
@@ -140,7 +152,7 @@ def summary(measured: Measured, confidence: float) -> Dict[str, Any]:
     }
 
 
-def classes(measured: Measured, config: ModelConfig) -> Dict[str, Any]:
+def classes(measured: Measured) -> Dict[str, Any]:
     """The receipt's `classes`: scores per class, since a mean can hide a bad one.
 
     Returns:
@@ -148,15 +160,10 @@ def classes(measured: Measured, config: ModelConfig) -> Dict[str, Any]:
         class, the worst first and at most 50, its `precision`, `recall`, `f1` (0 to 1) and `support` (rows or spans);
         `confusion`: true class -> answered class -> count, null with more than 50 classes or several labels per row.
     """
-    pairs = measured.pairs
-    tokens = config.task == TOKENS
-    plain = not tokens and not config.multi_label
-    positive = measured.positive
-    if positive is None and plain and len(config.labels) == 2:
-        positive = metrics.positive_label(config.labels, [truth for truth, _ in pairs])
+    pairs, task = measured.pairs, measured.task
     tallies = metrics.class_tallies(pairs)
     few = len(tallies) <= MOST_CLASSES
-    values = metrics.values(pairs, tokens=tokens, positive=positive)
+    values = task.values(pairs, measured.classes)
     scores = [
         {
             "label": name,
@@ -171,7 +178,7 @@ def classes(measured: Measured, config: ModelConfig) -> Dict[str, Any]:
         "metrics": {name: round(value, 6) for name, value in values.items()},
         "classes": len(tallies),
         "scores": scores,
-        "confusion": metrics.confusion(pairs) if few and not config.multi_label else None,
+        "confusion": task.confusion(pairs) if few else None,
     }
 
 
@@ -233,9 +240,7 @@ def _majority_check(measured: Measured, confidence: float) -> GateCheck:
     truths = [row.answer for row in measured.rows]
     majority = max(Counter(truths).items(), key=lambda item: (item[1], repr(item[0])))[0]
     constant = [majority] * len(truths)
-    drop = scoring.drop(
-        measured.metric, truths, constant, measured.answers, confidence, measured.positive, measured.classes
-    )
+    drop = measured.drop(constant, confidence)
     gain = intervals.Interval(-drop.value, -drop.high, -drop.low)
     value = shown(measured.interval.value - gain.value, "fraction")
     verdict = intervals.PASS if gain.low > 0 else intervals.INCONCLUSIVE
@@ -280,9 +285,7 @@ def _drop_check(
         )
     truths, confidence = [row.answer for row in measured.rows], limits.confidence
     counts = scoring.count(truths, reference, measured.answers)
-    interval = scoring.drop(
-        measured.metric, truths, reference, measured.answers, confidence, measured.positive, measured.classes
-    )
+    interval = measured.drop(reference, confidence)
     verdict = intervals.verdict_at_most(interval, limit_points / 100)
     notes = [f"{counted(counts.lost, 'row')} lost against {name}, {counts.won} won", *_row_notes(measured)]
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY:

@@ -21,7 +21,8 @@ from edgepack_runtime.device import interference
 from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.gate.limits import P95, LengthBudget, Limits, Percentiles
 from edgepack_runtime.inference import bench
-from edgepack_runtime.inference.predictor import Predictor, Split
+from edgepack_runtime.inference.loaded_model import Split
+from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.checks import GateCheck, sampled
 from edgepack_runtime.util.progress import Log, Pace
@@ -133,7 +134,7 @@ def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progres
     """Time `predictor` in two windows, on texts that `choose` selects from `texts`."""
     progress(f"latency: measured in {WINDOWS} windows, one after the other")
     drawn = shuffled(texts)
-    tokens = [predictor.text_task.tokens(text) if limits.latency.by_length else 0 for text in drawn]
+    tokens = [predictor.text_model.tokens(text) if limits.latency.by_length else 0 for text in drawn]
     for text in drawn[: bench.WARM_UP_TEXTS]:
         predictor.predict(text)
     probe_ms = statistics.median(predictor.timed_predict(text)[1].total_ms for text in drawn[: bench.WARM_UP_TEXTS])

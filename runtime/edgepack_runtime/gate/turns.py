@@ -89,7 +89,7 @@ def measure(predictor: Predictor, active: Path, texts: Sequence[Item], limits: L
         StageFailedError: the active release does not answer; it may be of another task, or older than this method.
     """
     drawn = latency.shuffled(texts)
-    tokens = [predictor.text_task.tokens(text) if limits.latency.by_length else 0 for text in drawn]
+    tokens = [predictor.text_model.tokens(text) if limits.latency.by_length else 0 for text in drawn]
     with _answering(active, predictor.config.item) as ask:
         for item in drawn[: bench.WARM_UP_TEXTS]:
             predictor.predict(item)

@@ -14,7 +14,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from edgepack_runtime.bundle.model_config import weight_bytes
 from edgepack_runtime.device import conditions
 from edgepack_runtime.errors import UsageError, printed
-from edgepack_runtime.inference.predictor import Predictor, Split
+from edgepack_runtime.inference.loaded_model import Split
+from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item

@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, cast
 
-from edgepack_runtime.bundle.model_config import PAIR, TOKENS, ModelConfig
+from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.engine.batch import InputBatch
 from edgepack_runtime.errors import BundleInvalidError, UsageError
-from edgepack_runtime.inference import predictions
-from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 from edgepack_runtime.inference.wide import Wide
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE, Window, windows
+from edgepack_runtime.tasks.task import Part, Prediction
 from edgepack_runtime.util.texts import Item
 
 _SPECIAL = 2  # [CLS] and [SEP]
@@ -31,7 +30,7 @@ class Encoded(NamedTuple):
     """The input of the model for one item.
 
     `rows` has one row for each of `parts`, and none if the linear model answers alone; `offsets` are those of all
-    tokens from [CLS] to [SEP], and empty except for token classification. `linear` has the logits of the linear model.
+    tokens from [CLS] to [SEP], and empty unless the task is `per_token`. `linear` has the logits of the linear model.
     """
 
     item: Item
@@ -59,13 +58,14 @@ class Encoding:
         if long_texts not in LONG_TEXTS:
             raise UsageError(f"long texts cannot be treated by {long_texts!r}", fix=f"one of {', '.join(LONG_TEXTS)}")
         self.in_windows = long_texts != TRUNCATE
-        if self.in_windows and config.task == PAIR:
+        if self.in_windows and config.takes_pairs:
             raise UsageError(
                 "a text-pair model has no windows",
                 why="it compares two whole texts, and answers for parts of them cannot be merged",
                 fix=f"leave long pairs to be cut ({TRUNCATE}), or split them as your texts suggest",
             )
         self._tokenizer, self._config, self._wide = tokenizer, config, wide
+        self._task = config.text_task
         self.cut_texts = 0  # single texts that had more than `max_length` tokens, so far
         self._lock = threading.Lock()
 
@@ -109,11 +109,11 @@ class Encoding:
         return [encoded.rows[0] for encoded in self._encode(items, self._config.max_length)]
 
     def _encode(self, items: Sequence[Item], most: int) -> List[Encoded]:
-        if self._config.task == PAIR:
+        if self._task.pairs:
             pairs = zip(*self.tokenizer.encode_pairs(*halves(items), self._config.max_length))
             return [Encoded(item, (EncodedRow(*row),), _WHOLE, ()) for item, row in zip(items, pairs)]
         texts = singles(items)
-        if self._config.task == TOKENS:
+        if self._task.per_token:
             rows, offsets = self.tokenizer.encode_with_offsets(texts, most)
             return [self._in_rows(*found) for found in zip(texts, rows, offsets)]
         return [self._in_rows(text, ids, ()) for text, ids in zip(texts, self.tokenizer.encode(texts, most))]
@@ -144,29 +144,21 @@ class Encoding:
             types += [0] * (length - len(row))
         return InputBatch(ids, types, len(rows), length)
 
-    def decide(self, encoded: Encoded, logits: Sequence[List[Any]]) -> AnyPrediction:
-        """The answer for an item from the logits of its rows, in their order.
+    def decide(self, encoded: Encoded, logits: Sequence[List[Any]]) -> Prediction:
+        """The answer for an item from the logits of its rows, in their order; see `Task.predict`.
 
-        The logits of a row are one number per label, or for token classification a list of such numbers per token.
-
-        For windows: with one label, the mean of the windows' probabilities weighted by their own tokens; with several
-        labels, the highest probability of each; with spans, the tag of each token in its own window. The linear model
-        reads the whole text, and its logits are added to those of each window.
+        The linear model reads the whole text, and its logits are added to those of each window.
 
         Raises:
             StageFailedError: a logit is not a number.
         """
-        labels = self._config.labels
         if encoded.linear is not None and self._wide is not None:
             logits = [self._wide.sum(row, encoded.linear) for row in logits] or [encoded.linear]
-        if self._config.task == TOKENS:
-            return predictions.spans(labels, _joined(encoded, logits), encoded.offsets, cast(str, encoded.item))
-        if self._config.multi_label:
-            several = [predictions.several_labels(labels, row) for row in logits]
-            return several[0] if len(several) == 1 else predictions.several_labels_of_parts(several)
-        found = [predictions.one_label(labels, row) for row in logits]
-        weights = [part.own for part in encoded.parts]
-        return found[0] if len(found) == 1 else predictions.one_label_of_parts(found, weights)
+        if self._task.per_token:
+            parts = [Part(_joined(encoded, logits), 1)]
+        else:
+            parts = [Part(row, window.own) for row, window in zip(logits, encoded.parts or _WHOLE)]
+        return self._task.predict(self._config.labels, parts, encoded.offsets, encoded.item)
 
     def combined(self, items: Sequence[Item], logits: Sequence[List[Any]]) -> List[List[Any]]:
         """The logits of `items`, from the encoder's of one row each, with the linear model's if there is one."""

@@ -25,17 +25,15 @@ from edgepack_runtime.bundle import model_config
 from edgepack_runtime.device.tuning import MAX_THREADS, Tuning
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.inference import windows
-from edgepack_runtime.inference.predictions import AnyPrediction, LabelsPrediction, Prediction, SpansPrediction
-from edgepack_runtime.inference.task import Split, StreamOptions, Task
-from edgepack_runtime.inference.text_task import TextTask
+from edgepack_runtime.inference.loaded_model import LoadedModel, Split, StreamOptions
+from edgepack_runtime.inference.text_model import TextModel
 from edgepack_runtime.inference.wide import Wide
 from edgepack_runtime.install import locate
+from edgepack_runtime.tasks.task import Prediction
 from edgepack_runtime.util.texts import Item
 
 if TYPE_CHECKING:
     from edgepack_runtime.engine.graphs import Graph
-
-__all__ = ["AnyPrediction", "LabelsPrediction", "Prediction", "Predictor", "SpansPrediction", "Split"]
 
 T = TypeVar("T")
 
@@ -81,17 +79,17 @@ class Predictor:
         self.tuning = opened if threads is None else dataclasses.replace(opened, threads=threads)
         self.folder = found.model
         self.config = model_config.load(found.model)
-        self._text: Optional[TextTask] = None
+        self._text: Optional[TextModel] = None
         self.graphs: Mapping[str, Graph] = {}  # of a model with an adapter; an item `GraphInputs` runs one
         if self.config.adapter is None:
-            self._text = TextTask(found.model, self.config, self.tuning, long_texts)
-            self._task: Task = self._text
+            self._text = TextModel(found.model, self.config, self.tuning, long_texts)
+            self._model: LoadedModel = self._text
         else:
-            from edgepack_runtime.inference.adapter_task import AdapterTask
+            from edgepack_runtime.inference.adapter_model import AdapterModel
 
             if long_texts != windows.TRUNCATE:
                 raise UsageError("this model has an adapter, which reads each item as a whole", fix="omit long_texts")
-            self._task = adapted = AdapterTask(found.model, self.config, self.tuning)
+            self._model = adapted = AdapterModel(found.model, self.config, self.tuning)
             self.graphs = adapted.graphs
 
     @property
@@ -107,19 +105,19 @@ class Predictor:
     @property
     def providers(self) -> Tuple[str, ...]:
         """Active execution providers; empty without an encoder."""
-        return self._task.providers
+        return self._model.providers
 
     @property
     def engine(self) -> str:
         """Name and version of the engine, as `onnxruntime 1.31.1`; `linear` without an encoder."""
-        return self._task.engine
+        return self._model.engine
 
     @property
     def wide(self) -> Optional[Wide]:
         """The linear model, with the number of texts that it answered so far; None without one."""
         return None if self._text is None else self._text.wide
 
-    def predict(self, text: Item, text_pair: Optional[str] = None) -> AnyPrediction:
+    def predict(self, text: Item, text_pair: Optional[str] = None) -> Prediction:
         """The answer for one text, or one pair of texts, of any length.
 
         Without windows it is truncated to the model's `max_length` tokens: a pair loses tokens at the end of the longer
@@ -131,7 +129,7 @@ class Predictor:
             text_pair: the second text, for a text-pair model.
 
         Returns:
-            `Prediction`; `LabelsPrediction` from a multi-label model; `SpansPrediction` from a token classifier.
+            `LabelPrediction`; `LabelsPrediction` from a multi-label model; `SpansPrediction` from a token classifier.
 
         Raises:
             UsageError: a pair was given to a single-text model, or one text to a text-pair model.
@@ -139,12 +137,12 @@ class Predictor:
         """
         return self.timed_predict(text, text_pair)[0]
 
-    def predict_batch(self, texts: Iterable[Item], batch_size: int = 32) -> List[AnyPrediction]:
+    def predict_batch(self, texts: Iterable[Item], batch_size: int = 32) -> List[Prediction]:
         """Answers for `texts` (a pair is a tuple), in their order, `batch_size` at a time. Raises as `predict`."""
         _at_least_one(batch_size=batch_size)
         _require_several(texts)
         items = list(texts)
-        predictions: List[AnyPrediction] = []
+        predictions: List[Prediction] = []
         for start in range(0, len(items), batch_size):
             predictions += self.timed_batch(items[start : start + batch_size])[0]
         return predictions
@@ -156,7 +154,7 @@ class Predictor:
         workers: Optional[int] = None,
         batch_tokens: Optional[int] = None,
         block_items: Optional[int] = None,
-    ) -> Iterator[AnyPrediction]:
+    ) -> Iterator[Prediction]:
         """Answers for a stream of items, in their order, in bounded memory, on several threads.
 
         The answers equal those of `predict`, up to the rounding of float32. Three blocks of items are in memory: the
@@ -188,10 +186,10 @@ class Predictor:
         workers: Optional[int] = None,
         batch_tokens: Optional[int] = None,
         block_items: Optional[int] = None,
-    ) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
+    ) -> Generator[Tuple[T, Optional[Prediction]], None, None]:
         """`stream` for items with a value of the caller each; an item of None has no answer."""
         _at_least_one(workers=workers, batch_tokens=batch_tokens, block_items=block_items)
-        return self._task.stream(items, StreamOptions(workers, batch_tokens, block_items))
+        return self._model.stream(items, StreamOptions(workers, batch_tokens, block_items))
 
     def logits(self, texts: Sequence[Item]) -> List[List[Any]]:
         """Logits of `texts`, each truncated to `max_length` tokens, as one batch. Raises as `predict`.
@@ -203,10 +201,10 @@ class Predictor:
             and [SEP] last.
         """
         _require_several(texts)
-        return self.text_task.logits(texts)
+        return self.text_model.logits(texts)
 
     @property
-    def text_task(self) -> TextTask:
+    def text_model(self) -> TextModel:
         """What only models of texts have: logits and tokens.
 
         Raises:
@@ -222,14 +220,14 @@ class Predictor:
 
     def score(self, answer: Any, expected: Any) -> float:
         """How right the `answer` of a prediction is, from 0 to 1. For texts: 1 for the expected answer, else 0."""
-        return self._task.score(answer, expected)
+        return self._model.score(answer, expected)
 
-    def timed_predict(self, text: Item, text_pair: Optional[str] = None) -> Tuple[AnyPrediction, Split]:
+    def timed_predict(self, text: Item, text_pair: Optional[str] = None) -> Tuple[Prediction, Split]:
         """`predict` with the time of each part. Raises as `predict`."""
         predictions, split = self.timed_batch((text,) if text_pair is None else (_pair(text, text_pair),))
         return predictions[0], split
 
-    def timed_batch(self, items: Sequence[Item]) -> Tuple[List[AnyPrediction], Split]:
+    def timed_batch(self, items: Sequence[Item]) -> Tuple[List[Prediction], Split]:
         """Answers for `items`, in their order, with the time of each part. Raises as `predict`.
 
         They are one batch; with windows, batches of 32 rows.
@@ -237,7 +235,7 @@ class Predictor:
         _require_several(items)
         if not items:
             return [], Split(0.0, 0.0, 0.0)
-        return self._task.answer(items)
+        return self._model.answer(items)
 
 
 def _at_least_one(**given: Optional[int]) -> None:

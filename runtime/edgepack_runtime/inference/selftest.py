@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence
 
 from edgepack_runtime.bundle import examples, golden, verify
-from edgepack_runtime.bundle.model_config import TOKENS
 from edgepack_runtime.errors import BundleInvalidError, StageFailedError
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.util.texts import counted
@@ -83,20 +82,18 @@ def _compare_scores(release: Path, predictor: Predictor, tolerance: float) -> Di
 
 
 def _compare(expected: golden.GoldenText, predictor: Predictor, tolerance: float) -> _Compared:
-    found = predictor.logits([expected.item])[0]
-    table = found if predictor.config.task == TOKENS else [found]
+    task, found = predictor.config.text_task, predictor.logits([expected.item])[0]
+    table = found if task.per_token else [found]
     if len(table) != len(expected.logits):
         raise _failed(expected, f"it has {len(table)} tokens and should have {len(expected.logits)}")
     worst, decided = 0.0, 0
     for number, (ours, wanted) in enumerate(zip(table, expected.logits)):
-        of_what = f" of token {number}" if predictor.config.task == TOKENS else ""
+        of_what = f" of token {number}" if task.per_token else ""
         worst = max(worst, _compare_logits(expected, of_what, ours, wanted, tolerance, predictor.labels))
-        if predictor.config.multi_label:
-            # No logit differs by more than the tolerance, so none of these has changed its sign.
-            decided += sum(abs(value) > tolerance for value in wanted)
-        elif _lead(wanted) > tolerance:
-            decided += 1
-            _require_same_label(expected, of_what, ours, wanted, predictor.labels)
+        try:
+            decided += task.settled(predictor.labels, wanted, ours, tolerance)
+        except ValueError as error:
+            raise _failed(expected, f"the label{of_what} {error}") from error
     return _Compared(worst, decided)
 
 
@@ -117,25 +114,6 @@ def _compare_logits(
         apart = f"{differences[worst]:.3g} apart, {tolerance:.3g} allowed"
         raise _failed(expected, f"the logit of label {labels[worst]!r}{of_what} is {values}: {apart}")
     return max(differences)
-
-
-def _require_same_label(
-    expected: golden.GoldenText, of_what: str, ours: List[float], wanted: Sequence[float], labels: Sequence[str]
-) -> None:
-    first, should = _first(ours), _first(wanted)
-    if first != should:
-        why = f"is {labels[first]!r} and should be {labels[should]!r}, which leads by {_lead(wanted):.3g}"
-        raise _failed(expected, f"the label{of_what} {why}")
-
-
-def _first(logits: Sequence[float]) -> int:
-    return max(range(len(logits)), key=logits.__getitem__)
-
-
-def _lead(logits: Sequence[float]) -> float:
-    """Difference between the largest and the second largest logit."""
-    first, second = sorted(logits, reverse=True)[:2]
-    return first - second
 
 
 def _tolerance(value: Any) -> float:

@@ -28,7 +28,7 @@ from typing import (
 )
 
 from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding
-from edgepack_runtime.inference.predictions import AnyPrediction
+from edgepack_runtime.tasks.task import Prediction
 from edgepack_runtime.util.texts import Item
 
 # Measured (docs/measurements/throughput.md): larger batches exceed the second-level cache and are slower per token.
@@ -71,7 +71,7 @@ class _Failed(NamedTuple):
 
 def in_order(
     given: Iterable[Tuple[T, Optional[Item]]], model: StreamModel, settings: StreamSettings
-) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
+) -> Generator[Tuple[T, Optional[Prediction]], None, None]:
     """Answers for `given` in its order, each with the value of its item; an item of None gets None.
 
     After an early close or an error it ends when the running batches have ended; no thread is left.
@@ -108,7 +108,7 @@ class _Block(Generic[T]):
         self._pool, self._stop, self._model = pool, stop, model
         places = [place for place, item in enumerate(self.items) if item is not None]
         self._encoded: List[Union[Encoded, _Failed, None]] = [None] * len(self.items)
-        self._found: List[Union[AnyPrediction, _Failed, None]] = [None] * len(self.items)
+        self._found: List[Union[Prediction, _Failed, None]] = [None] * len(self.items)
         self._logits: List[List[Any]] = [[] for _ in self.items]
         chunks = (places[start : start + _ENCODED_AT_ONCE] for start in range(0, len(places), _ENCODED_AT_ONCE))
         self._jobs: List[Future[None]] = [pool.submit(self._encode, chunk) for chunk in chunks]
@@ -125,7 +125,7 @@ class _Block(Generic[T]):
                 sizes += [(len(row.ids), (place, number)) for number, row in enumerate(encoded.rows)]
         self._jobs = [self._pool.submit(self._answer, batch) for batch in batches(sizes, settings)]
 
-    def answers(self) -> Iterator[Tuple[T, Optional[AnyPrediction]]]:
+    def answers(self) -> Iterator[Tuple[T, Optional[Prediction]]]:
         """The answers of the block, after all are ready; the error of an item is raised at its position."""
         self._wait()
         for place, tag in enumerate(self.tags):

@@ -9,6 +9,7 @@ from typing import List, NamedTuple, Optional, Sequence
 from edgepack_runtime.bundle.model_config import CASCADE, CONFIG_NAME, LINEAR_NAME, ONLY, ModelConfig, WideConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.linear import LinearModel
+from edgepack_runtime.tasks.task import Task
 
 
 class AnsweredTexts(NamedTuple):
@@ -21,9 +22,8 @@ class AnsweredTexts(NamedTuple):
 class Wide:
     """The linear model of a model folder, and the rule by which it answers; safe to share between threads."""
 
-    def __init__(self, model: LinearModel, config: WideConfig, *, multi_label: bool) -> None:
-        self._model, self._config = model, config
-        self._lead = _smallest_distance if multi_label else _lead_of_highest
+    def __init__(self, model: LinearModel, config: WideConfig, task: Task) -> None:
+        self._model, self._config, self._task = model, config, task
         self._lock = threading.Lock()
         self.answered = AnsweredTexts(0, 0)
 
@@ -43,7 +43,7 @@ class Wide:
                 why=f"it has {model.outputs} outputs for {len(config.labels)} labels",
                 fix="build the bundle again",
             )
-        return cls(model, config.wide, multi_label=config.multi_label)
+        return cls(model, config.wide, config.text_task)
 
     def logits(self, texts: Sequence[str]) -> List[List[float]]:
         """The linear model's logits of each text."""
@@ -53,7 +53,7 @@ class Wide:
         """Whether the linear model answers each text alone, from its logits."""
         if self._config.mode == CASCADE:
             least = self._config.least_lead
-            return [self._lead(row) >= least for row in logits]
+            return [self._task.lead(row) >= least for row in logits]
         return [self._config.mode == ONLY] * len(logits)
 
     def sum(self, encoder: Sequence[float], linear: Sequence[float]) -> List[float]:
@@ -67,12 +67,3 @@ class Wide:
         with self._lock:
             before = self.answered
             self.answered = AnsweredTexts(before.linear + linear, before.encoder + len(alone) - linear)
-
-
-def _lead_of_highest(logits: Sequence[float]) -> float:
-    first, second = sorted(logits, reverse=True)[:2]
-    return first - second
-
-
-def _smallest_distance(logits: Sequence[float]) -> float:
-    return min(map(abs, logits))

@@ -15,12 +15,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Coroutine, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
-from edgepack_runtime.inference.predictions import AnyPrediction
-from edgepack_runtime.inference.predictor import Split
+from edgepack_runtime.inference.loaded_model import Split
 from edgepack_runtime.serve import http_errors
+from edgepack_runtime.tasks.task import Prediction
 from edgepack_runtime.util.texts import Item, length
 
-Run = Callable[[Sequence[Item]], Tuple[List[AnyPrediction], Split]]
+Run = Callable[[Sequence[Item]], Tuple[List[Prediction], Split]]
 Gone = Callable[[], Coroutine[Any, Any, None]]
 PADDING = 1.25  # maximum size of a padded batch, as a multiple of its texts
 _SLACK = 16  # characters of padding that are always allowed: they cost less than a separate run
@@ -39,12 +39,12 @@ class Batch(NamedTuple):
 class Answered(NamedTuple):
     """A prediction, its batch, and the time that its text waited in the queue."""
 
-    prediction: AnyPrediction
+    prediction: Prediction
     batch: Batch
     queue_ms: float
 
 
-_Outcome = Union[Tuple[AnyPrediction, Batch], Exception]
+_Outcome = Union[Tuple[Prediction, Batch], Exception]
 
 
 class _Waiting:

@@ -15,9 +15,9 @@ import struct
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from edgepack_runtime.engine.tensors import Tensor
-from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.serve import http_errors
 from edgepack_runtime.serve.model_info import ModelInfo
+from edgepack_runtime.tasks.task import Prediction
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 Entry = Dict[str, Any]  # an input or output: its `name`, `datatype` and `shape`, in which -1 is any size
@@ -74,7 +74,7 @@ class ServedModel(abc.ABC):
         """
 
     @abc.abstractmethod
-    def values(self, output: str, predictions: Sequence[AnyPrediction]) -> Union[Tensor, List[Any]]:
+    def values(self, output: str, predictions: Sequence[Prediction]) -> Union[Tensor, List[Any]]:
         """The values of an output: a tensor, or a flat list with the `predictions` as first axis."""
 
     def metadata(self) -> Dict[str, Any]:
@@ -110,7 +110,7 @@ class ServedModel(abc.ABC):
         outputs = self._requested_outputs(document)
         return Inference(items, identity, tuple(outputs), frozenset(name for name in outputs if outputs[name]))
 
-    def response(self, inference: Inference, predictions: Sequence[AnyPrediction]) -> Tuple[Dict[str, Any], bytes]:
+    def response(self, inference: Inference, predictions: Sequence[Prediction]) -> Tuple[Dict[str, Any], bytes]:
         """The JSON of the response, and the bytes of its binary tensors (empty if all tensors are JSON).
 
         Raises:

@@ -1,12 +1,8 @@
 """The models that the Open Inference Protocol names: the loaded model, and each graph of one with an adapter.
 
-The loaded model reads texts as `BYTES` tensors named `text`, and `text_pair` for pairs, of shape [n] or [n, 1]. The
-outputs depend on the task; each is a tensor over the n texts:
-
-    one label         label BYTES [n], score FP32 [n], scores FP32 [n, labels]
-    several labels    labels BYTES [n], each a JSON list; scores FP32 [n, labels]
-    spans             spans BYTES [n], each a JSON list
-    an adapter        answer BYTES [n], each a JSON value
+The loaded model reads texts as `BYTES` tensors named `text`, and `text_pair` for pairs, of shape [n] or [n, 1]. It has
+an output over the n texts for each key of an answer: BYTES [n] for a text, and for other JSON values as JSON; FP32 [n]
+for a number; FP32 [n, labels] for a number of each label. An adapter's is `answer`, BYTES [n], as JSON.
 
 An adapter of JSON values reads `item` BYTES, each a JSON text; one of files reads `file` BYTES, in base64 or binary.
 
@@ -20,21 +16,14 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
 
-from edgepack_runtime.bundle.model_config import CUSTOM, FILE, JSON, TEXT, TEXTS, TOKENS
+from edgepack_runtime.bundle.model_config import FILE, JSON, TEXT, TEXTS
 from edgepack_runtime.engine import tensors
 from edgepack_runtime.engine.tensors import Tensor
-from edgepack_runtime.inference.predictions import (
-    AnyPrediction,
-    JsonPrediction,
-    LabelsPrediction,
-    Prediction,
-    SpansPrediction,
-    TensorsPrediction,
-)
-from edgepack_runtime.inference.task import GraphInputs
+from edgepack_runtime.inference.loaded_model import GraphInputs, TensorsPrediction
 from edgepack_runtime.serve import http_errors, requests
 from edgepack_runtime.serve.kserve import Entry, InputTensor, ServedModel, unpack_texts
 from edgepack_runtime.serve.model_info import ModelInfo
+from edgepack_runtime.tasks.task import Output, Prediction
 
 if TYPE_CHECKING:
     from edgepack_runtime.engine.graphs import Graph
@@ -61,6 +50,7 @@ class ItemModel(ServedModel):
         names = {TEXTS: (TEXT, TEXT_PAIR), JSON: ("item",), FILE: ("file",)}.get(facts.item, (TEXT,))
         parameters = {"task": facts.task, "labels": list(facts.labels), "max_length": facts.max_length}
         super().__init__(facts.name, facts, list(map(_bytes, names)), _outputs(facts), parameters)
+        self._outputs_by_name = {output.name: output for output in facts.outputs}
         self._facts, self._max_texts = facts, max_texts
 
     def items(self, inputs: Sequence[InputTensor]) -> List[Any]:
@@ -74,9 +64,15 @@ class ItemModel(ServedModel):
         entries = [list(row) for row in zip(*columns)] if item == TEXTS else columns[0]
         return requests.checked(entries, pairs=item == TEXTS, max_texts=self._max_texts, form=self.form)
 
-    def values(self, output: str, predictions: Sequence[AnyPrediction]) -> List[Any]:
-        rows = [_value(output, prediction, self._facts.labels) for prediction in predictions]
-        return [score for row in rows for score in row] if output == "scores" else rows
+    def values(self, output: str, predictions: Sequence[Prediction]) -> List[Any]:
+        found = [prediction.as_json(with_scores=True) for prediction in predictions]
+        known = self._outputs_by_name.get(output)
+        if known is None:  # the only one of an adapter
+            return [json.dumps(answer, ensure_ascii=False) for answer in found]
+        values = [answer[output] for answer in found]
+        if known.by_label:
+            return [value[label] for value in values for label in self._facts.labels]
+        return [value if _is_plain(known) else json.dumps(value, ensure_ascii=False) for value in values]
 
 
 class GraphModel(ServedModel):
@@ -95,7 +91,7 @@ class GraphModel(ServedModel):
     def items(self, inputs: Sequence[InputTensor]) -> List[Any]:
         return [GraphInputs(self._graph, {given.name: _tensor(given, self._infos[given.name]) for given in inputs})]
 
-    def values(self, output: str, predictions: Sequence[AnyPrediction]) -> Tensor:
+    def values(self, output: str, predictions: Sequence[Prediction]) -> Tensor:
         [prediction] = predictions
         assert isinstance(prediction, TensorsPrediction)  # of `GraphInputs`
         return prediction.tensors[output]
@@ -106,14 +102,18 @@ def _bytes(name: str) -> Entry:
 
 
 def _outputs(facts: ModelInfo) -> List[Entry]:
-    if facts.task == CUSTOM:
-        return [_bytes("answer")]
-    if facts.task == TOKENS:
-        return [_bytes("spans")]
-    scores = {"name": "scores", "datatype": "FP32", "shape": [-1, len(facts.labels)]}
-    if facts.multi_label:
-        return [_bytes("labels"), scores]
-    return [_bytes("label"), {"name": "score", "datatype": "FP32", "shape": [-1]}, scores]
+    return [_entry(output, len(facts.labels)) for output in facts.outputs] or [_bytes("answer")]
+
+
+def _entry(output: Output, n_labels: int) -> Entry:
+    if output.by_label:
+        return {"name": output.name, "datatype": "FP32", "shape": [-1, n_labels]}
+    datatype = "FP32" if output.schema.get("type") == "number" else "BYTES"
+    return {"name": output.name, "datatype": datatype, "shape": [-1]}
+
+
+def _is_plain(output: Output) -> bool:
+    return output.schema.get("type") in ("string", "number")
 
 
 def _elements(tensor: InputTensor) -> List[Any]:
@@ -152,18 +152,6 @@ def _utf8(entry: Any) -> bytes:
     if not isinstance(entry, str):
         raise http_errors.malformed("an element of a BYTES tensor is not a text")
     return entry.encode("utf-8", "surrogatepass")
-
-
-def _value(name: str, prediction: AnyPrediction, labels: Sequence[str]) -> Any:
-    """The value of the output `name` in `prediction`: a text, a number, or the scores in the order of `labels`."""
-    if isinstance(prediction, JsonPrediction):
-        return json.dumps(prediction.answer, ensure_ascii=False)
-    found = prediction.as_json(with_scores=not isinstance(prediction, SpansPrediction))
-    if name == "scores":
-        assert isinstance(prediction, (Prediction, LabelsPrediction))  # spans have no scores
-        return [found["scores"][label] for label in labels]
-    value = found[name]
-    return value if name in ("label", "score") else json.dumps(value, ensure_ascii=False)
 
 
 def _declared(infos: Mapping[str, TensorInfo]) -> List[Entry]:

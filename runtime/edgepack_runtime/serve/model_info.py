@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING, Any, Dict, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Sequence, Tuple
 
 from edgepack_runtime.bundle import verify
+from edgepack_runtime.bundle.model_config import CUSTOM
 from edgepack_runtime.install.locate import Located
+from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.task import Output
 
 if TYPE_CHECKING:
     from edgepack_runtime.inference.predictor import Predictor
@@ -33,6 +36,11 @@ class ModelInfo:
     providers: Tuple[str, ...]
     threads: int
     item: str  # what the model reads, as in `model_config`
+
+    @property
+    def outputs(self) -> Sequence[Output]:
+        """The keys of an answer; none for a model with an adapter, whose answer is any JSON value."""
+        return () if self.task == CUSTOM else task_of(self.task, multi_label=self.multi_label).outputs(self.labels)
 
     def as_json(self) -> Dict[str, Any]:
         """JSON object of all fields."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional, Sequence
 
-from edgepack_runtime.bundle.model_config import CUSTOM, FILE, PAIR, TEXT, TOKENS
+from edgepack_runtime.bundle.model_config import CUSTOM, FILE, TEXT, TEXTS
 from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.serve.settings import Settings
 
 Schema = Dict[str, Any]
 _TEXT: Schema = {"type": "string", "minLength": 1}
-_SCORE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _REFUSALS = {
     400: "The body is not JSON, or does not follow the protocol.",
     401: "The token is missing or wrong.",
@@ -60,7 +59,7 @@ def document(facts: ModelInfo, settings: Settings, models: Sequence[str]) -> Sch
 def _predict(facts: ModelInfo, settings: Settings) -> Schema:
     if facts.task == CUSTOM and facts.item != TEXT:
         return _predict_item(facts, settings)
-    pairs = facts.task == PAIR
+    pairs = facts.item == TEXTS
     scores: Schema = {"type": "boolean", "default": False, "description": "Scores of all labels."}
     entry: Schema = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2} if pairs else _TEXT
     one: Schema = {"text": _TEXT, **({"text_pair": _TEXT} if pairs else {}), "scores": scores}
@@ -120,19 +119,10 @@ def _read(summary: str, *, media: str = "application/json", open_to_all: bool = 
 
 
 def _answer(facts: ModelInfo) -> Schema:
-    if facts.task == CUSTOM:
+    if not facts.outputs:  # an adapter's
         return {}
-    if facts.task == TOKENS:
-        place: Schema = {"type": "integer", "minimum": 0}
-        span = {"start": place, "end": place, "label": {"type": "string"}, "score": _SCORE, "text": {"type": "string"}}
-        spans = {"type": "array", "items": {**_object(span), "required": list(span)}}
-        return {**_object({"spans": spans}), "required": ["spans"]}
-    label: Schema = {"type": "string", "enum": list(facts.labels)}
-    scores = {"type": "object", "additionalProperties": _SCORE}
-    if facts.multi_label:
-        both = {"labels": {"type": "array", "items": label}, "scores": scores}
-        return {**_object(both), "required": ["labels", "scores"]}
-    return {**_object({"label": label, "score": _SCORE, "scores": scores}), "required": ["label", "score"]}
+    keys = _object({output.name: dict(output.schema) for output in facts.outputs})
+    return {**keys, "required": [output.name for output in facts.outputs if not output.is_extra]}
 
 
 def _error() -> Schema:

@@ -10,7 +10,6 @@ import sys
 from typing import Callable, Dict, List, NamedTuple, NoReturn, Sequence
 
 from edgepack_runtime.errors import ExitCode
-from edgepack_runtime.inference.predictions import AnyPrediction
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.inference.windows import TRUNCATE
 from edgepack_runtime.serve import kserve_models, logs
@@ -18,6 +17,7 @@ from edgepack_runtime.serve.batcher import Answered, Batch, Batcher, Gone
 from edgepack_runtime.serve.metrics import Metrics
 from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.serve.settings import Settings
+from edgepack_runtime.tasks.task import Prediction
 from edgepack_runtime.util.texts import Item
 
 _WATCH_S = 1.0
@@ -160,6 +160,6 @@ def timing(found: Sequence[Answered]) -> RequestTiming:
     )
 
 
-def predictions(found: Sequence[Answered]) -> List[AnyPrediction]:
+def predictions(found: Sequence[Answered]) -> List[Prediction]:
     """The predictions alone."""
     return [one.prediction for one in found]

@@ -136,44 +136,13 @@ def positive_label(labels: Sequence[str], truths: Iterable[Answer]) -> str:
     return min(sorted(labels, reverse=True), key=lambda label: counts[label])
 
 
-def usual(*, multi_label: bool, tokens: bool) -> str:
-    """Default metric of a model: accuracy, or F1 if an answer may be partly right. Arguments as in `unfit`."""
-    if tokens:
-        return ENTITY_F1
-    return MICRO_F1 if multi_label else ACCURACY
-
-
-def unfit(metric: str, n_labels: int, *, multi_label: bool, tokens: bool) -> Optional[str]:
-    """Reason why `metric` is not defined for a model, for an error message; None if it is defined.
-
-    Args:
-        metric: one of `METRICS`.
-        n_labels: number of labels of the model.
-        multi_label: a row has any number of labels.
-        tokens: an answer is the spans of a text.
-    """
-    if metric == ENTITY_F1 and not tokens:
-        return "entity_f1 is for token classification: labels of whole texts have micro_f1 and macro_f1"
-    if metric == F1 and (tokens or multi_label or n_labels != 2):
-        instead = ENTITY_F1 if tokens else "macro_f1 or micro_f1"
-        return f"f1 is defined for one of two labels: use {instead}"
-    return None
-
-
-def values(pairs: Sequence[Pair], *, tokens: bool, positive: Optional[str]) -> Dict[str, float]:
-    """Every metric that is defined for the model, 0 to 1.
-
-    Args:
-        pairs: at least one.
-        tokens: an answer is the spans of a text.
-        positive: the positive label of `f1`; None if `f1` is not defined.
-    """
+def values(pairs: Sequence[Pair], positive: Optional[str] = None) -> Dict[str, float]:
+    """Every metric, 0 to 1; `f1` with a `positive` label only. `pairs` has at least one."""
     tallies = class_tallies(pairs)
-    found = {ACCURACY: accuracy(pairs), MACRO_F1: macro_f1(tallies), MICRO_F1: micro_f1(tallies)}
+    micro = micro_f1(tallies)
+    found = {ACCURACY: accuracy(pairs), MACRO_F1: macro_f1(tallies), MICRO_F1: micro, ENTITY_F1: micro}
     if positive is not None:
         found[F1] = tallies.get(positive, Tally(0, 0, 0)).f1
-    if tokens:
-        found[ENTITY_F1] = found[MICRO_F1]
     return found
 
 

@@ -18,11 +18,11 @@ from edgepack.errors import BundleInvalidError, RecipeInvalidError, UsageError
 from edgepack.progress import SILENT
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME, FileEntry, Manifest, TargetFacts, dump
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
 
 MakeModel = Callable[..., Path]
 MakeBundle = Callable[[int], Path]
 ROWS = [Row("房间很大服务不好也脏吵"[i % 11] * (1 + i % 7), "01"[i % 2]) for i in range(40)]
-ONE_TEXT = "text-classification"
 
 
 @pytest.fixture
@@ -47,13 +47,13 @@ def released(tmp_path: Path, make_model: MakeModel) -> MakeBundle:
 
 def test_its_answers_travel_with_the_rows(released: MakeBundle, tmp_path: Path, make_model: MakeModel) -> None:
     old, new = released(3), make_model(tmp_path / "new", seed=1)
-    made = golden.make(golden.Models(new, new, new), "float32", ROWS, "label", SILENT, baseline_bundle=old)
+    made = golden.make(golden.Models(new, new, new), "float32", ROWS, task_of(ONE_TEXT), SILENT, baseline_bundle=old)
     rows = [json.loads(line) for line in made.rows_jsonl.decode().splitlines()]
     theirs = Predictor(tmp_path / "model-3")
     assert [row["baseline_label"] for row in rows] == [theirs.predict(row["text"]).label for row in rows]
     assert [row["baseline_label"] for row in rows] != [row["float_label"] for row in rows]
     assert list(rows[0]) == ["text", "label", "float_label", "baseline_label"]
-    alone = golden.make(golden.Models(new, new, new), "float32", ROWS, "label", SILENT)
+    alone = golden.make(golden.Models(new, new, new), "float32", ROWS, task_of(ONE_TEXT), SILENT)
     assert "baseline_label" not in alone.rows_jsonl.decode()
 
 

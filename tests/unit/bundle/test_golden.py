@@ -17,6 +17,7 @@ from edgepack.artifacts import Row
 from edgepack.bundle import golden
 from edgepack.progress import SILENT
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
 
 MakeModel = Callable[..., Path]
 ROWS = [Row("房间很大服务不好也脏吵"[i % 11] * (1 + i % 7), "01"[i % 2]) for i in range(90)]
@@ -33,7 +34,7 @@ def folders(tmp_path: Path, make_model: MakeModel) -> tuple[Path, Path]:
 
 def test_what_is_written_is_what_the_models_answer(folders: tuple[Path, Path]) -> None:
     shipped, reference = folders
-    made = golden.make(golden.Models(shipped, reference, reference), "int8", ROWS, "label", SILENT)
+    made = golden.make(golden.Models(shipped, reference, reference), "int8", ROWS, task_of(ONE_TEXT), SILENT)
     model, float_model = Predictor(shipped), Predictor(reference)
     texts = lines(made.golden_jsonl)
     assert [Row(entry["text"], ()) for entry in texts] == list(made.texts)
@@ -43,7 +44,7 @@ def test_what_is_written_is_what_the_models_answer(folders: tuple[Path, Path]) -
     assert [(row["text"], row["label"]) for row in rows] == [(row.text, row.label) for row in ROWS]
     assert [row["float_label"] for row in rows] == [float_model.predict(row["text"]).label for row in rows]
     assert {row["float_label"] for row in rows} == {"0", "1"}  # or the line above could not fail
-    assert golden.make(golden.Models(*folders, folders[1]), "int8", ROWS, "label", SILENT) == made
+    assert golden.make(golden.Models(*folders, folders[1]), "int8", ROWS, task_of(ONE_TEXT), SILENT) == made
 
 
 def test_tolerance_is_a_share_of_the_spread_that_covers_quantization_and_rounding() -> None:

@@ -16,9 +16,12 @@ from edgepack.progress import SILENT
 from edgepack.recipe.gates import GoldenRows
 from edgepack_runtime.inference.linear import document
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
 
 MakeModel = Callable[..., Path]
 TEXTS = ["房间很大", "服务", "wifi 很好!", "", "差" * 700, "\u200b\n"]
+
+TASK = task_of(ONE_TEXT)
 
 
 @pytest.fixture
@@ -35,8 +38,8 @@ def test_they_are_as_long_for_the_model_and_of_its_own_characters(model: Path) -
     made = placeholder_rows(rows, model)
     assert made == placeholder_rows(rows, model)  # as in any other build
     predictor = Predictor(model)
-    assert [predictor.text_task.tokens(row.item) for row in made] == [
-        predictor.text_task.tokens(text) for text in TEXTS
+    assert [predictor.text_model.tokens(row.item) for row in made] == [
+        predictor.text_model.tokens(text) for text in TEXTS
     ]
     assert len(made[4].text) == 700  # cut by the model, not here
     vocabulary = (model / "vocab.txt").read_text(encoding="utf-8").split("\n")
@@ -62,7 +65,7 @@ def test_a_vocabulary_without_chinese_still_has_texts(model: Path) -> None:
 def test_no_text_of_the_rows_is_among_what_travels(model: Path) -> None:
     rows = [Row(f"房间{'很大' * (4 + n % 7)}", "01"[n % 2]) for n in range(40)]
     made = golden.make(
-        golden.Models(model, model, model), "float32", rows, "label", SILENT, wanted=GoldenRows(carry=False)
+        golden.Models(model, model, model), "float32", rows, TASK, SILENT, wanted=GoldenRows(carry=False)
     )
     assert made.texts_jsonl is not None
     travels = [json.loads(line) for raw in (made.golden_jsonl, made.texts_jsonl) for line in raw.decode().splitlines()]
@@ -70,12 +73,12 @@ def test_no_text_of_the_rows_is_among_what_travels(model: Path) -> None:
     assert len(made.texts_jsonl.splitlines()) == len(made.rows_jsonl.splitlines()) == 40
     assert set(golden.PROBES) <= {row.text for row in made.texts}
     assert {one.text for one in made.examples.wrong} <= {f"#{n}" for n in range(1, 41)}
-    assert golden.make(golden.Models(model, model, model), "float32", rows, "label", SILENT).texts_jsonl is None
+    assert golden.make(golden.Models(model, model, model), "float32", rows, TASK, SILENT).texts_jsonl is None
 
 
 def test_as_many_rows_are_taken_as_the_recipe_sets(model: Path) -> None:
     rows = [Row("好" * (1 + n % 5), "01"[n % 2]) for n in range(40)]
-    made = golden.make(golden.Models(model, model, model), "float32", rows, "label", SILENT, wanted=GoldenRows(rows=10))
+    made = golden.make(golden.Models(model, model, model), "float32", rows, TASK, SILENT, wanted=GoldenRows(rows=10))
     assert len(made.rows_jsonl.splitlines()) == 10
 
 
@@ -89,4 +92,4 @@ def test_for_a_linear_model_alone_they_have_as_many_characters_of_its_n_grams(tm
     assert [len(row.text) for row in made] == [len(text) for text in TEXTS]
     assert characters(made) == set("房间很")
     alone = golden.Models(tmp_path / "model", tmp_path / "model", None)
-    assert b"float_label" not in golden.make(alone, "float32", rows, "label", SILENT).rows_jsonl
+    assert b"float_label" not in golden.make(alone, "float32", rows, TASK, SILENT).rows_jsonl

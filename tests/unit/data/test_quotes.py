@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.data.finding_log import MAX_LISTED, FindingLog
 from edgepack.data.tables import read_rows
+from edgepack.recipe.finding_log import MAX_LISTED, FindingLog
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Columns
 

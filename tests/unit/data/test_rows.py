@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgepack.artifacts import Row
-from edgepack.data.finding_log import FindingLog
 from edgepack.data.tables import read_rows
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 from edgepack_runtime.util.spans import Span
 

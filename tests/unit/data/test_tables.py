@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgepack.artifacts import Row
-from edgepack.data.finding_log import FindingLog
 from edgepack.data.tables import read_rows
-from edgepack.data.text_digests import is_unseen
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding, errors
 from edgepack.recipe.model import Columns
+from edgepack.util.text_digests import is_unseen
 from edgepack_runtime.batch.inputs import read_texts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"

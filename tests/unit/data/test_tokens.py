@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack.artifacts import Row
-from edgepack.data.finding_log import FindingLog
-from edgepack.data.rows import join, tag_problem
 from edgepack.data.tables import read_rows
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
+from edgepack.tasks.labelled_spans import join, tag_problem
 from edgepack_runtime.util.spans import Span, tags_of_spans
 
 

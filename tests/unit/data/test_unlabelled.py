@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from edgepack.artifacts import Row
-from edgepack.data.finding_log import FindingLog
 from edgepack.data.split_stats import SplitFacts, gather_facts
 from edgepack.data.unlabelled import HeldTexts, count, free_texts
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 
 HELD = [Row("酒店的房间很大！", "1"), Row("好", "0")]

@@ -167,7 +167,7 @@ def test_a_gpu_runs_texts_of_all_lengths_at_once_and_a_cpu_each_length_by_itself
     assert model_config.load(folder).hides_padding
     assert not model_config.load(source.float_folder).hides_padding
     model, texts = evaluation.opened(folder), ["好", "差差店店", "店很好，"]
-    encoder = model.text_task.encoder
+    encoder = model.text_model.encoder
     assert encoder is not None
     with mock.patch.object(encoder, "run", wraps=encoder.run) as run:
         together = model.logits(texts)

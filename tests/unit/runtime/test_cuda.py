@@ -16,14 +16,14 @@ import pytest
 from fake_cuda_api import FakeCudaApi
 from tiny_model import write_model_folder
 
-from edgepack_runtime.bundle import model_config
-from edgepack_runtime.bundle.model_config import CUDA, TOKENS, EngineConfig
+from edgepack_runtime.bundle.model_config import CUDA, EngineConfig
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import cuda, model_file, open_engine
 from edgepack_runtime.engine.batch import InputBatch, shape_of
 from edgepack_runtime.engine.cuda import NOT_CAPTURED, CudaEngine, CudaGraph
 from edgepack_runtime.engine.ort_api import Api, OrtError
 from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError
+from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, TOKENS
 
 RANDOM = random.Random(7)
 
@@ -45,7 +45,7 @@ def batch(rows: int, length: int, most: int = 9) -> InputBatch:
     return InputBatch(RANDOM.choices(range(1, most + 1), k=size), RANDOM.choices((0, 1), k=size), rows, length)
 
 
-@pytest.mark.parametrize("task", [model_config.ONE_TEXT, model_config.PAIR, TOKENS])
+@pytest.mark.parametrize("task", [ONE_TEXT, PAIR, TOKENS])
 def test_answers_are_those_of_the_cpu_engine_whatever_the_batch(task: str, tmp_path: Path, on_cpu: Any) -> None:
     folder = write_model_folder(tmp_path / "m", task=task)
     plain, engine = open_engine(EngineConfig(), folder, Tuning()), on_cpu(folder)

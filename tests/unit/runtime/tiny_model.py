@@ -20,6 +20,7 @@ from onnx import TensorProto, checker, helper, numpy_helper
 from edgepack_runtime.bundle import golden, model_config
 from edgepack_runtime.bundle.manifest import Manifest, TargetFacts, dump
 from edgepack_runtime.bundle.model_config import ModelConfig
+from edgepack_runtime.tasks import registry
 
 # An editable install is found by a hook and not by sys.path; the processes of a release have only sys.path.
 RUNTIME = Path(golden.__file__).parents[2]
@@ -51,12 +52,12 @@ def write_model_folder(
     `config` are fields of `ModelConfig`; with `task="token-classification"` the labels are TAGS.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    tokens = config.get("task") == model_config.TOKENS
+    tokens = config.get("task") == registry.TOKENS
     if tokens and labels is LABELS:
         labels = TAGS
     (folder / model_config.VOCAB_NAME).write_text("\n".join(vocab), encoding="utf-8")
     fields = {
-        "task": model_config.ONE_TEXT,
+        "task": registry.ONE_TEXT,
         "labels": tuple(labels),
         "max_length": 16,
         "precision": "float32",
@@ -154,7 +155,7 @@ def write_release(
     lines = [text if isinstance(text, dict) else {"text": text, "logits": logits_of(text)} for text in texts]
     write_lines(folder / golden.GOLDEN_FILE, lines)
     (folder / "__main__.py").write_text(_MAIN.format(path=[str(RUNTIME), *sys.path], extra=extra), encoding="utf-8")
-    return folder, write_manifest(folder, config.get("task", model_config.ONE_TEXT), gates or {}, tolerance)
+    return folder, write_manifest(folder, config.get("task", registry.ONE_TEXT), gates or {}, tolerance)
 
 
 def write_manifest(folder: Path, task: str, gates: dict[str, Any], tolerance: Any) -> Manifest:

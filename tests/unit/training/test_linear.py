@@ -11,7 +11,9 @@ from edgepack.artifacts import Row
 from edgepack.training import linear
 from edgepack_runtime.inference import linear as linear_runtime
 from edgepack_runtime.inference.linear import LinearModel
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
 
+ONE, SEVERAL = (task_of(ONE_TEXT, multi_label=several) for several in (False, True))
 WORDS = {"酒店": ("房间", "早餐", "前台"), "美食": ("好吃", "味道", "菜量"), "交通": ("地铁", "堵车", "打车")}
 
 
@@ -26,8 +28,8 @@ def rows(count: int, seed: int) -> list[Row]:
 
 
 def accuracy(model: LinearModel, test: list[Row], labels: list[str]) -> float:
-    answers = evaluation.linear_answers(model, test, labels, multi_label=False)
-    return evaluation.value("accuracy", test, answers)
+    answers = evaluation.linear_answers(model, test, labels, ONE)
+    return evaluation.value(ONE, test, answers, labels)
 
 
 @pytest.mark.parametrize("labels", [["交通", "酒店"], ["交通", "美食", "酒店"]])
@@ -44,8 +46,8 @@ def test_it_learns_several_labels_of_a_text() -> None:
         pairs = zip(rows(200, seed), rows(200, seed + 9), strict=True)
         several.append([Row(a.text + b.text, tuple(sorted({*a.names, *b.names}))) for a, b in pairs])
     model = LinearModel(linear.fit(several[0], several[1], labels, multi_label=True).document)
-    answers = evaluation.linear_answers(model, several[2], labels, multi_label=True)
-    assert evaluation.value("micro_f1", several[2], answers) > 0.99
+    answers = evaluation.linear_answers(model, several[2], labels, SEVERAL)
+    assert evaluation.value(SEVERAL, several[2], answers, labels) > 0.99
 
 
 def test_a_label_without_rows_is_never_given() -> None:

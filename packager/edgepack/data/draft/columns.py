@@ -16,11 +16,11 @@ from edgepack.data.detect import (
     refuse_measurements,
 )
 from edgepack.data.draft.profile import MAX_VALUES, Column, FileProfile
-from edgepack.data.text_digests import visible
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Columns
+from edgepack.util.text_digests import visible
 from edgepack_runtime.rows.formats import TAGGED
 
 _LONGEST_LABEL: Final = 40  # characters on average; longer cells are texts

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from edgepack.data.detect import looks_like_a_row, looks_tagged, separator_between_labels
 from edgepack.data.files import explained, filled_lines, no_progress, opened, refuse_empty
-from edgepack.data.finding_log import FindingLog
-from edgepack.data.rows import json_list, tag_problem
 from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import listed
+from edgepack.tasks.cells import json_list
+from edgepack.tasks.labelled_spans import tag_problem
 from edgepack_runtime.rows.encodings import CONVERTED, recognise
 from edgepack_runtime.rows.formats import (
     JSON,

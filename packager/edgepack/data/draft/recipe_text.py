@@ -26,10 +26,10 @@ from edgepack.data.gates import (
 )
 from edgepack.data.lengths import describe_lengths, suggest_max_length
 from edgepack.data.split_stats import SplitFacts, SplitName
-from edgepack.data.text_digests import shortened
 from edgepack.recipe import hub
 from edgepack.recipe.model import Columns
 from edgepack.util.text import counted, mib, unprintable_replaced
+from edgepack.util.text_digests import shortened
 from edgepack_runtime.rows.formats import TAGGED
 from edgepack_runtime.stats import metrics
 
@@ -169,9 +169,8 @@ def _too_few(test: SplitFacts) -> str:
 
 def _measure(test: SplitFacts) -> tuple[str, int]:
     """The metric that a draft suggests, and the number of its test rows."""
-    answer = test.columns.answer
-    metric = metrics.usual(multi_label=answer == "labels", tokens=answer == "spans")
-    return metric, min(len(test), MOST_GATED_ROWS) if answer == "label" or test.all_labels else 0
+    metric = test.columns.text_task.usual_metric
+    return metric, min(len(test), MOST_GATED_ROWS) if test.columns.answer == "label" or test.all_labels else 0
 
 
 def describe(facts: Mapping[SplitName, SplitFacts]) -> list[str]:

@@ -11,12 +11,12 @@ from edgepack.artifacts import Row
 from edgepack.data.draft.columns import choose_columns
 from edgepack.data.draft.profile import profile
 from edgepack.data.files import format_of
-from edgepack.data.finding_log import FindingLog
 from edgepack.data.loader import counted_bytes
 from edgepack.data.split_stats import SplitFacts, SplitName, read_facts
 from edgepack.data.tables import read_rows
 from edgepack.errors import RecipeInvalidError
 from edgepack.progress import Progress
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 from edgepack.recipe.validate_data import TABLE_SUFFIXES, TAGGED_SUFFIXES
 from edgepack_runtime.rows.encodings import CONVERTED

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgepack.artifacts import Row
-from edgepack.data.finding_log import FindingLog
 from edgepack.data.split_checks import repeated_rows
 from edgepack.data.split_stats import HeldOut, SplitFacts, SplitName
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 from edgepack_runtime.util.fs import random_name
 from edgepack_runtime.util.spans import Span

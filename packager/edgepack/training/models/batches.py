@@ -11,27 +11,12 @@ import numpy.typing as npt
 import paddle
 
 from edgepack.artifacts import Row
+from edgepack.tasks.task import Array, Encoded
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 
-Array = npt.NDArray[Any]
 Int64 = npt.NDArray[np.int64]
 _BUCKET_BATCHES: Final = 16  # batches are cut from pools of this many, sorted by length: random enough, little padding
 _READ_AHEAD: Final = 4  # batches that are padded and copied to the device while a step runs
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """One row as token ids and token types (1 in the second text of a pair, else 0), of equal length.
-
-    `offsets` has start and end of each token in characters, if tokens are classified.
-    """
-
-    ids: Sequence[int]
-    types: Sequence[int]
-    offsets: tuple[tuple[int, int], ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
 
 @dataclass(frozen=True)

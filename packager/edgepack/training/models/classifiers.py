@@ -30,7 +30,6 @@ from requests import RequestException
 from edgepack.artifacts import Row
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.recipe import hub
-from edgepack.recipe.model import TaskName
 from edgepack.recipe.paths import is_file
 from edgepack.recipe.pretrained_models import (
     CONFIG_FILE,
@@ -50,17 +49,13 @@ from edgepack.recipe.pretrained_models import (
     spread,
 )
 from edgepack.recipe.training import FromScratch, FromTeacher, Scratch, is_local_folder
+from edgepack.tasks.task import Encoded
 from edgepack.training.models import batches, huggingface, paddle_file, pruning, tokenizer_files, vocabulary
-from edgepack.training.models.batches import Encoded
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer as Tokenizer
 from edgepack_runtime.inference.tokenizer import read_vocab
-
-KINDS: Final[Mapping[TaskName, Any]] = {
-    "text-classification": ErnieForSequenceClassification,
-    "text-pair-classification": ErnieForSequenceClassification,
-    "token-classification": ErnieForTokenClassification,
-}
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
+from edgepack_runtime.tasks.task import Task
 
 
 class _Narrow:
@@ -85,7 +80,7 @@ _NARROW_KINDS: Final[Mapping[Any, Any]] = {
 }
 
 
-def build(task: TaskName, config: Any) -> Any:
+def build(task: Task, config: Any) -> Any:
     """A network with random weights from a PaddleNLP ErnieConfig.
 
     Raises:
@@ -96,7 +91,7 @@ def build(task: TaskName, config: Any) -> Any:
     return network
 
 
-def from_pretrained(task: TaskName, folder: Path, n_labels: int) -> Any:
+def from_pretrained(task: Task, folder: Path, n_labels: int) -> Any:
     """A network from a folder that `save_pretrained` wrote; a head of another number of labels is an error.
 
     Raises:
@@ -122,8 +117,9 @@ def attentions(network: Any) -> list[Any]:
     return [layer.self_attn for layer in network.ernie.encoder.layers]
 
 
-def _kind(task: TaskName, is_narrow: bool) -> Any:
-    return _NARROW_KINDS[KINDS[task]] if is_narrow else KINDS[task]
+def _kind(task: Task, is_narrow: bool) -> Any:
+    kind = ErnieForTokenClassification if task.per_token else ErnieForSequenceClassification
+    return _NARROW_KINDS[kind] if is_narrow else kind
 
 
 def _narrow(network: Any) -> None:
@@ -163,7 +159,7 @@ class Classifier:
 
     network: Any  # paddlenlp ErnieForSequenceClassification or ErnieForTokenClassification
     tokenizer: Tokenizer
-    task: TaskName
+    task: Task
     labels: tuple[str, ...]
     max_length: int
 
@@ -174,7 +170,7 @@ class Classifier:
 
     def encode(self, rows: Sequence[Row]) -> list[Encoded]:
         """Tokens of each row with special tokens, truncated to `max_length`; with offsets if tokens are classified."""
-        return batches.encode(self.tokenizer, rows, self.max_length, with_offsets=self.task == "token-classification")
+        return batches.encode(self.tokenizer, rows, self.max_length, with_offsets=self.task.per_token)
 
     def scale_logits(self, scale: float) -> None:
         """Multiply all logits by `scale`, in the weights of the head."""
@@ -199,7 +195,7 @@ def create(
     texts: Sequence[str],
     seed: int,
     folder: Path,
-    task: TaskName = "text-classification",
+    task: Task,
 ) -> Classifier:
     """A classifier to train.
 
@@ -226,7 +222,7 @@ def cut(
     labels: tuple[str, ...],
     max_length: int,
     folder: Path,
-    task: TaskName,
+    task: Task,
     kept: Sequence[pruning.Kept] | None = None,
     seed: int = 0,
 ) -> Classifier:
@@ -300,10 +296,10 @@ def probe(source: str | FromScratch | FromTeacher) -> None:
     """Load a model once, to find missing or damaged files and to download it. Raises as `create`."""
     if isinstance(source, str):
         with TemporaryDirectory(prefix="edgepack-") as temporary:
-            _pretrained(source, 2, "text-classification", Path(temporary))
+            _pretrained(source, 2, task_of(ONE_TEXT), Path(temporary))
 
 
-def _pretrained(source: str, n_labels: int, task: TaskName, out: Path) -> Any:
+def _pretrained(source: str, n_labels: int, task: Task, out: Path) -> Any:
     """The network of a local folder, or of a model of the hub. Its tokenizer's files go to `out`."""
     problems = file_problems(Path(source)) if is_local_folder(source) else []
     if problems:
@@ -313,7 +309,7 @@ def _pretrained(source: str, n_labels: int, task: TaskName, out: Path) -> Any:
     try:
         with nullcontext(Path(source)) if is_local_folder(source) else _downloaded(source) as folder:
             if checkpoint_weights(folder) is not None:
-                network = huggingface.load(folder, KINDS[task], n_labels)
+                network = huggingface.load(folder, _kind(task, is_narrow=False), n_labels)
             else:
                 _check_folder(folder)
                 network = from_pretrained(task, folder, n_labels)
@@ -400,7 +396,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def load(folder: Path, labels: tuple[str, ...], max_length: int, task: TaskName) -> Classifier:
+def load(folder: Path, labels: tuple[str, ...], max_length: int, task: Task) -> Classifier:
     """A classifier that `Classifier.save` wrote, in evaluation mode."""
     network = from_pretrained(task, folder, len(labels))
     network.eval()
@@ -408,7 +404,7 @@ def load(folder: Path, labels: tuple[str, ...], max_length: int, task: TaskName)
 
 
 def _from_scratch(
-    shape: Scratch, n_labels: int, max_length: int, texts: Sequence[str], folder: Path, task: TaskName
+    shape: Scratch, n_labels: int, max_length: int, texts: Sequence[str], folder: Path, task: Task
 ) -> Any:
     entries = vocabulary.build(texts, shape.max_vocabulary)
     vocabulary.write(entries, folder / VOCAB_NAME)

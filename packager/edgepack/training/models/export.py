@@ -11,8 +11,8 @@ import numpy.typing as npt
 import paddle
 
 from edgepack.errors import StageFailedError
+from edgepack.tasks.task import Encoded
 from edgepack.training.models import paddle_graph
-from edgepack.training.models.batches import Encoded
 from edgepack.training.models.classifiers import Classifier
 
 Float = npt.NDArray[np.float32]

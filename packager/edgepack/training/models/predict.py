@@ -9,7 +9,8 @@ import numpy.typing as npt
 import paddle
 
 from edgepack.progress import Progress
-from edgepack.training.models.batches import Encoded, pad
+from edgepack.tasks.task import Encoded
+from edgepack.training.models.batches import pad
 from edgepack.training.models.classifiers import Classifier
 
 Float = npt.NDArray[np.float32]

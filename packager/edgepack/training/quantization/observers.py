@@ -25,7 +25,7 @@ from paddleslim.quant.observers import (
 from edgepack.artifacts import LinearScales, weight_digest
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
-from edgepack.training.models.batches import Encoded
+from edgepack.tasks.task import Encoded
 from edgepack.training.models.classifiers import Classifier
 
 SAMPLE: Final = 1 << 17  # values kept of one tensor, over all rows, for an observer that wants them together
@@ -167,7 +167,7 @@ def column_magnitudes(weight: npt.NDArray[np.float32]) -> tuple[float, ...]:
 
 def _is_unread(name: str, classifier: Classifier) -> bool:
     """Whether the output of a layer is unused: ERNIE also runs its pooler when tokens are classified."""
-    return classifier.task == "token-classification" and name.endswith(_POOLER)
+    return classifier.task.per_token and name.endswith(_POOLER)
 
 
 def _scales(name: str, layer: Any) -> LinearScales:

@@ -14,11 +14,11 @@ from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.model import Quantize
 from edgepack.recipe.training import Distill, Qat, Training
+from edgepack.tasks.registry import task_of
 from edgepack.training import devices
 from edgepack.training.checkpoint import Checkpoint
 from edgepack.training.distributed import ALONE
 from edgepack.training.finetune import answers, examples, reopen, summary
-from edgepack.training.losses import task_of
 from edgepack.training.models import tokenizer_files
 from edgepack.training.models.batches import EncodedRows
 from edgepack.training.models.classifiers import Classifier
@@ -91,9 +91,11 @@ def _training_run(
         budget=budget(
             settings, len(learnt.rows), int(classifier.network.config.hidden_size), ALONE.count, random_weights=False
         ),
-        score=lambda: evaluation.value(metric, dev, answers(task, classifier, dev, held_out, SILENT, "dev")),
+        score=lambda: evaluation.value(
+            task.device, dev, answers(task, classifier, dev, held_out, SILENT, "dev"), data.labels
+        ),
         metric=metric,
-        floor=evaluation.floor(metric, dev),
+        floor=evaluation.floor(task.device, dev),
         out=out,
         distill=distill,
     )

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from edgepack.artifacts import Row
 from edgepack.data.draft.split import DEV, LEFT_OUT, REPEATED, TEST, TRAIN, assign, held_out_share
-from edgepack.data.finding_log import FindingLog
 from edgepack.data.split_stats import SplitFacts, gather_facts
-from edgepack.data.text_digests import MIN_NORMALISED, normalise
+from edgepack.recipe.finding_log import FindingLog
+from edgepack.util.text_digests import MIN_NORMALISED, normalise
 
 ROWS = st.lists(
     st.builds(Row, st.text("甲乙丙丁aAbB！ ", min_size=1, max_size=9).filter(str.strip), st.sampled_from("123")),

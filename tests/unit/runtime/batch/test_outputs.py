@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from edgepack_runtime.batch import inputs
 from edgepack_runtime.batch.inputs import InputRow
-from edgepack_runtime.batch.outputs import Form, answer_keys
-from edgepack_runtime.bundle.model_config import ModelConfig
+from edgepack_runtime.batch.outputs import Form
 from edgepack_runtime.errors import UsageError
+from edgepack_runtime.tasks.task import Output
 from edgepack_runtime.util import texts
 
 LINES = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0\ufeff"), min_size=1, max_size=12)
@@ -24,8 +24,12 @@ LINES = LINES.filter(lambda line: bool(line.strip()))
 
 
 def written(suffix: str, items: Sequence[texts.Item], found: Sequence[Mapping[str, Any]], *labels: str) -> str:
-    form = Form(suffix, list(found[0]), labels, pairs=isinstance(items[0], tuple), raw_cells=True)
+    form = Form(suffix, outputs(*found[0]), labels, pairs=isinstance(items[0], tuple), raw_cells=True)
     return form.header() + "".join(map(form.answer, map(row, items), found))
+
+
+def outputs(*names: str) -> list[Output]:
+    return [Output(name, {}, by_label=name == "scores") for name in names]
 
 
 def row(item: texts.Item | None, *fields: str) -> InputRow:
@@ -64,7 +68,7 @@ def test_with_scores_each_label_has_a_column() -> None:
     ],
 )
 def test_a_row_without_an_answer_has_a_line_of_the_same_shape(suffix: str, labels: tuple[str, ...], line: str) -> None:
-    form = Form(suffix, ["label", "score", "scores"], labels, pairs=False)
+    form = Form(suffix, outputs("label", "score", "scores"), labels, pairs=False)
     assert form.missing(row(None)) == line
     found = form.answer(row("a"), {"label": "x", "score": 0.5, "scores": {"x": 0.5, "y": 0.5}})
     if suffix in (".csv", ".tsv"):
@@ -72,14 +76,6 @@ def test_a_row_without_an_answer_has_a_line_of_the_same_shape(suffix: str, label
         assert form.header().count(mark) == found.count(mark) == line.count(mark)
     else:
         assert list(json.loads(found)) == list(json.loads(line))
-
-
-def test_the_keys_are_those_of_the_task() -> None:
-    one = ModelConfig("text-classification", ("a", "b"), 16, "int8")
-    several = ModelConfig("text-classification", ("a", "b"), 16, "int8", multi_label=True)
-    tokens = ModelConfig("token-classification", ("O", "B-x", "I-x"), 16, "int8")
-    found = [answer_keys(config, with_scores=wanted) for config in (one, several, tokens) for wanted in (False, True)]
-    assert found == [("label", "score"), ("label", "score", "scores"), *[("labels", "scores")] * 2, *[("spans",)] * 2]
 
 
 @given(st.lists(LINES, min_size=1, max_size=5))
@@ -106,12 +102,12 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
 
 
 def test_a_table_keeps_the_columns_of_a_table() -> None:
-    form = Form(".csv", ["label", "score"], (), pairs=False, columns=["id", "label", "text"], mark=True)
+    form = Form(".csv", outputs("label", "score"), (), pairs=False, columns=["id", "label", "text"], mark=True)
     assert form.header() == "\ufeffid,label,text,predicted_label,score\n"
     assert form.answer(row("好", "1", "x", "好"), {"label": "good", "score": 0.5}) == "1,x,好,good,0.5\n"
     assert form.missing(row(None, "2", "y", "")) == "2,y,,,\n"
     assert form.missing(row(None)) == ",,,,\n"
-    form = Form(".tsv", ["label"], (), pairs=False, columns=["id", "text"])
+    form = Form(".tsv", outputs("label"), (), pairs=False, columns=["id", "text"])
     with pytest.raises(UsageError, match="cannot hold"):
         form.answer(row("好", "1\t2", "好"), {"label": "good"})
     assert form.missing(row("好", "1\t2", "好")) == "\t\t\n"
@@ -122,50 +118,52 @@ RUN = ["=1+1", "+1+1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "\r1", "\uff1d1+1", '"
 
 @pytest.mark.parametrize("cell", RUN)
 def test_a_spreadsheet_runs_no_cell(cell: str) -> None:
-    form = Form(".csv", ["label"], (), pairs=False, columns=["id", cell])
+    form = Form(".csv", outputs("label"), (), pairs=False, columns=["id", cell])
     assert next(csv.reader([form.header()])) == ["id", f"'{cell}", "label"]
     lines = [form.answer(row("x", cell, "x"), {"label": cell}), form.missing(row(None, cell, "x"))]
     assert [list(csv.reader([line])) for line in lines] == [[[f"'{cell}", "x", f"'{cell}"]], [[f"'{cell}", "x", ""]]]
     if "\r" not in cell:
-        assert Form(".tsv", ["label"], (), pairs=False).answer(row(cell), {"label": "x"}) == f"'{cell}\tx\n"
-    raw = Form(".csv", ["label"], (), pairs=False, raw_cells=True).answer(row(cell), {"label": "x"})
+        assert Form(".tsv", outputs("label"), (), pairs=False).answer(row(cell), {"label": "x"}) == f"'{cell}\tx\n"
+    raw = Form(".csv", outputs("label"), (), pairs=False, raw_cells=True).answer(row(cell), {"label": "x"})
     assert next(csv.reader([raw])) == [cell, "x"]
 
 
 @pytest.mark.parametrize("mark", [";", "\t", ",", "\n", "\r\n"])
 def test_a_spreadsheet_that_splits_elsewhere_runs_no_part_of_a_cell(mark: str) -> None:
-    form = Form(".csv", ["label"], (), pairs=False)
+    form = Form(".csv", outputs("label"), (), pairs=False)
     line = form.answer(row(f"good{mark}=1+1{mark}-5{mark}+2+cmd"), {"label": "x"})
     assert next(csv.reader([line])) == [f"good{mark}'=1+1{mark}-5{mark}'+2+cmd", "x"]
 
 
 def test_a_cell_of_many_separators_is_read_once() -> None:
-    line = Form(".csv", ["label"], (), pairs=False).answer(row("x" + "\t" * 100_000 + "=1"), {"label": "x"})
+    line = Form(".csv", outputs("label"), (), pairs=False).answer(row("x" + "\t" * 100_000 + "=1"), {"label": "x"})
     assert next(csv.reader([line]))[0].endswith("\t'=1")
 
 
 @pytest.mark.parametrize("cell", ["-1", "+8613900000000", "-1.5e-3", "-1,000.50", "+3%", "1=1", "", "a-b", "'=1"])
 def test_numbers_and_texts_stay_what_they_are(cell: str) -> None:
-    line = Form(".csv", ["label"], (), pairs=False, columns=["id", "text"]).answer(row("x", cell, "x"), {"label": "x"})
+    line = Form(".csv", outputs("label"), (), pairs=False, columns=["id", "text"]).answer(
+        row("x", cell, "x"), {"label": "x"}
+    )
     assert next(csv.reader([line])) == [cell, "x", "x"]
-    assert Form(".jsonl", ["label"], (), pairs=False).answer(row("x"), {"label": "=1"}) == '{"label": "=1"}\n'
+    assert Form(".jsonl", outputs("label"), (), pairs=False).answer(row("x"), {"label": "=1"}) == '{"label": "=1"}\n'
 
 
 def test_a_carriage_return_ends_no_row() -> None:
     found = {"label": "good"}
-    form = Form(".csv", ["label"], (), pairs=False)
+    form = Form(".csv", outputs("label"), (), pairs=False)
     assert list(csv.reader([form.answer(row("好\r3"), found)])) == [["好\r3", "good"]]
     with pytest.raises(UsageError, match="cannot hold"):
-        Form(".tsv", ["label"], (), pairs=False).answer(row("好\r3"), found)
+        Form(".tsv", outputs("label"), (), pairs=False).answer(row("好\r3"), found)
 
 
 def test_no_column_stands_twice() -> None:
-    form = Form(".csv", ["label"], (), pairs=False, columns=["label", "predicted_label"])
+    form = Form(".csv", outputs("label"), (), pairs=False, columns=["label", "predicted_label"])
     assert form.header() == "label,predicted_label,predicted_predicted_label\n"
 
 
 @pytest.mark.parametrize("name", ["a\tb", "a\rb"])
 def test_a_header_that_a_tsv_cannot_hold_is_an_error(name: str) -> None:
     with pytest.raises(UsageError, match="cannot hold the names of the columns"):
-        Form(".tsv", ["label"], (), pairs=False, columns=[name, "text"]).header()
-    assert Form(".csv", ["label"], (), pairs=False, columns=[name, "text"]).header()
+        Form(".tsv", outputs("label"), (), pairs=False, columns=[name, "text"]).header()
+    assert Form(".csv", outputs("label"), (), pairs=False, columns=[name, "text"]).header()

@@ -22,6 +22,8 @@ from edgepack_runtime.gate.limits import Limits
 from edgepack_runtime.stats.checks import GateCheck
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.stats.scoring import Counts
+from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_of
+from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.spans import Span
 
 
@@ -29,9 +31,19 @@ def limits(**asked: Any) -> Limits:
     return dataclasses.replace(Limits(), **asked)
 
 
-def measured(truths: Sequence[Answer], theirs: Sequence[Answer], ours: Sequence[Answer], metric: str) -> Measured:
+ONE, SEVERAL, SPANS = task_of(ONE_TEXT), task_of(ONE_TEXT, multi_label=True), task_of(TOKENS)
+
+
+def measured(
+    truths: Sequence[Answer],
+    theirs: Sequence[Answer],
+    ours: Sequence[Answer],
+    metric: str,
+    task: Task = ONE,
+    classes: Sequence[str] = ("0", "1"),
+) -> Measured:
     rows = [GoldenRow(f"{n}", truth, answer) for n, (truth, answer) in enumerate(zip(truths, theirs, strict=True))]
-    return accuracy.measure(rows, ours, metric, 0.95, ["0", "1"])
+    return accuracy.measure(task, rows, ours, metric, 0.95, classes)
 
 
 def of(counts: Counts, metric: str = "accuracy") -> Measured:
@@ -64,7 +76,7 @@ def test_a_drop_is_judged_by_the_rows_that_differ(counts: Counts, limit: float, 
 def test_a_regression_is_judged_against_the_release_before() -> None:
     def against(theirs: str, **asked: Any) -> GateCheck:
         rows = [GoldenRow("x", "1", "1", None, answer) for answer in theirs]
-        given = accuracy.measure(rows, "1" * 950 + "0" * 50, "accuracy", 0.95, ["0", "1"])
+        given = accuracy.measure(ONE, rows, "1" * 950 + "0" * 50, "accuracy", 0.95, ["0", "1"])
         [row] = accuracy.checks(given, limits(max_regression_points=1.0, **asked))
         return row
 
@@ -76,7 +88,7 @@ def test_a_regression_is_judged_against_the_release_before() -> None:
     assert against("1" * 955 + "0" * 45).verdict == "inconclusive"
     with pytest.raises(BundleInvalidError, match="max_regression_points cannot be measured"):
         accuracy.checks(of(Counts(10, 9, 0, 0)), limits(max_regression_points=1.0))
-    alone = accuracy.measure([GoldenRow("x", "1")], "1", "accuracy", 0.95, ["0", "1"])
+    alone = accuracy.measure(ONE, [GoldenRow("x", "1")], "1", "accuracy", 0.95, ["0", "1"])
     with pytest.raises(BundleInvalidError, match="max_drop_points cannot be measured"):
         accuracy.checks(alone, limits(max_drop_points=1.0))
 
@@ -97,7 +109,7 @@ def test_a_model_that_finds_nothing_passes_nothing() -> None:
     found = (Span(0, 1, "name"),)
     rows = [GoldenRow("x", found if number % 3 == 0 else (), (), None, None) for number in range(90)]
     for answers, verdict in (([()] * 90, "inconclusive"), ([row.answer for row in rows], "pass")):
-        given = accuracy.measure(rows, answers, "entity_f1", 0.95, ["name"])
+        given = accuracy.measure(SPANS, rows, answers, "entity_f1", 0.95, ["name"])
         [check] = accuracy.checks(given, limits(above_majority=True))
         assert (check.verdict, check.detail) == (verdict, "a model that answers nothing to every text has 0 %")
 
@@ -162,7 +174,7 @@ def test_a_metric_is_refused_before_anything_is_measured(tmp_path: Path) -> None
 
 def of_labels(truths: str, ours: str, metric: str, classes: Sequence[str], texts: int = 10_000) -> Measured:
     rows = [GoldenRow(f"{n % texts}", truth, truth) for n, truth in enumerate(truths)]
-    return accuracy.measure(rows, list(ours), metric, 0.95, classes)
+    return accuracy.measure(ONE, rows, list(ours), metric, 0.95, classes)
 
 
 def test_a_macro_f1_is_not_shown_by_rows_of_one_class() -> None:
@@ -202,7 +214,7 @@ def test_a_check_counts_distinct_texts_where_many_rows_repeat() -> None:
     assert "distinct" not in accuracy.checks(most, asked)[0].detail
     assert accuracy.checks(few, asked)[0].detail.endswith("distinct texts: 449 for 500 rows")
     rows = [GoldenRow("a", "1", "1", "b"), GoldenRow("a", "1", "1", "c"), GoldenRow("a", "1", "1", "b")]
-    assert accuracy.measure(rows, ["1"] * 3, "accuracy", 0.95, ["0", "1"]).distinct == 2
+    assert accuracy.measure(ONE, rows, ["1"] * 3, "accuracy", 0.95, ["0", "1"]).distinct == 2
 
 
 # --- the receipt ------------------------------------------------------------------------------------------------
@@ -217,7 +229,7 @@ def test_the_receipt_names_metric_and_positive_label() -> None:
 
 
 def test_the_receipt_has_the_scores_of_each_class_and_names_the_worst() -> None:
-    found = accuracy.classes(measured("1101", "1101", "1001", "accuracy"), CONFIG)
+    found = accuracy.classes(measured("1101", "1101", "1001", "accuracy"))
     assert found == {
         "metrics": {"accuracy": 0.75, "macro_f1": 0.733333, "micro_f1": 0.75, "f1": 0.8},
         "classes": 2,
@@ -228,29 +240,26 @@ def test_the_receipt_has_the_scores_of_each_class_and_names_the_worst() -> None:
         "confusion": {"0": {"0": 1}, "1": {"0": 1, "1": 2}},
     }
     assert accuracy.worst_line(found) == "lowest F1 of 2 classes: 0 66.67 % (n = 1), 1 80 % (n = 3)"
-    nothing = accuracy.classes(measured([()], [()], [()], "micro_f1"), dataclasses.replace(CONFIG, multi_label=True))
+    nothing = accuracy.classes(measured([()], [()], [()], "micro_f1", SEVERAL))
     assert accuracy.worst_line(nothing) == "lowest F1 of 0 classes: -"
 
 
 def test_the_receipt_has_the_worst_of_many_classes() -> None:
     labels = [f"l{number:02}" for number in range(60)]
-    given = measured(labels, labels, [*labels[:-1], "l00"], "accuracy")
-    found = accuracy.classes(given, dataclasses.replace(CONFIG, labels=tuple(labels)))
+    found = accuracy.classes(measured(labels, labels, [*labels[:-1], "l00"], "accuracy", classes=labels))
     assert found["classes"] == 60 and len(found["scores"]) == 50 and found["confusion"] is None
     assert [row["label"] for row in found["scores"][:2]] == ["l59", "l00"]
 
 
 def test_several_labels_have_no_confusion() -> None:
-    given = measured([("a", "b")], [()], [("a",)], "micro_f1")
-    found = accuracy.classes(given, dataclasses.replace(CONFIG, labels=("a", "b"), multi_label=True))
+    found = accuracy.classes(measured([("a", "b")], [()], [("a",)], "micro_f1", SEVERAL))
     assert found["confusion"] is None and "f1" not in found["metrics"]
     assert {row["label"]: row["f1"] for row in found["scores"]} == {"a": 1.0, "b": 0.0}
 
 
 def test_spans_are_told_by_type() -> None:
     truth, found = (Span(0, 1, "a"), Span(2, 3, "b")), (Span(0, 1, "a"),)
-    config = dataclasses.replace(CONFIG, task="token-classification", labels=TAGS)
-    told = accuracy.classes(measured([truth], [truth], [found], "entity_f1"), config)
+    told = accuracy.classes(measured([truth], [truth], [found], "entity_f1", SPANS))
     assert told["metrics"]["entity_f1"] == pytest.approx(2 / 3, abs=1e-6)
     assert told["confusion"] == {"a": {"a": 1}, "b": {"O": 1}}
 

@@ -15,6 +15,7 @@ from edgepack_runtime.bundle.manifest import Manifest, dump
 from edgepack_runtime.errors import BundleInvalidError, ExitCode, UsageError
 from edgepack_runtime.gate import limits, runner
 from edgepack_runtime.inference import tune
+from edgepack_runtime.tasks.registry import PAIR
 
 ROWS = [("很好", "good", "good")] * 190 + [("很差", "good", "bad")] * 10  # the model is wrong on the last ten
 TEXTS = ["一二", "三四五"]
@@ -109,7 +110,7 @@ def test_texts_are_of_the_models_form(rowless: Rowless, line: dict[str, Any]) ->
     with pytest.raises(BundleInvalidError, match=r"line 2 of golden/texts\.jsonl"):
         golden.read_items(rowless.release, config)
     write_lines(rowless.release / golden.TEXTS_FILE, [{"text": "一", "text_pair": "二"}])
-    pairs = model_config.ModelConfig(model_config.PAIR, ("bad", "good"), 16, "int8")
+    pairs = model_config.ModelConfig(PAIR, ("bad", "good"), 16, "int8")
     assert golden.read_items(rowless.release, pairs) == [("一", "二")]
 
 

@@ -12,7 +12,7 @@ from given_model import ADAPTER, write_given, write_graph
 from onnx import TensorProto, helper
 
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, StageFailedError, UsageError
-from edgepack_runtime.inference.predictions import JsonPrediction
+from edgepack_runtime.inference.loaded_model import JsonPrediction
 from edgepack_runtime.inference.predictor import Predictor
 
 SCORE = "    def score(self, answer, expected):\n        return 1\n"

@@ -29,7 +29,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Predictor]:
 
 @given(st.text("好差店很ok, \ud83d\u0301", max_size=30), st.sampled_from(["one", "several", "tokens"]))
 def test_a_text_that_fits_is_answered_the_same(models: dict[str, Predictor], text: str, kind: str) -> None:
-    if len(models[kind].text_task.tokenizer.encode([text], 1000)[0]) <= 16:
+    if len(models[kind].text_model.tokenizer.encode([text], 1000)[0]) <= 16:
         assert models[f"{kind}, windows"].predict(text) == models[kind].predict(text)
 
 
@@ -41,7 +41,7 @@ def test_texts_that_were_cut_are_counted(models: dict[str, Predictor], kind: str
     assert found[0] == found[1] == found[2] or kind == "tokens"
     assert list(model.stream(["好" * 20] * 3)) == [found[1]] * 3
     assert model.cut_texts - before == 5
-    assert (model.text_task.tokens("好" * 40), len(model.logits(["好" * 40]))) == (
+    assert (model.text_model.tokens("好" * 40), len(model.logits(["好" * 40]))) == (
         16,
         1,
     ) and model.cut_texts - before == 5
@@ -80,7 +80,7 @@ def test_of_several_labels_each_has_its_highest_probability(models: dict[str, Pr
 @given(st.text("店很好差，ok \u0301\ud83d", max_size=120))
 def test_spans_are_found_to_the_end_and_tell_their_characters(models: dict[str, Predictor], text: str) -> None:
     """The tiny model sees each token by itself, so windows must find what one long window would."""
-    found, tokenizer = models["tokens, windows"].predict(text), models["tokens"].text_task.tokenizer
+    found, tokenizer = models["tokens, windows"].predict(text), models["tokens"].text_model.tokenizer
     places = {tokenizer.encode([word], 16)[0][1] for word in "店很"}
     expected = [
         text[start]

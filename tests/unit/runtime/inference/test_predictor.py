@@ -84,13 +84,13 @@ def test_a_text_is_run_by_itself_where_others_would_change_its_answer(
 ) -> None:
     folder = write_model_folder(tmp_path / "model", run_alone=True, hides_padding=hides_padding)
     predictor = Predictor(folder)
-    run, shapes = predictor.text_task.encoder.run, []
+    run, shapes = predictor.text_model.encoder.run, []
 
     def watched(batch: InputBatch) -> Any:
         shapes.append((batch.rows, batch.length))
         return run(batch)
 
-    monkeypatch.setattr(predictor.text_task.encoder, "run", watched)
+    monkeypatch.setattr(predictor.text_model.encoder, "run", watched)
     texts = ["好", "差差店店", "好", "店很好，"]
     expected = [predictor.predict(text) for text in texts]
     alone = list(shapes)
@@ -123,7 +123,7 @@ def test_batches_of_a_stream_are_larger_on_a_gpu(predictor: Predictor, monkeypat
     monkeypatch.setattr(streaming, "in_order", in_order)
     list(predictor.stream(["好"]))
     on_gpu = replace(predictor.config, engine=EngineConfig(provider="CUDAExecutionProvider"))
-    monkeypatch.setattr(predictor.text_task, "config", on_gpu)
+    monkeypatch.setattr(predictor.text_model, "config", on_gpu)
     list(predictor.stream(["好"]))
     list(predictor.stream(["好"], batch_tokens=64))
     assert [settings.batch_tokens for settings in found] == [512, 4096, 64]

@@ -95,15 +95,15 @@ def test_an_error_of_reading_comes_after_the_answers_before_it(predictor: Predic
 def test_an_error_of_the_model_comes_out_at_its_item(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    run = predictor.text_task.encoder.run
-    bad = predictor.config.labels and predictor.text_task.tokenizer.encode(["差"], 16)[0][1]
+    run = predictor.text_model.encoder.run
+    bad = predictor.config.labels and predictor.text_model.tokenizer.encode(["差"], 16)[0][1]
 
     def refusing(batch: Any) -> Any:
         if bad in batch.ids:
             raise StageFailedError("the model could not be run")
         return run(batch)
 
-    monkeypatch.setattr(predictor.text_task.encoder, "run", refusing)
+    monkeypatch.setattr(predictor.text_model.encoder, "run", refusing)
     found = []
     with pytest.raises(StageFailedError):
         for prediction in predictor.stream(["好", "很", "店", "好差", "很"], workers=workers):

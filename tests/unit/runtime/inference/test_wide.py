@@ -105,7 +105,7 @@ def test_the_linear_model_alone_needs_no_encoder(tmp_path: Path) -> None:
     windows = Predictor(folder, long_texts="windows")
     assert (windows.predict("店" * 40 + "好").answer, windows.cut_texts) == ("good", 0)
     with pytest.raises(BundleInvalidError, match="has no tokens"):
-        alone.text_task.tokens("好")
+        alone.text_model.tokens("好")
 
 
 def test_several_labels_are_sure_if_each_is(tmp_path: Path) -> None:

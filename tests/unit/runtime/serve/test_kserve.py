@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack_runtime.bundle.model_config import ONE_TEXT, PAIR, TEXT, TEXTS, TOKENS
-from edgepack_runtime.inference import predictions as answers
+from edgepack_runtime.bundle.model_config import TEXT, TEXTS
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.kserve import Inference
 from edgepack_runtime.serve.kserve_models import ItemModel
 from edgepack_runtime.serve.model_info import ModelInfo
+from edgepack_runtime.tasks.labelled_spans import SpanPrediction, SpansPrediction
+from edgepack_runtime.tasks.one_label import one_label
+from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, TOKENS
+from edgepack_runtime.tasks.several_labels import several_labels
 
 
 def facts(task: str = ONE_TEXT, *, multi_label: bool = False) -> ModelInfo:
@@ -136,7 +139,7 @@ def test_binary_inputs_that_are_refused(inputs: list[Any], tail: bytes, words: s
     assert words in caught.value.message
 
 
-ONE_LABEL = [answers.one_label(("bad", "good"), row) for row in ([0.0, 2.0], [1.0, 0.0])]
+ONE_LABEL = [one_label(("bad", "good"), row) for row in ([0.0, 2.0], [1.0, 0.0])]
 
 
 def test_an_answer_has_the_outputs_that_were_asked_for() -> None:
@@ -171,10 +174,10 @@ def test_an_answer_has_binary_outputs_where_that_is_asked_for() -> None:
 
 def test_answers_with_several_labels_and_with_spans() -> None:
     inference = parse({"inputs": [tensor(["a"])]}, facts(multi_label=True))
-    several = [answers.several_labels(("bad", "good"), [3.0, -3.0])]
+    several = [several_labels(("bad", "good"), [3.0, -3.0])]
     labels, scores = response(inference, several, facts(multi_label=True))[0]["outputs"]
     assert (labels["data"], scores["shape"]) == (['["bad"]'], [1, 2])
-    spans = [answers.SpansPrediction((answers.SpanPrediction(0, 2, "name", 0.97, "温格"),))]
+    spans = [SpansPrediction((SpanPrediction(0, 2, "name", 0.97, "温格"),))]
     inference = parse({"inputs": [tensor(["a"])]}, facts(TOKENS))
     (only,) = response(inference, spans, facts(TOKENS))[0]["outputs"]
     assert json.loads(only["data"][0]) == [{"start": 0, "end": 2, "label": "name", "score": 0.97, "text": "温格"}]

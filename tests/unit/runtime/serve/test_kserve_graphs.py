@@ -22,9 +22,8 @@ from onnx import TensorProto, helper
 from edgepack_runtime.bundle.model_config import CUSTOM, FILE
 from edgepack_runtime.engine.ort_api import TensorInfo
 from edgepack_runtime.engine.tensors import TYPES, Tensor
-from edgepack_runtime.inference.predictions import TensorsPrediction
+from edgepack_runtime.inference.loaded_model import GraphInputs, TensorsPrediction
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.inference.task import GraphInputs
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve import logs
 from edgepack_runtime.serve.http_errors import HttpError

@@ -10,9 +10,9 @@ import pytest
 from asgi import ask, post, started
 from jsonschema import Draft202012Validator
 
-from edgepack_runtime.bundle.model_config import ONE_TEXT, PAIR, TOKENS
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve.middleware import Middleware
+from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, TOKENS
 
 
 def fits(value: Any, schema: dict[str, Any], whole: dict[str, Any]) -> bool:

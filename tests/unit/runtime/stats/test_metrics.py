@@ -48,18 +48,18 @@ def test_nothing_to_find_and_nothing_found_is_no_success() -> None:
     nothing: list[Pair] = [((), ())]
     assert metrics.class_tallies(nothing) == {}
     assert metrics.micro_f1({}) == metrics.macro_f1({}) == 0.0
-    assert metrics.values(nothing, tokens=True, positive=None)["entity_f1"] == 0.0
+    assert metrics.values(nothing)["entity_f1"] == 0.0
     assert Tally(0, 0, 0).precision == Tally(0, 0, 0).recall == Tally(0, 0, 0).f1 == 0.0
     with pytest.raises(ValueError, match="no rows"):
         metrics.accuracy([])
 
 
-def test_values_are_those_that_mean_something() -> None:
-    found = metrics.values(pairs("1 1 0 0", "1 0 1 0"), tokens=False, positive="1")
-    assert found == {"accuracy": 0.5, "macro_f1": 0.5, "micro_f1": 0.5, "f1": 0.5}
-    assert metrics.values(pairs("0 0", "0 0"), tokens=False, positive="1")["f1"] == 0.0
-    assert metrics.values(SPANS, tokens=True, positive=None)["entity_f1"] == 0.5
-    assert set(metrics.values(SINGLE, tokens=False, positive=None)) == {"accuracy", "macro_f1", "micro_f1"}
+def test_values_are_all_metrics() -> None:
+    found = metrics.values(pairs("1 1 0 0", "1 0 1 0"), "1")
+    assert found == dict.fromkeys(metrics.METRICS, 0.5)
+    assert metrics.values(pairs("0 0", "0 0"), "1")["f1"] == 0.0
+    assert metrics.values(SPANS)["entity_f1"] == 0.5
+    assert metrics.F1 not in metrics.values(SINGLE)
 
 
 @pytest.mark.parametrize(
@@ -77,26 +77,6 @@ def test_which_of_two_labels_is_the_positive_one(labels: str, truths: str, posit
     assert metrics.positive_label(labels.split(), truths.split()) == positive
     with pytest.raises(ValueError, match="3 labels"):
         metrics.positive_label(["0", "1", "2"], ["1"])
-
-
-@pytest.mark.parametrize(
-    ("metric", "n_labels", "multi_label", "tokens", "fit"),
-    [
-        ("accuracy", 5, False, True, True),
-        ("macro_f1", 5, True, False, True),
-        ("micro_f1", 5, False, True, True),
-        ("entity_f1", 5, False, True, True),
-        ("entity_f1", 2, False, False, False),
-        ("f1", 2, False, False, True),
-        ("f1", 3, False, False, False),
-        ("f1", 2, True, False, False),
-        ("f1", 2, False, True, False),
-    ],
-)
-def test_what_a_model_can_be_measured_by(
-    metric: str, n_labels: int, multi_label: bool, tokens: bool, fit: bool
-) -> None:
-    assert (metrics.unfit(metric, n_labels, multi_label=multi_label, tokens=tokens) is None) == fit
 
 
 def test_worst_classes_come_first() -> None:

@@ -213,7 +213,7 @@ def test_the_truth_is_missed_as_seldom_as_it_says(metric: str, monkeypatch: pyte
     """On each side in 2.5 % of the cases; 200 seeded trials leave room for 6 % where it were really 2.5 %."""
     monkeypatch.setattr(scoring, "resamples_for", lambda confidence: 200)
     big = labels(6, 200_000, 0.3, 0.5)
-    truth = metrics.values(list(zip(*big, strict=True)), tokens=False, positive="1")[metric]
+    truth = metrics.values(list(zip(*big, strict=True)), "1")[metric]
     found = [scoring.interval(metric, *labels(seed, 150, 0.3, 0.5), 0.95, "1", ["0", "1"]) for seed in range(200)]
     assert sum(interval.high < truth for interval in found) <= 12
     assert sum(interval.low > truth for interval in found) <= 12
@@ -239,7 +239,7 @@ def test_the_value_lies_in_its_interval(data: st.DataObject, kind: str, metric: 
     truths, first, second = (list(column) for column in zip(*rows, strict=True))
 
     def value(answers: Sequence[Answer]) -> float:
-        values = metrics.values(list(zip(truths, answers, strict=True)), tokens=True, positive="1")
+        values = metrics.values(list(zip(truths, answers, strict=True)), "1")
         return values[metric]
 
     classes = data.draw(st.sampled_from([["z"], ["0", "1", "a", "b", "c", "x", "y"], ["a", "0", "x"]]))

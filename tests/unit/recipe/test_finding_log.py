@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgepack.data.finding_log import FindingLog
+from edgepack.recipe.finding_log import FindingLog
 
 
 def test_more_of_a_kind_than_are_listed_are_counted() -> None:

@@ -1,4 +1,4 @@
-"""The tasks of texts: labels of texts, of pairs of texts, or of tokens."""
+"""A loaded model of texts: an encoder, a linear model, or both."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from edgepack_runtime.engine import Engine, open_engine
 from edgepack_runtime.engine.batch import shape_of
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding, singles
-from edgepack_runtime.inference.predictions import AnyPrediction
-from edgepack_runtime.inference.task import Split, StreamOptions
+from edgepack_runtime.inference.loaded_model import Split, StreamOptions
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 from edgepack_runtime.inference.wide import Wide
 from edgepack_runtime.stats import metrics
+from edgepack_runtime.tasks.task import Prediction
 from edgepack_runtime.util.texts import Item
 
 T = TypeVar("T")
 _ROWS = 32  # windows in one batch
 
 
-class TextTask:
-    """See `edgepack_runtime.inference.task.Task`. The model was run once, so that the first answer is not slower.
+class TextModel:
+    """See `edgepack_runtime.inference.loaded_model.LoadedModel`. It is run once: the first answer is not slower.
 
     `encoder` is None where the linear model `wide` answers everything.
 
@@ -44,7 +44,7 @@ class TextTask:
         if config.needs_encoder:
             tokenizer = ErnieTokenizer(folder / model_config.VOCAB_NAME, config.tokenizer)
         self.encoding = Encoding(tokenizer, config, self.wide, long_texts)
-        self._tokens = config.task == model_config.TOKENS
+        self._per_token = config.text_task.per_token
         self.encoder: Optional[Engine] = None
         if config.needs_encoder:
             self.encoder = open_engine(config.engine, folder, tuning)
@@ -69,7 +69,7 @@ class TextTask:
         """As `onnxruntime 1.31.1`; `linear` without an encoder."""
         return "linear" if self.encoder is None else f"onnxruntime {self.encoder.version}"
 
-    def answer(self, items: Sequence[Item]) -> Tuple[List[AnyPrediction], Split]:
+    def answer(self, items: Sequence[Item]) -> Tuple[List[Prediction], Split]:
         """They are one batch; with windows, batches of 32 rows."""
         begin = time.perf_counter()
         encoded = self.encoding.encode(items)
@@ -82,7 +82,7 @@ class TextTask:
 
     def stream(
         self, items: Iterable[Tuple[T, Optional[Item]]], options: StreamOptions
-    ) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
+    ) -> Generator[Tuple[T, Optional[Prediction]], None, None]:
         """Batches of similar length on several threads."""
         from edgepack_runtime.inference import (
             streaming,
@@ -154,13 +154,13 @@ class TextTask:
                     found[number] = logits
             return found
         found = self.encoder.run(self.encoding.batch(rows))
-        return [logits[: len(row.ids)] for row, logits in zip(rows, found)] if self._tokens else found
+        return [logits[: len(row.ids)] for row, logits in zip(rows, found)] if self._per_token else found
 
     def _check_shape(self, engine: Engine, item: Item) -> None:
         """Run the encoder once on an item of at least one token, to load everything."""
         batch = self.encoding.batch(self.encoding.cut([item]))
         found, n_labels = shape_of(engine.run(batch)), len(self.config.labels)
-        wanted = (1, batch.length, n_labels) if self._tokens else (1, n_labels)
+        wanted = (1, batch.length, n_labels) if self._per_token else (1, n_labels)
         if found != wanted:
             raise BundleInvalidError(
                 f"{model_config.MODEL_NAME} and {model_config.CONFIG_NAME} do not belong together",

@@ -1,4 +1,4 @@
-"""The task of models with an adapter: items of any kind in, JSON out, through one graph or several."""
+"""A loaded model with an adapter: items of any kind in, JSON out, through one graph or several."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine.graphs import open_graphs, providers_of
 from edgepack_runtime.inference.adapter import Adapter
-from edgepack_runtime.inference.predictions import AnyPrediction, JsonPrediction, TensorsPrediction
-from edgepack_runtime.inference.task import GraphInputs, Split, StreamOptions
+from edgepack_runtime.inference.loaded_model import (
+    GraphInputs,
+    JsonPrediction,
+    Split,
+    StreamOptions,
+    TensorsPrediction,
+)
+from edgepack_runtime.tasks.task import Prediction
 
 T = TypeVar("T")
 
 
-class AdapterTask:
-    """See `edgepack_runtime.inference.task.Task`. Items are answered one after the other, whoever asks.
+class AdapterModel:
+    """See `edgepack_runtime.inference.loaded_model.LoadedModel`. Items are answered one after the other, whoever asks.
 
     Raises:
         BundleInvalidError, EnvironmentUnfitError, StageFailedError: as `open_graphs` and `Adapter`.
@@ -36,7 +42,7 @@ class AdapterTask:
         version = next(iter(self.graphs.values())).version
         return f"onnxruntime {version}"
 
-    def answer(self, items: Sequence[Any]) -> Tuple[List[AnyPrediction], Split]:
+    def answer(self, items: Sequence[Any]) -> Tuple[List[Prediction], Split]:
         with self._lock:
             found = [self._answer(item) for item in items]
         splits = [split for _, split in found]
@@ -44,7 +50,7 @@ class AdapterTask:
 
     def stream(
         self, items: Iterable[Tuple[T, Optional[Any]]], options: StreamOptions
-    ) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
+    ) -> Generator[Tuple[T, Optional[Prediction]], None, None]:
         for tag, item in items:
             yield tag, None if item is None else self.answer([item])[0][0]
 
@@ -52,12 +58,12 @@ class AdapterTask:
         with self._lock:
             return self._adapter.score(answer, expected)
 
-    def _answer(self, item: Any) -> Tuple[AnyPrediction, Split]:
+    def _answer(self, item: Any) -> Tuple[Prediction, Split]:
         graphs = self.graphs.values()
         for graph in graphs:
             graph.reset()
         begin = time.perf_counter()
-        prediction: AnyPrediction
+        prediction: Prediction
         if isinstance(item, GraphInputs):
             prediction = TensorsPrediction(self.graphs[item.graph](item.inputs))
         else:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.data.text_digests import (
+from edgepack.util.text_digests import (
     DIGEST_BYTES,
     NO_DIGEST,
     digest,

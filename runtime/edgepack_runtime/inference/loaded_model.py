@@ -1,6 +1,6 @@
-"""The interface between `Predictor` and what a model does with its items.
+"""The interface between `Predictor` and a loaded model.
 
-`TextTask` and `AdapterTask` implement it. Gates, files, HTTP and timing go through `Predictor` and know no other way.
+`TextModel` and `AdapterModel` implement it. Gates, files, HTTP and timing go through `Predictor` and know no other way.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Generator, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from edgepack_runtime.engine.tensors import Tensor
-from edgepack_runtime.inference.predictions import AnyPrediction
+from edgepack_runtime.tasks.task import Prediction
 
 T = TypeVar("T")
 
@@ -18,6 +18,31 @@ class GraphInputs(NamedTuple):
 
     graph: str
     inputs: Mapping[str, Tensor]
+
+
+class JsonPrediction(NamedTuple):
+    """The answer of an adapter: any JSON value."""
+
+    answer: Any
+
+    def as_json(self, *, with_scores: bool) -> Any:
+        """The answer. There are no further scores."""
+        return self.answer
+
+
+class TensorsPrediction(NamedTuple):
+    """The outputs of a graph that ran without its adapter, by name."""
+
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def answer(self) -> Any:
+        """The outputs as nested lists."""
+        return {name: tensor.tolist() for name, tensor in self.tensors.items()}
+
+    def as_json(self, *, with_scores: bool) -> Any:
+        """The answer. There are no further scores."""
+        return self.answer
 
 
 class Split(NamedTuple):
@@ -36,14 +61,14 @@ class Split(NamedTuple):
 
 
 class StreamOptions(NamedTuple):
-    """Options of `Predictor.stream`; None: as the task finds best."""
+    """Options of `Predictor.stream`; None: as the model finds best."""
 
     workers: Optional[int] = None
     batch_tokens: Optional[int] = None
     block_items: Optional[int] = None
 
 
-class Task(Protocol):
+class LoadedModel(Protocol):
     """A loaded model that answers items. All methods may be called from several threads at once."""
 
     @property
@@ -54,7 +79,7 @@ class Task(Protocol):
     def engine(self) -> str:
         """Name and version of the engine."""
 
-    def answer(self, items: Sequence[Any]) -> Tuple[List[AnyPrediction], Split]:
+    def answer(self, items: Sequence[Any]) -> Tuple[List[Prediction], Split]:
         """Answers for `items`, at least one, in their order, with the time of each part.
 
         Raises:
@@ -64,7 +89,7 @@ class Task(Protocol):
 
     def stream(
         self, items: Iterable[Tuple[T, Optional[Any]]], options: StreamOptions
-    ) -> Generator[Tuple[T, Optional[AnyPrediction]], None, None]:
+    ) -> Generator[Tuple[T, Optional[Prediction]], None, None]:
         """Answers for a stream of items, in their order, in bounded memory; an item of None has no answer.
 
         Raises:

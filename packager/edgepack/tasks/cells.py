@@ -1,0 +1,106 @@
+"""Values of a record: texts, labels and JSON lists, with a finding about each that is wrong.
+
+White space around labels is removed, around texts it is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from edgepack.recipe.finding_log import FindingLog
+from edgepack.recipe.yaml import has_surrogate
+from edgepack.tasks.task import Values
+from edgepack.util.text_digests import is_unseen, shortened
+
+MAX_LABEL_CHARACTERS: Final = 200  # a longer label is a text in the wrong column
+
+
+def has_half(*values: object) -> bool:
+    """Whether a string holds a lone surrogate, also a string inside a list or an object."""
+    left = list(values)
+    while left:
+        value = left.pop()
+        if isinstance(value, str) and has_surrogate(value):
+            return True
+        if isinstance(value, list):
+            left += value
+        elif isinstance(value, dict):
+            left += value.values()
+    return False
+
+
+def texts_of(line: int, values: Values, log: FindingLog) -> tuple[str, str | None] | None:
+    """A text, or a pair of texts."""
+    if len(values) == 1:
+        text = text_of(line, values[0], "text", log)
+        return None if text is None else (text, None)
+    first, second = (text_of(line, value, what, log) for value, what in zip(values, _OF_A_PAIR, strict=True))
+    return None if first is None or second is None else (first, second)
+
+
+_OF_A_PAIR: Final = ("first text", "second text")
+
+
+def text_of(line: int, value: object, what: str, log: FindingLog) -> str | None:
+    if not isinstance(value, str):
+        reason = f"the {what} is not a JSON string"
+        log.add("texts that are not strings", "error", line, reason, "write the text in quotes")
+        return None
+    if is_unseen(value):
+        fix = "give it a text, or remove the row"
+        log.add("rows without a text", "error", line, f"the {what} {_emptiness(value)}", fix)
+        return None
+    _warn_of_lost_characters(line, what, value, log)
+    if "\x00" in value:
+        reason = f"the {what} holds NUL characters, which the tokenizer drops"
+        log.add("texts with NUL", "warning", line, reason, "take the row from its source again, or remove it")
+    return value
+
+
+def _emptiness(value: str) -> str:
+    unseen = value.strip()
+    return f"holds nothing that is seen: `{shortened(unseen)}`" if unseen else "is empty"
+
+
+def _warn_of_lost_characters(line: int, what: str, content: str, log: FindingLog) -> None:
+    if "\ufffd" in content:
+        reason = f"the {what} holds U+FFFD: characters were lost when it was decoded once before"
+        fix = "take the row from its source again, or remove it"
+        log.add("texts with U+FFFD", "warning", line, reason, fix)
+
+
+def label_of(line: int, value: object, log: FindingLog) -> str | None:
+    if isinstance(value, str):
+        label = value.strip()
+    elif value is None:
+        label = ""
+    elif isinstance(value, int) and not isinstance(value, bool):
+        label = str(value)
+    else:
+        reason, fix = "the label is neither a string nor a whole number", 'write it as a string: "positive"'
+        log.add("labels of another type", "error", line, reason, fix)
+        return None
+    if is_unseen(label):
+        fix = "give it a label, or remove the row"
+        log.add("rows without a label", "error", line, f"the label {_emptiness(label)}", fix)
+        return None
+    if len(label) > MAX_LABEL_CHARACTERS:
+        reason = f"the label has {len(label)} characters, and {MAX_LABEL_CHARACTERS} at most make sense"
+        log.add("long labels", "error", line, reason, "set `data.columns.label` to the column of the labels")
+        return None
+    _warn_of_lost_characters(line, "label", label, log)
+    return label
+
+
+def json_list(value: object) -> list[Any] | None:
+    """The JSON list in a value or in a cell of a table; None if it is not a list."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+        # The cell was checked as text before, in which an escape is six characters.
+        if has_half(value):
+            return None
+    return value if isinstance(value, list) else None

@@ -1,0 +1,186 @@
+"""Labelled spans of a text, from spans or from a tag for each token: a softmax over BIO tags for each token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from edgepack.artifacts import Answer, Row
+from edgepack.recipe.finding_log import FindingLog
+from edgepack.recipe.model import Columns
+from edgepack.tasks.cells import json_list, label_of, text_of
+from edgepack.tasks.task import NO_UNIT, UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
+from edgepack.util.text_digests import shortened
+from edgepack_runtime.tasks import labelled_spans
+from edgepack_runtime.tasks.registry import TOKENS, task_of
+from edgepack_runtime.tasks.task import Task
+from edgepack_runtime.util.spans import Span, spans_of_tags, split_tag, tags_of_spans
+
+_NO_OFFSET: Final = (0, 0)  # of [CLS] and [SEP]
+
+
+class LabelledSpans:
+    """See `edgepack.tasks.task.TrainingTask`."""
+
+    device: ClassVar[Task] = task_of(TOKENS)
+
+    def __init__(self, labels: tuple[str, ...]) -> None:
+        self.labels = labels
+        self._index = {label: index for index, label in enumerate(labels)}
+
+    @staticmethod
+    def row_maker(columns: Columns, label_separator: str) -> MakeRow:
+        return _spanned if columns.tokens is None else _tagged
+
+    def target(self, row: Row, encoded: Encoded) -> Array:
+        tags = tags_of_spans(_spans_of(row), encoded.offsets)
+        numbers = [
+            NO_UNIT if offset == _NO_OFFSET else self._index[tag]
+            for tag, offset in zip(tags, encoded.offsets, strict=True)
+        ]
+        return np.array(numbers, dtype=np.int64)  # (T,)
+
+    def unlabelled(self, encoded: Encoded) -> Array:
+        numbers = [NO_UNIT if offset == _NO_OFFSET else UNLABELLED for offset in encoded.offsets]
+        return np.array(numbers, dtype=np.int64)  # (T,)
+
+    def objective(self, targets: Sequence[Array], *, balanced: bool) -> Objective:
+        from edgepack.tasks.losses import TokenLoss, balanced_weights
+
+        return TokenLoss(balanced_weights(targets, len(self.labels)) if balanced else None)
+
+    def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
+        return labelled_spans.spans(self.labels, logits.tolist(), encoded.offsets, row.text).answer  # logits (T, C)
+
+
+def _spans_of(row: Row) -> Any:
+    assert not isinstance(row.label, str), "the data stage checks what the task needs"
+    return row.label
+
+
+def join(tokens: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+    """The text of `tokens`, and the characters (start, end exclusive) of each token in it.
+
+    A space separates two tokens if the first ends and the second begins with an ASCII letter or digit, as in Latin
+    script.
+    """
+    text, offsets = "", []
+    for token in tokens:
+        text += " " if text and _is_latin(text[-1]) and _is_latin(token[0]) else ""
+        offsets.append((len(text), len(text) + len(token)))
+        text += token
+    return text, offsets
+
+
+def _is_latin(character: str) -> bool:
+    return character.isascii() and character.isalnum()
+
+
+def tag_problem(tag: str) -> tuple[str, str] | None:
+    """Reason and fix of a tag that is neither BIO nor BIOES; None for a valid tag."""
+    try:
+        split_tag(tag)
+    except ValueError:
+        reason = f"`{tag[:40]}` is not a tag of BIO or BIOES"
+        return reason, "write `O`, `B-x`, `I-x`, and for BIOES `E-x`, `S-x`; what BMES calls `M-x` is `I-x`"
+    return None
+
+
+def _spanned(line: int, values: Values, log: FindingLog) -> Row | None:
+    text = text_of(line, values[0], "text", log)
+    spans = None if text is None else _spans(line, text, values[1], log)
+    return None if text is None or spans is None else Row(text, spans)
+
+
+def _tagged(line: int, values: Values, log: FindingLog) -> Row | None:
+    lists = [json_list(value) for value in values]
+    for what, found in zip(("tokens", "tags"), lists, strict=True):
+        if found is None or not all(isinstance(item, str) and item.strip() for item in found):
+            reason = f"the {what} are not a JSON list of strings, each with a character at least"
+            fix = f"write them as in {_EXAMPLES[what]}; tags by name, not by number"
+            log.add(f"{what} of another type", "error", line, reason, fix)
+            return None
+    tokens, tags = ([str(item) for item in found or ()] for found in lists)
+    if len(tokens) != len(tags):
+        reason = f"there are {len(tokens)} tokens and {len(tags)} tags"
+        log.add("tokens without their tags", "error", line, reason, "give each token a tag, `O` where it is in no span")
+        return None
+    for tag in dict.fromkeys(tags):
+        if (problem := tag_problem(tag)) is not None:
+            log.add("unknown tags", "error", line, *problem)
+            return None
+    return tagged_row(line, tokens, tags, log)
+
+
+def tagged_row(line: int, tokens: Sequence[str], tags: Sequence[str], log: FindingLog) -> Row | None:
+    """A row of tokens with a BIO or BIOES tag each."""
+    joined, offsets = join(tokens)
+    text = text_of(line, joined, "text", log)
+    if text is None:
+        return None
+    spans = spans_of_tags(tags, offsets)
+    return Row(text, spans) if all(label_of(line, span.label, log) is not None for span in spans) else None
+
+
+_EXAMPLES: Final = {"tokens": '["北", "京"]', "tags": '["B-city", "I-city"]'}
+
+
+def _spans(line: int, text: str, value: object, log: FindingLog) -> tuple[Span, ...] | None:
+    """A sorted list of different spans, which may be empty.
+
+    Overlapping spans are kept. A token has one tag, so a model learns the first span only, and is scored on both.
+    """
+    found = json_list(value)
+    if found is None:
+        fix = 'write a list, empty where there are none: [{"start": 0, "end": 2, "label": "city"}]'
+        log.add("spans of another type", "error", line, "the spans are not a JSON list", fix)
+        return None
+    spans = [_span(line, text, item, log) for item in found]
+    if None in spans:
+        return None
+    ordered = sorted({span for span in spans if span is not None})
+    for before, after in pairwise(ordered):
+        if after.start < before.end:
+            reason = f"{_named(before)} and {_named(after)} overlap: only the first is learnt, and both are asked for"
+            log.add("spans that overlap", "warning", line, reason, "keep one of them: a token can have one tag only")
+    return tuple(ordered)
+
+
+def _span(line: int, text: str, value: object, log: FindingLog) -> Span | None:
+    if not isinstance(value, dict) or not all(type(value.get(key)) is int for key in ("start", "end")):
+        reason = "a span is not an object with `start`, `end` (whole numbers) and `label`"
+        log.add("spans of another type", "error", line, reason, 'write it as {"start": 0, "end": 2, "label": "city"}')
+        return None
+    label = label_of(line, value.get("label"), log)
+    if label is None:
+        return None
+    span = Span(value["start"], value["end"], label)
+    if (problem := _span_problem(span, text, value.get("text"))) is not None:
+        log.add("spans that do not fit", "error", line, f"{_named(span)} {problem}", _COUNTED)
+        return None
+    held = text[span.start : span.end]
+    if held != held.strip():
+        reason = f"{_named(span)} has white space at its edges: {held[:40]!r}"
+        log.add("spans with white space", "warning", line, reason, "move its ends: no token begins or ends there")
+    return span
+
+
+_COUNTED: Final = "`start` and `end` count characters of the text from 0; `end` is the one after the last of the span"
+
+
+def _span_problem(span: Span, text: str, said: object) -> str | None:
+    if span.start < 0 or span.end > len(text):
+        return f"is not within the text, which has {len(text)} characters"
+    if span.start >= span.end:
+        return "holds no character"
+    held = text[span.start : span.end]
+    if isinstance(said, str) and said != held:
+        return f"is {held[:40]!r} in the text, and its own `text` says {said[:40]!r}"
+    return None
+
+
+def _named(span: Span) -> str:
+    return f"the span {span.start} to {span.end} (`{shortened(span.label)}`)"

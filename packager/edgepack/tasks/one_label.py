@@ -1,0 +1,58 @@
+"""One label for a text, or for a pair of texts: a softmax over the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from edgepack.artifacts import Answer, Row
+from edgepack.recipe.finding_log import FindingLog
+from edgepack.recipe.model import Columns
+from edgepack.tasks.cells import label_of, texts_of
+from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
+from edgepack_runtime.tasks.one_label import one_label
+from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_of
+from edgepack_runtime.tasks.task import Task
+
+
+class OneLabel:
+    """See `edgepack.tasks.task.TrainingTask`."""
+
+    device: ClassVar[Task] = task_of(ONE_TEXT)
+
+    def __init__(self, labels: tuple[str, ...]) -> None:
+        self.labels = labels
+        self._index = {label: index for index, label in enumerate(labels)}
+
+    @staticmethod
+    def row_maker(columns: Columns, label_separator: str) -> MakeRow:
+        return _row
+
+    def target(self, row: Row, encoded: Encoded) -> Array:
+        assert isinstance(row.label, str), "the data stage checks what the task needs"
+        return np.array(self._index[row.label], dtype=np.int64)  # ()
+
+    def unlabelled(self, encoded: Encoded) -> Array:
+        return np.array(UNLABELLED, dtype=np.int64)
+
+    def objective(self, targets: Sequence[Array], *, balanced: bool) -> Objective:
+        from edgepack.tasks.losses import SoftmaxLoss, balanced_weights
+
+        return SoftmaxLoss(balanced_weights(targets, len(self.labels)) if balanced else None)
+
+    def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
+        return one_label(self.labels, logits.tolist()).answer
+
+
+class OneLabelOfPair(OneLabel):
+    """One label for a pair of texts."""
+
+    device = task_of(PAIR)
+
+
+def _row(line: int, values: Values, log: FindingLog) -> Row | None:
+    texts = texts_of(line, values[:-1], log)
+    label = None if texts is None else label_of(line, values[-1], log)
+    return None if texts is None or label is None else Row(texts[0], label, texts[1])

@@ -1,0 +1,34 @@
+"""The tasks by the name that recipes and `model.json` have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from edgepack.artifacts import DataArtifact
+from edgepack.recipe.model import Columns
+from edgepack.tasks.labelled_spans import LabelledSpans
+from edgepack.tasks.one_label import OneLabel, OneLabelOfPair
+from edgepack.tasks.several_labels import SeveralLabels, SeveralLabelsOfPair
+from edgepack.tasks.task import MakeRow, TrainingTask
+
+_TASKS: Final[tuple[type[TrainingTask], ...]] = (
+    OneLabel,
+    OneLabelOfPair,
+    SeveralLabels,
+    SeveralLabelsOfPair,
+    LabelledSpans,
+)
+_BY_NAME: Final[Mapping[tuple[str, bool], type[TrainingTask]]] = {
+    (task.device.name, task.device.multi_label): task for task in _TASKS
+}
+
+
+def task_of(data: DataArtifact) -> TrainingTask:
+    """The task of the rows of a data set, with its labels."""
+    return _BY_NAME[data.task, data.multi_label](data.model_labels)
+
+
+def row_maker(columns: Columns, label_separator: str) -> MakeRow:
+    """As `TrainingTask.row_maker`, of the task of these columns."""
+    return _BY_NAME[columns.task, columns.answer == "labels"].row_maker(columns, label_separator)

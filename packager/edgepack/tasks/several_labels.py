@@ -1,0 +1,68 @@
+"""Any number of labels for a text, or for a pair of texts: a sigmoid for each label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from edgepack.artifacts import Answer, Row
+from edgepack.recipe.finding_log import FindingLog
+from edgepack.recipe.model import Columns
+from edgepack.tasks.cells import json_list, label_of, texts_of
+from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
+from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_of
+from edgepack_runtime.tasks.several_labels import several_labels
+from edgepack_runtime.tasks.task import Task
+
+
+class SeveralLabels:
+    """See `edgepack.tasks.task.TrainingTask`."""
+
+    device: ClassVar[Task] = task_of(ONE_TEXT, multi_label=True)
+
+    def __init__(self, labels: tuple[str, ...]) -> None:
+        self.labels = labels
+
+    @staticmethod
+    def row_maker(columns: Columns, label_separator: str) -> MakeRow:
+        def row(line: int, values: Values, log: FindingLog) -> Row | None:
+            texts = texts_of(line, values[:-1], log)
+            labels = None if texts is None else _labels(line, values[-1], label_separator, log)
+            return None if texts is None or labels is None else Row(texts[0], labels, texts[1])
+
+        return row
+
+    def target(self, row: Row, encoded: Encoded) -> Array:
+        return np.array([label in row.names for label in self.labels], dtype=np.float32)  # (C,)
+
+    def unlabelled(self, encoded: Encoded) -> Array:
+        return np.full(len(self.labels), UNLABELLED, dtype=np.float32)
+
+    def objective(self, targets: Sequence[Array], *, balanced: bool) -> Objective:
+        from edgepack.tasks.losses import SigmoidLoss
+
+        return SigmoidLoss()
+
+    def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
+        return several_labels(self.labels, logits.tolist()).answer
+
+
+class SeveralLabelsOfPair(SeveralLabels):
+    """Any number of labels for a pair of texts."""
+
+    device = task_of(PAIR, multi_label=True)
+
+
+def _labels(line: int, value: object, separator: str, log: FindingLog) -> tuple[str, ...] | None:
+    """A sorted list of different labels, which may be empty."""
+    found = json_list(value)
+    if found is None and isinstance(value, str):
+        found = [part for part in value.split(separator) if part.strip()]
+    if found is None and value is not None:
+        reason, fix = "the labels are neither a JSON list nor text", 'write them as a list: ["price", "service"]'
+        log.add("labels of another type", "error", line, reason, fix)
+        return None
+    labels = [label_of(line, item, log) for item in found or ()]
+    return None if None in labels else tuple(sorted({label for label in labels if label is not None}))

@@ -1,0 +1,88 @@
+"""The protocol of a task on the build side. What items and answers are, its `device` half says.
+
+Reading, training, calibration and quantization ask the task of the rows, and know no task themselves. A new task is a
+class with this protocol, a class in the runtime's `tasks`, and a line in `registry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from edgepack.artifacts import Answer, Row
+from edgepack.recipe.finding_log import FindingLog
+from edgepack.recipe.model import Columns
+from edgepack_runtime.tasks.task import Task
+
+Array = npt.NDArray[Any]
+Float = npt.NDArray[np.float32]
+UNLABELLED: Final = -1  # target of a unit without a label: only the teacher's logits count
+NO_UNIT: Final = -100  # target of a token without an answer: padding, [CLS], [SEP]
+Values = Sequence[object]  # in the order of `Columns.wanted`
+MakeRow = Callable[[int, Values, FindingLog], "Row | None"]  # with the line from 1 on which the row starts
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One row as token ids and token types (1 in the second text of a pair, else 0), of equal length.
+
+    `offsets` has start and end of each token in characters if the task is `per_token`.
+    """
+
+    ids: Sequence[int]
+    types: Sequence[int]
+    offsets: tuple[tuple[int, int], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Objective(Protocol):
+    """Losses of a task, with Paddle. `scores` are the network's logits of a batch, `targets` its collated targets."""
+
+    def collate(self, targets: list[Array], tokens: int) -> Array:
+        """Targets or soft labels of a batch as one array, padded to `tokens`."""
+
+    def units(self, targets: Any) -> tuple[Any, Any]:
+        """Masks (U,), float32: units that count, and units with a label."""
+
+    def count(self, target: Array) -> int:
+        """The number of units of one row that count."""
+
+    def hard(self, scores: Any, targets: Any) -> Any:
+        """Loss of each unit against its label, (U,); undefined for units without a label."""
+
+    def soft(self, scores: Any, teacher: Any, temperature: float) -> Any:
+        """T^2 times the divergence of each unit from the teacher's logits, (U,)."""
+
+
+class TrainingTask(Protocol):
+    """A task with the labels of a data set. `labels` are the meanings of the logits, in order."""
+
+    device: ClassVar[Task]
+    labels: tuple[str, ...]
+
+    def __init__(self, labels: tuple[str, ...]) -> None: ...
+
+    @staticmethod
+    def row_maker(columns: Columns, label_separator: str) -> MakeRow:
+        """The converter from values of `columns.wanted` to rows; `label_separator` separates labels in a cell.
+
+        It adds what is wrong with a row to the log, and returns None for a row with an error.
+        """
+
+    def target(self, row: Row, encoded: Encoded) -> Array:
+        """The target of a labelled row."""
+
+    def unlabelled(self, encoded: Encoded) -> Array:
+        """The target of a row without a label."""
+
+    def objective(self, targets: Sequence[Array], *, balanced: bool) -> Objective:
+        """The loss. `balanced` gives every class of `targets` the same total weight."""
+
+    def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
+        """The answer of the logits of one row, without padding, computed by the device's code."""

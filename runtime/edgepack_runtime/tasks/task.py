@@ -1,0 +1,173 @@
+"""The protocol of a task: everything that the device side knows of one.
+
+Encoding, files, HTTP, KServe, OpenAPI, the self-test and the gates ask the task of the model's configuration, and know
+no task themselves. A new task is a class with this protocol, and its line in `registry`.
+"""
+
+from __future__ import annotations
+
+from typing import AbstractSet, Any, Dict, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+
+from edgepack_runtime.errors import StageFailedError
+from edgepack_runtime.stats.intervals import Interval
+from edgepack_runtime.stats.metrics import Answer, Pair
+from edgepack_runtime.util.texts import Item
+
+Offsets = Sequence[Tuple[int, int]]
+SCORE_DECIMALS = 6  # of a score in JSON
+SCORE_SCHEMA: Mapping[str, Any] = {"type": "number", "minimum": 0, "maximum": 1}
+
+
+class Prediction(Protocol):
+    """The answer to one item."""
+
+    @property
+    def answer(self) -> Any:
+        """The answer in the form of a labelled row, which metrics compare."""
+
+    def as_json(self, *, with_scores: bool) -> Any:
+        """The JSON value that command line, files and HTTP give, on request with further scores."""
+
+
+class Output(NamedTuple):
+    """A key of a prediction in JSON.
+
+    `is_extra`: it is there on request alone. `by_label`: its value is an object with a number for each label.
+    """
+
+    name: str
+    schema: Mapping[str, Any]  # JSON Schema of its value
+    is_extra: bool = False
+    by_label: bool = False
+
+
+class Part(NamedTuple):
+    """The logits of a row (an item, or one window of a long text), and the weight of the row's own tokens.
+
+    `logits` has a number for each output of the model; if the task is `per_token` it has such a list for each token,
+    [CLS] and [SEP] included.
+    """
+
+    logits: Sequence[Any]
+    weight: int
+
+
+class Task(Protocol):
+    """What an item and an answer of a model are. `labels` are those of `model.json`: logit i belongs to label i."""
+
+    name: str  # in `model.json` and in recipes
+    answer_key: str  # JSON key of the answer in a labelled row
+    pairs: bool  # an item is a pair of texts
+    multi_label: bool  # a row has any number of labels, so each logit is an answer by itself: yes or no
+    per_token: bool  # the model has logits for each token, not for each row
+    linear: bool  # a linear model may answer beside the encoder, or alone
+    metric_names: Tuple[str, ...]  # that may be defined for a model of the task
+    usual_metric: str
+
+    def classes(self, labels: Sequence[str]) -> Tuple[str, ...]:
+        """The classes of answers."""
+
+    def model_labels(self, classes: Sequence[str]) -> Tuple[str, ...]:
+        """The labels of a model with these classes, in the order of its logits: the inverse of `classes`."""
+
+    def label_problem(self, labels: Sequence[str]) -> Optional[str]:
+        """Why `labels`, which are unlike texts, do not fit the task; None if they do."""
+
+    def outputs(self, labels: Sequence[str]) -> Sequence[Output]:
+        """The keys of a prediction, in their order."""
+
+    def predict(self, labels: Sequence[str], parts: Sequence[Part], offsets: Offsets, item: Item) -> Prediction:
+        """The prediction for an item.
+
+        Args:
+            parts: one, or one for each window of a long text, in their order. Per token there is one always.
+            offsets: characters (start, end) of each token if the task is `per_token`; else empty.
+
+        Raises:
+            StageFailedError: a logit is not a number.
+        """
+
+    def settled(self, labels: Sequence[str], wanted: Sequence[float], found: Sequence[float], tolerance: float) -> int:
+        """How many answers of the logits `wanted` lead by more than `tolerance`, so that `found` must have them too.
+
+        Args:
+            wanted, found: logits (C,) that differ by at most `tolerance`.
+
+        Raises:
+            ValueError: such an answer of `found` is another one; the text says which.
+        """
+
+    def lead(self, logits: Sequence[float]) -> float:
+        """How sure a linear model is: the least change of a logit (of a difference of two) that changes the answer."""
+
+    def parse_answer(self, value: Any, known: AbstractSet[str], length: int) -> Optional[Answer]:
+        """The answer in a JSON `value`; None if it is invalid.
+
+        Args:
+            known: the classes.
+            length: characters of the text.
+        """
+
+    def answer_of(self, value: Any) -> Answer:
+        """The answer in a JSON `value` that edgepack wrote."""
+
+    def probability(self, prediction: Any, truth: Answer) -> Optional[float]:
+        """The probability (0 to 1) that a prediction gives to the true answer; None if it has none."""
+
+    def answer_form(self, known: Sequence[str]) -> str:
+        """What `parse_answer` takes, in words."""
+
+    def unfit(self, metric: str, n_labels: int) -> Optional[str]:
+        """Why a metric is not defined for a model of so many labels; None if it is defined."""
+
+    def positive(self, metric: str, classes: Sequence[str], truths: Sequence[Answer]) -> Optional[str]:
+        """The class that a metric is about, if it is about one."""
+
+    def values(self, pairs: Sequence[Pair], classes: Sequence[str]) -> Dict[str, float]:
+        """Every metric of (truth, answer) pairs, at least one."""
+
+    def constant_score(self, metric: str, truths: Sequence[Answer]) -> Optional[float]:
+        """The highest score of a model that gives every row the same answer; None if any such model is right.
+
+        Args:
+            metric: the usual one.
+        """
+
+    def interval(
+        self,
+        metric: str,
+        truths: Sequence[Answer],
+        answers: Sequence[Answer],
+        confidence: float,
+        classes: Sequence[str],
+    ) -> Interval:
+        """A metric with its interval.
+
+        Args:
+            confidence: 0 to 1, two-sided.
+            classes: of the model.
+        """
+
+    def drop(
+        self,
+        metric: str,
+        truths: Sequence[Answer],
+        first: Sequence[Answer],
+        second: Sequence[Answer],
+        confidence: float,
+        classes: Sequence[str],
+    ) -> Interval:
+        """The paired drop of a metric from a first to a second model on the same rows. Arguments as of `interval`."""
+
+    def confusion(self, pairs: Sequence[Pair]) -> Optional[Dict[str, Dict[str, int]]]:
+        """True class -> answered class -> count, without zeros; None where answers cannot be paired."""
+
+
+def not_finite(logits: Sequence[Any]) -> StageFailedError:
+    """The error for logits that are not numbers."""
+    return StageFailedError("the model returned logits that are not finite", why=f"its logits are {logits}")
+
+
+def rounded(score: float) -> float:
+    """A score as in JSON."""
+    return round(float(score), SCORE_DECIMALS)
