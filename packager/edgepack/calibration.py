@@ -145,3 +145,32 @@ def reliability(logits: Float, truths: Truths, *, multi_label: bool) -> Reliabil
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
     excess = np.bincount(bins, weights=confidence - right, minlength=BINS)  # probability beyond the right answers
     return Reliability(round(100 * float(np.abs(excess).sum()) / len(right), 3), round(float(brier), 5))
+
+
+def divergence(before: Sequence[npt.NDArray[Any]], after: Sequence[npt.NDArray[Any]], *, multi_label: bool) -> float:
+    """Mean over answers of KL(before || after), in nats.
+
+    Args:
+        before: logits of each row, (1, C), or (1, T, C) if tokens are classified.
+        after: logits of the other model, in the same shapes.
+        multi_label: every label is a separate answer (yes or no); otherwise the answer is one of C labels.
+    """
+    apart = [
+        _kl(_log_shares(one, multi_label), _log_shares(other, multi_label))
+        for one, other in zip(before, after, strict=True)
+    ]
+    return float(np.concatenate([found.ravel() for found in apart]).mean())
+
+
+def _log_shares(logits: npt.NDArray[Any], multi_label: bool) -> Float:
+    """Log-probabilities of logits: shape (..., C), or for several labels (..., C, 2) with no and yes."""
+    wide = logits.astype(np.float64)
+    if multi_label:
+        wide = np.stack([np.zeros_like(wide), wide], axis=-1)
+    wide = wide - wide.max(axis=-1, keepdims=True)
+    return np.asarray(wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True)))
+
+
+def _kl(before: Float, after: Float) -> Float:
+    """KL divergence over the last axis: (..., C) twice -> (...)."""
+    return np.asarray((np.exp(before) * (before - after)).sum(axis=-1))

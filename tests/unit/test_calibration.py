@@ -4,6 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from edgepack import calibration
 
@@ -71,3 +74,45 @@ def test_units_are_rows_labels_or_the_tokens_that_have_a_tag() -> None:
     )
     assert tokens.logits.shape == (3, 2)
     assert tokens.truths.tolist() == [[True, False], [False, True], [False, True]]
+
+
+LOGITS = arrays(np.float32, (1, 4), elements=st.floats(-30, 30, width=32))
+
+
+def shares(logits: np.ndarray) -> np.ndarray:
+    found = np.exp(logits.astype(np.float64) - logits.max())
+    return np.asarray(found / found.sum())
+
+
+@settings(max_examples=60)
+@given(LOGITS, LOGITS)
+def test_it_is_the_kl_of_the_shares(before: np.ndarray, after: np.ndarray) -> None:
+    p, q = shares(before[0]), shares(after[0])
+    expected = float(np.sum(p * (np.log(p) - np.log(q))))
+    assert calibration.divergence([before], [after], multi_label=False) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@settings(max_examples=40)
+@given(LOGITS, st.floats(-20, 20))
+def test_what_all_logits_have_in_common_is_no_divergence(before: np.ndarray, offset: float) -> None:
+    apart = calibration.divergence([before], [before + np.float32(offset)], multi_label=False)
+    assert apart == pytest.approx(0, abs=1e-5)
+
+
+def test_of_several_labels_each_is_an_answer() -> None:
+    before, after = np.zeros((1, 2), np.float32), np.array([[0.0, np.log(3)]], np.float32)
+    one = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)  # of a label that goes from 1/2 to 3/4
+    assert calibration.divergence([before], [after], multi_label=True) == pytest.approx(one / 2)
+
+
+def test_each_token_counts_whatever_the_lengths_of_the_texts() -> None:
+    short, long = np.zeros((1, 1, 2), np.float32), np.zeros((1, 3, 2), np.float32)
+    moved = short + np.array([0, np.log(3)], np.float32)
+    whole = calibration.divergence([short, long], [moved, long], multi_label=False)
+    assert whole == pytest.approx(calibration.divergence([short], [moved], multi_label=False) / 4)
+
+
+def test_rows_that_are_missing_are_an_error() -> None:
+    row = np.zeros((1, 2), np.float32)
+    with pytest.raises(ValueError, match="shorter"):
+        calibration.divergence([row, row], [row], multi_label=False)

@@ -69,7 +69,7 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("edgepack.evaluation.answers", lambda right, *_: right)
         monkeypatch.setattr("edgepack.evaluation.logits", lambda right, rows: ())
-        monkeypatch.setattr("edgepack.export.int8_search.divergence", lambda *_, multi_label: 0.0)
+        monkeypatch.setattr("edgepack.calibration.divergence", lambda *_, multi_label: 0.0)
         monkeypatch.setattr("edgepack.evaluation.value", lambda task, rows, right, classes: right / len(rows))
         monkeypatch.setattr("edgepack_runtime.device.info.half_flags", lambda: ("made up",))
 
@@ -77,7 +77,8 @@ class Counted:
         """Whether this is more than may be lost."""
 
         class Data:
-            text_task, multi_label, labels = task_of(ONE_TEXT), False, ("0", "1")
+            text_task, task, multi_label = task_of(ONE_TEXT), ONE_TEXT, False
+            labels = model_labels = ("0", "1")
 
             def read(self, split: str) -> Sequence[int]:
                 return range(rows)

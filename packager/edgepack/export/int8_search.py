@@ -15,8 +15,8 @@ from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, Int8Choice, PartCost, Quantization, Tried
 from edgepack.onnx_graph.encoder import Encoder
 from edgepack.onnx_graph.int8_ranges import in_float, int8_parts
-from edgepack.onnx_graph.parity import divergence
 from edgepack.progress import Progress
+from edgepack.tasks.registry import task_of
 from edgepack.util.text import counted
 from edgepack_runtime.inference.predictor import Predictor
 
@@ -63,7 +63,7 @@ class Trials:
         return evaluation.value(self._data.text_task, self.rows, answers, self._data.labels)
 
     def _divergence(self, model: Predictor) -> float:
-        return divergence(self._logits, evaluation.logits(model, self._sample), multi_label=self._data.multi_label)
+        return task_of(self._data).divergence(self._logits, evaluation.logits(model, self._sample))
 
 
 def choose(

@@ -1,4 +1,4 @@
-"""Parity of two forms of a model: largest difference of logits, and divergence of answers in nats."""
+"""Parity of two forms of a model: the largest difference of their logits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from edgepack.errors import StageFailedError
 from edgepack.onnx_graph.encoder import Float
@@ -51,32 +50,3 @@ def require(before: Sequence[Float], after: Sequence[Float], tolerance: float, n
             why=f"largest difference of a logit on {parity.n} texts; at most {tolerance:.0e} is allowed",
         )
     return parity
-
-
-def divergence(before: Sequence[Float], after: Sequence[Float], *, multi_label: bool) -> float:
-    """Mean over answers of KL(before || after), in nats.
-
-    Args:
-        before: logits of each row, (1, C), or (1, T, C) if tokens are classified.
-        after: logits of the other model, in the same shapes.
-        multi_label: every label is a separate answer (yes or no); otherwise the answer is one of C labels.
-    """
-    apart = [
-        _kl(_log_shares(one, multi_label), _log_shares(other, multi_label))
-        for one, other in zip(before, after, strict=True)
-    ]
-    return float(np.concatenate([found.ravel() for found in apart]).mean())
-
-
-def _log_shares(logits: Float, multi_label: bool) -> npt.NDArray[np.float64]:
-    """Log-probabilities of logits: shape (..., C), or for several labels (..., C, 2) with no and yes."""
-    wide = logits.astype(np.float64)
-    if multi_label:
-        wide = np.stack([np.zeros_like(wide), wide], axis=-1)
-    wide = wide - wide.max(axis=-1, keepdims=True)
-    return np.asarray(wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True)))
-
-
-def _kl(before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """KL divergence over the last axis: (..., C) twice -> (...)."""
-    return np.asarray((np.exp(before) * (before - after)).sum(axis=-1))

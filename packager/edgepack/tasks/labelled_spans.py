@@ -12,6 +12,7 @@ from edgepack.artifacts import Answer, Row
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 from edgepack.tasks.cells import json_list, label_of, text_of
+from edgepack.tasks.classification import Classification
 from edgepack.tasks.task import NO_UNIT, UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
 from edgepack.util.text_digests import shortened
 from edgepack_runtime.tasks import labelled_spans
@@ -22,14 +23,10 @@ from edgepack_runtime.util.spans import Span, spans_of_tags, split_tag, tags_of_
 _NO_OFFSET: Final = (0, 0)  # of [CLS] and [SEP]
 
 
-class LabelledSpans:
+class LabelledSpans(Classification):
     """See `edgepack.tasks.task.TrainingTask`."""
 
     device: ClassVar[Task] = task_of(TOKENS)
-
-    def __init__(self, labels: tuple[str, ...]) -> None:
-        self.labels = labels
-        self._index = {label: index for index, label in enumerate(labels)}
 
     @staticmethod
     def row_maker(columns: Columns, label_separator: str) -> MakeRow:

@@ -11,20 +11,17 @@ from edgepack.artifacts import Answer, Row
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 from edgepack.tasks.cells import label_of, texts_of
+from edgepack.tasks.classification import Classification
 from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
 from edgepack_runtime.tasks.one_label import one_label
 from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_of
 from edgepack_runtime.tasks.task import Task
 
 
-class OneLabel:
+class OneLabel(Classification):
     """See `edgepack.tasks.task.TrainingTask`."""
 
     device: ClassVar[Task] = task_of(ONE_TEXT)
-
-    def __init__(self, labels: tuple[str, ...]) -> None:
-        self.labels = labels
-        self._index = {label: index for index, label in enumerate(labels)}
 
     @staticmethod
     def row_maker(columns: Columns, label_separator: str) -> MakeRow:

@@ -11,19 +11,17 @@ from edgepack.artifacts import Answer, Row
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 from edgepack.tasks.cells import json_list, label_of, texts_of
+from edgepack.tasks.classification import Classification
 from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
 from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_of
 from edgepack_runtime.tasks.several_labels import several_labels
 from edgepack_runtime.tasks.task import Task
 
 
-class SeveralLabels:
+class SeveralLabels(Classification):
     """See `edgepack.tasks.task.TrainingTask`."""
 
     device: ClassVar[Task] = task_of(ONE_TEXT, multi_label=True)
-
-    def __init__(self, labels: tuple[str, ...]) -> None:
-        self.labels = labels
 
     @staticmethod
     def row_maker(columns: Columns, label_separator: str) -> MakeRow:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgepack.artifacts import Answer, Row
+from edgepack.calibration import ScoreCalibration
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 from edgepack_runtime.tasks.task import Task
@@ -83,6 +84,22 @@ class TrainingTask(Protocol):
 
     def objective(self, targets: Sequence[Array], *, balanced: bool) -> Objective:
         """The loss. `balanced` gives every class of `targets` the same total weight."""
+
+    def divergence(self, before: Sequence[Float], after: Sequence[Float]) -> float:
+        """How far the answers of one form of a model are from those of another, from 0.
+
+        Args:
+            before, after: logits of each row, (1, C), or (1, T, C) if the task is `per_token`.
+        """
+
+    def calibrated(
+        self, dev: Sequence[Float], dev_targets: Sequence[Array], test: Sequence[Float], test_targets: Sequence[Array]
+    ) -> ScoreCalibration | None:
+        """The temperature of a model's logits, fitted on dev; None if they are no probabilities.
+
+        Args:
+            dev, test: logits of each row, (C,) or (T, C).
+        """
 
     def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
         """The answer of the logits of one row, without padding, computed by the device's code."""

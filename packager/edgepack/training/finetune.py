@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from edgepack import calibration, evaluation
+from edgepack import evaluation
 from edgepack.artifacts import Answer, DataArtifact, ModelArtifact, Row, Score
 from edgepack.calibration import ScoreCalibration
 from edgepack.data.sampling import Sampler
@@ -19,7 +19,7 @@ from edgepack.progress import SILENT, Progress
 from edgepack.recipe.pretrained_models import WEIGHTS_FILE
 from edgepack.recipe.training import Distill, FromScratch, FromTeacher, Training
 from edgepack.tasks.registry import task_of
-from edgepack.tasks.task import Array, Encoded, TrainingTask
+from edgepack.tasks.task import Array, Encoded, Float, TrainingTask
 from edgepack.training import importance
 from edgepack.training.checkpoint import Checkpoint
 from edgepack.training.distillation import Match
@@ -72,7 +72,7 @@ class Scores:
     dev_score: Score
     test_score: Score
     test_scores: dict[str, Score]
-    calibration: ScoreCalibration  # not applied
+    calibration: ScoreCalibration | None  # not applied; None if the logits are no probabilities
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,10 @@ def finetune(
     if run.floor is not None and result.best_score <= run.floor:
         raise _nothing_learnt(job, data, run, result)
     evaluated = ranks.of_first(_Evaluated, lambda: _Evaluated(result, score(classifier, data, progress)))
-    if not job.is_teacher:
-        classifier.scale_logits(1 / evaluated.scores.calibration.temperature)
-        progress.line(f"{job.name}: {evaluated.scores.calibration.text}")
+    calibration = evaluated.scores.calibration
+    if calibration is not None and not job.is_teacher:
+        classifier.scale_logits(1 / calibration.temperature)
+        progress.line(f"{job.name}: {calibration.text}")
     classifier.save(out)
     return _artifact(job, classifier, evaluated, out)
 
@@ -165,26 +166,26 @@ def score(classifier: Classifier, data: DataArtifact, progress: Progress) -> Sco
     """Score a classifier on the dev and test rows."""
     task, metric = task_of(data), evaluation.metric_of(data)
     dev, test = data.read("dev"), data.read("test")
-    dev_answers, dev_units = _answered(classifier, task, dev, SILENT, "dev")
-    test_answers, test_units = _answered(classifier, task, test, progress, "test")
+    dev_answers, *on_dev = _answered(classifier, task, dev, SILENT, "dev")
+    test_answers, *on_test = _answered(classifier, task, test, progress, "test")
     test_scores = evaluation.every_score(data, test, test_answers)
     return Scores(
         evaluation.score(task.device, metric, dev, dev_answers, data.labels),
         test_scores[metric],
         test_scores,
-        calibration.of(dev_units, test_units, multi_label=data.multi_label),
+        task.calibrated(*on_dev, *on_test),
     )
 
 
 def _answered(
     classifier: Classifier, task: TrainingTask, rows: Sequence[Row], progress: Progress, label: str
-) -> tuple[list[Answer], calibration.Units]:
-    """The classifier's answers to `rows`, with the logits and truths of their units."""
+) -> tuple[list[Answer], list[Float], list[Array]]:
+    """The classifier's answers to `rows`, with their logits and targets."""
     encoded = classifier.encode(rows)
     found = list(logits(classifier, encoded, progress, label))
     given = [task.answer(*one) for one in zip(found, rows, encoded, strict=True)]
     targets = [task.target(row, tokens) for row, tokens in zip(rows, encoded, strict=True)]
-    return given, calibration.units(found, targets)
+    return given, found, targets
 
 
 def summary(trained: Trained) -> str:

@@ -221,12 +221,12 @@ def _of_texts(document: Dict[str, Any]) -> ModelConfig:
     alone = wide is not None and wide.mode == ONLY
     every = {field.name for field in dataclasses.fields(ModelConfig)} - {"adapter"}
     fields = {**_exactly(document, {*_LINEAR_KEYS} if alone else every, "the document"), "wide": wide}
-    fields["labels"] = _texts(fields["labels"], "labels", minimum=2)
     _one_of(fields["multi_label"], (False, True), "multi_label")
     try:
         task = task_of(fields["task"], multi_label=fields["multi_label"])
     except KeyError:
         raise _invalid(f"multi_label is true, but {fields['task']} does not support several labels") from None
+    fields["labels"] = _texts(fields["labels"], "labels", minimum=task.least_labels)
     if alone:
         return dataclasses.replace(linear_alone(fields["labels"], multi_label=fields["multi_label"]), wide=wide)
     problem = task.label_problem(fields["labels"])

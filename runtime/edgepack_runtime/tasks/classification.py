@@ -14,6 +14,7 @@ class Classification:
 
     pairs = False
     multi_label = False
+    least_labels = 2
     per_token = False
     linear = False
     metric_names: Tuple[str, ...] = (metrics.ACCURACY, metrics.MACRO_F1, metrics.MICRO_F1)

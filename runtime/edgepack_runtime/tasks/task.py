@@ -59,6 +59,7 @@ class Task(Protocol):
     answer_key: str  # JSON key of the answer in a labelled row
     pairs: bool  # an item is a pair of texts
     multi_label: bool  # a row has any number of labels, so each logit is an answer by itself: yes or no
+    least_labels: int
     per_token: bool  # the model has logits for each token, not for each row
     linear: bool  # a linear model may answer beside the encoder, or alone
     metric_names: Tuple[str, ...]  # that may be defined for a model of the task
