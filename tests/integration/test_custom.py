@@ -200,5 +200,7 @@ paddle.jit.save(traced, "graph/inference")
     assert "INT8 ONNX" in done.stdout
     report = json.loads((project.folder / "dist/given-1.0.0.report.json").read_text(encoding="utf-8"))
     assert {row["stage"] for row in report["ledger"]} == {"float ONNX", "INT8 ONNX", "on local"}
+    scored = ROWS - ROWS // 4  # the others calibrated
+    assert {row["score"]["n"] for row in report["ledger"]} == {scored}
     assert report["export"]["parity"] == [{"stage": "float ONNX", "parity": 0.0, "parity_with": "Paddle Inference"}]
     assert "INT8" in report["export"]["reason"]

@@ -154,6 +154,17 @@ def test_after_sigterm_it_answers_until_balancers_have_learnt_of_it(model: Path)
             ask(server.url + "/healthz")
 
 
+def test_it_answers_new_connections_for_as_long_as_it_drains(model: Path) -> None:
+    with served("--model", model, "--drain-s", "600") as server:
+        assert ask(server.url + "/readyz")[0] == 200
+        server.process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + 1.0  # uvicorn looks ten times a second whether it shall end
+        while time.monotonic() < end:
+            assert ask(server.url + "/healthz")[0] == 200  # a new connection each time
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+
+
 @pytest.mark.parametrize(("signals", "code"), [(("SIGTERM", "SIGTERM"), 0), (("SIGINT", "SIGTERM"), 130)])
 def test_a_second_signal_gives_up_what_waits(model: Path, signals: tuple[str, str], code: int) -> None:
     limits = ["--queue", "5000", "--max-texts", "5000", "--timeout-s", "600", "--drain-s", "600"]

@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,8 @@ from typing import Final
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.targets.context import CACHE_VARIABLE
 
+_PATIENCE_S: Final = 5.0  # who removes what was left holds the lock for a moment
+_POLL_S: Final = 0.02
 _PREFIX: Final = ".fetching-"
 
 
@@ -38,6 +41,23 @@ def download_folder(store: Path) -> Iterator[Path]:
         ) from error
 
 
+def _share(descriptor: int, store: Path) -> None:
+    end = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise EnvironmentUnfitError(
+                    f"the wheel cache {store} is locked by another process",
+                    fix=f"end that process (`fuser {store}`), or choose another folder with --wheel-cache",
+                ) from None
+            time.sleep(_POLL_S)
+        except OSError:  # a file system without locks
+            return
+
+
 @contextlib.contextmanager
 def _in_use(store: Path) -> Iterator[None]:
     """Hold a lock on `store` that all who fetch share; who has it alone for a moment removes what was left."""
@@ -48,8 +68,7 @@ def _in_use(store: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for left in store.glob(f"{_PREFIX}*"):
                 shutil.rmtree(left, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        _share(descriptor, store)
         yield
     finally:
         os.close(descriptor)

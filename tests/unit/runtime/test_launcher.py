@@ -33,6 +33,14 @@ def release(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_sigterm_before_the_command_line_handles_it_ends_it() -> None:
+    program = "import os, sys; sys.path.insert(0, sys.argv[1]); from edgepack_runtime import launcher\n"
+    program += "launcher._check = lambda where: os.kill(os.getpid(), 15)\nlauncher.main()"
+    runtime = Path(launcher.__file__).parents[1]
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program, str(runtime)], check=False, timeout=60)
+    assert done.returncode == launcher.TERMINATED
+
+
 def flipped(bundle: Path, position: int, target: Path, mask: int = 0xFF) -> Path:
     raw = bytearray(bundle.read_bytes())
     raw[position] ^= mask

@@ -153,6 +153,16 @@ def test_a_forked_child_answers_and_ends(folder: Path, threads: int) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_forked_child_that_predicts_nothing_ends(folder: Path) -> None:
+    """It must not release what its parent made: the library has no threads here."""
+    program = FORKS[: FORKS.index("for _ in range(2):  # a child")]
+    program += "child = os.fork()\nif child:\n    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) % 256)\n"
+    line = [sys.executable, "-W", "ignore", "-c", program, str(folder), "4"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(ort_api.__file__).parents[2])}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_forked_child_does_not_use_the_gpu_of_its_parent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = opened(folder)
     session._cuda = {}

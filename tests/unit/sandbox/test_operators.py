@@ -120,6 +120,15 @@ def test_of_a_repeated_name_each_is_looked_at(tmp_path: Path) -> None:
         operators.require_known(tmp_path / "a.pdmodel")
 
 
+def test_a_program_of_paddle_3_repeats_no_key(tmp_path: Path) -> None:
+    graph = write_pir(tmp_path / "a.json", "1.relu")
+    operators.require_known(graph)
+    text = graph.read_text(encoding="ascii")
+    graph.write_text(text.replace('"ops": [', '"ops": [{"#": "1.save"}], "ops": [', 1), encoding="ascii")
+    with pytest.raises(StageFailedError, match="repeated"):
+        operators.require_known(graph)
+
+
 def write_pir(path: Path, *codes: str, inner: tuple[str, ...] = ()) -> Path:
     def block(ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{"#": "region_0", "blocks": [{"#": "block_0", "args": [], "ops": ops}]}]

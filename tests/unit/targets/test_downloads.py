@@ -41,6 +41,17 @@ def test_what_another_process_fetches_into_stays(tmp_path: Path) -> None:
         os.close(descriptor)
 
 
+def test_who_holds_the_lock_alone_is_not_waited_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads, "_PATIENCE_S", 0.0)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.raises(EnvironmentUnfitError, match="locked"), downloads.download_folder(tmp_path):
+        pass
+    os.close(descriptor)
+    with downloads.download_folder(tmp_path):
+        pass
+
+
 def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_only(**_: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system", str(tmp_path / "x"))
