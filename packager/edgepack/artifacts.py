@@ -11,11 +11,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.errors import StageFailedError
@@ -564,7 +564,7 @@ class ScalesArtifact(Artifact):
 class ModelFile:
     """One exported model: a folder with `model.onnx`, `model.json` and `vocab.txt` for the runtime."""
 
-    folder: str  # relative to the artifact's folder
+    folder: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]  # in the artifact's folder
     precision: Precision
     onnx_bytes: int
     ledger: LedgerRow
