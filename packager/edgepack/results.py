@@ -29,8 +29,7 @@ from edgepack.recipe import linear_only
 from edgepack.recipe.model import AnyRecipe, Recipe
 from edgepack.recipe.training import FromTeacher
 from edgepack.util.text import counted
-from edgepack_runtime.stats import checks
-from edgepack_runtime.stats.checks import UNGATED, verdict
+from edgepack_runtime.schema.receipt import UNGATED, not_shown, refusal, verdict
 
 Verdict = Literal["pass", "fail", "inconclusive", "not run here", "no gates"]
 NOT_RUN_HERE: Final = "not run here"
@@ -67,19 +66,19 @@ class Delivery:
         """The verdict for which the bundle is not delivered, `fail` or `inconclusive`; None if it is delivered."""
         if isinstance(self.gate, NotRunHere):
             return None
-        return checks.refusal(self.gate.receipt, refuse_doubt=True if self.refuses_doubt else None)
+        return refusal(self.gate.receipt, refuse_doubt=True if self.refuses_doubt else None)
 
     @property
     def refused_by_strict(self) -> bool:
         """Whether `--strict` alone keeps it from being delivered."""
-        return isinstance(self.gate, GateArtifact) and self.refused != checks.refusal(self.gate.receipt)
+        return isinstance(self.gate, GateArtifact) and self.refused != refusal(self.gate.receipt)
 
     @property
     def doubts(self) -> list[str]:
         """What the gate of a delivered bundle did not show, a line each."""
         if self.verdict != "inconclusive" or isinstance(self.gate, NotRunHere):
             return []
-        return checks.not_shown(self.gate.receipt)
+        return not_shown(self.gate.receipt)
 
 
 @dataclass(frozen=True)

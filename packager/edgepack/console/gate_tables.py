@@ -12,7 +12,7 @@ from edgepack.console import tables
 from edgepack.console.tables import STYLES, gap, one_by_one, table
 from edgepack.report import NOTHING, limit, measured, quantity, span
 from edgepack.util.text import counted, safe
-from edgepack_runtime.stats.checks import ACCURACY_NOT_GATED, NO_GATES, UNGATED, is_accuracy_gated, verdict
+from edgepack_runtime.schema.receipt import ACCURACY_NOT_GATED, NO_GATES, UNGATED, is_accuracy_gated, verdict
 
 if TYPE_CHECKING:
     from edgepack.gating.receipts_summary import DeviceSummary, Fleet

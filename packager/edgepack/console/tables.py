@@ -15,7 +15,7 @@ from rich.text import Text
 
 from edgepack.report import NOTHING
 from edgepack.util.text import about_duration, counted, metric_name, mib, safe, shortest
-from edgepack_runtime.stats.checks import UNGATED
+from edgepack_runtime.schema.receipt import UNGATED
 
 if TYPE_CHECKING:
     from pathlib import Path

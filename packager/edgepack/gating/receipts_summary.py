@@ -20,7 +20,7 @@ from edgepack.errors import UsageError
 from edgepack.gating.receipts import RECEIPT
 from edgepack.util.text import counted
 from edgepack_runtime.install.receipts import CHANGES, order
-from edgepack_runtime.stats.checks import UNGATED, verdict
+from edgepack_runtime.schema.receipt import UNGATED, verdict
 from edgepack_runtime.util.fs import os_errors, read_regular, walk
 
 _MOST_BYTES: Final = 4 * 2**20  # a receipt of an install has about 20 KB

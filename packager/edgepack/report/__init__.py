@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from edgepack.util.text import counted
-from edgepack_runtime.stats.checks import at_least
+from edgepack_runtime.schema.gates import is_minimum
 
 # unit of a receipt -> factor, decimals, and the unit to show
 _UNITS: Final[Mapping[str, tuple[float, int, str]]] = {
@@ -54,7 +54,7 @@ def _fixed(value: float, unit: str, more_digits: int = 0) -> str:
 
 def limit(check: Mapping[str, Any]) -> str:
     """The limit of a check with its direction: `>= 88.0 %` or `<= 5.00 ms`."""
-    direction = ">=" if at_least(str(check["gate"])) else "<="
+    direction = ">=" if is_minimum(str(check["gate"])) else "<="
     return f"{direction} {quantity(check['limit'], check['unit'], _more_digits(check))}"
 
 

@@ -41,7 +41,7 @@ from edgepack.results import NOT_RUN_HERE, Build, Delivery, NotRunHere
 from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted
 from edgepack.util.versions import tool_versions
-from edgepack_runtime.stats.checks import UNGATED
+from edgepack_runtime.schema.receipt import UNGATED
 
 FORMAT: Final = 1
 _STEPS: Final = 255  # of the grid of uint8, between the lowest and the highest value

@@ -10,12 +10,12 @@ import jinja2
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from edgepack.recipe.gates import NOT_LIMITS
 from edgepack.report import NOTHING, limit, measured, plots, quantity, span, svg, unmet
 from edgepack.report.document import dumps
 from edgepack.report.i18n import MESSAGES, t
 from edgepack.util.text import metric_name
-from edgepack_runtime.stats.checks import UNGATED, is_accuracy_gated
+from edgepack_runtime.schema.gates import NOT_LIMITS
+from edgepack_runtime.schema.receipt import UNGATED, is_accuracy_gated
 
 TEMPLATE: Final = "report.html.jinja"
 MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all

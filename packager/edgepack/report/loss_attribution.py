@@ -9,7 +9,7 @@ from edgepack.artifacts import LedgerRow
 from edgepack.report import NOTHING, limit, measured, quantity, span
 from edgepack.report.i18n import text
 from edgepack.util.text import metric_name
-from edgepack_runtime.stats.checks import PER_CLASS
+from edgepack_runtime.schema.gates import is_per_class
 from edgepack_runtime.stats.scores import SCORE
 
 _ON: Final = "on "  # before the name of a target, in the ledger
@@ -83,7 +83,7 @@ def _lost_by(check: Mapping[str, Any], rows: Sequence[LedgerRow], metric: str) -
         return _Loss("lost.wide", {"stage": wide[0]}) if wide else _Loss("lost.quantized", {})
     if gate == "accuracy.max_regression_points":
         return _Loss("lost.given_release" if is_given else "lost.earlier_release", {})
-    if gate.startswith(PER_CLASS):
+    if is_per_class(gate):
         return _Loss("lost.classes", {})
     if is_linear and gate.startswith("latency."):
         return _Loss("lost.on_device", {})

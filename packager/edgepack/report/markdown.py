@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from edgepack.report import NOT_MEASURED, NOTHING, limit, measured, quantity, span, total, unmet
 from edgepack.util.text import as_text, safe
-from edgepack_runtime.stats.checks import ACCURACY_NOT_GATED, is_accuracy_gated
+from edgepack_runtime.schema.receipt import ACCURACY_NOT_GATED, is_accuracy_gated
 
 _MARKS: Final = {"pass": "✅", "fail": "❌", "inconclusive": "❔", NOT_MEASURED: "⚠️"}
 MOST_CHARACTERS: Final = 65_536

@@ -15,7 +15,7 @@ from edgepack.stages import keys
 from edgepack.stages.bundle import BundleStage
 from edgepack.stages.stage import Context, Input, Stage
 from edgepack.targets import local
-from edgepack_runtime.stats.checks import NO_GATES
+from edgepack_runtime.schema.receipt import NO_GATES
 
 RECEIPT_FILE = "receipt.json"
 

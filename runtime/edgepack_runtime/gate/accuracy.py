@@ -9,10 +9,10 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.bundle.model_config import TOKENS, ModelConfig
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.gate.limits import Floors, Limits
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, AccuracyLimits, Floors, ManifestAccuracy, per_class
+from edgepack_runtime.schema.receipt import GateCheck, sampled, shown, would_decide
 from edgepack_runtime.stats import intervals, metrics, scoring
-from edgepack_runtime.stats.checks import ABOVE_MAJORITY, PER_CLASS, GateCheck, sampled, shown, would_decide
 from edgepack_runtime.stats.metrics import Answer, Pair, Tally
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import counted
@@ -78,14 +78,14 @@ def metric_for(asked: Optional[str], config: ModelConfig) -> str:
     return metric
 
 
-def result(predictor: Predictor, rows: Sequence[GoldenRow], limits: Limits, progress: Log) -> AccuracyResult:
+def result(predictor: Predictor, rows: Sequence[GoldenRow], limits: ManifestAccuracy, progress: Log) -> AccuracyResult:
     """Answer `rows` and check `limits`.
 
     Raises:
         BundleInvalidError: a limit does not apply to the model.
     """
     config = predictor.config
-    metric, names = metric_for(limits.metric, config), model_classes(config, limits.per_class)
+    metric, names = metric_for(limits.metric, config), model_classes(config, limits.floors())
     measured = measure(rows, answer(predictor, rows, progress), metric, limits.confidence, names)
     answered = None if predictor.wide is None else predictor.wide.answered._asdict()
     return AccuracyResult(
@@ -187,11 +187,11 @@ def repeats(n: int, distinct: int) -> str:
     return "" if distinct >= _MOSTLY_DISTINCT * n else f"distinct texts: {distinct} for {n} rows"
 
 
-def checks(measured: Measured, limits: Limits) -> List[GateCheck]:
+def checks(measured: Measured, limits: ManifestAccuracy) -> List[GateCheck]:
     """The receipt rows of `limits` on accuracy, classes included."""
     found = []
-    if limits.accuracy_min is not None:
-        found.append(_min_check(measured, limits.accuracy_min, limits.confidence))
+    if limits.min is not None:
+        found.append(_min_check(measured, limits.min, limits.confidence))
     if limits.max_drop_points is not None:
         reference = [row.float_answer for row in measured.rows]
         name, points = "the float model", limits.max_drop_points
@@ -203,7 +203,7 @@ def checks(measured: Measured, limits: Limits) -> List[GateCheck]:
     if limits.above_majority:
         found.append(_majority_check(measured, limits.confidence))
     tallies = metrics.tallies_of_rows(measured.pairs)
-    return found + class_checks(tallies, limits.per_class, measured.classes, limits.confidence)
+    return found + class_checks(tallies, limits.floors(), measured.classes, limits.confidence)
 
 
 def _min_check(measured: Measured, limit: float, confidence: float) -> GateCheck:
@@ -228,7 +228,7 @@ def _min_check(measured: Measured, limit: float, confidence: float) -> GateCheck
 def _majority_check(measured: Measured, confidence: float) -> GateCheck:
     """Paired gain over the most frequent answer on the same rows. It passes, or nothing is shown: never a fail.
 
-    Every release must pass it (`checks.refusal`).
+    Every release must pass it (`receipt.refusal`).
     """
     truths = [row.answer for row in measured.rows]
     majority = max(Counter(truths).items(), key=lambda item: (item[1], repr(item[0])))[0]
@@ -268,7 +268,7 @@ def _drop_check(
     answered: Sequence[Optional[Answer]],
     name: str,
     limit_points: float,
-    limits: Limits,
+    limits: AccuracyLimits,
 ) -> GateCheck:
     """Paired drop against the answers `answered` of the model `name`, so only rows count on which the two differ."""
     reference = [answer for answer in answered if answer is not None]
@@ -362,7 +362,7 @@ def class_checks(
 
     Args:
         tallies: result of `metrics.tallies_of_rows`.
-        floors: as in `Limits.per_class`.
+        floors: as of `AccuracyLimits.floors`.
         classes: the model's classes.
         confidence: of the intervals, 0 to 1, two-sided.
     """
@@ -420,7 +420,7 @@ def _class_check(
     if verdict != intervals.PASS and len(asked) > 1:
         detail += f"; the high end allows for {len(asked)} classes"
     return sampled(
-        PER_CLASS + figure,
+        per_class(figure),
         verdict,
         worst.interval,
         limit=worst.floor,

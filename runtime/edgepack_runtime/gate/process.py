@@ -18,12 +18,12 @@ from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.gate import latency as gate_latency
 from edgepack_runtime.gate.latency import Timing, TimingWindow
-from edgepack_runtime.gate.limits import parse
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import release_process
+from edgepack_runtime.schema.gates import Limits
+from edgepack_runtime.schema.receipt import GateCheck, read_once, sampled
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import GateCheck, read_once, sampled
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
 
@@ -145,7 +145,7 @@ def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
         predictor.predict_batch(examples.selftest_items(release, predictor.config), batch_size=1)
         return {"peak_rss_mib": _own_peak_rss_mib()}
     texts = examples.timing_items(release, predictor.config)
-    timing = gate_latency.measure(predictor, texts, parse(job["gates"]), _to_stderr)
+    timing = gate_latency.measure(predictor, texts, Limits.parse(job["gates"]).latency, _to_stderr)
     return {"windows": [window.as_json() for window in timing.windows]}
 
 

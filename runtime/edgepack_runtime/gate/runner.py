@@ -21,23 +21,21 @@ from edgepack_runtime.gate import latency as gate_latency
 from edgepack_runtime.gate import process, sustained, turns
 from edgepack_runtime.gate import rows as gate_rows
 from edgepack_runtime.gate import scores as gate_scores
-from edgepack_runtime.gate.limits import Limits, parse
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import locate, receipts
-from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import (
-    ABOVE_MAJORITY,
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, LatencyLimits, Limits, is_minimum
+from edgepack_runtime.schema.receipt import (
     ACCURACY_NOT_GATED,
     NO_GATES,
     GateCheck,
-    at_least,
     figure,
     interval,
     is_accuracy_gated,
     read_once,
     shown,
 )
+from edgepack_runtime.stats import intervals
 from edgepack_runtime.util import texts as wording
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
@@ -80,7 +78,7 @@ def run(
         StageFailedError: the model or one of the measuring processes failed.
     """
     begin = time.perf_counter()
-    limits = parse(manifest.gates)
+    limits = Limits.parse(manifest.gates)
     found, raw = verify.read_manifest(release)
     if found != manifest:
         raise BundleInvalidError(f"the manifest does not belong to {release}")
@@ -90,16 +88,16 @@ def run(
     measured = _measure_accuracy(predictor, release, limits, rows_file, progress)
     texts = examples.timing_items(release, predictor.config)
     timing = gate_latency.settle(
-        gate_latency.measure(predictor, texts, limits, progress),
-        limits,
+        gate_latency.measure(predictor, texts, limits.latency, progress),
+        limits.latency,
         where["emulated_why"],
         lambda: process.latency(release, threads, manifest.gates),
         progress,
     )
-    timed = gate_latency.checks(timing, limits, where["emulated_why"])
+    timed = gate_latency.checks(timing, limits.latency, where["emulated_why"])
     compared = None
     if active is not None and where["emulated_why"] is None:
-        timed, compared = _against(active, timed, predictor, texts, limits, progress)
+        timed, compared = _against(active, timed, predictor, texts, limits.latency, progress)
     long_run = _measure_sustained(predictor, texts, limits, where["emulated_why"], progress)
     where["after"] = conditions.collect_changing()  # before other processes load the machine
     checks = [
@@ -142,7 +140,8 @@ def run(
 def opened(release: Path, limits: Limits) -> Predictor:
     """The model of a release as it serves: with the threads that `tune` found, and at most those of its gates."""
     tuned = locate.locate(release).tuning()
-    threads = min(tuned.threads, limits.threads) if tuned else limits.threads
+    most = limits.latency.threads
+    threads = min(tuned.threads, most) if tuned else most
     return Predictor(release / golden.MODEL_FOLDER, threads=threads)
 
 
@@ -155,7 +154,7 @@ def render(receipt: Mapping[str, Any]) -> str:
     """Format the receipt as a table, with the detail of each gate that did not pass."""
     rows = [("gate", "measured", "interval", "limit", "n", "verdict")]
     for row in receipt["checks"]:
-        sign = ">=" if at_least(row["gate"]) else "<="
+        sign = ">=" if is_minimum(row["gate"]) else "<="
         limit = "{} {}".format(sign, shown(row["limit"], row["unit"]))
         rows.append(
             (
@@ -208,7 +207,7 @@ def _measure_accuracy(
     if rows is None:
         progress(f"accuracy: not measured: {gate_rows.WHY_NOT}")
         return None
-    return gate_accuracy.result(predictor, rows, limits, progress)
+    return gate_accuracy.result(predictor, rows, limits.accuracy, progress)
 
 
 def _against(
@@ -216,7 +215,7 @@ def _against(
     timed: List[GateCheck],
     predictor: Predictor,
     texts: Sequence[Item],
-    limits: Limits,
+    limits: LatencyLimits,
     progress: Log,
 ) -> Tuple[List[GateCheck], Optional[Dict[str, Any]]]:
     """The checks on latency with those decided that were not, by a comparison with the active release; and its record.
@@ -267,23 +266,24 @@ def _process_checks(
 ) -> List[GateCheck]:
     checks = []
     texts = examples.selftest_items(release, predictor.config)
-    if limits.peak_rss_mib is not None:
-        peaks_mib = process.peaks_mib(release, threads, limits.peak_rss_mib, progress)
+    if limits.memory is not None:
+        most_mib = limits.memory.peak_rss_mib
+        peaks_mib = process.peaks_mib(release, threads, most_mib, progress)
         ran = wording.counted(len(texts), "golden text" if predictor.config.adapter is None else "example")
-        checks.append(process.memory_check(peaks_mib, limits.peak_rss_mib, ran, emulated_why))
-    if limits.cold_start_ms is not None:
+        checks.append(process.memory_check(peaks_mib, most_mib, ran, emulated_why))
+    if limits.cold_start is not None:
         adapter = predictor.config.adapter is not None
         words = [examples.example_argument(release, predictor.config)] if adapter else process.presentable(texts)
         runs = process.cold_starts(release, words, progress)
-        checks.append(process.cold_start_check(runs, limits.cold_start_ms, emulated_why))
+        checks.append(process.cold_start_check(runs, limits.cold_start.ms, emulated_why))
     return checks
 
 
 def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> List[GateCheck]:
     model_bytes = weight_bytes(release / golden.MODEL_FOLDER)
     asked = (
-        ("size.model_mib", model_bytes, limits.model_mib, "the model's weights"),
-        ("size.bundle_mib", bundle_bytes, limits.bundle_mib, "the bundle file"),
+        ("size.model_mib", model_bytes, limits.size.model_mib, "the model's weights"),
+        ("size.bundle_mib", bundle_bytes, limits.size.bundle_mib, "the bundle file"),
     )
     checks = []
     for name, size_bytes, limit_mib, file in asked:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from markupsafe import Markup
+from tests.golden import assert_golden
 from tests.unit.conftest import beside_one_not_run, linear_of, narrowed_of, pruned_of, ungated_of
 
 from edgepack.recipe.gates import GoldenRows
@@ -17,7 +18,7 @@ from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Student
 from edgepack.report import html, i18n, junit, limit, measured, quantity, span, svg
 from edgepack.report.document import dumps, make, worst
-from edgepack_runtime.stats.checks import verdict
+from edgepack_runtime.schema.receipt import verdict
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report.json"
 
@@ -27,7 +28,7 @@ def test_the_document_is_the_golden_file(tmp_path: Path, built: Any) -> None:
     assert str(Path.home()) not in dumps(report) and str(tmp_path) not in dumps(report)
     assert report["tools"]["numpy"] == np.__version__
     assert set(report.pop("tools")) >= {"edgepack", "python", "onnx", "onnxruntime", "numpy"}
-    assert dumps(report) == GOLDEN.read_text(encoding="utf-8")
+    assert_golden(dumps(report), GOLDEN)
 
 
 def test_of_several_students_all_are_listed_and_the_chosen_one_is_the_student(

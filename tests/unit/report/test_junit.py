@@ -10,6 +10,7 @@ import junitparser
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.golden import assert_golden
 from tests.unit.conftest import beside_one_not_run
 
 from edgepack.report import document, junit
@@ -69,8 +70,8 @@ def test_results_of_gates(gates: dict[str, Any]) -> None:
     assert [[one.name for one in suite.properties()] for suite in (lost, broken)] == [["bundle"]] * 2
 
 
-def test_the_report_of_a_build(report: dict[str, Any], built: Any) -> None:
-    assert junit.render(report) == GOLDEN.read_text(encoding="utf-8")
+def test_the_report_of_a_build_as_in_the_golden_file(report: dict[str, Any], built: Any) -> None:
+    assert_golden(junit.render(report), GOLDEN)
     read = junitparser.JUnitXml.fromstring(junit.render(document.make(beside_one_not_run(built))).encode())
     stated = counts(read)
     read.update_statistics()

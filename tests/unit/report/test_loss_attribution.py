@@ -10,8 +10,8 @@ import pytest
 
 from edgepack.artifacts import LedgerRow, Variation, proportion
 from edgepack.report.loss_attribution import explain
+from edgepack_runtime.schema.receipt import read_once, sampled
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import read_once, sampled
 from edgepack_runtime.stats.scores import SCORE
 
 

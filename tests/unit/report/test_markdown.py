@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.golden import assert_golden
 
 from edgepack.report.document import make
 from edgepack.report.markdown import MOST_CHARACTERS, code, render, render_build
@@ -35,7 +36,7 @@ def found(receipt: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_it_is_the_golden_file_and_rows_of_a_table_have_its_columns(found: dict[str, Any]) -> None:
-    assert render(found) == GOLDEN.read_text(encoding="utf-8")
+    assert_golden(render(found), GOLDEN)
     found["results"][0]["receipt"]["checks"][0]["gate"] = "a|b`c\nd"
     rows = [line for line in render(found).splitlines() if line.startswith("| ")]
     assert len(rows) == 2 + len(found["results"][0]["receipt"]["checks"])

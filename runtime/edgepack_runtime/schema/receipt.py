@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, DELIVER, REFUSE, is_minimum
 from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS, Interval
 
-PER_CLASS = "accuracy.per_class."  # prefix of the check names for recall, precision and F1 of classes
-ABOVE_MAJORITY = "accuracy.above_majority"  # better than the most frequent answer; not a limit of the recipe
 ACCURACY_NOT_GATED = "accuracy is not gated: the recipe sets no limit for it"
 NO_GATES = "the recipe sets no gates"  # reason in receipts of releases without limits
 UNGATED = "no gates"  # shown instead of a verdict if the recipe sets no gates
-DELIVER, REFUSE = POLICIES = ("deliver", "refuse")  # `gates.inconclusive`: what happens to a release that is in doubt
 _SIGNS = {"percent": " %", "fraction": " %"}  # other units are printed by their name
 _DECIMALS = 4
 
@@ -84,7 +82,7 @@ def missed(row: Mapping[str, Any]) -> str:
     measured = interval(row)
     if measured == "-":
         measured = shown(row.get("value"), unit)
-    sign = ">=" if at_least(str(row.get("gate"))) else "<="
+    sign = ">=" if is_minimum(str(row.get("gate"))) else "<="
     against = f"{measured}, limit {sign} {shown(row.get('limit'), unit)}; "
     if measured == "-" or row.get("limit") is None:
         against = ""
@@ -114,11 +112,6 @@ def not_shown(receipt: Mapping[str, Any]) -> List[str]:
     """A line for each check that did not pass, and each gate that was not measured."""
     lines = [missed(check) for check in receipt["checks"] if check.get("verdict") != PASS]
     return lines + ["{gate}: not measured: {why}".format(**one) for one in receipt.get("unmeasured", ())]
-
-
-def at_least(gate: str) -> bool:
-    """Whether the limit of this check is a minimum; otherwise it is a maximum."""
-    return gate in ("accuracy.min", ABOVE_MAJORITY) or gate.startswith(PER_CLASS)
 
 
 def is_accuracy_gated(receipt: Mapping[str, Any]) -> bool:

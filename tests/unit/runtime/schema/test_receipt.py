@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgepack_runtime.stats.checks import figure, interval, missed, not_shown, read_once, refusal, sampled, shown
+from edgepack_runtime.schema.receipt import figure, interval, missed, not_shown, read_once, refusal, sampled, shown
 from edgepack_runtime.stats.intervals import FAIL, Interval
 
 
