@@ -13,8 +13,9 @@ from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
 from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.gate import accuracy
+from edgepack_runtime.schema.figures import shown
 from edgepack_runtime.schema.gates import Limits, ManifestAccuracy, is_minimum
-from edgepack_runtime.schema.receipt import GateCheck, shown
+from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals
 
 _ROUNDING = 1e-6  # checks are rounded to six digits

@@ -112,7 +112,7 @@ def run_readme(options: argparse.Namespace, context: Context, arguments: List[st
 
 def run_install(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime.install import install as installer
-    from edgepack_runtime.schema import receipt as gate_receipt
+    from edgepack_runtime.schema.receipt import GateReceipt
 
     bundle: Path = context.bundle or options.bundle
     own = running_prefix(context)
@@ -138,7 +138,7 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
         "already installed": f"already installed: {release} is active and is intact",
     }
     task = read_bundle_manifest(bundle, own=context.bundle is not None).task
-    doubts = [] if receipt["gate"] is None else gate_receipt.not_shown(receipt["gate"])
+    doubts = [] if receipt["gate"] is None else GateReceipt.parse(receipt["gate"]).not_shown
     if doubts and receipt["gate"]["verdict"] == "inconclusive":
         doubts = ["its gate is INCONCLUSIVE; not shown on this device:", *map("  {}".format, doubts)]
     hints = [*doubts, f"next: {shlex.quote(str(command))} predict {'ITEM' if task == CUSTOM else 'TEXT'}"]

@@ -10,8 +10,9 @@ from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.bundle.model_config import TOKENS, ModelConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.schema.figures import shown
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, AccuracyLimits, Floors, ManifestAccuracy, per_class
-from edgepack_runtime.schema.receipt import GateCheck, sampled, shown, would_decide
+from edgepack_runtime.schema.receipt import GateCheck, Score
 from edgepack_runtime.stats import intervals, metrics, scoring
 from edgepack_runtime.stats.metrics import Answer, Pair, Tally
 from edgepack_runtime.util.progress import Log
@@ -28,7 +29,7 @@ class AccuracyResult(NamedTuple):
     """What was measured on the golden rows: the checks, and `accuracy`, `classes` and `answered` of the receipt."""
 
     checks: List[GateCheck]
-    summary: Dict[str, Any]
+    summary: Score
     classes: Optional[Dict[str, Any]] = None
     answered: Optional[Dict[str, int]] = None
 
@@ -125,19 +126,19 @@ def measure(
     )
 
 
-def summary(measured: Measured, confidence: float) -> Dict[str, Any]:
-    """The receipt's `accuracy`: metric, value as a fraction with its interval, and number of rows.
-
-    `distinct_texts` is less than `n` if texts, or pairs of texts, repeat.
-    """
-    return {
-        "metric": measured.metric,
-        **{name: round(value, 6) for name, value in measured.interval._asdict().items()},
-        "n": len(measured.rows),
-        "distinct_texts": measured.distinct,
-        "confidence": confidence,
-        **({} if measured.positive is None else {"positive": measured.positive}),
-    }
+def summary(measured: Measured, confidence: float) -> Score:
+    """The receipt's `accuracy`."""
+    value, low, high = (round(number, 6) for number in measured.interval)
+    return Score(
+        metric=measured.metric,
+        value=value,
+        low=low,
+        high=high,
+        n=len(measured.rows),
+        distinct_texts=measured.distinct,
+        confidence=confidence,
+        positive=measured.positive,
+    )
 
 
 def classes(measured: Measured, config: ModelConfig) -> Dict[str, Any]:
@@ -187,6 +188,13 @@ def repeats(n: int, distinct: int) -> str:
     return "" if distinct >= _MOSTLY_DISTINCT * n else f"distinct texts: {distinct} for {n} rows"
 
 
+def would_decide(n: Optional[int], of_what: str) -> str:
+    """Sentence about the sample size that would decide an inconclusive check; None stands for over 10 million."""
+    if n is None:
+        return f"too close to the limit to decide, even with 10 million {of_what}"
+    return f"about {n} {of_what} would decide"
+
+
 def checks(measured: Measured, limits: ManifestAccuracy) -> List[GateCheck]:
     """The receipt rows of `limits` on accuracy, classes included."""
     found = []
@@ -213,7 +221,7 @@ def _min_check(measured: Measured, limit: float, confidence: float) -> GateCheck
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY:
         needed = intervals.n_for_proportion(interval.value, limit, confidence, beyond=n)
         notes.append(would_decide(needed, "rows"))
-    return sampled(
+    return GateCheck.sampled(
         "accuracy.min",
         verdict,
         interval,
@@ -228,7 +236,7 @@ def _min_check(measured: Measured, limit: float, confidence: float) -> GateCheck
 def _majority_check(measured: Measured, confidence: float) -> GateCheck:
     """Paired gain over the most frequent answer on the same rows. It passes, or nothing is shown: never a fail.
 
-    Every release must pass it (`receipt.refusal`).
+    Every release must pass it (`GateReceipt.refusal`).
     """
     truths = [row.answer for row in measured.rows]
     majority = max(Counter(truths).items(), key=lambda item: (item[1], repr(item[0])))[0]
@@ -244,7 +252,7 @@ def _majority_check(measured: Measured, confidence: float) -> GateCheck:
         counts = scoring.count(truths, constant, measured.answers)
         needed = intervals.n_for_drop(counts.lost, counts.won, counts.n, 0.0, confidence)
         notes.append(would_decide(needed, "rows"))
-    return sampled(
+    return GateCheck.sampled(
         ABOVE_MAJORITY,
         verdict,
         intervals.Interval(*(100 * number for number in gain)),
@@ -288,7 +296,7 @@ def _drop_check(
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY:
         needed = intervals.n_for_drop(counts.lost, counts.won, counts.n, limit_points / 100, confidence)
         notes.append(would_decide(needed, "rows"))
-    return sampled(
+    return GateCheck.sampled(
         gate,
         verdict,
         intervals.Interval(*(100 * number for number in interval)),
@@ -419,7 +427,7 @@ def _class_check(
         detail += f"; {_class_would_decide(figure, worst, confidence, to_fail)}"
     if verdict != intervals.PASS and len(asked) > 1:
         detail += f"; the high end allows for {len(asked)} classes"
-    return sampled(
+    return GateCheck.sampled(
         per_class(figure),
         verdict,
         worst.interval,

@@ -36,7 +36,7 @@ from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor, Split
 from edgepack_runtime.schema.gates import P95, LatencyLimits, LengthLimits, percentiles
-from edgepack_runtime.schema.receipt import GateCheck, sampled
+from edgepack_runtime.schema.receipt import Contention, GateCheck, GateLatency
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.progress import Log, Pace
 from edgepack_runtime.util.texts import Item, counted, length
@@ -276,17 +276,17 @@ def _undecided(timing: Timing, limits: LatencyLimits, emulated_why: Optional[str
     return ""
 
 
-def summary(timing: Timing, threads: int) -> Dict[str, Any]:
-    """The receipt's `latency`."""
-    return {
+def summary(timing: Timing, threads: int) -> GateLatency:
+    """The receipt's `latency`, without a sustained run and a comparison."""
+    return GateLatency(
         **bench.summarize(timing.samples),
-        "distribution": distribution([sample.total_ms for sample in timing.samples]),
-        "threads": threads,
-        "stable": timing.stable,
-        "window_p50_ms": [round(value, 4) for value in timing.medians_ms],
-        "processes": timing.processes,
-        "contention": timing.interference.as_json(),
-    }
+        distribution=distribution([sample.total_ms for sample in timing.samples]),
+        threads=threads,
+        stable=timing.stable,
+        window_p50_ms=tuple(round(value, 4) for value in timing.medians_ms),
+        processes=timing.processes,
+        contention=Contention(**timing.interference.as_json()),
+    )
 
 
 def distribution(totals_ms: Sequence[float]) -> Dict[str, float]:
@@ -324,11 +324,11 @@ def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> GateChe
         lengths = f"{asked.lengths.above + 1} to {asked.lengths.most} tokens"
     if not totals_ms:
         detail = f"no golden row has {lengths or 'a text'}: give `data.test` such texts"
-        return GateCheck(asked.gate, intervals.INCONCLUSIVE, None, None, None, asked.limit_ms, "ms", 0, None, detail)
+        return GateCheck.unmeasured(asked.gate, asked.limit_ms, "ms", detail)
     interval, verdict, why = _judge(timing, asked)
     detail = "; ".join(filter(None, ["from input to answer, batch 1" + (f", {lengths}" if lengths else ""), why]))
     verdict, detail = refuse_if_emulated(verdict, detail, emulated_why)
-    return sampled(
+    return GateCheck.sampled(
         asked.gate,
         verdict,
         interval,

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import List, Optional
 
 from edgepack_runtime.bundle import golden
 from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, Limits, per_class
+from edgepack_runtime.schema.receipt import Unmeasured
 
 WHY_NOT = "the labelled rows are not in the bundle; gate with --rows FILE"
 
@@ -67,7 +68,7 @@ def require(raw: bytes, file_name: str, limits: Limits, bundle: str) -> None:
         )
 
 
-def unmeasured(limits: Limits, *, others: bool, waived: bool) -> List[Dict[str, Any]]:
+def unmeasured(limits: Limits, *, others: bool, waived: bool) -> List[Unmeasured]:
     """The receipt's `unmeasured` without rows: each accuracy gate with the reason; none for a recipe without gates.
 
     Args:
@@ -79,4 +80,4 @@ def unmeasured(limits: Limits, *, others: bool, waived: bool) -> List[Dict[str, 
     gates = [f"accuracy.{name}" for name in names if getattr(asked, name) is not None]
     gates += [per_class(figure) for figure in asked.floors()]
     gates += [ABOVE_MAJORITY] if asked.above_majority and (gates or others) else []
-    return [{"gate": gate, "why": WHY_NOT, "waived": waived} for gate in gates]
+    return [Unmeasured(gate, WHY_NOT, waived) for gate in gates]

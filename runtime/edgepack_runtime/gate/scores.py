@@ -10,7 +10,7 @@ from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate.accuracy import AccuracyResult, repeats
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.schema.gates import AccuracyLimits, Limits
-from edgepack_runtime.schema.receipt import GateCheck, sampled
+from edgepack_runtime.schema.receipt import GateCheck, Score
 from edgepack_runtime.stats import intervals, scores
 from edgepack_runtime.stats.intervals import Interval
 from edgepack_runtime.util.progress import Log, Pace
@@ -42,13 +42,16 @@ def measure(predictor: Predictor, release: Path, limits: Limits, progress: Log) 
     asked = limits.accuracy
     interval = scores.mean(found, asked.confidence)
     distinct = len({item if isinstance(item, bytes) else canonical(item) for item in (one.item for one in examples)})
-    summary = {
-        "metric": scores.SCORE,
-        **{name: round(value, 6) for name, value in interval._asdict().items()},
-        "n": len(found),
-        "distinct_texts": distinct,
-        "confidence": asked.confidence,
-    }
+    value, low, high = (round(number, 6) for number in interval)
+    summary = Score(
+        metric=scores.SCORE,
+        value=value,
+        low=low,
+        high=high,
+        n=len(found),
+        distinct_texts=distinct,
+        confidence=asked.confidence,
+    )
     return AccuracyResult(_checks(examples, found, interval, repeats(len(found), distinct), asked), summary)
 
 
@@ -66,7 +69,7 @@ def _checks(
         verdict = intervals.verdict_at_least(interval, limits.min)
         full = sum(score == _RIGHT for score in found)
         checks.append(
-            sampled(
+            GateCheck.sampled(
                 "accuracy.min",
                 verdict,
                 interval,
@@ -89,7 +92,7 @@ def _drop(
     interval = scores.drop(before, found, limits.confidence)
     lower = sum(after < score for score, after in zip(before, found))
     higher = sum(after > score for score, after in zip(before, found))
-    return sampled(
+    return GateCheck.sampled(
         "accuracy.max_drop_points",
         intervals.verdict_at_most(interval, limit_points / 100),
         Interval(*(100 * number for number in interval)),

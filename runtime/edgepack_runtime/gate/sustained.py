@@ -13,7 +13,7 @@ from edgepack_runtime.gate import latency
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.schema.gates import SustainedLimits
-from edgepack_runtime.schema.receipt import GateCheck, sampled
+from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.texts import Item, length
 
@@ -99,7 +99,7 @@ def check(run: SustainedRun, asked: SustainedLimits) -> GateCheck:
     elif verdict != intervals.PASS:
         known = any(moment.known for moment in run.moments)
         details.append("no throttling was counted" if known else "this device does not report throttling")
-    return sampled(
+    return GateCheck.sampled(
         GATE,
         verdict,
         interval,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import json
 import random
 import select
@@ -136,7 +137,7 @@ def judge(check: GateCheck, found: Turns, limits: LatencyLimits) -> GateCheck:
     detail = (
         f"{word}: {ratio.value:.2f} times its time ({ratio.low:.2f} to {ratio.high:.2f}), limit {MAY_TAKE:g}, in turns"
     )
-    return check._replace(verdict=verdict, detail=f"{detail}; in ms alone: {check.detail}")
+    return dataclasses.replace(check, verdict=verdict, detail=f"{detail}; in ms alone: {check.detail}")
 
 
 def answer(predictor: Predictor, stdin: TextIO, stdout: TextIO) -> None:

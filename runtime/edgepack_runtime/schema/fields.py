@@ -1,14 +1,15 @@
 """Fields of documents: a dataclass says the type, default, range and meaning of each key; `read` checks a document.
 
-The metadata of a field are `description`, the bounds `gt`, `ge`, `lt`, `le` of a number, `min_length` of a text, and
-`values` with the bounds of the values of a mapping. The names are those of pydantic's `Field`, from which recipes are
-made (`edgepack.recipe.section`). Other metadata belong to the document.
+The metadata of a field are `description`, the bounds `gt`, `ge`, `lt`, `le` of a number, `min_length` and `pattern` of
+a text, `max_length` of a list, and `values` with the bounds of the values of a mapping. The names are those of
+pydantic's `Field`, from which recipes are made (`edgepack.recipe.section`). Other metadata belong to the document.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import typing
 from typing import Any, Callable, ClassVar, Dict, Iterator, List, Mapping, NamedTuple, Tuple, Type, TypeVar, Union
 
@@ -22,6 +23,7 @@ _BOUNDS: Tuple[Tuple[str, Callable[[float, float], bool]], ...] = (
 )
 _HINTS: Dict[Any, Dict[str, Any]] = {}
 _INVALID = object()
+_MOST_INTEGER = 2**63  # larger ones are nothing that was counted, and no float
 _LONGEST = 120  # characters of a value in a message
 
 
@@ -181,15 +183,14 @@ class _Reader:
         right = type(value) in kinds and all(
             inside(value, metadata[name]) for name, inside in _BOUNDS if name in metadata
         )
+        if right and type(value) is int:
+            right = abs(value) < _MOST_INTEGER
         if right and hint is str:
-            right = len(value) >= metadata.get("min_length", 0)
+            is_like = re.search(metadata.get("pattern", ""), value)
+            right = is_like is not None and len(value) >= metadata.get("min_length", 0)
         if right and hint is float:
-            try:
-                value = float(value)
-            except OverflowError:
-                right = False
-            else:
-                right = math.isfinite(value)
+            value = float(value)
+            right = math.isfinite(value)
         return value if right else self._refuse(path, _is(value))
 
     def _refuse(self, path: KeyPath, what: str, fix: str = "") -> Any:

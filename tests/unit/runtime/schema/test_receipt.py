@@ -1,4 +1,4 @@
-"""What a row of the receipt says to people: each figure once, with its unit."""
+"""What a receipt says to people, and what it decides."""
 
 from __future__ import annotations
 
@@ -7,52 +7,42 @@ from typing import Any
 
 import pytest
 
-from edgepack_runtime.schema.receipt import figure, interval, missed, not_shown, read_once, refusal, sampled, shown
+from edgepack_runtime.schema.receipt import GateCheck, GateReceipt, Receipt, Unmeasured
 from edgepack_runtime.stats.intervals import FAIL, Interval
 
+CHECK: dict[str, Any] = {
+    "gate": "latency.p95_ms", "verdict": "pass", "value": 5.0, "low": 4, "high": None, "limit": 10, "unit": "ms",
+    "n": 130, "confidence": 0.98, "detail": "batch 1",
+}  # fmt: skip
+GATE: dict[str, Any] = {
+    "receipt": 1, "verb": "gate", "verdict": "pass", "inconclusive": "deliver", "checks": [CHECK], "unmeasured": [],
+    "bundle": {"name": "hotel", "release_id": "1.0.0-000000000001"},
+    "accuracy": {"metric": "accuracy", "value": 0.9, "n": 200},
+    "latency": {"p50_ms": 1.0, "p95_ms": 2.0, "threads": 1}, "conditions": {"cpu_model": "x"},
+}  # fmt: skip
 
-def row(low: float, high: float, unit: str, gate: str = "latency.p95_ms") -> dict[str, Any]:
+
+def check(low: float, high: float, unit: str, gate: str = "latency.p95_ms", verdict: str = FAIL) -> GateCheck:
     figures = Interval((low + high) / 2, low, high)
-    return sampled(gate, FAIL, figures, limit=40, unit=unit, n=9, confidence=0.9, detail="texts of 1 row").as_json()
-
-
-def test_a_detail_repeats_no_figure_that_stands_beside_it() -> None:
-    assert row(50.0, 60.0, "ms")["detail"] == "texts of 1 row"
-    assert read_once("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx").detail == "model.onnx"
+    return GateCheck.sampled(gate, verdict, figures, limit=40, unit=unit, n=9, confidence=0.9, detail="texts of 1 row")
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "unit", "message"),
+    ("low", "high", "unit", "gate", "message"),
     [
-        (50.0, 60.25, "ms", "latency.p95_ms: 50 to 60.25 ms, limit <= 40 ms; texts of 1 row"),
-        (50.0, math.inf, "percent", "latency.p95_ms: 50 % or more, limit <= 40 %; texts of 1 row"),
+        (50.0, 60.25, "ms", "latency.p95_ms", "latency.p95_ms: 50 to 60.25 ms, limit <= 40 ms; texts of 1 row"),
+        (50.0, math.inf, "percent", "latency.p95_ms", "latency.p95_ms: 50 % or more, limit <= 40 %; texts of 1 row"),
+        (0.1, 0.2, "fraction", "accuracy.min", "accuracy.min: 10 to 20 %, limit >= 4000 %; texts of 1 row"),
     ],
 )
-def test_what_was_missed_stands_alone(low: float, high: float, unit: str, message: str) -> None:
-    assert missed(row(low, high, unit)) == message
+def test_what_was_missed_stands_alone(low: float, high: float, unit: str, gate: str, message: str) -> None:
+    assert check(low, high, unit, gate).missed == message
 
 
 def test_what_was_not_sampled_or_not_measured_is_told_as_far_as_it_goes() -> None:
-    size = read_once("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx").as_json()
-    assert missed(size) == "size.model_mib: 7 MiB, limit <= 5 MiB; model.onnx"
-    assert missed({"gate": "accuracy.min", "verdict": "fail"}) == "accuracy.min: fail"
-    assert missed({**row(0.1, 0.2, "ms", "accuracy.min"), "detail": ""}).endswith(", limit >= 40 ms; fail")
-
-
-def test_a_fraction_is_told_in_percent_as_in_the_table() -> None:
-    message = {**row(0.9123, 0.9412, "fraction", "accuracy.min"), "limit": 0.955, "detail": "6 lost"}
-    assert missed(message) == "accuracy.min: 91.23 to 94.12 %, limit >= 95.5 %; 6 lost"
-    assert (interval(message), interval(message, with_unit=False)) == ("91.23 to 94.12 %", "91.23 to 94.12")
-    assert interval({**message, "high": None}) == "91.23 % or more"
-    assert (shown(0.9412, "fraction"), figure(0.29, "fraction"), shown(None, "fraction")) == ("94.12 %", "29", "-")
-
-
-def test_figures_of_tables() -> None:
-    assert (shown(None, "ms"), shown(12.34567, "ms"), shown(0.5)) == ("-", "12.35 ms", "0.5")
-    assert interval({"low": None, "high": 3.0}) == "3 or less"
-    assert interval({"low": 1e-6, "high": 65.55, "unit": "ms"}) == "0 to 65.55 ms" and shown(-1e-9) == "0"
-    assert interval({}) == "-"
-    assert (shown(40.0, "percent"), shown(12345.6, "ms"), shown(9999.6)) == ("40 %", "12346 ms", "10000")
+    size = GateCheck.read_once("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx")
+    assert (size.verdict, size.missed) == ("fail", "size.model_mib: 7 MiB, limit <= 5 MiB; model.onnx")
+    assert GateCheck.unmeasured("size.bundle_mib", 5.0, "MiB", "unknown").missed == "size.bundle_mib: unknown"
 
 
 @pytest.mark.parametrize(
@@ -68,15 +58,80 @@ def test_figures_of_tables() -> None:
     ],
 )
 def test_a_gate_refuses_what_is_bad_and_doubt_by_policy_but_one_floor_must_be_shown(
-    gate: str, verdict: str, policy: str, refuse_doubt: bool | None, refused: str | None
+    gate: str, verdict: str, policy: Any, refuse_doubt: bool | None, refused: str | None
 ) -> None:
-    receipt = {"verdict": verdict, "inconclusive": policy, "checks": [{**row(1, 2, "ms", gate), "verdict": verdict}]}
-    assert refusal(receipt, refuse_doubt=refuse_doubt) == refused
+    receipt = GateReceipt(verdict, (check(1, 2, "ms", gate, verdict),), inconclusive=policy)
+    assert receipt.refusal(refuse_doubt=refuse_doubt) == refused
 
 
 def test_what_was_not_shown_has_a_line_each() -> None:
-    receipt = {
-        "checks": [{**row(1, 2, "ms"), "verdict": "pass"}, {"gate": "size.model_mib", "verdict": "fail"}],
-        "unmeasured": [{"gate": "accuracy.min", "why": "the rows are at home", "waived": True}],
+    checks = (check(1, 2, "ms", verdict="pass"), check(1, 2, "ms"))
+    receipt = GateReceipt(FAIL, checks, unmeasured=(Unmeasured("accuracy.min", "the rows are at home", True),))
+    assert receipt.not_shown == [
+        "latency.p95_ms: 1 to 2 ms, limit <= 40 ms; texts of 1 row",
+        "accuracy.min: not measured: the rows are at home",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "unmeasured", "judged"),
+    [
+        ("pass", (), "no gates"),
+        ("pass", (Unmeasured("gates", "none", True),), "no gates"),
+        ("pass", (Unmeasured("accuracy.min", "no rows", True),), "pass"),
+        ("inconclusive", (Unmeasured("gates", "none", False),), "inconclusive"),
+    ],
+)
+def test_a_recipe_without_gates_passes_nothing(verdict: str, unmeasured: tuple[Unmeasured, ...], judged: str) -> None:
+    assert GateReceipt(verdict, (), unmeasured=unmeasured).judged == judged
+
+
+@pytest.mark.parametrize(
+    ("gates", "gated"),
+    [(["latency.p95_ms"], False), (["accuracy.above_majority"], False), (["accuracy.per_class.f1"], True)],
+)
+def test_accuracy_is_gated_by_a_limit_of_the_recipe(gates: list[str], gated: bool) -> None:
+    assert GateReceipt("pass", tuple(check(1, 2, "ms", gate) for gate in gates)).is_accuracy_gated is gated
+    assert (
+        GateReceipt("pass", (), unmeasured=tuple(Unmeasured(gate, "", True) for gate in gates)).is_accuracy_gated
+        is gated
+    )
+
+
+def test_a_receipt_is_read_and_written() -> None:
+    found = GateReceipt.parse({**GATE, "newer": [1]})
+    written = found.to_json()
+    assert GateReceipt.parse(written) == found
+    assert {key: written[key] for key in ("checks", "bundle", "accuracy", "verdict")} == {
+        key: GATE[key] for key in ("checks", "bundle", "accuracy", "verdict")
     }
-    assert not_shown(receipt) == ["size.model_mib: fail", "accuracy.min: not measured: the rows are at home"]
+    assert written["latency"]["p99_ms"] is None and "positive" not in written["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"verdict": "fine"}, "verdict"),
+        ({"checks": "x"}, "checks"),
+        ({"checks": [{**CHECK, "limit": None}]}, r"checks\[0\]\.limit"),
+        ({"checks": [{**CHECK, "verdict": "good"}]}, r"checks\[0\]\.verdict"),
+        ({"checks": [{**CHECK, "value": 1e300}]}, r"checks\[0\]\.value"),
+        ({"checks": [{key: CHECK[key] for key in CHECK if key != "low"}]}, r"checks\[0\]\.low"),
+        ({"checks": [CHECK] * 1001}, "checks"),
+        ({"accuracy": {"metric": "accuracy", "value": 1.1}}, r"accuracy\.value"),
+        ({"latency": {"p50_ms": -1, "p95_ms": 2.0, "threads": 1}}, r"latency\.p50_ms"),
+        ({"bundle": {}}, r"bundle\.name"),
+    ],
+)
+def test_a_receipt_with_an_invalid_part_is_none(change: dict[str, Any], path: str) -> None:
+    with pytest.raises(ValueError, match=f"^`{path}` "):
+        GateReceipt.parse({**GATE, **change})
+
+
+def test_the_receipt_of_any_verb_has_its_gate() -> None:
+    assert Receipt.parse(GATE).gate == GateReceipt.parse(GATE)
+    installed = Receipt.parse({"verb": "install", "verdict": "installed", "gate": GATE, "number": 3, "steps": []})
+    assert (installed.verdict, installed.number, installed.gate) == ("installed", 3, GateReceipt.parse(GATE))
+    assert Receipt.parse({"verb": "trust"}).gate is None
+    with pytest.raises(ValueError, match="checks"):
+        Receipt.parse({"verb": "gate", "verdict": "pass"})
