@@ -198,7 +198,7 @@ def test_a_check_counts_distinct_texts_where_many_rows_repeat() -> None:
     same, most, few = (of_labels("1" * 500, "1" * 500, "accuracy", ["0", "1"], texts) for texts in (1, 450, 449))
     (row,) = accuracy.checks(same, asked)
     assert row.verdict == "pass" and row.detail == "500 of 500 rows right; distinct texts: 1 for 500 rows"
-    assert accuracy.summary(same, 0.95)["distinct_texts"] == 1
+    assert accuracy.summary(same, 0.95).distinct_texts == 1
     assert "distinct" not in accuracy.checks(most, asked)[0].detail
     assert accuracy.checks(few, asked)[0].detail.endswith("distinct texts: 449 for 500 rows")
     rows = [GoldenRow("a", "1", "1", "b"), GoldenRow("a", "1", "1", "c"), GoldenRow("a", "1", "1", "b")]
@@ -211,9 +211,10 @@ def test_a_check_counts_distinct_texts_where_many_rows_repeat() -> None:
 def test_the_receipt_names_metric_and_positive_label() -> None:
     found = measured("1101", "1101", "1001", "f1")
     summary = accuracy.summary(found, 0.95)
-    assert (summary["metric"], summary["positive"], summary["n"]) == ("f1", "1", 4)
-    assert summary["low"] <= summary["value"] == 0.8 <= summary["high"]
-    assert "positive" not in accuracy.summary(measured("1101", "1101", "1001", "macro_f1"), 0.95)
+    assert (summary.metric, summary.positive, summary.n) == ("f1", "1", 4)
+    assert summary.low is not None and summary.high is not None
+    assert summary.low <= summary.value == 0.8 <= summary.high
+    assert accuracy.summary(measured("1101", "1101", "1001", "macro_f1"), 0.95).positive is None
 
 
 def test_the_receipt_has_the_scores_of_each_class_and_names_the_worst() -> None:

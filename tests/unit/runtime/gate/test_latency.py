@@ -18,6 +18,7 @@ from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.gate import latency, process
 from edgepack_runtime.gate.latency import Kind, Timing, TimingWindow
 from edgepack_runtime.inference.predictor import Predictor, Split
+from edgepack_runtime.schema.fields import to_json
 from edgepack_runtime.schema.gates import LatencyLimits, LengthLimits
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util import progress
@@ -93,7 +94,7 @@ def test_only_a_timing_that_cannot_be_judged_is_repeated() -> None:
     stable = timing(window(5.0), window(5.4))
     assert settled(stable, limits(p50_ms=4.0), good) is stable  # a fail on a quiet machine
     found = settled(timing(window(5.0), window(5.6)), limits(), good)
-    assert found.stable and found.processes == 2 and latency.summary(found, 3)["processes"] == 2
+    assert found.stable and found.processes == 2 and latency.summary(found, 3).processes == 2
     beside = timing(*[window(5.0, others_ms=900.0)] * 2)
     assert settled(beside, limits(p50_ms=6.0), good) is beside  # it passes all the same
     assert settled(beside, limits(), good) is beside  # nothing is asked for
@@ -123,7 +124,7 @@ def test_time_beside_other_programs_may_pass_but_not_fail(others_ms: float | Non
     assert beside.stable and verdicts(beside, 6.0) == ["pass", "pass"]
     assert verdicts(beside, 4.0) == ["inconclusive"] * 2
     assert why in latency.checks(beside, limits(p50_ms=4.0), None)[0].detail
-    assert json.dumps(latency.summary(beside, 1), allow_nan=False)
+    assert json.dumps(to_json(latency.summary(beside, 1)), allow_nan=False)
     assert verdicts(timing(*[window(5.0, others_ms=90.0)] * 2), 4.0) == ["fail"] * 2, "daemons of an idle system"
 
 
@@ -178,7 +179,7 @@ def test_texts_that_a_budget_adds_do_not_change_the_figures_of_all() -> None:
     one = of_lengths(*[8] * 100, *[100] * 100)
     one = one._replace(kinds=[kind._replace(usual=kind.tokens == 8) for kind in one.kinds])
     timed = timing(one, one)
-    assert timed.medians_ms == [8.0, 8.0] and latency.summary(timed, 1)["n"] == 200
+    assert timed.medians_ms == [8.0, 8.0] and latency.summary(timed, 1).n == 200
     asked = limits(p95_ms=9, by_length=(LengthLimits(100, p50_ms=120),))
     assert [row.verdict for row in latency.checks(timed, asked, None)] == ["pass", "pass"]
 

@@ -38,10 +38,11 @@ def measure(folder: Path, examples: list[dict[str, Any]], **asked: Any) -> Accur
 def test_the_mean_score_is_measured(tmp_path: Path) -> None:
     found = measure(tmp_path, rows([1.0, 0.5, 0.75, 1.0] * 5))
     assert found.checks == []
-    assert found.summary["metric"] == "score"
-    assert found.summary["value"] == pytest.approx(0.8125)
-    assert found.summary["low"] < 0.8125 < found.summary["high"]
-    assert (found.summary["n"], found.summary["distinct_texts"], found.summary["confidence"]) == (20, 20, 0.95)
+    assert found.summary.metric == "score"
+    assert found.summary.value == pytest.approx(0.8125)
+    assert found.summary.low is not None and found.summary.high is not None
+    assert found.summary.low < 0.8125 < found.summary.high
+    assert (found.summary.n, found.summary.distinct_texts, found.summary.confidence) == (20, 20, 0.95)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_gates_of_labels_cannot_be_measured(tmp_path: Path, asked: dict[str, Any
 
 def test_equal_items_are_counted_once(tmp_path: Path) -> None:
     found = measure(tmp_path, [*rows([1.0]), *rows([1.0])], min=0.5)
-    assert found.summary["distinct_texts"] == 1
+    assert found.summary.distinct_texts == 1
     assert "distinct texts: 1 for 2 rows" in found.checks[0].detail
 
 
