@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import reprlib
 import typing
 from typing import Any, Callable, ClassVar, Dict, Iterator, List, Mapping, NamedTuple, Tuple, Type, TypeVar, Union
 
@@ -24,7 +25,8 @@ _BOUNDS: Tuple[Tuple[str, Callable[[float, float], bool]], ...] = (
 _HINTS: Dict[Any, Dict[str, Any]] = {}
 _INVALID = object()
 _MOST_INTEGER = 2**63  # larger ones are nothing that was counted, and no float
-_LONGEST = 120  # characters of a value in a message
+_QUOTE = reprlib.Repr()  # of long and deep values a part
+_QUOTE.maxstring = _QUOTE.maxlong = _QUOTE.maxother = 120
 
 
 class Problem(NamedTuple):
@@ -123,12 +125,14 @@ class _Reader:
         fields = {one.name: one for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
         if given is not document:
             self._refuse(path, "is not an object")
-        else:
-            self._unknown(kind, given, path)
-        values = {}
-        for name, one in fields.items():
-            values[name] = self._field(hints(kind)[name], one, given, (*path, name), there=given is document)
-        made = kind(**values)
+        for key in () if self._newer else given:
+            if key not in fields:
+                self._refuse((*path, key), "is not a key that this version knows")
+        types = hints(kind)
+        made = kind(**{
+            name: self._field(types[name], one, given, (*path, name), there=given is document)
+            for name, one in fields.items()
+        })  # fmt: skip
         if given is document and isinstance(made, Document):
             if made.without_limit(given):
                 keys = ", ".join(f"`{key}`" for key in made.ONE_OF)
@@ -136,12 +140,6 @@ class _Reader:
             for problem in made.problems(given):
                 self._refuse((*path, *problem.path), problem.what, problem.fix)
         return made
-
-    def _unknown(self, kind: Type[Any], given: Mapping[str, Any], path: KeyPath) -> None:
-        known = {one.name for one in dataclasses.fields(kind)}
-        for key in given:
-            if key not in known and not self._newer:
-                self._refuse((*path, key), "is not a key that this version knows")
 
     def _field(self, hint: Any, one: Any, given: Mapping[str, Any], path: KeyPath, *, there: bool) -> Any:
         """The value of a field; None if it is missing or invalid and has no default."""
@@ -199,8 +197,7 @@ class _Reader:
 
 
 def _is(value: Any) -> str:
-    said = repr(value)
-    return f"is {said if len(said) <= _LONGEST else said[: _LONGEST - 3] + '...'}"
+    return f"is {_QUOTE.repr(value)}"
 
 
 def _has_factory(one: Any) -> bool:

@@ -114,14 +114,14 @@ def judged(truths: str, theirs: str, ours: str, metric: str, **asked: Any) -> Ga
 
 def test_f1_and_its_drop_are_judged_by_the_rare_class_and_accuracy_is_not() -> None:
     truths, ours = "1" * 100 + "0" * 400, "1" * 70 + "0" * 430
-    assert judged(truths, truths, ours, "accuracy", accuracy_min=0.9).verdict == "pass"
-    failed = judged(truths, truths, ours, "f1", accuracy_min=0.9)
+    assert judged(truths, truths, ours, "accuracy", min=0.9).verdict == "pass"
+    failed = judged(truths, truths, ours, "f1", min=0.9)
     assert failed.verdict == "fail" and failed.value == pytest.approx(2 * 70 / 170, abs=1e-6)
     assert failed.detail == "f1 of '1'; 470 of 500 rows right"
-    unsure = judged(truths, truths, ours, "f1", accuracy_min=0.8)
+    unsure = judged(truths, truths, ours, "f1", min=0.8)
     assert unsure.verdict == "inconclusive" and "how many is not known for f1" in unsure.detail
     assert (unsure.unit, unsure.n, unsure.confidence) == ("fraction", 500, 0.95)
-    assert judged(truths, truths, ours, "f1", accuracy_min=0.6).verdict == "pass"
+    assert judged(truths, truths, ours, "f1", min=0.6).verdict == "pass"
     failed = judged(truths, truths, ours, "f1", max_drop_points=1.0)
     assert failed.verdict == "fail" and failed.value == pytest.approx(100 * (1 - 2 * 70 / 170), abs=1e-4)
     assert "f1 of '1'; 30 rows lost against the float model, 0 won" in failed.detail
