@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -22,6 +23,7 @@ from edgepack.errors import StageFailedError
 from edgepack.recipe.model import Prefer, TaskName
 from edgepack.util.text import counted
 from edgepack_runtime.bundle.model_config import CASCADE, WideConfig
+from edgepack_runtime.schema.receipt import GateReceipt
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.tasks.registry import task_of
 from edgepack_runtime.tasks.task import Task
@@ -663,6 +665,11 @@ class GateArtifact(Artifact):
     verdict: Literal["pass", "fail", "inconclusive"]
     ledger: LedgerRow
     receipt: dict[str, Any]
+
+    @cached_property
+    def gated(self) -> GateReceipt:
+        """The receipt, read."""
+        return GateReceipt.parse(self.receipt)
 
 
 A = TypeVar("A", bound=Artifact)

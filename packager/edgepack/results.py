@@ -29,8 +29,7 @@ from edgepack.recipe import linear_only
 from edgepack.recipe.model import AnyRecipe, Recipe
 from edgepack.recipe.training import FromTeacher
 from edgepack.util.text import counted
-from edgepack_runtime.stats import checks
-from edgepack_runtime.stats.checks import UNGATED, verdict
+from edgepack_runtime.schema.receipt import UNGATED
 
 Verdict = Literal["pass", "fail", "inconclusive", "not run here", "no gates"]
 NOT_RUN_HERE: Final = "not run here"
@@ -60,26 +59,26 @@ class Delivery:
         """The verdict of the bundle's gate, or why there is none."""
         if isinstance(self.gate, NotRunHere):
             return NOT_RUN_HERE
-        return "no gates" if verdict(self.gate.receipt) == UNGATED else self.gate.verdict
+        return "no gates" if self.gate.gated.judged == UNGATED else self.gate.verdict
 
     @property
     def refused(self) -> str | None:
         """The verdict for which the bundle is not delivered, `fail` or `inconclusive`; None if it is delivered."""
         if isinstance(self.gate, NotRunHere):
             return None
-        return checks.refusal(self.gate.receipt, refuse_doubt=True if self.refuses_doubt else None)
+        return self.gate.gated.refusal(refuse_doubt=True if self.refuses_doubt else None)
 
     @property
     def refused_by_strict(self) -> bool:
         """Whether `--strict` alone keeps it from being delivered."""
-        return isinstance(self.gate, GateArtifact) and self.refused != checks.refusal(self.gate.receipt)
+        return isinstance(self.gate, GateArtifact) and self.refused != self.gate.gated.refusal()
 
     @property
     def doubts(self) -> list[str]:
         """What the gate of a delivered bundle did not show, a line each."""
         if self.verdict != "inconclusive" or isinstance(self.gate, NotRunHere):
             return []
-        return checks.not_shown(self.gate.receipt)
+        return self.gate.gated.not_shown
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from edgepack.bundle.target_spec import target_specs
 from edgepack.commands import options
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import AnyRecipe, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe
-from edgepack.report import quantity, span
 from edgepack.targets.context import BuildContext
 from edgepack.util.text import counted, metric_name
+from edgepack_runtime.schema.figures import quantity, span
 
 if TYPE_CHECKING:
     from edgepack.console.console import Console

@@ -8,7 +8,7 @@ from typing import Final
 from edgepack.recipe.messages import dotted
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.yaml import Document, KeyPath, Problem
-from edgepack_runtime.gate.limits import ACCURACY_LIMITS
+from edgepack_runtime.schema.gates import AccuracyLimits
 
 _UNUSED: Final[tuple[KeyPath, ...]] = (
     ("teacher",), ("student",), ("quantize",), ("data", "unlabelled"), ("data", "calibration"), ("wheels",), ("cuda",),
@@ -53,7 +53,7 @@ def settings(recipe: Recipe, *, searched: bool) -> tuple[str, ...]:
     if searched:
         found.append("search=null")
     if accuracy is not None and accuracy.max_drop_points is not None:
-        others = set(ACCURACY_LIMITS) - {"max_drop_points"}
+        others = set(AccuracyLimits.ONE_OF) - {"max_drop_points"}
         keeps_a_limit = any(getattr(accuracy, name) is not None for name in others)  # else the section is refused
         found.append("gates.accuracy.max_drop_points=null" if keeps_a_limit else "gates.accuracy=null")
     if latency is not None and latency.by_length:

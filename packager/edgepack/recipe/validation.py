@@ -19,7 +19,8 @@ from edgepack.recipe.validate_given import check_adapter, check_gates_of_scores,
 from edgepack.recipe.validate_training import check_distillation, check_models
 from edgepack.recipe.yaml import Document, KeyPath, Problem
 from edgepack_runtime.bundle import sshsig
-from edgepack_runtime.gate import limits
+from edgepack_runtime.schema import gates as declared
+from edgepack_runtime.schema.fields import read
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.tasks.registry import ONE_TEXT, TEXT_TASKS, TOKENS, task_of
 
@@ -218,15 +219,12 @@ def check_gates(document: Document) -> Iterator[Problem]:
     gates = document.get("gates")
     if not isinstance(gates, dict):
         return
-    gates = {name: section for name, section in gates.items() if name != "golden"}  # bundles add its digest
     accuracy = gates.get("accuracy")
     if isinstance(accuracy, dict) and isinstance(baseline := accuracy.get("baseline"), str) and baseline:
         yield from check_there(document, ("gates", "accuracy", "baseline"), baseline)
-        # A bundle names the release instead of its file.
-        gates["accuracy"] = {**accuracy, "baseline": {"name": baseline, "version": ""}}
-    _, problems = limits.read(gates)
-    for path, reason, fix in problems:
-        yield ("gates", *path), reason, fix or _NO_FIX
+    _, problems = read(declared.Gates, gates)
+    for problem in problems:
+        yield ("gates", *problem.path), problem.reason("gates"), problem.fix or _NO_FIX
 
 
 def _check_metric(document: Document) -> Iterator[Problem]:

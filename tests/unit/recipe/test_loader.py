@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.golden import assert_golden
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.loader import load_recipe
@@ -13,7 +14,7 @@ from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Distill, Pruning, Qat
 from edgepack.recipe.validate_training import MODEL_FILES
 from edgepack_runtime.errors import ExitCode
-from edgepack_runtime.gate import limits as gate_limits
+from edgepack_runtime.schema.gates import Limits
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
 TARGETS = {"jetpack6", "local"}
@@ -51,7 +52,7 @@ def test_findings_are_those_of_the_golden_file(name: str, monkeypatch: pytest.Mo
         load_recipe(Path(f"{name}.yaml"), TARGETS, lines, ENVIRONMENT)
     assert caught.value.exit_code == ExitCode.RECIPE_INVALID
     found = "".join(f"{finding}\n" for finding in caught.value.findings)
-    assert found == Path(f"{name}.txt").read_text(encoding="utf-8")
+    assert_golden(found, Path(f"{name}.txt"))
 
 
 @pytest.mark.parametrize(
@@ -132,9 +133,9 @@ def test_a_recipe_of_all_sections_loads(tmp_path: Path) -> None:
 def test_a_device_understands_every_gate_of_a_recipe(tmp_path: Path, gates: str) -> None:
     recipe = load(tmp_path, MINIMAL + f"gates: {gates}\n")
     asked = recipe.gates.model_dump(mode="json")  # as a bundle carries them
-    limits = gate_limits.parse(json.loads(json.dumps(asked)))
+    limits = Limits.parse(json.loads(json.dumps(asked)))
     latency = recipe.gates.latency
-    assert limits.confidence == (recipe.gates.accuracy.confidence if recipe.gates.accuracy else 0.95)
+    assert limits.accuracy.confidence == (recipe.gates.accuracy.confidence if recipe.gates.accuracy else 0.95)
     assert len(limits.latency.by_length) == (len(latency.by_length) if latency else 0)
     assert (limits.latency.sustained is None) == (latency is None or latency.sustained is None)
 
