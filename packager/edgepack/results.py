@@ -25,8 +25,7 @@ from edgepack.artifacts import (
     mebibytes,
 )
 from edgepack.errors import EdgepackError, RecipeInvalidError
-from edgepack.recipe import linear_only
-from edgepack.recipe.model import AnyRecipe, Recipe
+from edgepack.recipe.model import AnyRecipe, LinearRecipe, Recipe
 from edgepack.recipe.training import FromTeacher
 from edgepack.util.text import counted
 from edgepack_runtime.stats import checks
@@ -224,7 +223,7 @@ class Build:
             name, why = instead
             if name == "encoder":
                 return why, ("wide=baseline",)
-            return why, linear_only.settings(recipe, searched=self.selection is not None)
+            return why, LinearRecipe.settings(recipe, searched=self.selection is not None)
         teacher, linear, student = self.teacher, self.linear, recipe.student
         if teacher is None or linear is None or student.distill is None or isinstance(student.model, FromTeacher):
             return None

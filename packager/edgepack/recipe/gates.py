@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgepack.recipe.section import Section
+from edgepack.recipe.section import FilePath, Section
 from edgepack_runtime.gate.limits import (
     ABOVE_CONFIDENCE,
     LEAST_SUSTAINED_S,
@@ -67,7 +67,7 @@ class AccuracyGate(Section):
         "rows, in percentage points.",
     )
     per_class: ClassGate | None = Field(None, description="Limits for single classes.")
-    baseline: str | None = Field(
+    baseline: FilePath | None = Field(
         None, min_length=1, description="Bundle of the deployed release, for any target, with the same task and labels."
     )
     max_regression_points: float | None = Field(

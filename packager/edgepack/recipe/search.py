@@ -13,11 +13,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.recipe import overrides
+from edgepack.recipe import keys, overrides
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.messages import did_you_mean, dotted, recipe_keys
+from edgepack.recipe.messages import did_you_mean
 from edgepack.recipe.model import Recipe, Search, distinct
-from edgepack.recipe.yaml import Document, KeyPath, Problem
+from edgepack.recipe.yaml import Document, KeyPath, Place, Problem, dotted
 
 # Sections whose keys can be searched over. All other values are the same for all candidates.
 SEARCHED: Final = ("student.", "quantize.", "data.calibration.")
@@ -103,7 +103,7 @@ def _described(some: Sequence[Trial], everyone: Sequence[Trial]) -> str:
 
 
 def _problems(document: Document, over: Mapping[str, Any]) -> Iterator[Problem]:
-    known = recipe_keys()
+    known = keys.every()
     for key, values in over.items():
         problem = _check_key(document, key, values, known) or _check_nesting(key, over)
         if problem is not None:
@@ -111,7 +111,7 @@ def _problems(document: Document, over: Mapping[str, Any]) -> Iterator[Problem]:
         elif isinstance(values, list):
             yield from _check_values(key, values)
             path: KeyPath = tuple(key.split("."))
-            if path in document.settings:
+            if _setting(document, path):
                 reason = f"`{key}` is set, and `search.over` tries values of its own for it"
                 yield path, reason, "remove it, or set `search=null` as well"
 
@@ -124,7 +124,7 @@ def _check_key(document: Document, key: str, values: object, known: Sequence[Key
         reason = f"`search.over` takes dotted keys with a list of values each, and `{key[:60]}` is a section"
         longer: KeyPath = (*path, next(iter(values), ""))
         written = f"{dotted(longer if longer in known else path)[:60]}: [...]"
-        by_setting = (*_OVER, key) in document.settings
+        by_setting = _setting(document, (*_OVER, key))
         return reason, f"write `--set 'search.over={{{written}}}'`" if by_setting else f"write `{written}`"
     if path not in known:
         return f"unknown key `{key[:60]}` in `search.over`", did_you_mean(key, inside, _searched())
@@ -141,6 +141,11 @@ def _check_key(document: Document, key: str, values: object, known: Sequence[Key
         reason = f"`search.over`: `{key}` is below `{dotted(above)}`, which is not a section here"
         return reason, f"search over `{dotted(above)}` as a whole"
     return None
+
+
+def _setting(document: Document, path: KeyPath) -> str | None:
+    """The `--set KEY=VALUE` that sets `path`; None if there is none."""
+    return document.places.get(path, Place()).setting
 
 
 def _searched() -> str:
@@ -160,7 +165,7 @@ def _check_values(key: str, values: Sequence[Any]) -> Iterator[Problem]:
     written = [json.dumps(value, sort_keys=True) for value in values]
     for index, value in enumerate(written):
         if value in written[:index]:
-            yield (*_OVER, key, index), f"`{key}`: {_shown(values[index])} stands twice", "remove one of the two"
+            yield (*_OVER, key, index), f"`{key}`: {_shown(values[index])} is a duplicate", "remove one of the two"
 
 
 def _too_many(document: Document, tried: _Values) -> Iterator[Problem]:
@@ -200,11 +205,11 @@ def _trial(document: Document, tried: _Values, pick: Sequence[int]) -> Trial:
     return Trial(tuple(values), made)
 
 
-def _short(key: str, keys: Sequence[str]) -> str:
+def _short(key: str, others: Sequence[str]) -> str:
     """The shortest unique suffix of a key: `layers`, or `distill.layers`."""
     parts = key.split(".")
     ends = (".".join(parts[-length:]) for length in range(1, len(parts)))
-    return next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1), key)
+    return next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in others) == 1), key)
 
 
 def _moved(document: Document, source: KeyPath, path: KeyPath) -> Document:
@@ -213,11 +218,9 @@ def _moved(document: Document, source: KeyPath, path: KeyPath) -> Document:
     for key in reversed(path):
         value = {key: value}
 
-    def under(known: Mapping[KeyPath, Any]) -> dict[KeyPath, Any]:
-        depth = len(source)
-        return {(*path, *place[depth:]): known[place] for place in known if place[:depth] == source}
-
-    return Document(document.file, value, under(document.lines), under(document.raw), under(document.settings))
+    depth = len(source)
+    places = {(*path, *at[depth:]): place for at, place in document.places.items() if at[:depth] == source}
+    return Document(document.file, value, places)
 
 
 def _shown(value: Any) -> str:
