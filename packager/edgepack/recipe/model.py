@@ -282,12 +282,17 @@ class BaseRecipe(Section):
         return ()
 
 
-class Recipe(BaseRecipe):
-    """A recipe that trains the model which ships."""
+class TextRecipe(BaseRecipe):
+    """A recipe of a classifier of texts, pairs of texts or tokens."""
 
     task: TaskName = Field(
         "text-classification", description="Task: labels for texts, for pairs of texts, or for tokens."
     )
+
+
+class Recipe(TextRecipe):
+    """A recipe that trains the model which ships."""
+
     data: Data = Field(description="The labelled rows.")
     teacher: Teacher | None = Field(None, description="null trains the student on hard labels alone.")
     student: Student = Field(description="The model that ships.")
@@ -329,7 +334,7 @@ class Recipe(BaseRecipe):
         return copy
 
 
-class LinearRecipe(BaseRecipe):
+class LinearRecipe(TextRecipe):
     """A recipe with `wide: only`: a linear model ships, and no encoder is trained.
 
     `teacher`, `student` and `quantize` may be there, so that a recipe can change its mind with `--set wide=only`.
@@ -351,7 +356,6 @@ class LinearRecipe(BaseRecipe):
         ),
     }
 
-    task: TaskName = Field("text-classification", description="Task: labels for texts.")
     data: Data = Field(description="The labelled rows.")
     wide: Literal["only"] = Field(description="The linear model alone.")
     teacher: Teacher | None = Field(None, description="Not used.")
@@ -485,12 +489,9 @@ class GivenData(Section):
     )
 
 
-class GivenTextRecipe(BaseRecipe):
+class GivenTextRecipe(TextRecipe):
     """A recipe that packages a given classifier of texts, without an adapter."""
 
-    task: TaskName = Field(
-        "text-classification", description="Task: labels for texts, for pairs of texts, or for tokens."
-    )
     model: GivenTextModel = Field(description="The graph, its vocabulary and its labels.")
     data: GivenData = Field(description="The labelled rows.")
     quantize: GivenQuantize = Field(GivenQuantize(), description="INT8 of the graph.")
