@@ -310,7 +310,8 @@ class _Builder:
         self._add(node, f"the tag `{tag}` does not belong here: a recipe is plain data", "remove the tag")
 
     def _add(self, node: Node, reason: str, fix: str) -> None:
-        self.findings.append(_error(self._file, _line(node), reason, fix))
+        place = _place(node)
+        self.findings.append(Finding("error", self._file, place.line, reason, fix, column=place.column))
 
 
 def _line(node: Node) -> int:
