@@ -157,7 +157,7 @@ def states(*arguments: str) -> dict[str, str]:
 
 def test_a_plan_lists_what_would_run(project: Path) -> None:
     # no teacher in this recipe
-    stages = ("data", "linear", "student", "quantize", "export", "wide", "bundle", "gate")
+    stages = ("data", "linear", "student", "quantize", "export", "combine", "bundle", "gate")
     assert states() == dict.fromkeys(stages, "to run")
     assert not (project / ".edgepack").exists()
     built = run("build", "r.yaml", "--until", "data")
@@ -242,7 +242,7 @@ def test_a_candidate_that_was_left_out_does_not_pass_for_success(
     monkeypatch.setattr("edgepack.evaluation.latency", lambda folders, *rest, stage: [Latency(1, 1, 2)])
     monkeypatch.setattr("edgepack.bundle.wheels.fetch", lambda *inputs, **options: None)
     monkeypatch.setattr("edgepack.training.environment.versions", dict)
-    arguments = ("build", "r.yaml", "--set", SEARCH, "--set", "wide=off", "--until", "select")
+    arguments = ("build", "r.yaml", "--set", SEARCH, "--set", "linear=off", "--until", "select")
     ended = run(*arguments, "--keep-going")
     assert ended.exit_code == ExitCode.STAGE_FAILED
     assert "chosen: epochs=1, seed=3: the only candidate" in ended.stdout

@@ -363,7 +363,7 @@ class _ReportWay(BaseModel):
     weight_mib: Annotated[float, Field(ge=0)]
 
 
-class _ReportWide(BaseModel):
+class _ReportCombined(BaseModel):
     chosen: str
     ways: tuple[_ReportWay, ...]
 
@@ -380,15 +380,15 @@ class _Report(BaseModel):
     data: Mapping[str, Any]
     ledger: tuple[_ReportStage, ...]
     export: _Export | None  # None: the linear model, which has the first row of the ledger, ships alone
-    wide: _ReportWide | None = None
+    combined: _ReportCombined | None = None
     targets: tuple[_Target, ...]
     tools: Mapping[str, str]
 
     @property
     def model_mib(self) -> float | None:
         """Weights of what ships."""
-        if self.wide is not None:
-            return next((way.weight_mib for way in self.wide.ways if way.name == self.wide.chosen), None)
+        if self.combined is not None:
+            return next((way.weight_mib for way in self.combined.ways if way.name == self.combined.chosen), None)
         if self.export is None:
             return next((row.model_mib for row in self.ledger), None)
         shipped = self.export.onnx_bytes.get(self.export.shipped)

@@ -32,7 +32,7 @@ for, and how they work together, is in [Recipe file](recipe-file.md).
 
 """
 _LINEAR: Final = f"""\
-## A linear model alone: `wide: only`
+## A linear model alone: `linear: only`
 
 Trains no encoder: the stages are data, linear, bundle and gate. A build names the keys that are set and not used:
 {listed(LinearRecipe.UNUSED)}.
@@ -181,7 +181,7 @@ _LIMITED: Final = {"pattern", "enum", "const"}
 
 
 def schema() -> dict[str, Any]:
-    """The schema, in draft 2020-12: a recipe is of one of four kinds; `task`, `model` and `wide` decide which."""
+    """The schema, in draft 2020-12: a recipe is of one of four kinds; `task`, `model` and `linear` decide which."""
     sections: dict[str, Any] = {}
     for kind in KINDS:
         made = _properties_of(kind)

@@ -218,7 +218,7 @@ class OwnInterpreter(Section):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Of that file, as `sha256sum FILE` prints it.")
 
 
-WideMode = Literal["auto", "baseline", "ensemble", "cascade", "only", "off"]
+LinearMode = Literal["auto", "baseline", "ensemble", "cascade", "only", "off"]
 
 
 def _whole(value: object) -> object:
@@ -296,7 +296,7 @@ class Recipe(TextRecipe):
     data: Data = Field(description="The labelled rows.")
     teacher: Teacher | None = Field(None, description="null trains the student on hard labels alone.")
     student: Student = Field(description="The model that ships.")
-    wide: WideMode = Field(
+    linear: LinearMode = Field(
         "auto",
         description="A linear model on characters beside the encoder, for labels of texts. `auto` ships the encoder, "
         "`ensemble` or `cascade`: of those that keep the accuracy gates on dev and lose nothing there beyond noise, "
@@ -312,7 +312,7 @@ class Recipe(TextRecipe):
     @property
     def has_linear(self) -> bool:
         """Whether a linear model is trained. On pairs it learned nothing, and it answers whole texts alone."""
-        return self.wide != "off" and self.task == "text-classification"
+        return self.linear != "off" and self.task == "text-classification"
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -335,9 +335,9 @@ class Recipe(TextRecipe):
 
 
 class LinearRecipe(TextRecipe):
-    """A recipe with `wide: only`: a linear model ships, and no encoder is trained.
+    """A recipe with `linear: only`: a linear model ships, and no encoder is trained.
 
-    `teacher`, `student` and `quantize` may be there, so that a recipe can change its mind with `--set wide=only`.
+    `teacher`, `student` and `quantize` may be there, so that a recipe can change its mind with `--set linear=only`.
     """
 
     UNUSED: ClassVar[tuple[str, ...]] = (
@@ -357,7 +357,7 @@ class LinearRecipe(TextRecipe):
     }
 
     data: Data = Field(description="The labelled rows.")
-    wide: Literal["only"] = Field(description="The linear model alone.")
+    linear: Literal["only"] = Field(description="The linear model alone.")
     teacher: Teacher | None = Field(None, description="Not used.")
     student: Student | None = Field(None, description="Not used.")
     quantize: Quantize | None = Field(None, description="Not used.")
@@ -372,7 +372,7 @@ class LinearRecipe(TextRecipe):
     def notes(self) -> tuple[str, ...]:
         if not self._ignored:
             return ()
-        return (f"`wide: only` ships a linear model; not used: {', '.join(f'`{key}`' for key in self._ignored)}",)
+        return (f"`linear: only` ships a linear model; not used: {', '.join(f'`{key}`' for key in self._ignored)}",)
 
     def resolved(self) -> LinearRecipe:
         """A copy with defaults for what is not used, which `notes` names."""
@@ -389,7 +389,7 @@ class LinearRecipe(TextRecipe):
         Args:
             searched: whether `recipe` is a candidate of a search.
         """
-        found = ["wide=only", *(["search=null"] if searched else [])]
+        found = ["linear=only", *(["search=null"] if searched else [])]
         for key in filter(recipe.value, cls.REFUSED):
             limits = [limit for limit in ACCURACY_LIMITS if recipe.value(f"gates.accuracy.{limit}") is not None]
             if limits == [key.rpartition(".")[2]]:
@@ -510,7 +510,7 @@ def kind_of(
         return CustomRecipe
     if isinstance(model, dict) or (isinstance(model, str) and model.endswith((".onnx", ".pdmodel"))):
         return GivenTextRecipe
-    return LinearRecipe if top.get("wide") == "only" else Recipe
+    return LinearRecipe if top.get("linear") == "only" else Recipe
 
 
 @dataclass(frozen=True)

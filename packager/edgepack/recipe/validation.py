@@ -160,11 +160,11 @@ def check_quantize(recipe: Recipe) -> Iterator[Problem]:
         yield ("quantize", "reduced_range"), reason, "remove it, or set a `method` that makes INT8, as `ptq`"
 
 
-def check_wide(recipe: Recipe | LinearRecipe) -> Iterator[Problem]:
+def check_linear(recipe: Recipe | LinearRecipe) -> Iterator[Problem]:
     """A linear model is asked for, and the task has none."""
-    if recipe.wide in ("ensemble", "cascade", "only") and recipe.task != ONE_TEXT:
-        reason = f"`{recipe.wide}` needs a linear model, and `task` is {recipe.task}: it has none"
-        yield ("wide",), reason, f"remove it, or use `task: {ONE_TEXT}`"
+    if recipe.linear in ("ensemble", "cascade", "only") and recipe.task != ONE_TEXT:
+        reason = f"`{recipe.linear}` needs a linear model, and `task` is {recipe.task}: it has none"
+        yield ("linear",), reason, f"remove it, or use `task: {ONE_TEXT}`"
 
 
 def check_refused(recipe: LinearRecipe) -> Iterator[Problem]:
@@ -172,7 +172,7 @@ def check_refused(recipe: LinearRecipe) -> Iterator[Problem]:
     for key, (why, fix) in recipe.REFUSED.items():
         with suppress(AbsentError):
             if recipe.value(key):
-                yield tuple(key.split(".")), f"it does not apply to `wide: only`: {why}", fix
+                yield tuple(key.split(".")), f"it does not apply to `linear: only`: {why}", fix
 
 
 def check_metric(recipe: Recipe | LinearRecipe | GivenTextRecipe) -> Iterator[Problem]:
@@ -223,11 +223,11 @@ _CHECKS: Final[Mapping[type[BaseRecipe], tuple[_Check, ...]]] = {
         validate_training.check_use_of_teacher,
         validate_training.check_student,
         check_quantize,
-        check_wide,
+        check_linear,
         check_metric,
         check_lengths,
     ),
-    LinearRecipe: (validate_data.check_data, validate_data.check_columns, check_wide, check_metric, check_refused),
+    LinearRecipe: (validate_data.check_data, validate_data.check_columns, check_linear, check_metric, check_refused),
     CustomRecipe: (
         validate_given.check_model,
         validate_given.check_adapter,

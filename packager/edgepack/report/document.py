@@ -16,6 +16,7 @@ from typing import Any, Final
 from edgepack.artifacts import (
     EXAMPLES_FILE,
     SPLITS,
+    CombineArtifact,
     DataArtifact,
     ExportArtifact,
     GateArtifact,
@@ -29,7 +30,6 @@ from edgepack.artifacts import (
     ScalesArtifact,
     SelectArtifact,
     Split,
-    WideArtifact,
     mebibytes,
 )
 from edgepack.data.recipe_checks import check_built
@@ -83,7 +83,9 @@ def make(build: Build, file_name: str = "recipe.yaml") -> dict[str, Any]:
         "vocabulary": None if build.pruned is None else _vocabulary(build.pruned),
         "quantization": _quantization(None if build.export is None else build.export.int8, build.scales),
         "export": None if build.export is None else _export(build.export),
-        "wide": None if build.wide is None else _wide(build.wide, recipe.gates.metric or build.wide.metric),
+        "combined": None
+        if build.combined is None
+        else _combined(build.combined, recipe.gates.metric or build.combined.metric),
         "ledger": [asdict(row) for row in build.ledger],
         "targets": [_target(item, build.ledger_of(item)) for item in build.deliveries],
         "tools": tool_versions(),
@@ -326,7 +328,7 @@ def _export(export: ExportArtifact) -> dict[str, Any]:
     }
 
 
-def _wide(found: WideArtifact, metric: str) -> dict[str, Any]:
+def _combined(found: CombineArtifact, metric: str) -> dict[str, Any]:
     return {
         "chosen": found.chosen,
         "why": found.why,

@@ -87,7 +87,7 @@ def result(predictor: Predictor, rows: Sequence[GoldenRow], limits: Limits, prog
     config = predictor.config
     metric, names = metric_for(limits.metric, config), model_classes(config, limits.per_class)
     measured = measure(rows, answer(predictor, rows, progress), metric, limits.confidence, names)
-    answered = None if predictor.wide is None else predictor.wide.answered._asdict()
+    answered = None if predictor.combined is None else predictor.combined.answered._asdict()
     return AccuracyResult(
         checks(measured, limits), summary(measured, limits.confidence), classes(measured, config), answered
     )

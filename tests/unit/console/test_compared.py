@@ -161,7 +161,7 @@ def test_the_weights_are_those_of_all_models_that_ship(write: Write) -> None:
     report = json.loads(file.read_text(encoding="utf-8"))
     ways = [{"name": "cascade", "weight_mib": 11.2}, {"name": "linear", "weight_mib": 0.018}]
     for chosen, shown in (("cascade", "11.2"), ("linear", "0.018")):
-        file.write_text(json.dumps({**report, "wide": {"chosen": chosen, "ways": ways}}), encoding="utf-8")
+        file.write_text(json.dumps({**report, "combined": {"chosen": chosen, "ways": ways}}), encoding="utf-8")
         assert run(file, write("1.3.0")).output.splitlines()[1].split()[-2] == shown
 
 

@@ -304,12 +304,12 @@ def test_weights_of_7_bits_are_refused_where_no_candidate_is_int8(tmp_path: Path
 
 @pytest.mark.parametrize("mode", ["ensemble", "cascade", "only"])
 def test_a_linear_model_is_refused_where_there_is_none(tmp_path: Path, mode: str) -> None:
-    text = f"{MINIMAL}wide: {mode}\n"
-    assert load(tmp_path, text).wide == mode
-    assert "6: wide" in refused(tmp_path, f"{text}task: text-pair-classification\n")
+    text = f"{MINIMAL}linear: {mode}\n"
+    assert load(tmp_path, text).linear == mode
+    assert "6: linear" in refused(tmp_path, f"{text}task: text-pair-classification\n")
 
 
 def test_other_tasks_have_no_linear_model_and_need_no_key(tmp_path: Path) -> None:
-    assert load(tmp_path, MINIMAL).wide == "auto" and load(tmp_path, MINIMAL).has_linear
-    assert not load(tmp_path, f"{MINIMAL}wide: off\n").has_linear
+    assert load(tmp_path, MINIMAL).linear == "auto" and load(tmp_path, MINIMAL).has_linear
+    assert not load(tmp_path, f"{MINIMAL}linear: off\n").has_linear
     assert not load(tmp_path, MINIMAL).model_copy(update={"task": "text-pair-classification"}).has_linear
