@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Final
 
 from edgepack.recipe import keys
@@ -51,11 +52,11 @@ here it has of those above: {shared}.
 With the tasks of texts the graph reads tokens of a BERT-type vocabulary.
 
 """
-_CUSTOM_HEAD: Final = """\
+_CUSTOM_HEAD: Final = f"""\
 ### Any other model: `task: custom`
 
-An adapter does what comes before and after the graphs. Four values of `gates` are for models of texts alone:
-`accuracy.metric`, `accuracy.per_class`, `latency.by_length` and `golden.carry: false`.
+An adapter does what comes before and after the graphs. These are for models of texts alone:
+{fill(listed(CustomRecipe.REFUSED), 120)}.
 
 """
 _PRESETS_HEAD: Final = """\

@@ -228,6 +228,9 @@ def _whole(value: object) -> object:
 class BaseRecipe(Section):
     """What every recipe decides: name and version, targets, gates, delivery."""
 
+    CALLED: ClassVar[str] = "recipes that train a model, without `model:`"
+    REFUSED: ClassVar[Mapping[str, tuple[str, str]]] = {}  # keys that say nothing here -> the reason, and the fix
+
     edgepack: Annotated[Literal[1], BeforeValidator(_whole)] = Field(description="Recipe format.")
     name: str = Field(
         pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$",
@@ -340,11 +343,11 @@ class LinearRecipe(TextRecipe):
     `teacher`, `student` and `quantize` may be there, so that a recipe can change its mind with `--set linear=only`.
     """
 
+    CALLED = "recipes with `linear: only`"
     UNUSED: ClassVar[tuple[str, ...]] = (
         "teacher", "student", "quantize", "data.unlabelled", "data.calibration", "wheels", "cuda",
     )  # fmt: skip
-    # Keys that would judge the linear model against an encoder, or by its tokens -> the reason, and the fix.
-    REFUSED: ClassVar[Mapping[str, tuple[str, str]]] = {
+    REFUSED = {  # noqa: RUF012 - never changed
         "search": ("its candidates are encoders", "remove it"),
         "gates.accuracy.max_drop_points": (
             "it is a drop against the float encoder",
@@ -379,7 +382,7 @@ class LinearRecipe(TextRecipe):
         copy = self
         for key in self.UNUSED:
             copy = copy.with_default(key)
-        copy._ignored = tuple(key for key in self.UNUSED if self.value(key) != copy.value(key))
+        copy._ignored = tuple(filter(self.differs, self.UNUSED))
         return copy
 
     @classmethod
@@ -434,6 +437,16 @@ class GivenQuantize(Section):
 
 class CustomRecipe(BaseRecipe):
     """A recipe that packages a given model with an adapter."""
+
+    CALLED = f"recipes with `task: {CUSTOM}`"
+    REFUSED = {  # noqa: RUF012 - never changed
+        "gates.accuracy.metric": ("an adapter has one metric, its own score", "remove it"),
+        "gates.accuracy.per_class": ("an adapter has no classes", "remove it"),
+        "gates.accuracy.baseline": ("scores of an earlier release are not recorded", "remove it"),
+        "gates.accuracy.max_regression_points": ("scores of an earlier release are not recorded", "remove it"),
+        "gates.latency.by_length": ("items of an adapter have no number of tokens", "remove it"),
+        "gates.golden.carry": ("a bundle with an adapter carries its examples", "remove it"),
+    }
 
     task: Literal["custom"] = Field(description="A given model, with an adapter for what comes before and after it.")
     model: GivenModel = Field(description="The graphs of the model.")
@@ -492,6 +505,7 @@ class GivenData(Section):
 class GivenTextRecipe(TextRecipe):
     """A recipe that packages a given classifier of texts, without an adapter."""
 
+    CALLED = "recipes of a given model (`model:`)"
     model: GivenTextModel = Field(description="The graph, its vocabulary and its labels.")
     data: GivenData = Field(description="The labelled rows.")
     quantize: GivenQuantize = Field(GivenQuantize(), description="INT8 of the graph.")

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from pydantic_core import ErrorDetails
 
 from edgepack.recipe import keys
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import KINDS, BaseRecipe, CustomRecipe, GivenTextRecipe
+from edgepack.recipe.model import KINDS, BaseRecipe, LinearRecipe
 from edgepack.recipe.yaml import Document, KeyPath, dotted
-from edgepack_runtime.bundle.model_config import CUSTOM
-
-# What a recipe of a kind is called, for keys that only this kind has.
-_CALLED: Final = {
-    CustomRecipe: f"recipes with `task: {CUSTOM}`",
-    GivenTextRecipe: "recipes of a given model (`model:`)",
-}
-_TRAINING: Final = "recipes that train a model, without `model:`"
 
 
 def explain(document: Document, kind: type[BaseRecipe], details: Iterable[ErrorDetails]) -> dict[KeyPath, Finding]:
@@ -72,11 +64,11 @@ def _unknown(document: Document, kind: type[BaseRecipe], path: KeyPath) -> tuple
     where = f"`{dotted(around)}`" if around else "a recipe"
     fix = did_you_mean(key, meant["properties"], f"remove it; {where} takes {listed(meant['properties'])}")
     top = keys.schema_of(kind)["properties"]
-    others = [_CALLED.get(one, _TRAINING) for one in KINDS if one is not kind and keys.at(one, (key,))]
+    others = [one.CALLED for one in KINDS if one not in (kind, LinearRecipe) and keys.at(one, (key,))]
     if homes := [f"`{home}`" for home in top if any(key in one["properties"] for one in keys.sections(kind, (home,)))]:
         fix = f"it belongs below {' or '.join(homes)}: indent it there"
     elif not around and others:
-        fix = f"it is for {' and '.join(dict.fromkeys(others))}"
+        fix = f"it is for {' and '.join(others)}"
     elif "." in key:
         fix = f"write `{key.rpartition('.')[2][:60]}:` below the section it belongs to, indented"
     return f"unknown key `{key[:60]}` in {where}", fix

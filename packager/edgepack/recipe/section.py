@@ -9,8 +9,16 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, ValidationError
-from pydantic import ValidationInfo as Info
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
@@ -44,6 +52,11 @@ class Section(BaseModel):
         field = type(self).model_fields[name]
         return self.changed(**{name: getattr(self, name).with_default(below) if below else field.get_default()})
 
+    def differs(self, path: str) -> bool:
+        """Whether the value at a dotted path is neither null nor its default."""
+        value = self.value(path)
+        return value is not None and value != self.with_default(path).value(path)
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -62,7 +75,7 @@ def fields(section: type[BaseModel]) -> dict[str, tuple[str, FieldInfo]]:
     return {field.alias or name: (name, field) for name, field in section.model_fields.items()}
 
 
-def beside(value: str, info: Info) -> str:
+def beside(value: str, info: ValidationInfo) -> str:
     """An absolute path: relative ones start at the recipe's folder, `folder` of the context. Links keep their names."""
     folder = (info.context or {}).get("folder")
     return value if folder is None or not value else str(folder / value)

@@ -207,19 +207,3 @@ def _reasons_against(labels: Sequence[str], *, tokens: bool) -> Iterator[str]:
     wrong = next((label for label in labels if label != OUTSIDE and label[:2] not in ("B-", "I-")), None)
     if wrong is not None:
         yield f"{wrong[:60]!r} is not a BIO tag: `{OUTSIDE}`, `B-...` or `I-...`"
-
-
-def check_gates_of_scores(recipe: CustomRecipe) -> Iterator[Problem]:
-    """Gates that need labels or texts."""
-    for path, why in (
-        ("gates.accuracy.metric", "an adapter has one metric, its own score"),
-        ("gates.accuracy.per_class", "an adapter has no classes"),
-        ("gates.accuracy.baseline", "scores of an earlier release are not recorded"),
-        ("gates.accuracy.max_regression_points", "scores of an earlier release are not recorded"),
-        ("gates.latency.by_length", "items of an adapter have no number of tokens"),
-    ):
-        if recipe.value(path):
-            yield tuple(path.split(".")), f"it is for models of texts: {why}", "remove it"
-    if not recipe.gates.golden.carry:
-        reason = "`false` is for models of texts: a bundle with an adapter carries its examples"
-        yield ("gates", "golden", "carry"), reason, "remove it"

@@ -167,12 +167,12 @@ def check_linear(recipe: Recipe | LinearRecipe) -> Iterator[Problem]:
         yield ("linear",), reason, f"remove it, or use `task: {ONE_TEXT}`"
 
 
-def check_refused(recipe: LinearRecipe) -> Iterator[Problem]:
-    """Keys that judge a linear model against an encoder, or by its tokens."""
+def check_refused(recipe: BaseRecipe) -> Iterator[Problem]:
+    """Keys that say nothing in a recipe of this kind."""
     for key, (why, fix) in recipe.REFUSED.items():
         with suppress(AbsentError):
-            if recipe.value(key):
-                yield tuple(key.split(".")), f"it does not apply to `linear: only`: {why}", fix
+            if recipe.differs(key):
+                yield tuple(key.split(".")), f"it does not apply to {recipe.CALLED}: {why}", fix
 
 
 def check_metric(recipe: Recipe | LinearRecipe | GivenTextRecipe) -> Iterator[Problem]:
@@ -227,12 +227,11 @@ _CHECKS: Final[Mapping[type[BaseRecipe], tuple[_Check, ...]]] = {
         check_metric,
         check_lengths,
     ),
-    LinearRecipe: (validate_data.check_data, validate_data.check_columns, check_linear, check_metric, check_refused),
+    LinearRecipe: (validate_data.check_data, validate_data.check_columns, check_linear, check_metric),
     CustomRecipe: (
         validate_given.check_model,
         validate_given.check_adapter,
         validate_given.check_files,
-        validate_given.check_gates_of_scores,
     ),
     GivenTextRecipe: (
         validate_given.check_text_model,
@@ -244,4 +243,4 @@ _CHECKS: Final[Mapping[type[BaseRecipe], tuple[_Check, ...]]] = {
         check_lengths,
     ),
 }
-_OF_ALL: Final[tuple[_Check, ...]] = (check_interpreter, check_baseline, check_sign)
+_OF_ALL: Final[tuple[_Check, ...]] = (check_interpreter, check_baseline, check_sign, check_refused)
