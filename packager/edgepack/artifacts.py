@@ -22,7 +22,7 @@ from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.errors import StageFailedError
 from edgepack.recipe.model import Prefer, TaskName
 from edgepack.util.text import counted
-from edgepack_runtime.bundle.model_config import CASCADE, WideConfig
+from edgepack_runtime.bundle.model_config import CASCADE, LinearConfig
 from edgepack_runtime.schema.receipt import GateReceipt
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.tasks.registry import task_of
@@ -452,7 +452,7 @@ class Judged:
         return 2 if self.verdict == intervals.FAIL else 1 if self.missed else 0
 
 
-WideName = Literal["encoder", "ensemble", "cascade", "linear"]
+CombineName = Literal["encoder", "ensemble", "cascade", "linear"]
 NOT_WORSE_POINTS: Final = 0.5  # the cheaper model is advised if it is shown to lose no more
 
 
@@ -471,7 +471,7 @@ class Way:
         mean_ms, p50_ms, p95_ms: text to answer, batch 1, one thread, all ways interleaved; None: too few texts.
     """
 
-    name: WideName
+    name: CombineName
     dev_value: float
     noise_points: float
     on_dev: Judged
@@ -488,7 +488,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class WideFit:
+class CombineFit:
     """Parameters of the encoder and the linear model together, fitted on dev.
 
     Attributes:
@@ -500,24 +500,24 @@ class WideFit:
     linear_weight: float
     least_lead: float
 
-    def config(self, name: WideName) -> WideConfig | None:
-        """`wide` of the `model.json` of one way with an encoder; None for the encoder alone."""
+    def config(self, name: CombineName) -> LinearConfig | None:
+        """`linear` of the `model.json` of one way with an encoder; None for the encoder alone."""
         if name == "encoder":
             return None
-        return WideConfig(name, self.encoder_weight, self.linear_weight, self.least_lead if name == CASCADE else 0.0)
+        return LinearConfig(name, self.encoder_weight, self.linear_weight, self.least_lead if name == CASCADE else 0.0)
 
 
 @dataclass(frozen=True)
-class WideArtifact(Artifact):
+class CombineArtifact(Artifact):
     """The ways to answer with the shipped encoder and the linear model, and the one that ships, with the reason."""
 
     metric: str  # of the build
-    fit: WideFit
+    fit: CombineFit
     ways: tuple[Way, ...]
-    chosen: WideName
+    chosen: CombineName
     why: str
 
-    def instead(self, metric: str | None = None) -> tuple[WideName, str] | None:
+    def instead(self, metric: str | None = None) -> tuple[CombineName, str] | None:
         """What to ship in place of the chosen way, and why; None if nothing is shown to be as good.
 
         It must keep the accuracy gates on the test rows, on which the two are compared.
@@ -544,13 +544,13 @@ class WideArtifact(Artifact):
         """The figures of the way that ships."""
         return self.way(self.chosen)
 
-    def way(self, name: WideName) -> Way:
+    def way(self, name: CombineName) -> Way:
         """The figures of one way."""
         return next(way for way in self.ways if way.name == name)
 
     @property
-    def config(self) -> WideConfig | None:
-        """`wide` of the `model.json` that ships; None for the encoder alone."""
+    def config(self) -> LinearConfig | None:
+        """`linear` of the `model.json` that ships; None for the encoder alone."""
         return self.fit.config(self.chosen)
 
 

@@ -157,7 +157,7 @@ def test_a_padding_that_the_vocabulary_does_not_have(tmp_path: Path) -> None:
 
 
 SEARCH = """\
-wide: off
+linear: off
 search:
   over:
     student.vocabulary: [keep, {prune: {min_count: 4}}]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgepack.recipe.section import DeclaredSection
+from edgepack.recipe.section import DeclaredSection, FilePath
 from edgepack_runtime.schema import gates as declared
 
 
@@ -21,6 +21,7 @@ class GoldenRows(DeclaredSection, declared.GoldenRows):
 
 class AccuracyGate(DeclaredSection, declared.AccuracyLimits):
     per_class: ClassGate | None = None
+    baseline: FilePath | None = None
 
 
 class LengthBudget(DeclaredSection, declared.LengthLimits):

@@ -14,6 +14,7 @@ from edgepack.artifacts import (
     EXAMPLES_FILE,
     SPLITS,
     Artifact,
+    CombineArtifact,
     DataArtifact,
     ExportArtifact,
     GateArtifact,
@@ -25,7 +26,6 @@ from edgepack.artifacts import (
     ScalesArtifact,
     SelectArtifact,
     Split,
-    WideArtifact,
     mebibytes,
 )
 from edgepack.data.recipe_checks import check_built
@@ -39,6 +39,7 @@ from edgepack.report.model import (
     CalibratedPart,
     Characters,
     Columns,
+    Combined,
     Data,
     Export,
     Model,
@@ -52,7 +53,6 @@ from edgepack.report.model import (
     Variation,
     Vocabulary,
     WayFigures,
-    Wide,
     Width,
 )
 from edgepack.results import Build, Delivery, NotRunHere, Verdict
@@ -100,7 +100,9 @@ def make(build: Build, file_name: str = "recipe.yaml") -> Report:
         vocabulary=None if build.pruned is None else _copied(Vocabulary, build.pruned),
         quantization=_quantization(None if build.export is None else build.export.int8, build.scales),
         export=None if build.export is None else _export(build.export),
-        wide=None if build.wide is None else _wide(build.wide, recipe.gates.metric or build.wide.metric),
+        combined=None
+        if build.combined is None
+        else _combined(build.combined, recipe.gates.metric or build.combined.metric),
         ledger=build.ledger,
         targets=tuple(_target(item, build.ledger_of(item)) for item in build.deliveries),
         tools=tool_versions(),
@@ -302,8 +304,8 @@ def _export(export: ExportArtifact) -> Export:
     )
 
 
-def _wide(found: WideArtifact, metric: str) -> Wide:
-    return Wide(
+def _combined(found: CombineArtifact, metric: str) -> Combined:
+    return Combined(
         chosen=found.chosen,
         why=found.why,
         gain=found.way("encoder").gains[metric].over("a linear model"),

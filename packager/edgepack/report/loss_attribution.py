@@ -18,7 +18,7 @@ from edgepack_runtime.stats.scores import SCORE
 _ON: Final = "on "  # before the name of a target, in the ledger
 _LINEAR: Final = "linear"
 _STUDENT: Final = "student"
-_WIDE: Final = ("ensemble", "cascade")  # rows of what ships in place of the encoder alone
+_COMBINED: Final = ("ensemble", "cascade")  # rows of what ships in place of the encoder alone
 _BY_DEVICE: Final = ("lost.on_device",)  # the build measured nothing of these: the detail has the reason
 
 
@@ -86,8 +86,8 @@ def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> _Loss:
             return _Loss("lost.other_metric", {"metric": metric_name(ledger[0].score.metric)})
         return _lost_accuracy(check.limit, ledger, baseline)
     if gate == "accuracy.max_drop_points":
-        wide = [row.stage for row in ledger if row.stage in _WIDE]
-        return _Loss("lost.wide", {"stage": wide[0]}) if wide else _Loss("lost.quantized", {})
+        combined = [row.stage for row in ledger if row.stage in _COMBINED]
+        return _Loss("lost.combined", {"stage": combined[0]}) if combined else _Loss("lost.quantized", {})
     if gate == "accuracy.max_regression_points":
         return _Loss("lost.given_release" if is_given else "lost.earlier_release", {})
     if is_per_class(gate):

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from edgepack.artifacts import (
     Checks,
+    CombineFit,
     Examples,
     Gain,
     Int8Choice,
@@ -24,7 +25,6 @@ from edgepack.artifacts import (
     LedgerRow,
     Score,
     Usage,
-    WideFit,
     mebibytes,
 )
 from edgepack.artifacts import Compared as Candidate
@@ -214,13 +214,13 @@ class WayFigures:
 
 
 @dataclass(frozen=True)
-class Wide:
+class Combined:
     """The comparison of the encoder with a linear model."""
 
     chosen: str
     why: str
     gain: str
-    fit: WideFit
+    fit: CombineFit
     ways: tuple[WayFigures, ...]
 
 
@@ -289,7 +289,7 @@ class Report:
     vocabulary: Vocabulary | None
     quantization: QuantizationFigures
     export: Export | None
-    wide: Wide | None
+    combined: Combined | None
     ledger: tuple[LedgerRow, ...]
     targets: tuple[Target, ...]
     tools: Mapping[str, str]
@@ -303,8 +303,8 @@ class Report:
         """Weights of what ships to `target`; None if another file ships there."""
         if self.export is not None and any(target in one.targets for one in self.export.variations):
             return None
-        if self.wide is not None:
-            return next((way.weight_mib for way in self.wide.ways if way.name == self.wide.chosen), None)
+        if self.combined is not None:
+            return next((way.weight_mib for way in self.combined.ways if way.name == self.combined.chosen), None)
         if self.export is None:  # the linear model, which has the first row of the ledger, ships alone
             return next((row.model_mib for row in self.ledger), None)
         shipped = self.export.onnx_bytes.get(self.export.shipped)

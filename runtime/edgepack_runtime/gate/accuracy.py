@@ -96,7 +96,7 @@ def result(predictor: Predictor, rows: Sequence[GoldenRow], limits: ManifestAccu
     metric, names = metric_for(limits.metric, config), model_classes(config, limits.floors())
     answers = answer(predictor, rows, progress)
     measured = measure(config.text_task, rows, answers, metric, limits.confidence, names)
-    answered = None if predictor.wide is None else predictor.wide.answered._asdict()
+    answered = None if predictor.combined is None else predictor.combined.answered._asdict()
     return AccuracyResult(checks(measured, limits), summary(measured, limits.confidence), classes(measured), answered)
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rich.console import Console as RichConsole
 from rich.table import Table
 from tests.stubs import STUB, STUB_SHA256
-from tests.unit.conftest import wide_of
+from tests.unit.conftest import combined_of
 from tests.unit.forged import FORGED, commands, forge
 
 from edgepack.bundle.archive import write_bundle
@@ -161,9 +161,9 @@ def test_the_command_prints_a_table_and_the_changes(write: Write) -> None:
 def test_the_weights_are_those_of_all_models_that_ship(write: Write, built: Any) -> None:
     file = write("1.2.0")
     report = json.loads(file.read_text(encoding="utf-8"))
-    wide = to_json(document.make(wide_of(built)))["wide"]
+    combined = to_json(document.make(combined_of(built)))["combined"]
     for chosen, shown in (("cascade", "11.1"), ("linear", "0.2")):
-        file.write_text(json.dumps({**report, "wide": {**wide, "chosen": chosen}}), encoding="utf-8")
+        file.write_text(json.dumps({**report, "combined": {**combined, "chosen": chosen}}), encoding="utf-8")
         assert run(file, write("1.3.0")).output.splitlines()[1].split()[-2] == shown
 
 

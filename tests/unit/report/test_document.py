@@ -173,7 +173,7 @@ def test_warnings_that_quote_rows_which_are_not_carried_are_only_counted(built: 
 
 def test_a_linear_model_alone_has_no_encoder_in_its_report(built: Any, tmp_path: Path) -> None:
     report = document(linear_of(built))
-    assert (report["export"], report["models"], report["wide"], report["quantization"]["int8"]) == (
+    assert (report["export"], report["models"], report["combined"], report["quantization"]["int8"]) == (
         None,
         [],
         None,

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from markupsafe import Markup
-from tests.unit.conftest import EXAMPLES, beside_one_not_run, linear_of, narrowed_of, pruned_of, ungated_of, wide_of
+from tests.unit.conftest import EXAMPLES, beside_one_not_run, combined_of, linear_of, narrowed_of, pruned_of, ungated_of
 from tests.unit.report.pages import Page, cards_of, document, junit_of, render, words_of
 
 from edgepack.report import html
@@ -125,7 +125,7 @@ def test_a_build_without_gates_has_no_badge_of_one_that_passed(built: Any) -> No
 
 
 def test_warnings_stand_beside_the_verdict(built: Any) -> None:
-    built = wide_of(built)
+    built = combined_of(built)
     built = replace(
         built,
         teacher=replace(built.teacher, test_score=replace(built.teacher.test_score, value=0.1, low=0.08, high=0.12)),

@@ -76,7 +76,7 @@ def test_a_drop_against_float_names_what_ships(stage: str) -> None:
     drop = check("accuracy.max_drop_points", 3.4, 2.0, "points")
     rows = [*ledger(linear=900, student=930), LedgerRow(stage, proportion(900, 1000))]
     (line,) = explain(receipt([drop]), rows)
-    assert line.endswith(f"lost by stages quantize and wide: the {stage} that ships against the float ONNX alone")
+    assert line.endswith(f"lost by stages quantize and combine: the {stage} that ships against the float ONNX alone")
 
 
 @pytest.mark.parametrize(
