@@ -154,9 +154,9 @@ def test_a_build_without_a_limit_on_latency_ends_with_one_that_a_recipe_takes(bu
     assert load_recipe(tmp_path / "r.yaml", {"local"}).gates.latency is None
     limit = load_recipe(tmp_path / "r.yaml", {"local"}, (setting,)).gates.latency
     assert limit is not None and (limit.p50_ms, limit.p95_ms) == (2.5, 4.1)
-    slow = replace(item.gate, receipt={**item.gate.receipt, "latency": {"p50_ms": 6.2, "p95_ms": 50.1}})
+    slow = replace(item.gate, receipt={**item.gate.receipt, "latency": {"p50_ms": 6.2, "p95_ms": 50.1, "threads": 1}})
     two = replace(free, deliveries=(item, replace(item, gate=slow)))
     assert "  latency: {p50_ms: 13, p95_ms: 110}" in build_command._next_steps(two, [bundle])
-    few = replace(item.gate, receipt={**item.gate.receipt, "latency": {"p50_ms": 6.2, "p95_ms": None}})
+    few = replace(item.gate, receipt={**item.gate.receipt, "latency": {"p50_ms": 6.2, "p95_ms": None, "threads": 1}})
     only = replace(free, deliveries=(replace(item, gate=few),))
     assert "  latency: {p50_ms: 13}" in build_command._next_steps(only, [bundle])
