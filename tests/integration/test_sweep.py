@@ -73,6 +73,7 @@ def alone(project: Project, tmp_path_factory: pytest.TempPathFactory) -> str:
     return bundle_digest(copy)
 
 
+@pytest.mark.sweep
 def test_workers_make_the_bytes_of_a_build(project: Project, tmp_path: Path, alone: str) -> None:
     copy = recipe(project, tmp_path / "project")
     done = copy.edgepack("sweep", "recipe.yaml", "--workers", "2")

@@ -25,6 +25,7 @@ from edgepack.progress import SILENT
 from edgepack.targets.context import BuildContext
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.util import gate_lock
 
 from .conftest import CARRIED, NO_COLD_START, Project
 
@@ -58,7 +59,8 @@ def built(project: Project, target: str) -> tuple[Path, dict[str, Any], str]:
 
 def device(*command: str | Path, **changed: str) -> subprocess.CompletedProcess[str]:
     """Run on a device without HOME; `changed` are variables."""
-    environment = {"PATH": "/usr/bin:/bin", "TMPDIR": os.environ.get("TMPDIR", "/tmp"), **changed}
+    kept = {"TMPDIR": os.environ.get("TMPDIR", "/tmp"), gate_lock.VARIABLE: os.environ[gate_lock.VARIABLE]}
+    environment = {"PATH": "/usr/bin:/bin", **kept, **changed}
     return subprocess.run(
         [*map(str, command)], env=environment, capture_output=True, text=True, check=False, timeout=300
     )
