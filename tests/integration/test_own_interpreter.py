@@ -18,7 +18,7 @@ from edgepack.targets.profiles import Profile, load_profiles
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.util import gate_lock
 
-from .conftest import NO_COLD_START, Project
+from .conftest import Project
 
 pytestmark = pytest.mark.integration
 SYSTEM = Path("/usr/bin/python3")
@@ -67,7 +67,6 @@ def test_a_bundle_carries_it_and_runs_on_it(project: Project, own: OwnInterprete
         "tiny.yaml",
         "--dist",
         str(tmp_path),
-        *NO_COLD_START,
         *(word for one in settings for word in ("--set", one)),
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -39,7 +39,7 @@ SMALL = SEARCH.replace("hidden: 312, heads: 12", "hidden: 16, heads: 2").replace
 BROKEN = """\
 gates:
   accuracy: {min: 0.1, confidence: 0.9}
-wide: cascade
+wide: off
 quantize: {method: none}
 search:
   over:

@@ -27,7 +27,7 @@ from edgepack.util.hashing import sha256_file
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.util import gate_lock
 
-from .conftest import CARRIED, NO_COLD_START, Project
+from .conftest import CARRIED, COLD_START, Project
 
 pytestmark = pytest.mark.integration
 LOCKED = debian.locked("x86_64")
@@ -51,7 +51,7 @@ def delivered(project: Project, dist: str) -> tuple[Path, dict[str, Any]]:
 
 def built(project: Project, target: str) -> tuple[Path, dict[str, Any], str]:
     """As `delivered`, and the output of the build."""
-    settings = ("--set", f"targets=[{target}]", "--set", "serve=true", *NO_COLD_START, "--offline")
+    settings = ("--set", f"targets=[{target}]", "--set", "serve=true", "--offline")
     done = project.edgepack("build", "tiny.yaml", *settings, "--dist", f"dist-{target}")
     assert done.returncode == 0, done.stderr[-4000:]
     return *delivered(project, f"dist-{target}"), done.stdout
@@ -108,7 +108,7 @@ def test_a_release_runs_on_its_own_interpreter_whatever_installed_it(
 def test_twice_the_same_bytes(carried: Project) -> None:
     bundle, _ = delivered(carried, "dist")
     options = ("--offline", "--from", "bundle", "--until", "bundle", "--json")
-    done = carried.edgepack("build", "tiny.yaml", *CARRIED, *options)
+    done = carried.edgepack("build", "tiny.yaml", *CARRIED, *COLD_START, *options)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "bundle done in" in done.stderr
     again = carried.folder / json.loads(done.stdout)["stages"][-1]["folder"] / bundle.name
