@@ -13,7 +13,7 @@ LOCKED_PIP = python -m pip install $(PIP_FLAGS) --require-hashes --no-build-isol
 LOCKED_INSTALL = PYTHONWARNINGS=ignore $(VENV)/bin/$(LOCKED_PIP)
 RECIPE ?= recipes/quickstart.yaml
 
-.PHONY: help dist quickstart install install-light test test-all test-paddle26 test-arm64 coverage mutation lint format docs peers clean
+.PHONY: help dist quickstart install install-light test test-all test-paddle26 test-arm64 coverage mutation lint format golden docs peers clean
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
@@ -72,6 +72,10 @@ dist: $(VENV)/.installed ## a wheel, an sdist and the tested versions in build/d
 format: $(VENV)/.installed-dev ## rewrite the sources in the project's format
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
+
+golden: $(VENV)/.installed-dev ## write the files anew that tests compare with (tests/unit/golden)
+	EDGEPACK_WRITE_GOLDEN=1 $(PY) -m pytest -k golden tests/unit/commands tests/unit/console tests/unit/data \
+		tests/unit/recipe tests/unit/report
 
 docs: $(VENV)/.installed-dev ## write the generated pages again and build the documentation site (build/site)
 	@$(PY) -m edgepack.recipe.docs recipes/recipe.schema.json docs/reference/recipe.md

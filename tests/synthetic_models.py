@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.gate import accuracy as gate_accuracy
-from edgepack_runtime.gate.limits import Floors, Limits
+from edgepack_runtime.schema.gates import Floors, ManifestAccuracy
 from edgepack_runtime.stats import intervals, metrics, scoring
 from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS
 from edgepack_runtime.util.spans import Span
@@ -45,7 +45,7 @@ def rates(judged: Iterable[tuple[bool, str]]) -> Rates:
 @cache
 def minimum(right: int, n: int, limit: float, confidence: float) -> str:
     """The verdict of `accuracy.min` on `n` rows of which `right` are answered rightly."""
-    return _verdict(["1"] * n, ["1"] * right + ["0"] * (n - right), Limits(accuracy_min=limit, confidence=confidence))
+    return _verdict(["1"] * n, ["1"] * right + ["0"] * (n - right), ManifestAccuracy(min=limit, confidence=confidence))
 
 
 @cache
@@ -53,10 +53,10 @@ def drop(lost: int, won: int, n: int, limit_points: float, confidence: float) ->
     """The verdict of `accuracy.max_drop_points`: `lost` rows only the float model has right, `won` only the other."""
     theirs = ["1"] * lost + ["0"] * won + ["1"] * (n - lost - won)
     ours = ["0"] * lost + ["1"] * won + ["1"] * (n - lost - won)
-    return _verdict(theirs, ours, Limits(max_drop_points=limit_points, confidence=confidence))
+    return _verdict(theirs, ours, ManifestAccuracy(max_drop_points=limit_points, confidence=confidence))
 
 
-def _verdict(theirs: Sequence[str], ours: Sequence[str], limits: Limits) -> str:
+def _verdict(theirs: Sequence[str], ours: Sequence[str], limits: ManifestAccuracy) -> str:
     rows = [GoldenRow("x", "1", answer) for answer in theirs]
     measured = gate_accuracy.measure(rows, ours, metrics.ACCURACY, limits.confidence, LABELS)
     (check,) = gate_accuracy.checks(measured, limits)
@@ -134,7 +134,7 @@ class Confusing:
             rows = [GoldenRow("x", truth, truth) for truth in truths]
             measured = gate_accuracy.measure(rows, answers, metric, confidence, self.labels)
             for limit, verdicts in zip(minimums, found, strict=True):
-                (check,) = gate_accuracy.checks(measured, Limits(accuracy_min=limit, confidence=confidence))
+                (check,) = gate_accuracy.checks(measured, ManifestAccuracy(min=limit, confidence=confidence))
                 verdicts.append((true >= limit, check.verdict))
         return found
 

@@ -10,18 +10,20 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.errors import StageFailedError
 from edgepack.recipe.model import Prefer, TaskName
 from edgepack.util.text import counted
-from edgepack_runtime.bundle.model_config import CASCADE, WideConfig
+from edgepack_runtime.bundle.model_config import CASCADE, LinearConfig
+from edgepack_runtime.schema.receipt import GateReceipt
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.tasks.registry import task_of
 from edgepack_runtime.tasks.task import Task
@@ -450,7 +452,7 @@ class Judged:
         return 2 if self.verdict == intervals.FAIL else 1 if self.missed else 0
 
 
-WideName = Literal["encoder", "ensemble", "cascade", "linear"]
+CombineName = Literal["encoder", "ensemble", "cascade", "linear"]
 NOT_WORSE_POINTS: Final = 0.5  # the cheaper model is advised if it is shown to lose no more
 
 
@@ -469,7 +471,7 @@ class Way:
         mean_ms, p50_ms, p95_ms: text to answer, batch 1, one thread, all ways interleaved; None: too few texts.
     """
 
-    name: WideName
+    name: CombineName
     dev_value: float
     noise_points: float
     on_dev: Judged
@@ -486,7 +488,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class WideFit:
+class CombineFit:
     """Parameters of the encoder and the linear model together, fitted on dev.
 
     Attributes:
@@ -498,24 +500,24 @@ class WideFit:
     linear_weight: float
     least_lead: float
 
-    def config(self, name: WideName) -> WideConfig | None:
-        """`wide` of the `model.json` of one way with an encoder; None for the encoder alone."""
+    def config(self, name: CombineName) -> LinearConfig | None:
+        """`linear` of the `model.json` of one way with an encoder; None for the encoder alone."""
         if name == "encoder":
             return None
-        return WideConfig(name, self.encoder_weight, self.linear_weight, self.least_lead if name == CASCADE else 0.0)
+        return LinearConfig(name, self.encoder_weight, self.linear_weight, self.least_lead if name == CASCADE else 0.0)
 
 
 @dataclass(frozen=True)
-class WideArtifact(Artifact):
+class CombineArtifact(Artifact):
     """The ways to answer with the shipped encoder and the linear model, and the one that ships, with the reason."""
 
     metric: str  # of the build
-    fit: WideFit
+    fit: CombineFit
     ways: tuple[Way, ...]
-    chosen: WideName
+    chosen: CombineName
     why: str
 
-    def instead(self, metric: str | None = None) -> tuple[WideName, str] | None:
+    def instead(self, metric: str | None = None) -> tuple[CombineName, str] | None:
         """What to ship in place of the chosen way, and why; None if nothing is shown to be as good.
 
         It must keep the accuracy gates on the test rows, on which the two are compared.
@@ -542,13 +544,13 @@ class WideArtifact(Artifact):
         """The figures of the way that ships."""
         return self.way(self.chosen)
 
-    def way(self, name: WideName) -> Way:
+    def way(self, name: CombineName) -> Way:
         """The figures of one way."""
         return next(way for way in self.ways if way.name == name)
 
     @property
-    def config(self) -> WideConfig | None:
-        """`wide` of the `model.json` that ships; None for the encoder alone."""
+    def config(self) -> LinearConfig | None:
+        """`linear` of the `model.json` that ships; None for the encoder alone."""
         return self.fit.config(self.chosen)
 
 
@@ -564,7 +566,7 @@ class ScalesArtifact(Artifact):
 class ModelFile:
     """One exported model: a folder with `model.onnx`, `model.json` and `vocab.txt` for the runtime."""
 
-    folder: str  # relative to the artifact's folder
+    folder: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]  # in the artifact's folder
     precision: Precision
     onnx_bytes: int
     ledger: LedgerRow
@@ -663,6 +665,11 @@ class GateArtifact(Artifact):
     verdict: Literal["pass", "fail", "inconclusive"]
     ledger: LedgerRow
     receipt: dict[str, Any]
+
+    @cached_property
+    def gated(self) -> GateReceipt:
+        """The receipt, read."""
+        return GateReceipt.parse(self.receipt)
 
 
 A = TypeVar("A", bound=Artifact)

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from edgepack.artifacts import (
     Artifact,
     BundleArtifact,
+    CombineArtifact,
     DataArtifact,
     ExamplesArtifact,
     ExportArtifact,
@@ -21,16 +22,13 @@ from edgepack.artifacts import (
     PrunedArtifact,
     ScalesArtifact,
     SelectArtifact,
-    WideArtifact,
     mebibytes,
 )
 from edgepack.errors import EdgepackError, RecipeInvalidError
-from edgepack.recipe import linear_only
-from edgepack.recipe.model import AnyRecipe, Recipe
+from edgepack.recipe.model import AnyRecipe, LinearRecipe, Recipe
 from edgepack.recipe.training import FromTeacher
 from edgepack.util.text import counted
-from edgepack_runtime.stats import checks
-from edgepack_runtime.stats.checks import UNGATED, verdict
+from edgepack_runtime.schema.receipt import UNGATED
 
 Verdict = Literal["pass", "fail", "inconclusive", "not run here", "no gates"]
 NOT_RUN_HERE: Final = "not run here"
@@ -60,26 +58,26 @@ class Delivery:
         """The verdict of the bundle's gate, or why there is none."""
         if isinstance(self.gate, NotRunHere):
             return NOT_RUN_HERE
-        return "no gates" if verdict(self.gate.receipt) == UNGATED else self.gate.verdict
+        return "no gates" if self.gate.gated.judged == UNGATED else self.gate.verdict
 
     @property
     def refused(self) -> str | None:
         """The verdict for which the bundle is not delivered, `fail` or `inconclusive`; None if it is delivered."""
         if isinstance(self.gate, NotRunHere):
             return None
-        return checks.refusal(self.gate.receipt, refuse_doubt=True if self.refuses_doubt else None)
+        return self.gate.gated.refusal(refuse_doubt=True if self.refuses_doubt else None)
 
     @property
     def refused_by_strict(self) -> bool:
         """Whether `--strict` alone keeps it from being delivered."""
-        return isinstance(self.gate, GateArtifact) and self.refused != checks.refusal(self.gate.receipt)
+        return isinstance(self.gate, GateArtifact) and self.refused != self.gate.gated.refusal()
 
     @property
     def doubts(self) -> list[str]:
         """What the gate of a delivered bundle did not show, a line each."""
         if self.verdict != "inconclusive" or isinstance(self.gate, NotRunHere):
             return []
-        return checks.not_shown(self.gate.receipt)
+        return self.gate.gated.not_shown
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ _FIELDS: Final = {
     "graphs": "export",
     "linear": "linear",
     "select": "selection",
-    "wide": "wide",
+    "combine": "combined",
 }  # stage -> field of a build
 
 
@@ -148,7 +146,7 @@ class Build:
     narrowed: NarrowedArtifact | None = None
     pruned: PrunedArtifact | None = None
     linear: LinearArtifact | None = None
-    wide: WideArtifact | None = None
+    combined: CombineArtifact | None = None
     examples: ExamplesArtifact | None = None
     made: tuple[Made, ...] = ()
     ended_early: bool = False
@@ -175,7 +173,7 @@ class Build:
         """The loss ledger, from the float teacher to every target; before it the linear model, if there is one."""
         gates = (self._gated(item, item.gate) for item in self.deliveries if isinstance(item.gate, GateArtifact))
         metric = self.recipe.gates.metric
-        linear, chosen = _linear(self.linear, self.wide, metric), _chosen(self.wide, metric)
+        linear, chosen = _linear(self.linear, self.combined, metric), _chosen(self.combined, metric)
         return (*linear, *self._model_rows(self.export), *chosen, *gates)
 
     def ledger_of(self, item: Delivery) -> tuple[LedgerRow, ...]:
@@ -185,7 +183,7 @@ class Build:
             small = None if way.shipped_model is way.float_model else way.shipped_model
             way = replace(way, small_model=small, variations=())
         metric = self.recipe.gates.metric
-        rows = (*_linear(self.linear, self.wide, metric), *self._model_rows(way), *_chosen(self.wide, metric))
+        rows = (*_linear(self.linear, self.combined, metric), *self._model_rows(way), *_chosen(self.combined, metric))
         return (*rows, self._gated(item, item.gate)) if isinstance(item.gate, GateArtifact) else rows
 
     def _gated(self, item: Delivery, gate: GateArtifact) -> LedgerRow:
@@ -194,8 +192,8 @@ class Build:
         if self.export is not None:
             exported = self.export.for_target(item.bundle.target)
             why.append(exported.reason or f"{exported.shipped_model.ledger.stage} ships")
-        if self.wide is not None and self.wide.chosen != "encoder":
-            why.append(f"{self.wide.chosen} ships: {self.wide.why}")
+        if self.combined is not None and self.combined.chosen != "encoder":
+            why.append(f"{self.combined.chosen} ships: {self.combined.why}")
         return replace(gate.ledger, note="; ".join((gate.ledger.note, *why)))
 
     def warnings(self, file: str, settings: Sequence[str] = ()) -> tuple[str, ...]:
@@ -219,12 +217,12 @@ class Build:
         recipe = self.recipe
         if not isinstance(recipe, Recipe):
             return None
-        instead = None if self.wide is None else self.wide.instead(recipe.gates.metric)
+        instead = None if self.combined is None else self.combined.instead(recipe.gates.metric)
         if instead is not None:
             name, why = instead
             if name == "encoder":
-                return why, ("wide=baseline",)
-            return why, linear_only.settings(recipe, searched=self.selection is not None)
+                return why, ("linear=baseline",)
+            return why, LinearRecipe.settings(recipe, searched=self.selection is not None)
         teacher, linear, student = self.teacher, self.linear, recipe.student
         if teacher is None or linear is None or student.distill is None or isinstance(student.model, FromTeacher):
             return None
@@ -257,31 +255,31 @@ def _ledger(
     return (*rows, *(file.row(metric) for file in files))
 
 
-def _linear(found: LinearArtifact | None, wide: WideArtifact | None, metric: str | None) -> Iterator[LedgerRow]:
+def _linear(found: LinearArtifact | None, combined: CombineArtifact | None, metric: str | None) -> Iterator[LedgerRow]:
     """The row of the linear model, with what the encoder is worth beside it."""
     if found is None:
         return
     score = found.test_score if metric is None else found.test_scores[metric]
     note, size = counted(found.ngrams, "n-gram"), mebibytes(found.file_bytes)
     row = LedgerRow("linear", score, size, note=note, seconds=found.train_seconds)
-    if wide is not None:
-        way = wide.way("linear")
-        note = f"{note}; the encoder {wide.way('encoder').gains[score.metric].over('a linear model')}"
+    if combined is not None:
+        way = combined.way("linear")
+        note = f"{note}; the encoder {combined.way('encoder').gains[score.metric].over('a linear model')}"
         row = replace(row, mean_ms=way.mean_ms, p50_ms=way.p50_ms, p95_ms=way.p95_ms, note=note)
     yield row
 
 
-def _chosen(wide: WideArtifact | None, metric: str | None) -> Iterator[LedgerRow]:
+def _chosen(combined: CombineArtifact | None, metric: str | None) -> Iterator[LedgerRow]:
     """The row of the linear model and the encoder together, if they ship."""
-    if wide is None or wide.chosen == "encoder":
+    if combined is None or combined.chosen == "encoder":
         return
-    way = wide.ships
-    score = way.test_scores[metric or wide.metric]
+    way = combined.ships
+    score = way.test_scores[metric or combined.metric]
     over_linear, over_encoder = way.gains[score.metric], way.gains_over_encoder[score.metric].over("the encoder")
     note = f"the linear model answers {way.share:.0%} alone"
-    note = f"{note}; the {wide.chosen} {over_linear.over('a linear model')}, and {over_encoder}"
+    note = f"{note}; the {combined.chosen} {over_linear.over('a linear model')}, and {over_encoder}"
     yield LedgerRow(
-        wide.chosen,
+        combined.chosen,
         score,
         mebibytes(way.weight_bytes),
         way.p50_ms,

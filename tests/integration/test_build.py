@@ -171,7 +171,7 @@ def test_a_missed_gate_exits_6_and_delivers_nothing(project: Project, metric: st
     assert "missed by" in done.stderr
     assert any(told in done.stderr for told in ("lost by stage", "lost on ", "never reached: even stage"))
     stages = done.stderr.partition("bundle\n")[0]
-    assert "export" in stages and "train " not in stages and stages.count("timing") == 1  # wide knows the gates
+    assert "export" in stages and "train " not in stages and stages.count("timing") == 1  # combine knows the gates
     ledger = json.loads((project.folder / "strict-dist" / "tiny-0.1.0.report.json").read_text(encoding="utf-8"))[
         "ledger"
     ]

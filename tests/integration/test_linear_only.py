@@ -1,4 +1,4 @@
-"""A linear model alone (`wide: only`), built without Paddle: from a table to answers of an installed release."""
+"""A linear model alone (`linear: only`), built without Paddle: from a table to answers of an installed release."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ name: tiny
 version: 0.1.0
 data: {train: train.tsv, dev: dev.tsv, test: test.tsv}
 student: {model: ernie-3.0-tiny-nano-v2-zh}
-wide: only
+linear: only
 serve: true
 gates:
   accuracy: {min: 0.7, per_class: {recall: 0.5}}

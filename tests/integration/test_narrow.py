@@ -142,7 +142,7 @@ def test_a_build_that_is_killed_while_it_narrows_ends_with_the_same_bytes(projec
 
 
 SEARCH = """\
-wide: off
+linear: off
 search:
   over:
     student.width: [1.0, 0.5]

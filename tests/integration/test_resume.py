@@ -148,7 +148,7 @@ def contents(bundle: Path) -> dict[str, int]:
 def test_a_build_killed_everywhere_makes_the_same_bundle(project: Project, tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
     write_rows(tmp_path)
-    stages = ("data", "linear", "teacher", "student", "quantize", "export", "wide", "bundle", "gate")
+    stages = ("data", "linear", "teacher", "student", "quantize", "export", "combine", "bundle", "gate")
     steps = {"teacher": 45, "student": 15}
     for number, stage in enumerate(stages, start=1):
         kill_at(tmp_path, rf"\[{number}/{len(stages)}\] {stage}")

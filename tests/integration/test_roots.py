@@ -34,7 +34,7 @@ OWN = "/opt/here/bin/tiny"
 @pytest.fixture(scope="module")
 def bundles(carried: Project) -> list[Path]:
     """A version, and the next one, of the linear model alone."""
-    settings = ("--set", "version=0.2.0", "--set", "wide=only")
+    settings = ("--set", "version=0.2.0", "--set", "linear=only")
     done = carried.edgepack("build", "tiny.yaml", *CARRIED, *settings, "--offline", "--until", "bundle", "--json")
     assert done.returncode == 0, done.stderr[-4000:]
     linear = carried.folder / json.loads(done.stdout)["stages"][-1]["folder"]

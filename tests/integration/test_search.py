@@ -13,7 +13,7 @@ pytestmark = pytest.mark.integration
 SHAPES = ("{scratch: {layers: 2, hidden: 32, heads: 4}}", "{scratch: {layers: 1, hidden: 16, heads: 2}}")
 METHODS = ("dynamic", "none")
 SEARCH = f"""\
-wide: off
+linear: off
 search:
   over:
     student.model: [{", ".join(SHAPES)}]
@@ -89,7 +89,7 @@ def test_the_recipe_of_the_chosen_candidate_alone_is_built_already(searched: Pro
     method = first["selection"]["chosen"].rpartition("=")[2]
     alone = (
         RECIPE.replace(STUDENT + STEPS, f"  model: {SHAPES[1]}\n{SMALL_STEPS}")
-        + f"wide: off\nquantize: {{method: {method}}}\n"
+        + f"linear: off\nquantize: {{method: {method}}}\n"
     )
     (searched.folder / "alone.yaml").write_text(alone, encoding="utf-8")
     done = searched.edgepack("plan", "alone.yaml", "--json")

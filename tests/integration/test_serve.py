@@ -429,6 +429,22 @@ def test_what_is_no_http_does_no_harm(model: Path) -> None:
         assert not [line for line in server.lines if line["level"] == "error"]
 
 
+def test_bodies_in_tiny_chunks_do_not_hold_up_others(asked: Served) -> None:
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(tuple(asked.listening()), 30) as connection:
+        connection.sendall(head + b"1\r\n \r\n" * 1000)
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert (answer.status, b"too small" in answer.read()) == (400, True)
+    for size, number in ((1, 100), (80, 500)):  # few are answered, and many of some size
+        chunks = b"%x\r\n%s\r\n" % (size, b" " * size) * number
+        with socket.create_connection(tuple(asked.listening()), 30) as connection:
+            connection.sendall(head + chunks + _CHUNKED)
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            assert answer.status == 200
+
+
 _JSON = '{"text": "店很好"}'.encode()
 _CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(_JSON), _JSON)
 

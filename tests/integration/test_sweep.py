@@ -26,7 +26,7 @@ SHAPES = ("{scratch: {layers: 1, hidden: 312, heads: 12}}", "{scratch: {layers: 
 SEARCH = f"""\
 gates:
   accuracy: {{min: 0.1, confidence: 0.9}}
-wide: cascade
+linear: cascade
 search:
   over:
     student.model: [{", ".join(SHAPES)}]
@@ -39,7 +39,7 @@ SMALL = SEARCH.replace("hidden: 312, heads: 12", "hidden: 16, heads: 2").replace
 BROKEN = """\
 gates:
   accuracy: {min: 0.1, confidence: 0.9}
-wide: off
+linear: off
 quantize: {method: none}
 search:
   over:

@@ -153,7 +153,7 @@ def test_a_training_that_learns_nothing_fails_and_names_settings_that_learn(
     with pytest.raises(StageFailedError, match="learnt nothing") as failed:
         train(epochs=1, learning_rate=1e-7, patience=1)
     assert failed.value.why == "1 of 1 epochs ran (5 steps), learning rate 1e-07, patience 1"
-    assert ("wide=only" in failed.value.fix) == (rows is not PAIRS)
+    assert ("linear=only" in failed.value.fix) == (rows is not PAIRS)
     named = dict(re.findall(r"--set student\.(\w+)=([\d.e-]+)", failed.value.fix))
     assert train(**{key: float(number) for key, number in named.items()}).dev_score.value > 0.7
 

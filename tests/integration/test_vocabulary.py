@@ -38,7 +38,7 @@ def rows_on_disk(folder: Path, rows: Sequence[Row]) -> DataArtifact:
     folder.mkdir(parents=True)
     unseen = [replace(row, text=f"{row.text}丨") for row in rows[-12:]]
     for split, some in {"train": rows[:-12], "dev": unseen, "test": unseen}.items():
-        lines = (json.dumps(row.document(data.answer), ensure_ascii=False) for row in some)
+        lines = (json.dumps(row.document(data.text_task.answer_key), ensure_ascii=False) for row in some)
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return replace(data, rows={"train": len(rows) - 12, "dev": 12, "test": 12})
 
@@ -158,7 +158,7 @@ def test_a_padding_that_the_vocabulary_does_not_have(tmp_path: Path) -> None:
 
 
 SEARCH = """\
-wide: off
+linear: off
 search:
   over:
     student.vocabulary: [keep, {prune: {min_count: 4}}]

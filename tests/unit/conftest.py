@@ -14,6 +14,8 @@ import pytest
 from edgepack.artifacts import (
     BundleArtifact,
     Checks,
+    CombineArtifact,
+    CombineFit,
     Compared,
     ContentCheck,
     DataArtifact,
@@ -40,8 +42,6 @@ from edgepack.artifacts import (
     Tried,
     Usage,
     Way,
-    WideArtifact,
-    WideFit,
 )
 from edgepack.bundle import wheels
 from edgepack.calibration import Reliability, ScoreCalibration
@@ -238,7 +238,7 @@ def gained(points: float, low: float, high: float) -> dict[str, Gain]:
     return {"accuracy": Gain(points, low, high, 0.95)}
 
 
-def wide_of(built: Build) -> Build:
+def combined_of(built: Build) -> Build:
     """The build with a linear model; a cascade of both ships."""
     folder = built.data.folder
     both: Any = {"on_dev": KEEPS, "on_test": KEEPS}
@@ -261,18 +261,18 @@ def wide_of(built: Build) -> Build:
         "on average)"
     )
     linear = LinearArtifact(folder, 20_000, 0.3, 221_522, 1.9, interval(0.902), scored(0.902))
-    wide = WideArtifact(folder, "accuracy", WideFit(0.8, 0.5, 2.25), ways, "cascade", why)
-    return replace(built, linear=linear, wide=wide)
+    combined = CombineArtifact(folder, "accuracy", CombineFit(0.8, 0.5, 2.25), ways, "cascade", why)
+    return replace(built, linear=linear, combined=combined)
 
 
 def linear_of(built: Build) -> Build:
-    """The build of a linear model alone (`wide: only`)."""
+    """The build of a linear model alone (`linear: only`)."""
     document = built.recipe.model_dump(mode="json", by_alias=True, include={"name", "version", "data"})
     recipe = LinearRecipe.model_validate({
-        "edgepack": 1, "wide": "only", **document, "gates": {"accuracy": {"metric": "accuracy", "min": 0.92}},
+        "edgepack": 1, "linear": "only", **document, "gates": {"accuracy": {"metric": "accuracy", "min": 0.92}},
     })  # fmt: skip
     return replace(
-        built, recipe=recipe, teacher=None, student=None, scales=None, export=None, linear=wide_of(built).linear
+        built, recipe=recipe, teacher=None, student=None, scales=None, export=None, linear=combined_of(built).linear
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from edgepack.artifacts import (
     DataArtifact,
@@ -92,6 +93,14 @@ def test_what_a_model_answers_with(
 ) -> None:
     data = DataArtifact(tmp_path, ("x", "y"), {}, "x", (), task=task, multi_label=multi_label)
     assert (data.text_task.answer_key, data.model_labels) == (answer, labels)
+
+
+@pytest.mark.parametrize("name", ["/etc", "..", "a/../b", "a/b", "", "a\n"])
+def test_a_model_lies_in_a_folder_of_its_artifact(name: str) -> None:
+    row = LedgerRow("x", proportion(18, 20))
+    assert TypeAdapter(ModelFile).validate_python({**asdict(ModelFile("onnx-int8", "int8", 1, row, {}))})
+    with pytest.raises(ValidationError):
+        TypeAdapter(ModelFile).validate_python(asdict(ModelFile(name, "int8", 1, row, {})))
 
 
 @pytest.mark.parametrize("small", ["int8", "float16"])

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from edgepack.artifacts import ROWS_SUFFIX
 from edgepack.bundle import signing
@@ -19,6 +19,7 @@ from edgepack.export.selection import TEXTS_FILE
 from edgepack.progress import Progress
 from edgepack.recipe.model import Sign
 from edgepack.report import document
+from edgepack.report.model import Report, dumps
 from edgepack.results import Build, Delivery
 from edgepack.util.folders import make_own
 from edgepack.util.hashing import files_below, sha256_file
@@ -54,7 +55,7 @@ def require_writable(dist: Path) -> None:
                 folder.rmdir()
 
 
-def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress) -> list[Path]:
+def deliver(build: Build, report: Report, dist: Path, progress: Progress) -> list[Path]:
     """Write the bundles, the reports and the models to `dist`; return their paths, bundles first.
 
     Bundles are signed here, not in their stage: a hardware key is not needed again for a bundle that is signed already.
@@ -64,13 +65,13 @@ def deliver(build: Build, report: dict[str, Any], dist: Path, progress: Progress
     whatever the verdict, and list the bundles of this build. They keep the report of an earlier build of the same
     version for other targets (`report.document.stem`). `NAME-VERSION.sha256` lists all digests for `sha256sum -c`,
     those of earlier bundles and reports of the same version for other targets too. Golden rows that the bundle does not
-    carry are written beside it, readable by their owner only, and are not listed. Args: report: the document of
+    carry are written beside it, readable by their owner only, and are not listed. Args: report: that of
     `report.document.make`. Raises: StageFailedError: `dist` cannot be written, or a bundle cannot be signed.
     UsageError, EnvironmentUnfitError: the key cannot be used, ssh-keygen is missing, or another user may have planted
     `dist`.
     """
     stem = f"{build.recipe.name}-{build.recipe.version}"
-    text = document.dumps(report)
+    text = dumps(report)
     names = [f"{document.stem(report, dist)}.{name}" for name in REPORTS]
     sums, sign = dist / f"{stem}.sha256", build.recipe.sign
     try:
@@ -134,11 +135,11 @@ def _agrees(sums: Path, reports: Sequence[Path], dist: Path) -> bool:
     return sorted(mine) == sorted(_sums(reports, dist).splitlines())
 
 
-def _write_reports(build: Build, report: dict[str, Any], files: dict[str, Path]) -> None:
+def _write_reports(build: Build, report: Report, files: dict[str, Path]) -> None:
     from edgepack.report import html, junit, markdown  # matplotlib takes longer to import than an unchanged build
 
     files["report.html"].write_text(html.render(report), encoding="utf-8")
-    files["report.json"].write_text(document.dumps(report), encoding="utf-8")
+    files["report.json"].write_text(dumps(report), encoding="utf-8")
     files["report.md"].write_text(markdown.render_build(report), encoding="utf-8")
     files["junit.xml"].write_text(junit.render(report), encoding="utf-8")
     _models(build, files["models"])

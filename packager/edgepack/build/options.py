@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # its import takes a second, and every command imports this m
 STAGES: Final = (
     *("examples", "data"),
     "graphs",  # of a given model
-    *("linear", "teacher", "student", "narrow", "prune", "quantize", "export", "select", "wide"),
+    *("linear", "teacher", "student", "narrow", "prune", "quantize", "export", "select", "combine"),
     *("bundle", "gate"),
 )
 CANDIDATE_STAGES: Final = ("student", "narrow", "prune", "quantize", "export")  # a search runs them per candidate

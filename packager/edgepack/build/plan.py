@@ -18,7 +18,6 @@ from edgepack.build.recipe_stages import RecipeStages, stages_of
 from edgepack.build.workspace import Earlier, Workspace
 from edgepack.bundle import wheels
 from edgepack.bundle.target_spec import target_specs
-from edgepack.recipe import linear_only
 from edgepack.recipe.model import AnyRecipe, LinearRecipe, Recipe
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import Pruning
@@ -109,7 +108,9 @@ def make(
     planner = _Planner(stages, workspace, options, targets)
     planned = tuple(planner.planned(stage) for stage in stages)
     search = recipe.search if isinstance(recipe, Recipe) else None
-    left_out = linear_only.KEYS if isinstance(recipe, LinearRecipe) else tuple(search.over) if search else ()
+    left_out = tuple(search.over) if search else ()
+    if isinstance(recipe, LinearRecipe):
+        left_out = (*recipe.UNUSED, *recipe.REFUSED)
     values = tuple(_values(recipe, "", left_out))
     return Plan(recipe, values, planned, downloads.missing(recipe, targets))
 

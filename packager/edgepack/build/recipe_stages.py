@@ -1,7 +1,7 @@
 """The stages of a recipe, in the order of the build. `runner.build` and `plan.make` are loops over them.
 
 The order is data, linear and teacher; then student, narrow, prune, quantize and export for each candidate of a search;
-then select and wide; then bundle and gate for each target.
+then select and combine; then bundle and gate for each target.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from edgepack.recipe.training import FromTeacher
 from edgepack.recipe.validate_given import read_adapter
 from edgepack.stages.bundle import BundleStage, Shipment
 from edgepack.stages.chain import Candidates, Chain
+from edgepack.stages.combine import CombineStage
 from edgepack.stages.data import DataStage
 from edgepack.stages.export import ExportStage
 from edgepack.stages.gate import GateStage
@@ -36,7 +37,6 @@ from edgepack.stages.select import SelectStage
 from edgepack.stages.shipments import LinearShipment, TrainedShipment
 from edgepack.stages.stage import Stage
 from edgepack.stages.train import StudentStage, TeacherStage
-from edgepack.stages.wide import WideStage
 from edgepack.targets.context import BuildContext
 from edgepack_runtime.bundle.model_config import CPU
 
@@ -120,13 +120,13 @@ def _trained(recipe: Recipe) -> RecipeStages:
     chains = {name: _chain(candidate, rows, teacher) for name, candidate in recipes.items()}
     select = None if recipe.search is None else SelectStage(recipe.search, recipe.gates, rows, chains)
     candidates = Candidates(chains, select)
-    wide = None if linear is None else WideStage(recipe.wide, recipe.gates, rows, linear, candidates)
+    combine = None if linear is None else CombineStage(recipe.linear, recipe.gates, rows, linear, candidates)
     return RecipeStages(
         recipe,
         _present(rows, linear, teacher),
-        TrainedShipment(rows, linear, teacher, candidates, wide),
+        TrainedShipment(rows, linear, teacher, candidates, combine),
         chains,
-        _present(select, wide),
+        _present(select, combine),
     )
 
 
@@ -151,7 +151,7 @@ def _linear(recipe: LinearRecipe, context: BuildContext) -> RecipeStages:
     gpu = _gpu_target(recipe, context)
     if gpu is not None:
         raise RecipeInvalidError(
-            f"`wide: only` ships a linear model, and the target {gpu} has a GPU",
+            f"`linear: only` ships a linear model, and the target {gpu} has a GPU",
             why="a linear model runs on the CPU",
             fix="name a target without a GPU, such as linux-x86_64 or linux-aarch64",
         )

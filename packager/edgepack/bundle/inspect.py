@@ -75,7 +75,7 @@ def _largest(manifest: Manifest) -> str:
     return max(manifest.target.machines, key=manifest.bytes_for)
 
 
-class _Wide(TypedDict):
+class _Linear(TypedDict):
     mode: str
 
 
@@ -89,7 +89,7 @@ class _ModelFacts(TypedDict):
 
     labels: NotRequired[list[str]]
     max_length: NotRequired[int]
-    wide: NotRequired[_Wide]
+    linear: NotRequired[_Linear]
     adapter: NotRequired[_Adapter]
 
 
@@ -146,7 +146,7 @@ def inspect(bundle: Path) -> dict[str, Any]:
         "labels": config.get("labels", []),
         "max_length": config.get("max_length"),
         "adapter": config.get("adapter"),
-        "ships": "adapter" if "adapter" in config else config["wide"]["mode"] if "wide" in config else "encoder",
+        "ships": "adapter" if "adapter" in config else config["linear"]["mode"] if "linear" in config else "encoder",
         "target": asdict(manifest.target),
         "model": dict(manifest.model),
         "parts": {part: asdict(size) for part, size in bytes_by_part(bundle).items()},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from edgepack.build.options import BuildOptions
     from edgepack.console.console import Console
     from edgepack.recipe.model import AnyRecipe, Candidate
+    from edgepack.report.model import Report
     from edgepack.results import Build, Failure
     from edgepack.targets.context import BuildContext
 
@@ -182,11 +183,12 @@ def _until_export(until: str | None) -> str:
     return until or CANDIDATE_STAGES[-1]
 
 
-def _show(built: Build, report: Mapping[str, Any], warnings: Sequence[str], console: Console, as_json: bool) -> None:
+def _show(built: Build, report: Report, warnings: Sequence[str], console: Console, as_json: bool) -> None:
+    from edgepack.report.model import to_json
     from edgepack.results import NotRunHere
 
     if as_json:
-        options.say_json(report, indent=1, sort_keys=True, allow_nan=False)
+        options.say_json(to_json(report), indent=1, sort_keys=True, allow_nan=False)
     else:
         if built.selection is not None:
             console.selection(built.selection)
@@ -208,8 +210,9 @@ def _show_part(made: Build, console: Console, as_json: bool) -> None:
     """Print the folders of the results of a build that ended early, and the ledger so far."""
     if as_json:
         from edgepack.report import document
+        from edgepack_runtime.schema.fields import to_json
 
-        selection = None if made.selection is None else document.selection(made.selection)
+        selection = None if made.selection is None else to_json(document.selection(made.selection))
         ledger = [asdict(row) for row in made.ledger]
         stages = [
             {"stage": one.stage, "candidates": list(one.candidates), "folder": str(one.artifact.folder)}
@@ -245,7 +248,7 @@ def _refused(built: Build) -> EdgepackError | None:
     for verdict, kind in (("fail", GateFailedError), ("inconclusive", GateInconclusiveError)):
         missed = [item for item in built.deliveries if item.refused == verdict]
         if missed:
-            gated = [(item, item.gate.receipt) for item in missed if isinstance(item.gate, GateArtifact)]
+            gated = [(item, item.gate.gated) for item in missed if isinstance(item.gate, GateArtifact)]
             many = len(gated) > 1
             return kind(
                 f"gate {verdict}: no bundle was delivered for {', '.join(item.bundle.target for item in missed)}",
@@ -308,12 +311,12 @@ def _latency_limit(built: Build) -> list[str]:
     """Two lines with a limit of twice the latency of the slowest target measured here, if the recipe has no limit."""
     from edgepack.artifacts import GateArtifact
 
-    receipts = [item.gate.receipt for item in built.deliveries if isinstance(item.gate, GateArtifact)]
-    measured = [receipt["latency"] for receipt in receipts if receipt["latency"] is not None]
-    keys = [key for key in ("p50_ms", "p95_ms") if all(one[key] is not None for one in measured)]
+    found = [item.gate.gated.latency for item in built.deliveries if isinstance(item.gate, GateArtifact)]
+    measured = [latency for latency in found if latency is not None]
+    keys = [key for key in ("p50_ms", "p95_ms") if all(getattr(one, key) is not None for one in measured)]
     if built.recipe.gates.latency is not None or not measured:
         return []
-    limits = ", ".join(f"{key}: {two_digits_up(2 * max(one[key] for one in measured))}" for key in keys)
+    limits = ", ".join(f"{key}: {two_digits_up(2 * max(getattr(one, key) for one in measured))}" for key in keys)
     return [
         "no limit on latency is set. Twice what was measured here, for `gates` in the recipe, or as "
         f"--set 'gates.latency={{{limits}}}':",

@@ -14,9 +14,9 @@ from edgepack.bundle.target_spec import target_specs
 from edgepack.commands import options
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import AnyRecipe, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe
-from edgepack.report import quantity, span
 from edgepack.targets.context import BuildContext
 from edgepack.util.text import counted, metric_name
+from edgepack_runtime.schema.figures import quantity, span
 
 if TYPE_CHECKING:
     from edgepack.console.console import Console
@@ -48,7 +48,7 @@ def check(recipe: AnyRecipe, build_context: BuildContext, file: Path) -> Iterato
 def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
     """What a linear model on characters reaches on the dev rows: the encoder has to be better to be worth its time."""
     if importlib.util.find_spec("sklearn") is None:
-        return "wide: no linear model is measured, because scikit-learn is not installed"
+        return "linear: no linear model is measured, because scikit-learn is not installed"
     from edgepack import evaluation
     from edgepack.training import linear
     from edgepack_runtime.inference.linear import LinearModel
@@ -60,12 +60,12 @@ def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
     try:
         model = LinearModel(linear.fit(rows, dev, labels, multi_label=task.multi_label).document)
     except ValueError as error:
-        return f"wide: no linear model can be fitted: {error}"
+        return f"linear: no linear model can be fitted: {error}"
     metric = task.usual_metric
     answers = evaluation.linear_answers(model, dev, labels, task)
     score = evaluation.score(task, metric, dev, answers, labels)
     found = (
-        f"wide: a linear model on characters, fitted on {counted(len(rows), 'row')}, has {metric_name(metric)} "
+        f"linear: a linear model on characters, fitted on {counted(len(rows), 'row')}, has {metric_name(metric)} "
         f"{quantity(score.value, 'fraction')} {span(score.low, score.high, 'fraction')} on dev"
     )
     alone = isinstance(recipe, LinearRecipe)
@@ -163,8 +163,8 @@ def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -
         console.line(describe_gate(loaded.gates.accuracy, len(rows["test"]), rows["test"], most))
     if isinstance(loaded, LinearRecipe) or loaded.has_linear:
         console.line(linear_baseline(loaded, splits))
-    elif loaded.wide != "off":
-        console.line("wide: pairs of texts and tokens have no linear model; the encoder is measured alone")
+    elif loaded.linear != "off":
+        console.line("linear: pairs of texts and tokens have no linear model; the encoder is measured alone")
     if isinstance(loaded, Recipe) and loaded.candidates:
         names = "\n".join(f"  {candidate.name}" for candidate in loaded.candidates)
         console.line(f"{counted(len(loaded.candidates), 'candidate')}:\n{names}")

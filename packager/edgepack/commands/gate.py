@@ -178,7 +178,7 @@ class _Out:
 
 def _show(results: Sequence[GateResult], found: Mapping[str, Any], out: _Out, console: Console) -> list[EdgepackError]:
     """Print the results to stdout. Return the errors if stdout cannot be written."""
-    from edgepack.report import total
+    from edgepack.report.gates import total
 
     try:
         if out.to_stdout:
@@ -213,7 +213,7 @@ def _show_errors(
 
 
 def _show_total(found: Mapping[str, Any], out: _Out, console: Console) -> None:
-    from edgepack.report import total
+    from edgepack.report.gates import total
 
     if len(found["results"]) > 1:
         summary = f"Gate: {total(found)}"

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from edgepack.artifacts import mebibytes
 from edgepack.bundle.archive import BUNDLE_SUFFIX
 from edgepack.console.tables import STYLES, gap, mib_column, one_by_one, score_head, shown, table, wide
 from edgepack.errors import UsageError
-from edgepack.report import NOTHING, quantity, span
 from edgepack.report.i18n import text
-from edgepack.results import Verdict
+from edgepack.report.model import Report, Target, to_json
+from edgepack.report.model import parse as parse_report
 from edgepack.util.nvidia import sm_name
 from edgepack.util.text import counted, differences, duration, metric_name, mib, safe
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST, parse
 from edgepack_runtime.bundle.verify import read_signed_manifest
+from edgepack_runtime.schema.figures import NOTHING, quantity, span
+from edgepack_runtime.schema.receipt import GateLatency
 from edgepack_runtime.stats.metrics import METRICS
 from edgepack_runtime.stats.scores import SCORE
 from edgepack_runtime.util.fs import open_regular
@@ -33,7 +34,7 @@ from edgepack_runtime.util.fs import open_regular
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow, SelectArtifact
     from edgepack.oci.image import WrittenImage
-    from edgepack.training.doctor import Report
+    from edgepack.training import doctor
 
 
 LEAST_NOTE: Final = 30  # columns for notes that wrap beside the figures of the ledger
@@ -91,7 +92,7 @@ def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]
         score = one.dev_score
         made.add_row(
             f"{quantity(score.value, 'fraction')} {span(score.low, score.high, 'fraction')}",
-            quantity(one.p50_ms, "ms").removesuffix(" ms"),
+            quantity(one.p50_ms, "ms", with_unit=False),
             mib_column(one.onnx_bytes),
             one.precision,
             "yes" if one.name == selected.chosen else "",
@@ -114,8 +115,8 @@ def _figures(row: LedgerRow, *, metric: bool, basis: bool) -> list[str]:
     return [
         safe(row.stage),
         " ".join(part for part in (name, score, _basis(row) if basis else "") if part),
-        quantity(row.model_mib, "MiB").removesuffix(" MiB"),
-        *(quantity(ms, "ms").removesuffix(" ms") for ms in (row.mean_ms, row.p95_ms)),
+        quantity(row.model_mib, "MiB", with_unit=False),
+        *(quantity(ms, "ms", with_unit=False) for ms in (row.mean_ms, row.p95_ms)),
         NOTHING if row.parity is None else f"{row.parity:.1e}",
     ]
 
@@ -196,7 +197,7 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
         rows.add_row(
             safe(row["stage"]),
             safe(name) + quantity(row["score"]["value"], "fraction"),
-            quantity(row["model_mib"], "MiB").removesuffix(" MiB"),
+            quantity(row["model_mib"], "MiB", with_unit=False),
             NOTHING if row["parity"] is None else f"{row['parity']:.1e}",
             safe(row["note"]),
         )
@@ -251,7 +252,7 @@ def _limits(limits: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def examination(report: Report) -> Iterator[Text]:
+def examination(report: doctor.Report) -> Iterator[Text]:
     """The report of `edgepack doctor`: facts, problems, then the device of a training."""
     facts = list(_examined(report))
     width = max(len(name) for name, _ in facts)
@@ -266,7 +267,7 @@ def examination(report: Report) -> Iterator[Text]:
         yield Text(safe(f"training can run here; device: auto chooses {report.device.splitlines()[0]}"), style="bold")
 
 
-def _examined(report: Report) -> Iterator[tuple[str, str]]:
+def _examined(report: doctor.Report) -> Iterator[tuple[str, str]]:
     driver, here = report.driver, report.machine
     yield "packages", ", ".join(f"{name} {version or 'MISSING'}" for name, version in report.packages.items())
     if report.paddle is not None:
@@ -300,108 +301,6 @@ SUFFIX: Final = ".report.json"
 _MOST_BYTES: Final = 64 * 2**20
 _MOST_CHANGES: Final = 30  # differences to print for a build
 _QUIET_CORES: Final = 0.05  # CPU time of other processes, in cores, that does not disturb a measurement
-_Count = Annotated[int, Field(ge=0, le=2**63 - 1)]  # an integer of 400 digits cannot be divided into MiB
-
-
-class _Score(BaseModel):
-    metric: str
-    value: FiniteFloat
-    low: FiniteFloat
-    high: FiniteFloat
-    n: _Count
-
-
-class _Contention(BaseModel):
-    others_cores: FiniteFloat | None = None
-
-
-class _Latency(BaseModel):
-    mean_ms: FiniteFloat | None = None
-    p50_ms: FiniteFloat
-    p95_ms: FiniteFloat | None = None
-    threads: _Count | None = None
-    stable: bool | None = None
-    contention: _Contention | None = None
-
-    @property
-    def disturbed(self) -> bool:
-        """Whether other processes may have disturbed these times."""
-        others = self.contention.others_cores if self.contention else None
-        return self.stable is False or others is None or others > _QUIET_CORES
-
-
-class _ReportReceipt(BaseModel):
-    accuracy: _Score | None = None
-    latency: _Latency | None = None
-    conditions: Mapping[str, Any] = {}
-
-
-class _ReportBundle(BaseModel):
-    bundle_bytes: _Count
-    manifest_sha256: str
-
-
-class _Target(BaseModel):
-    target: str
-    verdict: Verdict
-    bundle: _ReportBundle
-    receipt: _ReportReceipt | None
-
-
-class _Variation(BaseModel):
-    targets: tuple[str, ...]
-
-
-class _Export(BaseModel):
-    shipped: str
-    onnx_bytes: Mapping[str, _Count]
-    variations: tuple[_Variation, ...] = ()
-
-
-class _ReportWay(BaseModel):
-    name: str
-    weight_mib: Annotated[float, Field(ge=0)]
-
-
-class _ReportWide(BaseModel):
-    chosen: str
-    ways: tuple[_ReportWay, ...]
-
-
-class _ReportStage(BaseModel):
-    stage: str
-    model_mib: float | None
-
-
-class _Report(BaseModel):
-    name: str
-    version: str
-    recipe: Mapping[str, Any]
-    data: Mapping[str, Any]
-    ledger: tuple[_ReportStage, ...]
-    export: _Export | None  # None: the linear model, which has the first row of the ledger, ships alone
-    wide: _ReportWide | None = None
-    targets: tuple[_Target, ...]
-    tools: Mapping[str, str]
-
-    @property
-    def model_mib(self) -> float | None:
-        """Weights of what ships."""
-        if self.wide is not None:
-            return next((way.weight_mib for way in self.wide.ways if way.name == self.wide.chosen), None)
-        if self.export is None:
-            return next((row.model_mib for row in self.ledger), None)
-        shipped = self.export.onnx_bytes.get(self.export.shipped)
-        return None if shipped is None else mebibytes(shipped)
-
-    @property
-    def ships(self) -> str:
-        """The precision of the encoder that ships; `linear` without one."""
-        return "linear" if self.export is None else self.export.shipped
-
-    def varies(self, target: str) -> bool:
-        """Whether another file ships to `target`."""
-        return self.export is not None and any(target in one.targets for one in self.export.variations)
 
 
 @dataclass(frozen=True)
@@ -533,22 +432,20 @@ def _version(file: Path) -> tuple[int, ...]:
     return next((tuple(map(int, part)) for part in parts if len(part) == 3 and all(map(str.isdecimal, part))), ())
 
 
-def _report(file: Path) -> _Report:
+def _report(file: Path) -> Report:
     try:
         with open_regular(file) as stream:
             raw = stream.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
             raise UsageError(f"{file} is not a report of a build", why=f"it has more than {_MOST_BYTES >> 20} MiB")
-        return _Report.model_validate_json(raw)
+        return parse_report(json.loads(raw))
     except OSError as error:
         raise UsageError(f"{file} cannot be read", why=str(error.strerror or error)) from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise UsageError(f"{file} is not a report of a build", why=f"{where}: {first['msg']}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is not a report of a build", why=str(error)) from error
 
 
-def _names(reports: Sequence[_Report], files: Sequence[Path]) -> list[str]:
+def _names(reports: Sequence[Report], files: Sequence[Path]) -> list[str]:
     """A name for each build: its version; with the recipe's name if names differ, with its file if both agree."""
     same_name = len({report.name for report in reports}) == 1
     names = [report.version if same_name else f"{report.name} {report.version}" for report in reports]
@@ -556,10 +453,10 @@ def _names(reports: Sequence[_Report], files: Sequence[Path]) -> list[str]:
     return [f"{name} ({file})" if count[name] > 1 else name for name, file in zip(names, files, strict=True)]
 
 
-def _row(build: str, report: _Report, target: _Target) -> TableRow:
-    receipt = target.receipt or _ReportReceipt()
-    score, latency = receipt.accuracy, receipt.latency
-    cpu = receipt.conditions.get("cpu_model")
+def _row(build: str, report: Report, target: Target) -> TableRow:
+    receipt = target.receipt
+    score, latency = (None, None) if receipt is None else (receipt.accuracy, receipt.latency)
+    cpu = None if receipt is None else receipt.conditions.get("cpu_model")
     return TableRow(
         build=build,
         target=target.target,
@@ -573,17 +470,23 @@ def _row(build: str, report: _Report, target: _Target) -> TableRow:
         p50_ms=latency.p50_ms if latency else None,
         p95_ms=latency.p95_ms if latency else None,
         threads=latency.threads if latency else None,
-        disturbed=latency is not None and latency.disturbed,
+        disturbed=latency is not None and _is_disturbed(latency),
         cpu=cpu if isinstance(cpu, str) else None,
-        model_mib=None if report.varies(target.target) else report.model_mib,
+        model_mib=report.model_mib(target.target),
         bundle_bytes=target.bundle.bundle_bytes,
     )
 
 
-def _decided(report: _Report) -> dict[str, Any]:
+def _is_disturbed(latency: GateLatency) -> bool:
+    """Whether other processes may have disturbed these times."""
+    others = latency.contention.others_cores if latency.contention else None
+    return latency.stable is False or others is None or others > _QUIET_CORES
+
+
+def _decided(report: Report) -> dict[str, Any]:
     """The inputs of a build: recipe, data, shipped model, tools."""
     recipe = {key: value for key, value in report.recipe.items() if key not in ("name", "version")}
-    return {"recipe": recipe, "data": report.data.get("splits"), "ships": report.ships, "tools": report.tools}
+    return {"recipe": recipe, "data": to_json(report)["data"]["splits"], "ships": report.ships, "tools": report.tools}
 
 
 def _cells(row: TableRow) -> list[str]:
@@ -597,14 +500,14 @@ def _cells(row: TableRow) -> list[str]:
         _time(row.mean_ms, row.disturbed),
         _time(row.p50_ms, row.disturbed),
         _time(row.p95_ms, row.disturbed),
-        quantity(row.model_mib, "MiB").removesuffix(" MiB"),
+        quantity(row.model_mib, "MiB", with_unit=False),
         mib_column(row.bundle_bytes),
     ]
 
 
 def _time(milliseconds: float | None, disturbed: bool) -> str:
     mark = "*" if disturbed and milliseconds is not None else ""
-    return quantity(milliseconds, "ms").removesuffix(" ms") + mark
+    return quantity(milliseconds, "ms", with_unit=False) + mark
 
 
 def _warnings(rows: Sequence[TableRow]) -> Iterator[str]:

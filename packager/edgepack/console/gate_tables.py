@@ -10,9 +10,11 @@ from rich.text import Text
 
 from edgepack.console import tables
 from edgepack.console.tables import STYLES, gap, one_by_one, table
-from edgepack.report import NOTHING, limit, measured, quantity, span
+from edgepack.report import gates
+from edgepack.report.gates import CheckRow
 from edgepack.util.text import counted, safe
-from edgepack_runtime.stats.checks import ACCURACY_NOT_GATED, NO_GATES, UNGATED, is_accuracy_gated, verdict
+from edgepack_runtime.schema.figures import NOTHING, quantity
+from edgepack_runtime.schema.receipt import ACCURACY_NOT_GATED, NO_GATES, UNGATED, BundleFacts, GateReceipt
 
 if TYPE_CHECKING:
     from edgepack.gating.receipts_summary import DeviceSummary, Fleet
@@ -23,41 +25,32 @@ SLOWER: Final = 1.2  # ratio from which a later p95 is worth a remark
 
 def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Table | Text]:
     """A gate receipt: verdict, checks, reasons, and conditions."""
-    bundle, word = receipt["bundle"], verdict(receipt)
-    head = Text(safe(f"gate of {bundle['name']} {bundle['version']} for {bundle['target']}: "))
-    yield head.append(word.upper(), style=STYLES[word])
-    if receipt["checks"]:
-        yield from _checks(receipt["checks"], live=live, width=width)
-    for check in receipt["checks"]:
-        if check["verdict"] != "pass":
-            yield Text(safe(f"{check['gate']}: {check['verdict']}: {check['detail']}"))
-    if word != UNGATED and not is_accuracy_gated(receipt):
-        yield Text(ACCURACY_NOT_GATED, style="bold")
-    if word == UNGATED:
+    read = GateReceipt.parse(receipt)
+    found, bundle = gates.rows(read), read.bundle or BundleFacts("?")
+    head = Text(safe(f"gate of {bundle.name} {bundle.version} for {bundle.target}: "))
+    yield head.append(found.verdict.upper(), style=STYLES[found.verdict])
+    if found.checks:
+        yield from _checks(found.checks, live=live, width=width)
+    for check in found.checks:
+        if check.verdict != "pass":
+            yield Text(safe(f"{check.gate}: {check.verdict}: {check.detail}"))
+    if found.verdict == UNGATED:
         yield Text(f"{NO_GATES}: nothing was judged", style="bold")
-    for one in receipt.get("unmeasured", ()) if word != UNGATED else ():
-        waived = ", waived" if one["waived"] else ""
-        yield Text(safe(f"{one['gate']}: not measured{waived}: {one['why']}"), style="bold")
-    yield Text(safe(_conditions(receipt.get("conditions") or {})), style="dim")
+    else:
+        if not found.is_accuracy_gated:
+            yield Text(ACCURACY_NOT_GATED, style="bold")
+        for one in found.left_out:
+            yield Text(safe(f"{one.gate}: {one.verdict}: {one.why}"), style="bold")
+    yield Text(safe(_conditions(read.conditions)), style="dim")
 
 
-def _checks(checks: Sequence[Mapping[str, Any]], *, live: bool, width: int) -> Iterator[Table | Text]:
+def _checks(checks: Sequence[CheckRow], *, live: bool, width: int) -> Iterator[Table | Text]:
     """A row for each check. If `width` columns are too few, names wrap at `.` and `_`, then other cells between words.
 
     If the longest words do not fit (usually below 60 columns), each check has several lines. No figure is cut.
     """
     heads = ("check", "verdict", "value", "interval", "limit", "n")
-    rows = [
-        (
-            safe(check["gate"]),
-            check["verdict"],
-            measured(check),
-            span(check["low"], check["high"], check["unit"]),
-            limit(check),
-            str(check["n"] or NOTHING),
-        )
-        for check in checks
-    ]
+    rows = [(safe(check.gate), check.verdict, check.value, check.interval, check.limit, check.n) for check in checks]
     columns = list(zip(heads, *rows, strict=True))
     least = [tables.longest_part(columns[0]), *map(tables.longest_word, columns[1:])]
     widths = tables.widths(columns, least, (0, 4, 3, 2), width - gap(live) * (len(heads) - 1))
@@ -97,7 +90,7 @@ def fleet(found: Fleet, *, live: bool) -> Iterator[Table | Text]:
     """The result of `receipts_summary.summarize`: a row per device, remarks, and the number of each release."""
     made = table(live, "device", "active", "gate", "score", "drift", "p95 ms", "limit")
     for device in found.devices:
-        gated = f"({device.gate.bundle.release_id})" if device.gate is not None and device.serving is None else NOTHING
+        gated = f"({device.gated_release})" if device.gate is not None and device.serving is None else NOTHING
         made.add_row(safe(device.name), safe(device.serving or gated), *_gated(device))
     yield made
     if any(device.gate is not None and device.serving is None for device in found.devices):
@@ -107,7 +100,7 @@ def fleet(found: Fleet, *, live: bool) -> Iterator[Table | Text]:
         notes = [device.last] if device.last not in (None, "install: installed", "install: already installed") else []
         notes += [line for line in (device.error or "").splitlines() if line]
         if device.gate is not None:
-            notes += device.gate.missed
+            notes += device.missed
         if device.slower is not None and device.slower >= SLOWER:
             notes.append(f"p95 is {device.slower:.2f} times what the first gate of this release measured here")
         notes += [f"left out: {line}" for line in device.unreadable]
@@ -125,11 +118,11 @@ def _gated(device: DeviceSummary) -> Sequence[Text | str]:
     gate = device.gate
     if gate is None:
         return ()
-    limit_ms, drift = gate.p95_limit_ms, gate.drift_points
+    p95_ms = None if gate.latency is None else gate.latency.p95_ms
     return (
         Text(safe(gate.judged), style=STYLES.get(gate.judged, "")),
         NOTHING if gate.accuracy is None else quantity(gate.accuracy.value, "fraction"),
-        NOTHING if drift is None else f"{drift:+.2f}",
-        quantity(gate.latency.p95_ms, "ms").removesuffix(" ms"),
-        NOTHING if limit_ms is None else f"{limit_ms:g}",
+        NOTHING if device.drift_points is None else f"{device.drift_points:+.2f}",
+        quantity(p95_ms, "ms", with_unit=False),
+        NOTHING if device.p95_limit_ms is None else f"{device.p95_limit_ms:g}",
     )

@@ -13,9 +13,9 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from edgepack.report import NOTHING
 from edgepack.util.text import about_duration, counted, metric_name, mib, safe, shortest
-from edgepack_runtime.stats.checks import UNGATED
+from edgepack_runtime.schema.figures import NOTHING
+from edgepack_runtime.schema.receipt import UNGATED
 
 if TYPE_CHECKING:
     from pathlib import Path

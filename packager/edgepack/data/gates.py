@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from edgepack.artifacts import Row
-from edgepack.recipe.gates import AccuracyGate, ClassGate, GoldenRows
+from edgepack.recipe.gates import GoldenRows
 from edgepack.util.text import counted
+from edgepack_runtime.schema.gates import AccuracyLimits
 from edgepack_runtime.stats import intervals, metrics
 from edgepack_runtime.util.spans import Span
 
@@ -99,7 +100,7 @@ def check_majority(most: int, rows: int, confidence: float) -> Iterator[tuple[st
         )
 
 
-def describe_gate(gate: AccuracyGate, total: int, test: Iterable[Row], most: int = MOST_GATED_ROWS) -> str:
+def describe_gate(gate: AccuracyLimits, total: int, test: Iterable[Row], most: int = MOST_GATED_ROWS) -> str:
     """The widths of a gate's intervals, as one line.
 
     Args:
@@ -124,7 +125,7 @@ def describe_gate(gate: AccuracyGate, total: int, test: Iterable[Row], most: int
 
 
 def check_gate(
-    gate: AccuracyGate, test: Iterable[Row], labels: Sequence[str], most: int = MOST_GATED_ROWS
+    gate: AccuracyLimits, test: Iterable[Row], labels: Sequence[str], most: int = MOST_GATED_ROWS
 ) -> list[tuple[str, str]]:
     """Reason and fix of each limit that cannot pass, for test rows are too few, or have none of its labels.
 
@@ -135,7 +136,7 @@ def check_gate(
     return [*_out_of_reach(gate, answers[:most]), *_unseen(gate, answers, labels)]
 
 
-def _out_of_reach(gate: AccuracyGate, answers: Sequence[Any]) -> Iterator[tuple[str, str]]:
+def _out_of_reach(gate: AccuracyLimits, answers: Sequence[Any]) -> Iterator[tuple[str, str]]:
     """Limits that a model misses that has every row right, and loses none."""
     rows = len(answers)
     if not rows or not isinstance(answers[0], str) or gate.metric not in (None, metrics.ACCURACY):
@@ -154,13 +155,13 @@ def _out_of_reach(gate: AccuracyGate, answers: Sequence[Any]) -> Iterator[tuple[
             )
 
 
-def examples_out_of_reach(gate: AccuracyGate | None, examples: int) -> list[tuple[str, str]]:
+def examples_out_of_reach(gate: AccuracyLimits | None, examples: int) -> list[tuple[str, str]]:
     """Reason and fix if so few golden examples of an adapter cannot show `gates.accuracy.min`."""
     fix = "add examples, or choose a limit that so few can show"
     return [] if gate is None else list(min_out_of_reach(gate, examples, "example", fix))
 
 
-def min_out_of_reach(gate: AccuracyGate, rows: int, noun: str, fix: str) -> Iterator[tuple[str, str]]:
+def min_out_of_reach(gate: AccuracyLimits, rows: int, noun: str, fix: str) -> Iterator[tuple[str, str]]:
     """Reason and fix if a model that has all `rows` right misses `gates.accuracy.min`."""
     best = intervals.proportion(rows, rows, gate.confidence).low
     if gate.min is not None and gate.min > best:
@@ -171,15 +172,15 @@ def min_out_of_reach(gate: AccuracyGate, rows: int, noun: str, fix: str) -> Iter
         )
 
 
-def _unseen(gate: AccuracyGate, answers: Sequence[Any], labels: Sequence[str]) -> list[tuple[str, str]]:
+def _unseen(gate: AccuracyLimits, answers: Sequence[Any], labels: Sequence[str]) -> list[tuple[str, str]]:
     seen = {name for answer in answers for name in _names(answer)}
     asked: set[str] = set()
     if gate.metric == metrics.MACRO_F1:
         asked.update(labels)
     if gate.metric == metrics.F1 and len(labels) == 2:
         asked.add(metrics.positive_label(labels, answers))
-    for _, every, named in floors(gate.per_class) if gate.per_class is not None else ():
-        asked.update(labels if every is not None else named)
+    for floors in gate.floors().values():
+        asked.update(labels if floors.every is not None else floors.named)
     unseen = sorted(asked - seen)
     if not unseen:
         return []
@@ -187,13 +188,6 @@ def _unseen(gate: AccuracyGate, answers: Sequence[Any], labels: Sequence[str]) -
     names = ", ".join(map(repr, unseen[:_SHOWN]))
     reason = f"`gates.accuracy` asks for figures of {names}{more}, and no test row has such a label: they are unknown"
     return [(reason, "add test rows of every label")]
-
-
-def floors(gate: ClassGate) -> Iterator[tuple[str, float | None, Mapping[str, float]]]:
-    """The recipe's key of each figure of a class, with the limit of all classes and limits by name."""
-    yield "recall", gate.recall, gate.recall_of
-    yield "precision", gate.precision, gate.precision_of
-    yield "f1", gate.f1, gate.f1_of
 
 
 def _names(answer: str | Sequence[str | Span]) -> list[str]:

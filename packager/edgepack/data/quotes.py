@@ -56,10 +56,10 @@ class Quotes:
         for column, field in enumerate(fields):
             lines = (field.count("\n") or field.count("\r")) + 1
             if lines < _FEWEST_LINES:
-                if lines > 1 and self._holds_a_row(field, fields[:column], fields[column + 1 :]):
+                if lines > 1 and self._holds_a_row(field, column, len(fields) - column - 1):
                     self._suspect(first)
                 continue
-            if self._may_be_rows(field) and self._are_rows(field, fields[:column], fields[column + 1 :]):
+            if self._may_be_rows(field) and self._are_rows(field, column, len(fields) - column - 1):
                 reason = f"a quote opens a field of {lines} lines, up to line {last}: they look like rows"
                 fix = "remove the stray quotes, there and where the field ends; if it is one text, write it as .jsonl"
                 self._log.end("broken CSV", first, reason, fix)
@@ -80,12 +80,12 @@ class Quotes:
             reason = "a quote opens a field of 2 lines, and one of them reads like a whole row"
             self._log.add("fields that read like rows", "warning", line, reason, _LOOK)
 
-    def _holds_a_row(self, field: str, before: Sequence[str], after: Sequence[str]) -> bool:
+    def _holds_a_row(self, field: str, before: int, after: int) -> bool:
         """Whether the first of two lines completes a row, or the second begins one, with a known label."""
         start, end = (line.split(self._separator) for line in _LINE_END.split(field, maxsplit=1))
-        first = len(start) > 1 and len(before) + len(start) == self._width
-        last = len(end) > 1 and len(end) + len(after) == self._width
-        places = set(enumerate(start[1:], len(before) + 1)) if first else set()
+        first = len(start) > 1 and before + len(start) == self._width
+        last = len(end) > 1 and len(end) + after == self._width
+        places = set(enumerate(start[1:], before + 1)) if first else set()
         places |= set(enumerate(end[:-1])) if last else set()
         return bool(places) and not self._labels([]).isdisjoint(places)
 
@@ -99,15 +99,16 @@ class Quotes:
             return True
         return field.count(self._separator, field.rfind("\n", 0, end), end) == wanted
 
-    def _are_rows(self, field: str, before: Sequence[str], after: Sequence[str]) -> bool:
+    def _are_rows(self, field: str, before: int, after: int) -> bool:
         """Whether most lines of a field have as many fields as a row, and one of them holds a known label.
 
-        `before` and `after` are the fields around it; they belong to its first and last line, and are not counted.
+        `before` and `after` are the numbers of fields around it; these belong to its first and last line, and do not
+        count.
         """
         width, lines = self._width, _LINE_END.split(field)
         within = [line.count(self._separator) for line in lines]  # one less than the fields of each line
-        first = len(before) + within[0] == width - 1 and within[0] > 0
-        last = within[-1] + len(after) == width - 1 and within[-1] > 0
+        first = before + within[0] == width - 1 and within[0] > 0
+        last = within[-1] + after == width - 1 and within[-1] > 0
         needed = max(_MIN_EVIDENCE, (len(lines) - 1 - lines.count("")) / 2)
         if width < 2 or within[1:-1].count(width - 1) + first + last < needed:
             return False
@@ -117,7 +118,7 @@ class Quotes:
             if separators == width - 1
         ]
         rows = [frozenset(enumerate(row)) for row in alike]
-        rows += [frozenset(enumerate(lines[0].split(self._separator)[1:], len(before) + 1))] if first else []
+        rows += [frozenset(enumerate(lines[0].split(self._separator)[1:], before + 1))] if first else []
         rows += [frozenset(enumerate(lines[-1].split(self._separator)[:-1]))] if last else []
         known = self._labels(alike)
         return sum(not known.isdisjoint(row) for row in rows) >= needed

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.artifacts import DataArtifact, Row
-from edgepack.data.gates import check_gate, floors
+from edgepack.data.gates import check_gate
 from edgepack.data.lengths import Lengths, check_lengths
 from edgepack.data.split_checks import MIN_LABEL_ROWS
 from edgepack.data.unlabelled import further_texts
@@ -87,8 +87,8 @@ def require_judged_by(recipe: Recipe | LinearRecipe | GivenTextRecipe, labels: S
         if why is not None:
             of = counted(len(labels), "label")
             raise RecipeInvalidError(f"`gates.accuracy.metric` is {gate.metric}, which {of} do not have", fix=why)
-    asked = floors(gate.per_class) if gate is not None and gate.per_class is not None else ()
-    unknown = [(key, label) for key, _, named in asked for label in named if label not in labels]
+    floors = {} if gate is None else gate.floors()
+    unknown = [(key, label) for key, floor in floors.items() for label in floor.named if label not in labels]
     if unknown:
         what = ", ".join(f"`{key}_of` names {label[:60]!r}" for key, label in unknown)
         raise RecipeInvalidError(

@@ -13,9 +13,10 @@ from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
 from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.gate import accuracy
-from edgepack_runtime.gate.limits import Limits, parse
+from edgepack_runtime.schema.figures import shown
+from edgepack_runtime.schema.gates import Limits, ManifestAccuracy, is_minimum
+from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import GateCheck, at_least, shown
 
 _ROUNDING = 1e-6  # checks are rounded to six digits
 
@@ -43,7 +44,7 @@ class Judge:
 
     data: DataArtifact
     rows: Sequence[Row]
-    limits: Limits
+    limits: ManifestAccuracy
     metric: str
     float_answers: Sequence[Answer] | None
     baseline_answers: Sequence[Answer] | None
@@ -62,7 +63,7 @@ class Judge:
         Raises:
             StageFailedError: the earlier release cannot be run.
         """
-        limits = parse({"accuracy": of_manifest(gates)})
+        limits = Limits.parse({"accuracy": of_manifest(gates)}).accuracy
         earlier = None if gates.baseline is None else baseline.answers(gates.baseline, rows, progress)
         return cls(data, rows, limits, gates.metric or evaluation.metric_of(data), float_answers, earlier)
 
@@ -97,4 +98,4 @@ def _misses(check: GateCheck) -> bool:
     if check.value is None:
         return False
     below = check.limit - check.value
-    return (below if at_least(check.gate) else -below) > _ROUNDING
+    return (below if is_minimum(check.gate) else -below) > _ROUNDING

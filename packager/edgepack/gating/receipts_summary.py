@@ -8,134 +8,23 @@ receipt, or one under another name than its own, is reported and ignored; missin
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
-
 from edgepack.errors import UsageError
 from edgepack.gating.receipts import RECEIPT
 from edgepack.util.text import counted
 from edgepack_runtime.install.receipts import CHANGES, order
-from edgepack_runtime.stats.checks import UNGATED, verdict
+from edgepack_runtime.schema.receipt import UNGATED, GateReceipt, Receipt, Score
 from edgepack_runtime.util.fs import os_errors, read_regular, walk
 
 _MOST_BYTES: Final = 4 * 2**20  # a receipt of an install has about 20 KB
-# Larger figures are invalid, and would make the columns too wide.
-_MOST_MS: Final = 1e7
-_MOST_THREADS: Final = 4096
-_MOST: Final = 1e12
 _FOLDER: Final = "receipts"
 SignerOf = Callable[[Path, bytes], str]
-P95: Final = "latency.p95_ms"
-
-
-class _Part(BaseModel):
-    """A part of a receipt. Unknown keys are ignored, because newer runtimes have more."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class GateScore(_Part):
-    """A metric on `n` labelled rows, from 0 to 1."""
-
-    metric: str
-    value: FiniteFloat = Field(ge=0, le=1)
-    n: int = Field(ge=1)
-
-
-class GateCheck(_Part):
-    """One measured gate of the recipe."""
-
-    gate: str
-    verdict: str
-    value: FiniteFloat | None = Field(ge=-_MOST, le=_MOST)
-    limit: FiniteFloat = Field(ge=-_MOST, le=_MOST)
-    unit: str
-
-
-class Unmeasured(_Part):
-    """A gate without its rows, which the bundle does not carry. `waived`: `--without-rows` was given."""
-
-    gate: str
-    waived: bool
-
-
-class GateLatency(_Part):
-    """Latency from text to label."""
-
-    p50_ms: FiniteFloat = Field(ge=0, le=_MOST_MS)
-    p95_ms: FiniteFloat = Field(ge=0, le=_MOST_MS)
-    threads: int = Field(ge=1, le=_MOST_THREADS)
-
-
-class Conditions(_Part):
-    """Conditions of the measurement."""
-
-    cpu_model: str = ""
-    engine: str = ""
-    emulated: bool = False
-
-
-class Bundle(_Part):
-    """The release of a receipt; None if there was none to roll back to or to remove."""
-
-    name: str
-    release_id: str | None
-
-
-class Gate(_Part):
-    """A gate on a device. `promised`: the score of the same file on the same rows during the build."""
-
-    bundle: Bundle
-    verdict: str
-    accuracy: GateScore | None  # None without golden rows
-    promised: GateScore | None = None
-    latency: GateLatency
-    conditions: Conditions = Conditions()
-    checks: tuple[GateCheck, ...] = ()
-    unmeasured: tuple[Unmeasured, ...] = ()
-
-    @property
-    def drift_points(self) -> float | None:
-        """Percentage points above the promised score; None if they are not comparable."""
-        here, there = self.accuracy, self.promised
-        if here is None or there is None or (there.metric, there.n) != (here.metric, here.n):
-            return None
-        return 100 * (here.value - there.value)
-
-    @property
-    def p95_limit_ms(self) -> float | None:
-        return next((check.limit for check in self.checks if check.gate == P95), None)
-
-    @property
-    def judged(self) -> str:
-        """The verdict; `no gates` for a recipe without gates."""
-        return verdict(self.model_dump())
-
-    @property
-    def missed(self) -> tuple[str, ...]:
-        """Gates that did not pass, including those that were not measured."""
-        if self.judged == UNGATED:
-            return ()
-        judged = tuple(f"{check.gate}: {check.verdict}" for check in self.checks if check.verdict != "pass")
-        return judged + tuple(f"{one.gate}: not measured{', waived' * one.waived}" for one in self.unmeasured)
-
-
-class Receipt(_Part):
-    """One receipt. For the verb `gate`, `gate` is the whole receipt. Some verbs have no release."""
-
-    verb: str
-    verdict: str | None = None
-    bundle: Bundle | None = None
-    error: str | None = None
-    serving: str | None = None
-    notes: tuple[str, ...] = Field(default=(), max_length=1000)
-    gate: Gate | None = None
-    number: int | None = None  # of those that a device numbered itself
 
 
 @dataclass(frozen=True)
@@ -156,21 +45,49 @@ class DeviceSummary:
     serving: str | None
     last: str | None
     error: str | None
-    gate: Gate | None
-    first_gate: Gate | None
+    gate: GateReceipt | None
+    first_gate: GateReceipt | None
     receipts: int
     unreadable: tuple[str, ...]
     remarks: tuple[str, ...]
     signers: tuple[str, ...]
 
     @property
+    def gated_release(self) -> str | None:
+        """The release of the newest gate."""
+        return None if self.gate is None else _release(self.gate)
+
+    @property
+    def drift_points(self) -> float | None:
+        """Percentage points of the newest gate above the promised score; None if they are not comparable."""
+        here, there = (None, None) if self.gate is None else (self.gate.accuracy, self.gate.promised)
+        if here is None or there is None or (there.metric, there.n) != (here.metric, here.n):
+            return None
+        return 100 * (here.value - there.value)
+
+    @property
+    def p95_limit_ms(self) -> float | None:
+        """The limit of p95 of the newest gate; None without one."""
+        checks = () if self.gate is None else self.gate.checks
+        return next((check.limit for check in checks if check.gate == "latency.p95_ms"), None)
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """Gates that did not pass, including those that were not measured."""
+        if self.gate is None or self.gate.judged == UNGATED:
+            return ()
+        judged = tuple(f"{check.gate}: {check.verdict}" for check in self.gate.checks if check.verdict != "pass")
+        return judged + tuple(f"{one.gate}: not measured{', waived' * one.waived}" for one in self.gate.unmeasured)
+
+    @property
     def slower(self) -> float | None:
         """p95 of the newest gate divided by that of the first one, with the same release and threads."""
         if self.gate is None or self.first_gate is None or self.gate is self.first_gate:
             return None
-        if self.gate.latency.threads != self.first_gate.latency.threads or not self.first_gate.latency.p95_ms:
+        newest, first = self.gate.latency, self.first_gate.latency
+        if newest is None or first is None or newest.threads != first.threads:
             return None
-        return self.gate.latency.p95_ms / self.first_gate.latency.p95_ms
+        return newest.p95_ms / first.p95_ms if newest.p95_ms is not None and first.p95_ms else None
 
 
 @dataclass(frozen=True)
@@ -216,8 +133,8 @@ def document(found: Fleet) -> dict[str, Any]:
             "serving": device.serving,
             "last": device.last,
             "error": device.error,
-            "gate": device.gate and device.gate.model_dump(),
-            "drift_points": device.gate and device.gate.drift_points,
+            "gate": device.gate and _figures(device.gate),
+            "drift_points": device.drift_points,
             "p95_of_first_gate": device.slower,
             "receipts": device.receipts,
             "unreadable": list(device.unreadable),
@@ -228,6 +145,30 @@ def document(found: Fleet) -> dict[str, Any]:
     ]
     releases = [{"bundle": name, "serving": release, "devices": n} for (name, release), n in found.releases.items()]
     return {"devices": devices, "releases": releases}
+
+
+def _figures(gate: GateReceipt) -> dict[str, Any]:
+    """What is compared of a gate, in JSON types."""
+
+    def score(found: Score | None) -> dict[str, Any] | None:
+        return None if found is None else {"metric": found.metric, "value": found.value, "n": found.n}
+
+    bundle, latency, where = gate.bundle, gate.latency, gate.conditions
+    return {
+        "bundle": bundle and {"name": bundle.name, "release_id": bundle.release_id},
+        "verdict": gate.verdict,
+        "accuracy": score(gate.accuracy),
+        "promised": score(gate.promised),
+        "latency": latency and {key: getattr(latency, key) for key in ("p50_ms", "p95_ms", "threads")},
+        "conditions": {
+            **{key: str(where.get(key) or "") for key in ("cpu_model", "engine")},
+            "emulated": where.get("emulated") is True,
+        },
+        "checks": [
+            {key: getattr(check, key) for key in ("gate", "verdict", "value", "limit", "unit")} for check in gate.checks
+        ],
+        "unmeasured": [{"gate": one.gate, "waived": one.waived} for one in gate.unmeasured],
+    }
 
 
 def _by_device(folder: Path) -> Iterator[tuple[str, list[Path]]]:
@@ -280,8 +221,8 @@ def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> Device
     serving = last.serving if last else None
     gates = [receipt.gate for receipt in receipts if receipt.gate]
     # Without an active release, as on a device that was only gated over SSH: the release gated last.
-    about = gates[-1].bundle.release_id if gates and not changes else serving
-    gates = [gate for gate in gates if gate.bundle.release_id == about]
+    about = _release(gates[-1]) if gates and not changes else serving
+    gates = [gate for gate in gates if _release(gate) == about]
     return DeviceSummary(
         name=name,
         bundle=next((receipt.bundle.name for receipt in reversed(receipts) if receipt.bundle), None),
@@ -297,6 +238,10 @@ def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> Device
     )
 
 
+def _release(gate: GateReceipt) -> str | None:
+    return None if gate.bundle is None else gate.bundle.release_id
+
+
 def _raw(file: Path) -> bytes:
     """The bytes of a receipt. Raises ValueError if it is not a file, or too large."""
     try:
@@ -308,8 +253,7 @@ def _raw(file: Path) -> bytes:
 def _parsed(raw: bytes) -> Receipt:
     """The receipt in `raw`. Raises ValueError if it is invalid."""
     try:
-        receipt = Receipt.model_validate_json(raw)
-        return receipt.model_copy(update={"gate": Gate.model_validate_json(raw)}) if receipt.verb == "gate" else receipt
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg']}") from error
+        document = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not valid JSON: {error}") from error
+    return Receipt.parse(document)

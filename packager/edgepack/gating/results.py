@@ -7,15 +7,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from typing import Any, Final
 
 from edgepack.errors import EdgepackError, StageFailedError
 from edgepack.gating.remote import Copied
-from edgepack.report import NOT_MEASURED, quantity
+from edgepack.report.gates import NOT_MEASURED
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.schema import figures
+from edgepack_runtime.schema.receipt import GateReceipt
 from edgepack_runtime.stats import intervals
 
 FORMAT: Final = 1
@@ -31,10 +31,8 @@ WORST_FIRST: Final = (
     ExitCode.GATE_INCONCLUSIVE,
     ExitCode.OK,
 )
-_MOST_ROWS: Final = 10**12
 _MOST_LEVELS: Final = 20  # lists and objects in each other; a receipt has 6
 _VERDICTS: Final = {ExitCode.OK: "pass", ExitCode.GATE_FAILED: "fail", ExitCode.GATE_INCONCLUSIVE: "inconclusive"}
-Verdict = Literal["pass", "fail", "inconclusive"]
 
 
 @dataclass(frozen=True)
@@ -60,46 +58,6 @@ class GateResult:
     @property
     def verdict(self) -> str:
         return _VERDICTS.get(ExitCode(self.exit_code), NOT_MEASURED) if self.receipt else NOT_MEASURED
-
-
-class _Bundle(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    name: str
-    version: str
-    target: str
-    release_id: str
-
-
-class _Check(BaseModel):
-    # Strict, because the receipt itself is printed: "5" would stay a text.
-    model_config = ConfigDict(extra="ignore", strict=True)
-    gate: str
-    verdict: Verdict
-    value: FiniteFloat | None
-    low: FiniteFloat | None
-    high: FiniteFloat | None
-    limit: FiniteFloat
-    unit: str
-    n: int | None = Field(ge=0, le=_MOST_ROWS)
-    detail: str
-
-
-class _Unmeasured(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-    gate: str
-    why: str
-    waived: bool
-
-
-class _Receipt(BaseModel):
-    """The parts of a receipt that are printed."""
-
-    model_config = ConfigDict(extra="ignore")
-    bundle: _Bundle
-    verdict: Verdict
-    checks: list[_Check] = Field(max_length=1000)
-    unmeasured: list[_Unmeasured] = Field([], max_length=1000)
-    conditions: dict[str, Any] = {}
 
 
 def worst(codes: Sequence[int]) -> ExitCode:
@@ -153,32 +111,27 @@ def readable(receipt: Mapping[str, Any], *, without_rows: bool = False) -> Mappi
         StageFailedError: a part is missing or invalid, or the verdict is not that of the checks.
     """
     try:
-        read = _Receipt.model_validate(receipt)
+        read = GateReceipt.parse(receipt)
         _require_flat(receipt)
         found = {**receipt, "conditions": _finite(receipt.get("conditions", {}))}
         json.dumps(found, allow_nan=False)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise StageFailedError(
-            "gate: the receipt cannot be read", why=f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        ) from error
     except (ValueError, RecursionError) as error:
         raise StageFailedError("gate: the receipt cannot be read", why=str(error)) from error
     undecided = [intervals.INCONCLUSIVE for one in read.unmeasured if not (one.waived and without_rows)]
+    if read.bundle is None:
+        raise StageFailedError("gate: the receipt cannot be read", why="it names no bundle")
     if not read.checks and not read.unmeasured:
         raise StageFailedError("gate: the receipt cannot be read", why="it has no gate, not even one without a figure")
     if (verdict := intervals.overall([*(check.verdict for check in read.checks), *undecided])) != read.verdict:
         why = f"its verdict is {read.verdict}, and that of its gates {verdict}"
         raise StageFailedError("gate: the receipt contradicts itself", why=why)
     for check in read.checks:
-        try:
-            quantity(0.0, check.unit)
-        except KeyError as error:
+        if check.unit not in figures.UNITS:
             raise StageFailedError(
                 f"gate: the receipt cannot be read: {check.gate} is in {check.unit}",
                 why="this edgepack does not know that unit; the release on the device is newer",
                 fix="use the edgepack that built it",
-            ) from error
+            )
     return found
 
 

@@ -7,7 +7,8 @@ from functools import cached_property
 from pathlib import Path
 
 from edgepack_runtime.bundle.manifest import Manifest
-from edgepack_runtime.gate import limits, rows
+from edgepack_runtime.gate import rows
+from edgepack_runtime.schema.gates import Limits
 
 
 @dataclass(frozen=True)
@@ -42,4 +43,4 @@ class GoldenRowsOption:
         """
         if self.file is None or self.data is None:
             return
-        rows.require(self.data, self.file.name, limits.parse(manifest.gates), bundle)
+        rows.require(self.data, self.file.name, Limits.parse(manifest.gates), bundle)

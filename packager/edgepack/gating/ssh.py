@@ -171,7 +171,9 @@ class Connection:
                 f"{self.address.ssh_command} true",
             )
         if len(output) > MAX_OUTPUT_BYTES:
-            raise StageFailedError(f"{name} printed more than {MAX_OUTPUT_BYTES} bytes while {during}")
+            raise StageFailedError(
+                f"{name} printed more than {MAX_OUTPUT_BYTES} bytes while {during or 'it logged in'}"
+            )
         return VerbOutput(code, stdout, "\n".join(errors.splitlines()[-8:]))
 
     def put(self, local: Path, remote: str, *, during: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -22,6 +23,7 @@ from edgepack_runtime.bundle.model_config import FILE, TEXT
 from edgepack_runtime.util.fs import open_regular
 
 FILES: Final = "files"
+_SUFFIX: Final = re.compile(r"(?!\.onnx\Z)(\.[a-z0-9]{1,16})?\Z")  # each .onnx of a bundle is a model
 _MOST_BYTES: Final = 256 * 2**20  # of all files: each bundle carries them
 _MOST_LINE_BYTES: Final = 2**24
 _MOST_FINDINGS: Final = 20
@@ -131,7 +133,10 @@ def _copied(name: str, source: Path, folder: Path, copies: dict[Path, str]) -> t
         raw = given_files.read(source, name, _MOST_BYTES)
     except OSError as error:
         raise ValueError(f"{name[:200]}: {error.strerror or error}") from error
-    copy = hashlib.sha256(raw).hexdigest()[:16] + PurePosixPath(name).suffix.lower()
+    suffix = PurePosixPath(name).suffix.lower()
+    if not _SUFFIX.match(suffix):
+        raise ValueError(f"{name[:200]!r} does not end as a file of a bundle may: rename it, as to x.png")
+    copy = hashlib.sha256(raw).hexdigest()[:16] + suffix
     copies[file] = f"{FILES}/{copy}"
     if (folder / copy).exists():
         return copies[file], 0

@@ -7,9 +7,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Final
 
-from edgepack.recipe.model import KINDS, BaseRecipe, Columns, CustomRecipe, GivenTextRecipe, Recipe
+from edgepack.recipe import keys
+from edgepack.recipe.keys import choices, range_of, type_of
+from edgepack.recipe.messages import listed
+from edgepack.recipe.model import KINDS, BaseRecipe, Columns, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe
 from edgepack.recipe.pretrained_models import PRESETS, parameters
 from edgepack.recipe.training import Student
 
@@ -28,13 +32,13 @@ for, and how they work together, is in [Recipe file](recipe-file.md).
    Variables in a value that it replaces need not be set.
 
 """
-_LINEAR: Final = """\
-## A linear model alone: `wide: only`
+_LINEAR: Final = f"""\
+## A linear model alone: `linear: only`
 
-Trains no encoder: the stages are data, linear, bundle and gate. `teacher`, `student`, `quantize`, `data.unlabelled`,
-`data.calibration`, `wheels` and `cuda` are not used; they may stay, and a build names those that are set. `search`,
-`gates.accuracy.max_drop_points` and `gates.latency.by_length` are refused: they compare with an encoder, or count its
-tokens.
+Trains no encoder: the stages are data, linear, bundle and gate. A build names the keys that are set and not used:
+{listed(LinearRecipe.UNUSED)}.
+Refused, because they compare with an encoder or count its tokens:
+{listed(LinearRecipe.REFUSED)}.
 
 """
 _GIVEN_HEAD: Final = """\
@@ -48,11 +52,11 @@ here it has of those above: {shared}.
 With the tasks of texts the graph reads tokens of a BERT-type vocabulary.
 
 """
-_CUSTOM_HEAD: Final = """\
+_CUSTOM_HEAD: Final = f"""\
 ### Any other model: `task: custom`
 
-An adapter does what comes before and after the graphs. Four values of `gates` are for models of texts alone:
-`accuracy.metric`, `accuracy.per_class`, `latency.by_length` and `golden.carry: false`.
+An adapter does what comes before and after the graphs. These are for models of texts alone:
+{fill(listed(CustomRecipe.REFUSED), 120)}.
 
 """
 _PRESETS_HEAD: Final = """\
@@ -64,14 +68,6 @@ model's positions. Any other ERNIE is given as a local folder, or as `owner/name
 | name | layers | hidden | heads | feed-forward | vocabulary | positions | M weights | float MiB |
 |---|---|---|---|---|---|---|---|---|
 """
-_BOUNDS: Final = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
-_TYPES: Final = {
-    "integer": "whole number",
-    "number": "number",
-    "string": "text",
-    "null": "null",
-    "boolean": "true/false",
-}
 BAR: Final = r"\|"  # escaped bar of a table
 _FLOAT_BYTES: Final = 4
 _LABELS: Final = 2
@@ -89,7 +85,7 @@ def _properties_of(kind: type[BaseRecipe]) -> dict[str, Any]:
 
     Pydantic lists the keys of the base class first.
     """
-    made = kind.model_json_schema()
+    made = keys.schema_of(kind)
     shared = list(BaseRecipe.model_fields)
     at = shared.index("targets")
     own = [key for key in made["properties"] if key not in shared]
@@ -144,35 +140,16 @@ def _section(section: Mapping[str, Any], heading: str, *, level: int = 2) -> str
 def _table(section: Mapping[str, Any]) -> str:
     required = section.get("required", ())
     cells = (
-        (f"`{key}`", _type(value), _default(value, key in required), _range(value), value["description"])
+        (f"`{key}`", type_of(value), _default(value, key in required), range_of(value), value["description"])
         for key, value in section["properties"].items()
     )
     rows = [f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |" for row in cells]
     return "\n".join(("| key | type | default | range | what it does |", "|---|---|---|---|---|", *rows)) + "\n\n"
 
 
-def _choices(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    choices: list[Mapping[str, Any]] = value.get("anyOf", [value])
-    return choices
-
-
 def _sections_of(value: Mapping[str, Any]) -> list[str]:
-    parts = (choice.get("items", choice) for choice in _choices(value))
+    parts = (choice.get("items", choice) for choice in choices(value))
     return [part["$ref"].rpartition("/")[2] for part in parts if "$ref" in part]
-
-
-def _type(value: Mapping[str, Any]) -> str:
-    return " or ".join(dict.fromkeys(_type_of(choice) for choice in _choices(value)))
-
-
-def _type_of(choice: Mapping[str, Any]) -> str:
-    if "$ref" in choice:
-        return "section"
-    if choice["type"] == "array":
-        return f"list of {_type_of(choice['items'])}"
-    if choice["type"] == "object":
-        return "text by name" if "patternProperties" in choice else "lists by key"
-    return _TYPES[choice["type"]]
 
 
 def _default(value: Mapping[str, Any], is_required: bool) -> str:
@@ -182,18 +159,6 @@ def _default(value: Mapping[str, Any], is_required: bool) -> str:
     if isinstance(default, dict) and default:
         return "as below"
     return f"`{default if isinstance(default, str) else json.dumps(default)}`"
-
-
-def _range(value: Mapping[str, Any]) -> str:
-    said = []
-    for choice in _choices(value):
-        allowed = choice.get("enum", [choice["const"]] if "const" in choice else [])
-        said += [", ".join(f"`{one}`" for one in allowed)] if allowed else []
-        said += [f"{sign} {choice[bound]:g}" for bound, sign in _BOUNDS if bound in choice]
-        said += [f"`{choice['pattern']}`"] if "pattern" in choice else []
-        said += [f"names `{pattern}`" for pattern in choice.get("patternProperties", ())]
-        said += [f"{choice[least]} or more" for least in ("minItems", "minProperties") if least in choice]
-    return ", ".join(said)
 
 
 def _presets() -> Iterator[str]:
@@ -212,23 +177,23 @@ _VARIABLE: Final = {
     "type": "string",
     "pattern": r"\$\{",
 }
-_TO_VARIABLE: Final = {"$ref": "#/$defs/Variable"}
-_ANNOTATIONS: Final[tuple[str, ...]] = ("description", "default")  # properties of a key of any type
+_SCALARS: Final = ("integer", "number", "string", "boolean", "null")
+_LIMITED: Final = {"pattern", "enum", "const"}
 
 
 def schema() -> dict[str, Any]:
-    """The schema, in draft 2020-12: a recipe is of one of four kinds; `task`, `model` and `wide` decide which."""
-    kinds = {kind.__name__: _properties_of(kind) for kind in KINDS}
+    """The schema, in draft 2020-12: a recipe is of one of four kinds; `task`, `model` and `linear` decide which."""
     sections: dict[str, Any] = {}
-    for name, made in kinds.items():
+    for kind in KINDS:
+        made = _properties_of(kind)
         sections |= {key: _schema_section(section) for key, section in made.pop("$defs").items()}
-        sections[name] = _schema_section(made)
+        sections[kind.__name__] = _schema_section(made)
     del sections[Student.__name__]["required"]
     return {
         "$schema": DIALECT,
         "title": "edgepack recipe",
         "description": "One recipe: everything that decides the contents of a bundle.",
-        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in kinds],
+        "anyOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in KINDS],
         "$defs": {**sections, "Variable": _VARIABLE},
     }
 
@@ -243,20 +208,13 @@ def _schema_section(section: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _key(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A key of a section, which may be a variable unless it is free text already."""
     value = {word: said for word, said in value.items() if word != "title"}  # pydantic's title repeats the key
-    choices: list[Mapping[str, Any]] = value.get("anyOf", [value])
-    if not any(_is_scalar(choice) for choice in choices) or any(_is_free_text(choice) for choice in choices):
+    scalars = [choice for choice in choices(value) if choice.get("type") in _SCALARS]
+    if not scalars or any(choice["type"] == "string" and not _LIMITED & choice.keys() for choice in scalars):
         return value
-    annotations = {word: value.pop(word) for word in _ANNOTATIONS if word in value}
-    return {**annotations, "anyOf": [*value.get("anyOf", [value]), _TO_VARIABLE]}
-
-
-def _is_scalar(choice: Mapping[str, Any]) -> bool:
-    return choice.get("type") in ("integer", "number", "string", "boolean", "null")
-
-
-def _is_free_text(choice: Mapping[str, Any]) -> bool:
-    return choice.get("type") == "string" and not {"pattern", "enum", "const"} & choice.keys()
+    annotations: dict[str, Any] = {word: value.pop(word) for word in ("description", "default") if word in value}
+    return {**annotations, "anyOf": [*choices(value), {"$ref": "#/$defs/Variable"}]}
 
 
 if __name__ == "__main__":

@@ -19,13 +19,14 @@ class Finding:
     reason: str
     fix: str
     setting: str | None = None  # `--set KEY=VALUE`, instead of a line of the file
+    column: int | None = None  # of the key, from 1
+    key: str = ""  # of a recipe, dotted: `teacher.epochs`
 
     @property
     def place(self) -> str:
-        """`file:line`, or the `--set KEY=VALUE` of the command line."""
-        if self.setting is not None:
-            return self.setting
-        return f"{self.file}:{self.line}" if self.line is not None else str(self.file)
+        """`file:line:column` as far as they are known, or the `--set KEY=VALUE` of the command line."""
+        numbers = [str(number) for number in (self.line, self.column) if number is not None]
+        return self.setting or ":".join([str(self.file), *numbers])
 
     def __str__(self) -> str:
         return f"{self.place}: {self.severity}: {self.reason}\n    fix: {self.fix}"

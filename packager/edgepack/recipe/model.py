@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo
 
 from edgepack.recipe.gates import Gates
-from edgepack.recipe.section import Section
+from edgepack.recipe.section import MEANT, FilePath, Section, beside
 from edgepack.recipe.training import Qat, Student, Teacher
 from edgepack_runtime.bundle.model_config import CUSTOM, GRAPH_NAME, MAX_TOKENS
+from edgepack_runtime.schema.gates import AccuracyLimits
 from edgepack_runtime.tasks.registry import task_of
 from edgepack_runtime.tasks.task import Task
 
@@ -93,7 +94,17 @@ class Columns(Section):
         return {"spans": "spans"} if task == "token-classification" and self.task != task else {}
 
 
+def is_builtin(source: str) -> bool:
+    """Whether a data source names a built-in generator instead of a file."""
+    return source.startswith(BUILTIN_PREFIX)
+
+
+def _source(value: str, info: ValidationInfo) -> str:
+    return value if is_builtin(value) else beside(value, info)
+
+
 Choice = Literal["drop", "error", "keep"]
+Rows = Annotated[str, AfterValidator(_source)]  # a file, or a built-in generator
 
 
 class Calibration(Section):
@@ -106,14 +117,14 @@ class Calibration(Section):
 class Data(Section):
     """The labelled rows: a file for each split, or one built-in generator for all three."""
 
-    train: str = Field(
+    train: Rows = Field(
         description="Training rows: .tsv, .csv or .jsonl, for tokens also .conll or .bio; or `builtin:reviews-zh`."
     )
-    dev: str | None = Field(
+    dev: Rows | None = Field(
         None, description="Dev rows, for early stopping and model selection only; required if `train` is a file."
     )
-    test: str | None = Field(None, description="Rows for the gates only; required for files.")
-    unlabelled: str | None = Field(
+    test: Rows | None = Field(None, description="Rows for the gates only; required for files.")
+    unlabelled: FilePath | None = Field(
         None, description="Unlabelled texts for distillation: .txt with one per line, or .tsv, .csv or .jsonl."
     )
     leaks: Choice = Field(
@@ -194,7 +205,7 @@ class Quantize(Section):
 class Sign(Section):
     """Signature of the bundles. It does not change their contents."""
 
-    key: str = Field(
+    key: FilePath = Field(
         min_length=1,
         description="SSH key: a private key, or the .pub file of one that an agent or a piece of hardware holds.",
     )
@@ -203,32 +214,41 @@ class Sign(Section):
 class OwnInterpreter(Section):
     """A CPython of your own, which every bundle of the recipe carries; it uses the C library of the device."""
 
-    path: str = Field(
+    path: FilePath = Field(
         min_length=1,
         description="A .tar.gz with a CPython 3.11 or newer that runs from any folder, as python-build-standalone "
         "packs it (`install_only`). The build runs on a machine of its kind.",
     )
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Of that file.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Of that file, as `sha256sum FILE` prints it.")
 
 
-WideMode = Literal["auto", "baseline", "ensemble", "cascade", "only", "off"]
+LinearMode = Literal["auto", "baseline", "ensemble", "cascade", "only", "off"]
+
+
+def _whole(value: object) -> object:
+    return value if type(value) is int else str(value)  # true and 1.0 equal 1
 
 
 class BaseRecipe(Section):
     """What every recipe decides: name and version, targets, gates, delivery."""
 
-    edgepack: Literal[1] = Field(description="Recipe format.")
+    CALLED: ClassVar[str] = "recipes that train a model, without `model:`"
+    REFUSED: ClassVar[Mapping[str, tuple[str, str]]] = {}  # keys that say nothing here -> the reason, and the fix
+
+    edgepack: Annotated[Literal[1], BeforeValidator(_whole)] = Field(description="Recipe format.")
     name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of the bundle, and of the command that it installs."
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$",
+        description="Name of the bundle, and of the command that it installs: at most 64 small letters a-z, digits, "
+        "`.`, `_` and `-`, the first a letter or digit.",
     )
     version: str = Field(
         pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$",
-        description="Version of the bundle, `X.Y.Z`. It orders the releases on a device.",
+        description="Version of the bundle, three numbers as `1.2.0`. It orders the releases on a device.",
     )
     targets: tuple[str, ...] = Field(
         ("local",), min_length=1, description="Target profiles; a bundle is built for each."
     )
-    interpreter: Literal["bundled", "host"] | OwnInterpreter | None = Field(
+    interpreter: Annotated[Literal["bundled", "host"] | OwnInterpreter | None, MEANT] = Field(
         None,
         description="`bundled` carries Python and a C library, `host` runs on a Python 3.8 or newer of the device, "
         "`{path, sha256}` carries a Python of your own; null is what the target's profile says.",
@@ -238,7 +258,7 @@ class BaseRecipe(Section):
         description="Of targets with a GPU: `bundled` carries CUDA and cuDNN, `system` takes those of the device; null "
         "is what the target's profile says.",
     )
-    wheels: dict[str, tuple[str, ...]] = Field(
+    wheels: dict[str, tuple[FilePath, ...]] = Field(
         {},
         description="Local wheels by target, which bundles carry instead of the locked ones, such as a build of "
         "onnxruntime-gpu for a Jetson.",
@@ -269,16 +289,21 @@ class BaseRecipe(Section):
         return ()
 
 
-class Recipe(BaseRecipe):
-    """A recipe that trains the model which ships."""
+class TextRecipe(BaseRecipe):
+    """A recipe of a classifier of texts, pairs of texts or tokens."""
 
     task: TaskName = Field(
         "text-classification", description="Task: labels for texts, for pairs of texts, or for tokens."
     )
+
+
+class Recipe(TextRecipe):
+    """A recipe that trains the model which ships."""
+
     data: Data = Field(description="The labelled rows.")
     teacher: Teacher | None = Field(None, description="null trains the student on hard labels alone.")
     student: Student = Field(description="The model that ships.")
-    wide: WideMode = Field(
+    linear: LinearMode = Field(
         "auto",
         description="A linear model on characters beside the encoder, for labels of texts. `auto` ships the encoder, "
         "`ensemble` or `cascade`: of those that keep the accuracy gates on dev and lose nothing there beyond noise, "
@@ -294,7 +319,7 @@ class Recipe(BaseRecipe):
     @property
     def has_linear(self) -> bool:
         """Whether a linear model is trained. On pairs it learned nothing, and it answers whole texts alone."""
-        return self.wide != "off" and self.task == "text-classification"
+        return self.linear != "off" and self.task == "text-classification"
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -316,21 +341,35 @@ class Recipe(BaseRecipe):
         return copy
 
 
-class LinearRecipe(BaseRecipe):
-    """A recipe with `wide: only`: a linear model ships, and no encoder is trained.
+class LinearRecipe(TextRecipe):
+    """A recipe with `linear: only`: a linear model ships, and no encoder is trained.
 
-    `teacher`, `student` and `quantize` may be there, so that a recipe can change its mind with `--set wide=only`. They
-    are checked for spelling, and are None in a resolved recipe; `notes` names those that were set.
+    `teacher`, `student` and `quantize` may be there, so that a recipe can change its mind with `--set linear=only`.
     """
 
-    task: TaskName = Field("text-classification", description="Task: labels for texts.")
+    CALLED = "recipes with `linear: only`"
+    UNUSED: ClassVar[tuple[str, ...]] = (
+        "teacher", "student", "quantize", "data.unlabelled", "data.calibration", "wheels", "cuda",
+    )  # fmt: skip
+    REFUSED = {  # noqa: RUF012 - never changed
+        "search": ("its candidates are encoders", "remove it"),
+        "gates.accuracy.max_drop_points": (
+            "it is a drop against the float encoder",
+            "remove it; `min` and `max_regression_points` judge a linear model",
+        ),
+        "gates.latency.by_length": (
+            "it counts tokens, and a linear model reads characters",
+            "remove it; `p50_ms`, `p95_ms` and `p99_ms` are for all texts",
+        ),
+    }
+
     data: Data = Field(description="The labelled rows.")
-    wide: Literal["only"] = Field(description="The linear model alone.")
+    linear: Literal["only"] = Field(description="The linear model alone.")
     teacher: Teacher | None = Field(None, description="Not used.")
     student: Student | None = Field(None, description="Not used.")
     quantize: Quantize | None = Field(None, description="Not used.")
     search: Search | None = Field(None, description="Refused: its candidates are encoders.")
-    _unused: tuple[str, ...] = PrivateAttr(())
+    _ignored: tuple[str, ...] = PrivateAttr(())
 
     @property
     def needs_engine(self) -> bool:
@@ -338,28 +377,48 @@ class LinearRecipe(BaseRecipe):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        if not self._unused:
+        if not self._ignored:
             return ()
-        return (f"`wide: only` ships a linear model; not used: {', '.join(f'`{key}`' for key in self._unused)}",)
+        return (f"`linear: only` ships a linear model; not used: {', '.join(f'`{key}`' for key in self._ignored)}",)
 
-    def without(self, unused: tuple[str, ...]) -> LinearRecipe:
-        """A copy that remembers the dotted keys which are not used."""
-        copy = self.model_copy()
-        copy._unused = unused
+    def resolved(self) -> LinearRecipe:
+        """A copy with defaults for what is not used, which `notes` names."""
+        copy = self
+        for key in self.UNUSED:
+            copy = copy.with_default(key)
+        copy._ignored = tuple(filter(self.differs, self.UNUSED))
         return copy
+
+    @classmethod
+    def settings(cls, recipe: Recipe, *, searched: bool) -> tuple[str, ...]:
+        """What `--set` takes to build the linear model of a valid `recipe` alone, with the gates that can judge it.
+
+        Args:
+            searched: whether `recipe` is a candidate of a search.
+        """
+        found = ["linear=only", *(["search=null"] if searched else [])]
+        for key in filter(recipe.value, cls.REFUSED):
+            limits = [limit for limit in AccuracyLimits.ONE_OF if recipe.value(f"gates.accuracy.{limit}") is not None]
+            if limits == [key.rpartition(".")[2]]:
+                key = "gates.accuracy"  # a section without a limit is refused
+            found.append(f"{key}=[]" if key.endswith("by_length") else f"{key}=null")
+        return tuple(found)
 
 
 _GraphName = Annotated[str, Field(pattern="^" + GRAPH_NAME.pattern.replace(r"\Z", "$"))]
 
 
+_Graphs = Annotated[dict[_GraphName, FilePath], Field(min_length=1, json_schema_extra={"additionalProperties": False})]
+
+
 class GivenModel(Section):
     """A model that edgepack did not train."""
 
-    graph: str | Annotated[dict[_GraphName, str], Field(json_schema_extra={"additionalProperties": False})] = Field(
+    graph: Annotated[FilePath | _Graphs, MEANT] = Field(
         description="An ONNX file, or a folder of Paddle Inference with a `.json` or `.pdmodel` and its `.pdiparams`; "
         "or several by name, which the adapter calls: `{detect: d.onnx, read: r.onnx}`."
     )
-    files: tuple[str, ...] = Field((), description="Files that the adapter reads, such as a vocabulary.")
+    files: tuple[FilePath, ...] = Field((), description="Files that the adapter reads, such as a vocabulary.")
 
     @property
     def graphs(self) -> dict[str, str]:
@@ -383,18 +442,28 @@ class GivenQuantize(Section):
 class CustomRecipe(BaseRecipe):
     """A recipe that packages a given model with an adapter."""
 
+    CALLED = f"recipes with `task: {CUSTOM}`"
+    REFUSED = {  # noqa: RUF012 - never changed
+        "gates.accuracy.metric": ("an adapter has one metric, its own score", "remove it"),
+        "gates.accuracy.per_class": ("an adapter has no classes", "remove it"),
+        "gates.accuracy.baseline": ("scores of an earlier release are not recorded", "remove it"),
+        "gates.accuracy.max_regression_points": ("scores of an earlier release are not recorded", "remove it"),
+        "gates.latency.by_length": ("items of an adapter have no number of tokens", "remove it"),
+        "gates.golden.carry": ("a bundle with an adapter carries its examples", "remove it"),
+    }
+
     task: Literal["custom"] = Field(description="A given model, with an adapter for what comes before and after it.")
     model: GivenModel = Field(description="The graphs of the model.")
-    adapter: str = Field(
+    adapter: FilePath = Field(
         description="A Python file with a class `Adapter`: `load(folder)`, `prepare(item)` and `answer(outputs)`, or "
         "`predict(item, graphs)`, and `score(answer, expected)`."
     )
-    examples: str = Field(
+    examples: FilePath = Field(
         description="Golden examples: a .jsonl with `item` (a text or a JSON value) or `file` (its path, in the same "
         "folder or below), and the `expected` answer, in each line."
     )
     quantize: GivenQuantize = Field(GivenQuantize(), description="INT8 of the graphs.")
-    packages: str | None = Field(
+    packages: FilePath | None = Field(
         None,
         description="A requirements file, locked by hash, of the packages that the adapter imports; null: it needs the "
         "standard library alone.",
@@ -408,12 +477,12 @@ class CustomRecipe(BaseRecipe):
 class GivenTextModel(Section):
     """A classifier of texts that edgepack did not train, with a BERT-type vocabulary."""
 
-    graph: str = Field(
+    graph: FilePath = Field(
         description="An ONNX file, or a folder of Paddle Inference. It reads `input_ids`, and may read "
         "`token_type_ids` and `attention_mask`; it gives logits or probabilities."
     )
-    vocab: str = Field(description="The vocabulary, `vocab.txt`: one token in each line, the first has id 0.")
-    labels: tuple[str, ...] | str = Field(
+    vocab: FilePath = Field(description="The vocabulary, `vocab.txt`: one token in each line, the first has id 0.")
+    labels: Annotated[tuple[str, ...] | FilePath, MEANT] = Field(
         description="The labels in the order of the outputs, or a file with one in each line; for tokens BIO tags."
     )
     max_length: int = Field(
@@ -430,19 +499,17 @@ class GivenTextModel(Section):
 class GivenData(Section):
     """Labelled rows for a model that is not trained."""
 
-    test: str = Field(description="Rows for the gates, as `data.test` of a training: .tsv, .csv or .jsonl.")
+    test: Rows = Field(description="Rows for the gates, as `data.test` of a training: .tsv, .csv or .jsonl.")
     columns: Columns = Field(Columns(), description="Names of the columns to read.")
     label_separator: str = Field(
         "|", min_length=1, description="Separator of the labels in a cell of `columns.labels`."
     )
 
 
-class GivenTextRecipe(BaseRecipe):
+class GivenTextRecipe(TextRecipe):
     """A recipe that packages a given classifier of texts, without an adapter."""
 
-    task: TaskName = Field(
-        "text-classification", description="Task: labels for texts, for pairs of texts, or for tokens."
-    )
+    CALLED = "recipes of a given model (`model:`)"
     model: GivenTextModel = Field(description="The graph, its vocabulary and its labels.")
     data: GivenData = Field(description="The labelled rows.")
     quantize: GivenQuantize = Field(GivenQuantize(), description="INT8 of the graph.")
@@ -461,7 +528,7 @@ def kind_of(
         return CustomRecipe
     if isinstance(model, dict) or (isinstance(model, str) and model.endswith((".onnx", ".pdmodel"))):
         return GivenTextRecipe
-    return LinearRecipe if top.get("wide") == "only" else Recipe
+    return LinearRecipe if top.get("linear") == "only" else Recipe
 
 
 @dataclass(frozen=True)
@@ -482,8 +549,3 @@ def distinct(names: Sequence[str]) -> list[str]:
     return [
         name if names.count(name) == 1 else f"{name} (number {number})" for number, name in enumerate(names, start=1)
     ]
-
-
-def is_builtin(source: str) -> bool:
-    """Whether a data source names a built-in generator instead of a file."""
-    return source.startswith(BUILTIN_PREFIX)

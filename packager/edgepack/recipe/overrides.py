@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.messages import dotted
-from edgepack.recipe.yaml import MAX_BYTES, MAX_DEPTH, Document, KeyPath, has_surrogate, parse_setting
+from edgepack.recipe.yaml import MAX_BYTES, MAX_DEPTH, Document, KeyPath, Place, dotted, has_surrogate, parse_setting
 
 MAX_EXPANDED: Final = 256 * 1024  # characters; a small recipe could otherwise expand to gigabytes
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -95,13 +94,7 @@ def keys(settings: Sequence[str]) -> frozenset[KeyPath]:
 
 def copied(document: Document) -> Document:
     """A copy of the document, for `put`."""
-    return replace(
-        document,
-        data=copy.deepcopy(document.data),
-        lines=dict(document.lines),
-        raw=dict(document.raw),
-        settings=dict(document.settings),
-    )
+    return replace(document, data=copy.deepcopy(document.data), places=dict(document.places))
 
 
 def put(document: Document, path: KeyPath, value: Document) -> None:
@@ -110,17 +103,12 @@ def put(document: Document, path: KeyPath, value: Document) -> None:
     for depth, key in enumerate(path[:-1], 1):
         if section.get(str(key)) is None:
             section[str(key)] = {}
-            if path in value.settings:
-                document.settings[path[:depth]] = value.settings[path]
-            elif path in value.lines:
-                document.lines[path[:depth]] = value.lines[path]
+            document.places[path[:depth]] = value.places[path]
         section = section[str(key)]
     section[str(path[-1])] = value.get(*path)
-    for known in (document.lines, document.raw, document.settings):
-        _forget(known, path)
-    document.lines.update(value.lines)
-    document.raw.update(value.raw)
-    document.settings.update(value.settings)
+    for old in [other for other in document.places if other[: len(path)] == path]:
+        del document.places[old]
+    document.places.update(value.places)
 
 
 def in_the_way(document: Document, path: KeyPath) -> KeyPath | None:
@@ -129,7 +117,7 @@ def in_the_way(document: Document, path: KeyPath) -> KeyPath | None:
     return next((here for here in above if not isinstance(document.get(*here), dict | None)), None)
 
 
-def place(text: str) -> str:
+def shown(text: str) -> str:
     """A setting for findings: one line, shortened, with unprintable characters escaped."""
     whole = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_SHOWN])
     return f"--set {whole}" + ("..." if len(text) > _SHOWN else "")
@@ -137,51 +125,39 @@ def place(text: str) -> str:
 
 def _set(document: Document, text: str) -> list[Finding]:
     """Set one setting in `document`; return the finding if it is invalid."""
-    shown = place(text)
+    setting = shown(text)
     key, equals, written = text.partition("=")
     path: KeyPath = tuple(key.split("."))
-    problem = _bad_key(path, equals) or _too_long(text) or _no_way(document, path)
+    problem = _problem(document, path, text, equals)
     if problem is not None:
-        return [_error(document.file, shown, *problem)]
+        return [Finding("error", document.file, None, *problem, setting)]
     value, findings = parse_setting(written, document.file, path)
     if value is not None:
-        put(document, path, replace(value, lines={}, settings=dict.fromkeys(value.lines, shown)))
-    return [replace(finding, line=None, setting=shown) for finding in findings]
+        places = {inner: Place(None, None, setting, place.raw) for inner, place in value.places.items()}
+        put(document, path, replace(value, places=places))
+    return [replace(finding, line=None, setting=setting) for finding in findings]
 
 
-def _forget(known: dict[KeyPath, Any], path: KeyPath) -> None:
-    for old in [other for other in known if other[: len(path)] == path]:
-        del known[old]
-
-
-def _bad_key(path: KeyPath, equals: str) -> tuple[str, str] | None:
+def _problem(document: Document, path: KeyPath, text: str, equals: str) -> tuple[str, str] | None:
+    """Reason and fix of a setting that cannot be set."""
     if not equals:
         return "a setting takes a key and a value, with `=` between them", _FORM
     if not all(path):
         return "a key is empty", _FORM
     if has_surrogate(dotted(path)):
         return "the key holds bytes that are not UTF-8", _FORM
-    return ("the key is nested too deeply", _FORM) if len(path) > MAX_DEPTH else None
-
-
-def _too_long(text: str) -> tuple[str, str] | None:
-    reason = f"this setting has {len(text)} characters; a whole recipe has at most {MAX_BYTES}"
-    return (reason, "write it into the recipe") if len(text) > MAX_BYTES else None
-
-
-def _no_way(document: Document, path: KeyPath) -> tuple[str, str] | None:
-    """The finding for a `path` below a value that is not a section."""
+    if len(path) > MAX_DEPTH:
+        return "the key is nested too deeply", _FORM
+    if len(text) > MAX_BYTES:
+        return (
+            f"this setting has {len(text)} characters; a whole recipe has at most {MAX_BYTES}",
+            "write it in the file",
+        )
     here = in_the_way(document, path)
     if here is None:
         return None
+    name = dotted(here)
     if isinstance(document.get(*here), list):
-        return (
-            f"`{dotted(here)}` is a list, and `--set` sets a list as a whole",
-            f"write `--set '{dotted(here)}=[...]'`",
-        )
-    reason = f"`{dotted(here)}` is a single value, so it has no keys"
-    return reason, f"set it to a section as a whole: `--set '{dotted(here)}={{{path[len(here)]}: ...}}'`"
-
-
-def _error(file: Path, shown: str, reason: str, fix: str) -> Finding:
-    return Finding("error", file, None, reason, fix, shown)
+        return f"`{name}` is a list, and `--set` sets a list as a whole", f"write `--set '{name}=[...]'`"
+    fix = f"set it to a section as a whole: `--set '{name}={{{path[len(here)]}: ...}}'`"
+    return f"`{name}` is a single value, so it has no keys", fix

@@ -1,4 +1,4 @@
-"""The files and folders that a recipe's paths and model names refer to, with a fix where there is none."""
+"""The files and folders that a recipe's paths refer to, with a fix where there is none."""
 
 from __future__ import annotations
 
@@ -7,21 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.recipe.messages import did_you_mean, dotted
-from edgepack.recipe.yaml import Document, KeyPath, Problem
-
-
-def beside(document: Document, value: str) -> Path:
-    """A path of the recipe: relative ones start at the recipe's folder. Links keep their names."""
-    return document.file.parent.absolute() / value
-
-
-def is_local(document: Document, model: str) -> bool:
-    """Whether a model source is a folder on this machine, there or not, instead of a PaddleNLP name."""
-    by_form = model.startswith(("./", "../", "/", "~")) or model in (".", "..")
-    # `weights/nano` could be a name of the hub as well, but hardly where there is a folder `weights`.
-    by_place = "/" in model and is_folder(beside(document, model.split("/")[0]))
-    return by_form or by_place or is_folder(beside(document, model))
+from edgepack.recipe.messages import did_you_mean
+from edgepack.recipe.yaml import KeyPath, Problem
 
 
 def is_file(path: Path) -> bool:
@@ -40,39 +27,28 @@ def is_folder(path: Path) -> bool:
         return False
 
 
-def siblings(path: Path) -> list[Path]:
-    """The files and folders beside `path`, sorted; empty if its folder cannot be read."""
-    try:
-        return sorted(path.parent.iterdir())
-    except (OSError, ValueError):
-        return []
-
-
 PATH_FIX: Final = "give a path relative to the recipe's folder, or an absolute one"
 
 
-def check_there(document: Document, where: KeyPath, value: str) -> Iterator[Problem]:
-    """A finding where no file lies at `value`, the path that stands at `where`."""
-    file = beside(document, value)
+def check_there(where: KeyPath, value: str, wanted: str = "file") -> Iterator[Problem]:
+    """A finding where no file is at `value`, the resolved path of the key `where`. `wanted` says what it should be."""
+    file = Path(value)
     if is_folder(file):
-        wanted = "bundle, as `NAME-VERSION-TARGET.edgepack`" if where[-1] == "baseline" else "file"
-        yield (
-            where,
-            f"`{dotted(where)}`: {value[:200]!r} is a folder, and a file is wanted",
-            f"give the path of a {wanted}",
-        )
+        yield where, f"{value[:200]!r} is a folder, and a file is wanted", f"give the path of a {wanted}"
     elif not is_file(file):
-        others = [other for other in siblings(file) if is_file(other)]
+        try:
+            others = sorted(other for other in file.parent.iterdir() if is_file(other))
+        except (OSError, ValueError):  # its folder cannot be read
+            others = []
         # By their stems: most of them share a suffix.
         near = difflib.get_close_matches(file.stem.lower(), [other.stem for other in others])
         names = [other.name for other in others if other.stem in near]
-        fix = path_fix(value) or did_you_mean(file.name, names, PATH_FIX)
-        yield where, f"`{dotted(where)}`: there is no file {value[:200]!r}", fix
+        yield where, f"there is no file {value[:200]!r}", path_fix(value) or did_you_mean(file.name, names, PATH_FIX)
 
 
 def path_fix(value: str) -> str | None:
     """The fix of a path that is wrong by its form (`~`, backslashes); None if the form is right."""
-    if value.startswith("~"):
+    if any(part.startswith("~") for part in Path(value).parts):
         return "`~` is not filled in: write `${HOME}`"
     return "write `/` between folders" if "\\" in value else None
 

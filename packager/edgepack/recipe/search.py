@@ -9,15 +9,15 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice, product
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.recipe import overrides
+from edgepack.recipe import keys, overrides
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.messages import did_you_mean, dotted, recipe_keys
+from edgepack.recipe.messages import did_you_mean
 from edgepack.recipe.model import Recipe, Search, distinct
-from edgepack.recipe.yaml import Document, KeyPath, Problem
+from edgepack.recipe.yaml import Document, KeyPath, Problem, dotted
 
 # Sections whose keys can be searched over. All other values are the same for all candidates.
 SEARCHED: Final = ("student.", "quantize.", "data.calibration.")
@@ -58,8 +58,8 @@ def trials(document: Document) -> tuple[list[Trial], list[Finding]]:
     tried = {key: values for key, values in over.items() if key not in wrong and isinstance(values, list) and values}
     if not problems:
         problems = list(_too_many(document, tried))
-    numbers = [0] if problems else list(range(_combinations(tried)))
-    made = [_trial(document, tried, _pick(tried, number)) for number in numbers]
+    picks = product(*(range(len(values)) for values in tried.values()))
+    made = [_trial(document, tried, pick) for pick in (islice(picks, 1) if problems else picks)]
     return made, [document.error(path, reason, fix) for path, reason, fix in problems]
 
 
@@ -103,7 +103,7 @@ def _described(some: Sequence[Trial], everyone: Sequence[Trial]) -> str:
 
 
 def _problems(document: Document, over: Mapping[str, Any]) -> Iterator[Problem]:
-    known = recipe_keys()
+    known = keys.every()
     for key, values in over.items():
         problem = _check_key(document, key, values, known) or _check_nesting(key, over)
         if problem is not None:
@@ -111,7 +111,7 @@ def _problems(document: Document, over: Mapping[str, Any]) -> Iterator[Problem]:
         elif isinstance(values, list):
             yield from _check_values(key, values)
             path: KeyPath = tuple(key.split("."))
-            if path in document.settings:
+            if path in document.places and document.places[path].setting is not None:
                 reason = f"`{key}` is set, and `search.over` tries values of its own for it"
                 yield path, reason, "remove it, or set `search=null` as well"
 
@@ -124,16 +124,15 @@ def _check_key(document: Document, key: str, values: object, known: Sequence[Key
         reason = f"`search.over` takes dotted keys with a list of values each, and `{key[:60]}` is a section"
         longer: KeyPath = (*path, next(iter(values), ""))
         written = f"{dotted(longer if longer in known else path)[:60]}: [...]"
-        by_setting = (*_OVER, key) in document.settings
+        place: KeyPath = (*_OVER, key)
+        by_setting = document.places[place].setting is not None
         return reason, f"write `--set 'search.over={{{written}}}'`" if by_setting else f"write `{written}`"
     if path not in known:
         return f"unknown key `{key[:60]}` in `search.over`", did_you_mean(key, inside, _searched())
     if key not in inside:
         why = _SAME.get(str(path[0]), "a search ships one bundle")
         reason = f"`search.over`: `{key}` cannot differ between candidates: {why}"
-        if key.startswith(SEARCHED):
-            reason = f"`search.over`: this version of edgepack does not search over `{key}` yet"
-        elif any(other.startswith(f"{key}.") for other in inside):
+        if any(other.startswith(f"{key}.") for other in inside):
             reason = f"`search.over` takes single keys, and `{key}` is a section"
         return reason, _searched()
     above = overrides.in_the_way(document, path)
@@ -160,34 +159,17 @@ def _check_values(key: str, values: Sequence[Any]) -> Iterator[Problem]:
     written = [json.dumps(value, sort_keys=True) for value in values]
     for index, value in enumerate(written):
         if value in written[:index]:
-            yield (*_OVER, key, index), f"`{key}`: {_shown(values[index])} stands twice", "remove one of the two"
+            yield (*_OVER, key, index), f"`{key}`: {_shown(values[index])} is a duplicate", "remove one of the two"
 
 
 def _too_many(document: Document, tried: _Values) -> Iterator[Problem]:
-    most, count = _max_candidates(document), _combinations(tried)
+    most, count = document.get("search", "max_candidates"), math.prod(map(len, tried.values()))
+    if type(most) is not int:  # missing, or a finding of its own
+        most = int(Search.model_fields["max_candidates"].default)
     if count > most:
         each = " x ".join(str(len(values)) for values in tried.values())
         reason = f"`search.over` makes {count} candidates ({each}), and `search.max_candidates` is {most}"
         yield _OVER, reason, f"remove values, or write `max_candidates: {count}`"
-
-
-def _max_candidates(document: Document) -> int:
-    """`search.max_candidates`; its default if it is missing or invalid, which validation reports."""
-    value = document.get("search", "max_candidates")
-    return value if type(value) is int else int(Search.model_fields["max_candidates"].default)
-
-
-def _combinations(tried: _Values) -> int:
-    return math.prod(map(len, tried.values()))
-
-
-def _pick(tried: _Values, number: int) -> list[int]:
-    """The index of the value of each key in a combination, the last key changing first."""
-    pick = []
-    for values in reversed(list(tried.values())):
-        number, index = divmod(number, len(values))
-        pick.append(index)
-    return pick[::-1]
 
 
 def _trial(document: Document, tried: _Values, pick: Sequence[int]) -> Trial:
@@ -200,11 +182,11 @@ def _trial(document: Document, tried: _Values, pick: Sequence[int]) -> Trial:
     return Trial(tuple(values), made)
 
 
-def _short(key: str, keys: Sequence[str]) -> str:
+def _short(key: str, others: Sequence[str]) -> str:
     """The shortest unique suffix of a key: `layers`, or `distill.layers`."""
     parts = key.split(".")
     ends = (".".join(parts[-length:]) for length in range(1, len(parts)))
-    return next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1), key)
+    return next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in others) == 1), key)
 
 
 def _moved(document: Document, source: KeyPath, path: KeyPath) -> Document:
@@ -213,11 +195,9 @@ def _moved(document: Document, source: KeyPath, path: KeyPath) -> Document:
     for key in reversed(path):
         value = {key: value}
 
-    def under(known: Mapping[KeyPath, Any]) -> dict[KeyPath, Any]:
-        depth = len(source)
-        return {(*path, *place[depth:]): known[place] for place in known if place[:depth] == source}
-
-    return Document(document.file, value, under(document.lines), under(document.raw), under(document.settings))
+    depth = len(source)
+    places = {(*path, *at[depth:]): place for at, place in document.places.items() if at[:depth] == source}
+    return Document(document.file, value, places)
 
 
 def _shown(value: Any) -> str:

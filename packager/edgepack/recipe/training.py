@@ -5,13 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo
 
-from edgepack.recipe.section import PositiveInt, Section
+from edgepack.recipe.paths import is_folder
+from edgepack.recipe.section import MEANT, FilePath, PositiveInt, Section, beside
 
 MODEL = "PaddleNLP name, local folder, or `{scratch: {...}}`."
 STUDENT_MODEL = "PaddleNLP name, local folder, `{scratch: {...}}`, or `{from: teacher, layers: ...}`."
 Device = Literal["auto", "cpu", "gpu"] | Annotated[str, Field(pattern=r"^gpu:[0-9]{1,3}(,[0-9]{1,3})*$")]
+
+
+def _located(model: str, info: ValidationInfo) -> str:
+    """An absolute path if `model` is a folder on this machine, there or not; else the name of a PaddleNLP model."""
+    folder = Path((info.context or {}).get("folder", ""))
+    by_form = model.startswith(("./", "../", "/", "~")) or model in (".", "..")
+    # `weights/nano` could be a name of the hub as well, but hardly where there is a folder `weights`.
+    by_place = "/" in model and is_folder(folder / model.split("/")[0])
+    is_local = model.strip() and (by_form or by_place or is_folder(folder / model))
+    return beside(model, info) if is_local else model
+
+
+ModelName = Annotated[str, AfterValidator(_located)]
 
 
 class Scratch(Section):
@@ -35,7 +49,7 @@ class FromTeacher(Section):
     """A student that starts from layers of the trained teacher, with its embeddings, hidden size and vocabulary."""
 
     from_: Literal["teacher"] = Field(alias="from", description="Source of the weights.")
-    layers: PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(
+    layers: Annotated[PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_length=1)], MEANT] = Field(
         description="Number of layers, evenly spread up to the top one; or their numbers, counted from 1."
     )
     width: float = Field(
@@ -130,7 +144,7 @@ class Training(Section):
 class Teacher(Training):
     """The larger model that is fine-tuned first."""
 
-    model: str | FromScratch = Field(description=MODEL)
+    model: Annotated[ModelName | FromScratch, MEANT] = Field(description=MODEL)
 
 
 class Distill(Section):
@@ -173,7 +187,7 @@ class Pruning(Section):
     characters: Literal["none", "all"] = Field(
         "none", description="`all` also keeps every Chinese character of the vocabulary."
     )
-    texts: str | None = Field(
+    texts: FilePath | None = Field(
         None,
         description="File of further texts whose tokens count, such as texts from the field; read "
         "as `data.unlabelled`.",
@@ -189,7 +203,7 @@ class PrunedVocabulary(Section):
 class Student(Training):
     """The model that ships. The device truncates texts to its `max_length`."""
 
-    model: str | FromScratch | FromTeacher = Field(description=STUDENT_MODEL)
+    model: Annotated[ModelName | FromScratch | FromTeacher, MEANT] = Field(description=STUDENT_MODEL)
     distill: Distill | None = Field(
         Distill(), description="Distillation from the teacher; null trains on the labels alone."
     )
@@ -200,7 +214,7 @@ class Student(Training):
         description="Share of the attention heads and feed-forward neurons that each layer keeps after the training: "
         "those that matter most to the student's answers. It is then trained again. 1 keeps all.",
     )
-    vocabulary: Literal["keep", "prune"] | PrunedVocabulary = Field(
+    vocabulary: Annotated[Literal["keep", "prune"] | PrunedVocabulary, MEANT] = Field(
         "keep",
         description="`prune` removes, after the training, the tokens that occur in none of its texts; "
         "`{prune: {...}}` has settings.",

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from edgepack.recipe.messages import dotted
-from edgepack.recipe.paths import beside, check_there, is_file, is_folder
-from edgepack.recipe.yaml import Document, KeyPath, Problem
+from edgepack.recipe.model import CustomRecipe, GivenTextRecipe
+from edgepack.recipe.paths import check_there, is_file, is_folder
+from edgepack.recipe.section import or_none
+from edgepack.recipe.yaml import KeyPath, Problem
 from edgepack.util import given_files
 from edgepack_runtime.bundle.model_config import ADAPTER_ITEMS, ADAPTER_NAME, CONFIG_NAME, TokenizerConfig
 from edgepack_runtime.errors import BundleInvalidError
@@ -38,7 +39,7 @@ def read_adapter(file: Path) -> AdapterSource:
 
     Raises:
         OSError: the file cannot be read.
-        SyntaxError: it is no Python.
+        SyntaxError: it is not valid Python.
         ValueError: it has no class `Adapter`.
     """
     tree = ast.parse(read_regular(file), str(file))
@@ -60,27 +61,24 @@ def read_adapter(file: Path) -> AdapterSource:
     return AdapterSource(item, methods)
 
 
-def check_adapter(document: Document) -> Iterator[Problem]:
-    """Find errors in `adapter`: the file and what its class declares."""
+def check_adapter(recipe: CustomRecipe) -> Iterator[Problem]:
+    """Problems of `adapter`: the file, and what its class declares."""
     where: KeyPath = ("adapter",)
-    value = document.get(*where)
-    if not isinstance(value, str) or not value:
-        return
-    problems = list(_check_file(document, where, value))
+    file = Path(recipe.adapter)
+    problems = list(_check_file(where, recipe.adapter))
+    yield from problems
     if problems:
-        yield from problems
         return
     try:
-        source = read_adapter(beside(document, value))
+        source = read_adapter(file)
     except SyntaxError as error:
-        yield where, f"`adapter`: {value} is no Python: {error.msg} (line {error.lineno})", "correct that line"
+        yield where, f"{file.name} is not valid Python: {error.msg} (line {error.lineno})", "correct that line"
         return
     except (OSError, ValueError) as error:
-        yield where, f"`adapter`: {value}: {error}", _FORM
+        yield where, f"{file.name}: {error}", _FORM
         return
-    graph = document.get("model", "graph")
-    for reason in _reasons(source, several=isinstance(graph, dict) and len(graph) > 1):
-        yield where, f"`adapter`: {value}: {reason}", _FORM
+    for reason in _reasons(source, several=len(recipe.model.graphs) > 1):
+        yield where, f"{file.name}: {reason}", _FORM
 
 
 def _reasons(source: AdapterSource, *, several: bool) -> Iterator[str]:
@@ -101,88 +99,92 @@ def _reasons(source: AdapterSource, *, several: bool) -> Iterator[str]:
             yield f"{given} should take {', '.join(parameters)}"
 
 
-def check_model(document: Document) -> Iterator[Problem]:
-    """Find errors in `model`, `examples` and `packages`: files that are not there, or of another kind."""
-    graph = document.get("model", "graph")
-    graphs: dict[KeyPath, object] = {("model", "graph"): graph}
+def check_model(recipe: CustomRecipe) -> Iterator[Problem]:
+    """Problems of `model`: files that are not there, or of another kind."""
+    graph = or_none(recipe.model, "graph")
     if isinstance(graph, dict):
-        graphs = {("model", "graph", name): file for name, file in graph.items()}
-        if not graph:
-            yield ("model", "graph"), "`model.graph` names no graph", "give an .onnx file"
-    for where, file in graphs.items():
-        yield from _check_graph(document, where, file)
-    for key in ("examples", "packages"):
-        value = document.get(key)
-        if isinstance(value, str) and value:
-            yield from _check_file(document, (key,), value)
-    files = document.get("model", "files")
+        for name, file in graph.items():
+            yield from _check_graph(("model", "graph", name), file)
+    else:
+        yield from _check_graph(("model", "graph"), graph or "")
     seen = {ADAPTER_NAME, CONFIG_NAME}
-    for index, file in enumerate(files if isinstance(files, list) else ()):
-        if not isinstance(file, str) or not file:
-            continue
+    for index, file in enumerate(recipe.model.files):
         here: KeyPath = ("model", "files", index)
-        name = PurePosixPath(file).name
+        name = PurePosixPath(file or "").name
         if name in seen or name.endswith(".onnx"):
-            yield here, f"`model.files`: the name {name} is taken", "rename the file"
-        else:
-            yield from _check_file(document, here, file)
+            yield here, f"the name {name} is taken", "rename the file"
+        elif name:
+            yield from _check_file(here, file)
         seen.add(name)
 
 
-def _check_file(document: Document, where: KeyPath, value: str) -> Iterator[Problem]:
+def check_files(recipe: CustomRecipe) -> Iterator[Problem]:
+    """Problems of `examples` and `packages`: files that are not there."""
+    for key in ("examples", "packages"):
+        if value := or_none(recipe, key):
+            yield from _check_file((key,), value)
+
+
+def _check_file(where: KeyPath, value: str) -> Iterator[Problem]:
     """As `check_there`; and a link stays in its folder: a model of somebody else must not lead to the user's files."""
-    yield from check_there(document, where, value)
-    file = beside(document, value)
+    yield from check_there(where, value)
+    file = Path(value)
     if is_file(file):
         try:
             given_files.below(file.parent, file.name)
         except (OSError, ValueError) as error:
-            yield where, f"`{dotted(where)}`: {error}", "copy the file itself there: `cp -L`"
+            yield where, str(error), "copy the file itself there: `cp -L`"
 
 
-def _check_graph(document: Document, where: KeyPath, file: object) -> Iterator[Problem]:
-    if not isinstance(file, str) or not file or is_folder(beside(document, file)):
+def _check_graph(where: KeyPath, file: str) -> Iterator[Problem]:
+    if not file or is_folder(Path(file)):
         return
-    if not file.endswith((".onnx", *GRAPHS)):
-        reason = f"`model.graph`: {file[:200]!r} is no graph"
-        yield where, reason, "give an .onnx file, or a folder with a .json or .pdmodel and its .pdiparams"
+    if file.endswith((".onnx", *GRAPHS)):
+        yield from _check_file(where, file)
     else:
-        yield from _check_file(document, where, file)
+        fix = "give an .onnx file, or a folder with a .json or .pdmodel and its .pdiparams"
+        yield where, f"{file[:200]!r} is not a graph", fix
 
 
-def check_text_model(document: Document) -> Iterator[Problem]:
-    """Find errors in `model` of a given classifier: files that are not there, labels that are none."""
-    yield from _check_graph(document, ("model", "graph"), document.get("model", "graph"))
-    labels, where = document.get("model", "labels"), ("model", "labels")
+def check_text_model(recipe: GivenTextRecipe) -> Iterator[Problem]:
+    """Problems of the files of a given classifier."""
+    yield from _check_graph(("model", "graph"), or_none(recipe.model, "graph") or "")
     for key in ("vocab", "labels"):
-        file = document.get("model", key)
+        file = or_none(recipe.model, key)
         if isinstance(file, str) and file:
-            yield from _check_file(document, ("model", key), file)
-    yield from _check_vocabulary(document)
-    if isinstance(labels, str) and labels and is_file(beside(document, labels)):
-        try:
-            labels = list(read_labels(beside(document, labels)))
-        except (OSError, ValueError) as error:
-            yield where, f"`model.labels`: {labels[:200]!r} cannot be read: {error}", "write one label in each line"
+            yield from _check_file(("model", key), file)
+
+
+def check_labels(recipe: GivenTextRecipe) -> Iterator[Problem]:
+    """Problems of the labels of a given classifier: such that no model can have."""
+    where, labels = ("model", "labels"), recipe.model.labels
+    if isinstance(labels, str):
+        if not is_file(Path(labels)):
             return
-    if isinstance(labels, list) and all(isinstance(label, str) for label in labels):
-        for reason in _reasons_against(labels, tokens=document.get("task") == TOKENS):
-            yield where, f"`model.labels`: {reason}", "give them in the order of the graph's outputs"
+        try:
+            labels = read_labels(Path(labels))
+        except (OSError, ValueError) as error:
+            yield where, f"{labels[:200]!r} cannot be read: {error}", "write one label in each line"
+            return
+    if None not in labels:
+        for reason in _reasons_against(labels, tokens=recipe.task == TOKENS):
+            yield where, reason, "give them in the order of the graph's outputs"
 
 
-def _check_vocabulary(document: Document) -> Iterator[Problem]:
-    value = document.get("model", "vocab")
-    if not isinstance(value, str) or not is_file(beside(document, value)):
+def check_vocabulary(recipe: GivenTextRecipe) -> Iterator[Problem]:
+    """Problems of the vocabulary of a given classifier."""
+    file = Path(recipe.model.vocab)
+    if not is_file(file):
         return
     try:
-        tokens = set(read_vocab(beside(document, value)))
+        tokens = set(read_vocab(file))
     except BundleInvalidError as error:
-        yield ("model", "vocab"), f"`model.vocab`: {value[:200]!r} cannot be read: {error.why}", _VOCABULARY
+        yield ("model", "vocab"), f"{file.name[:200]!r} cannot be read: {error.why}", _VOCABULARY
         return
     used = TokenizerConfig()
     lacking = [one for one in (used.pad_token, used.unk_token, used.cls_token, used.sep_token) if one not in tokens]
     if lacking:
-        yield ("model", "vocab"), f"`model.vocab`: {value[:200]!r} lacks {', '.join(lacking)}", _VOCABULARY
+        yield ("model", "vocab"), f"{file.name[:200]!r} lacks {', '.join(lacking)}", _VOCABULARY
 
 
 def read_labels(file: Path) -> tuple[str, ...]:
@@ -198,27 +200,11 @@ def _reasons_against(labels: Sequence[str], *, tokens: bool) -> Iterator[str]:
         yield "one of them is empty"
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
-        yield f"{twice[:60]!r} stands twice"
+        yield f"duplicate label {twice[:60]!r}"
     if not tokens:
         return
     if OUTSIDE not in labels:
         yield f"tags have `{OUTSIDE}`, for tokens outside of spans"
     wrong = next((label for label in labels if label != OUTSIDE and label[:2] not in ("B-", "I-")), None)
     if wrong is not None:
-        yield f"{wrong[:60]!r} is no BIO tag: `{OUTSIDE}`, `B-...` or `I-...`"
-
-
-def check_gates_of_scores(document: Document) -> Iterator[Problem]:
-    """Find gates that need labels or texts."""
-    for path, why in (
-        (("gates", "accuracy", "metric"), "an adapter has one metric, its own score"),
-        (("gates", "accuracy", "per_class"), "an adapter has no classes"),
-        (("gates", "accuracy", "baseline"), "scores of an earlier release are not recorded"),
-        (("gates", "accuracy", "max_regression_points"), "scores of an earlier release are not recorded"),
-        (("gates", "latency", "by_length"), "items of an adapter have no number of tokens"),
-    ):
-        if document.get(*path) is not None:
-            yield path, f"`{'.'.join(path)}` is for models of texts: {why}", "remove it"
-    if document.get("gates", "golden", "carry") is False:
-        reason = "`gates.golden.carry: false` is for models of texts: a bundle with an adapter carries its examples"
-        yield ("gates", "golden", "carry"), reason, "remove it"
+        yield f"{wrong[:60]!r} is not a BIO tag: `{OUTSIDE}`, `B-...` or `I-...`"

@@ -5,101 +5,111 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from edgepack.recipe import validate_data, validate_given, validate_training
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.linear_only import check_refused
-from edgepack.recipe.messages import did_you_mean, dotted, listed
-from edgepack.recipe.model import BaseRecipe, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe, kind_of
-from edgepack.recipe.paths import beside, check_there, is_file, is_folder
-from edgepack.recipe.training import Student, Training
-from edgepack.recipe.validate_data import check_columns, check_data, check_test, check_unlabelled, check_vocabulary
-from edgepack.recipe.validate_given import check_adapter, check_gates_of_scores, check_model, check_text_model
-from edgepack.recipe.validate_training import check_distillation, check_models
-from edgepack.recipe.yaml import Document, KeyPath, Problem
+from edgepack.recipe.messages import did_you_mean, listed
+from edgepack.recipe.model import BaseRecipe, CustomRecipe, GivenTextRecipe, LinearRecipe, OwnInterpreter, Recipe
+from edgepack.recipe.paths import check_there, is_file, is_folder, path_fix
+from edgepack.recipe.section import AbsentError, or_none
+from edgepack.recipe.training import Training
+from edgepack.recipe.yaml import Document, KeyPath, Problem, dotted
 from edgepack_runtime.bundle import sshsig
-from edgepack_runtime.gate import limits
-from edgepack_runtime.stats import metrics
-from edgepack_runtime.tasks.registry import ONE_TEXT, TEXT_TASKS, TOKENS, task_of
+from edgepack_runtime.schema import gates as declared
+from edgepack_runtime.schema.fields import read
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
 
-_Checks = tuple[Callable[[Document], Iterator[Problem]], ...]
-_LENGTHS: Final[KeyPath] = ("gates", "latency", "by_length")
-_NO_FIX: Final = "correct the value; docs/reference/recipe.md lists what it may be"
-_WHERE: Final[KeyPath] = ("sign", "key")
 _KIND: Final = "give a private SSH key, or the .pub file of one that an agent or a piece of hardware holds"
+_NO_FIX: Final = "correct the value; docs/reference/recipe.md lists what it may be"
+_WITHOUT_INT8: Final = ("none", "fp16")  # of `quantize.method`
 
 
-def check_sign(document: Document) -> Iterator[Problem]:
-    """Path, reason and fix of every error."""
-    value = document.get(*_WHERE)
-    if not isinstance(value, str) or not value:
+def cross_checks(
+    document: Document, recipe: BaseRecipe, known_targets: Collection[str], reported: Collection[KeyPath]
+) -> list[Finding]:
+    """All findings across keys.
+
+    Args:
+        recipe: `document` as a model, without the values that are wrong.
+        known_targets: profiles that `targets` may name.
+        reported: paths that have a finding already.
+    """
+    problems = list(_check_gates(document.get("gates")))
+    named: list[_Check] = [partial(check, known=known_targets) for check in (check_targets, check_wheels)]
+    for check in (*_CHECKS[type(recipe)], *_OF_ALL, *named):
+        with suppress(AbsentError):  # what is read is wrong, and has a finding
+            problems.extend(check(recipe))
+    return [
+        document.error(path, f"`{dotted(path)}`: {reason}", fix)
+        for path, reason, fix in problems
+        if path not in reported
+    ]
+
+
+def check_sign(recipe: BaseRecipe) -> Iterator[Problem]:
+    """Problems of the signing key."""
+    if recipe.sign is None:
         return
-    file = beside(document, value)
+    where, file = ("sign", "key"), Path(recipe.sign.key)
+    shown = repr(str(file)[:200])
     if not is_file(file):
         there = "is a folder" if is_folder(file) else "is not there"
-        fix = "`~` is not filled in: write `${HOME}`" if value.startswith("~") else _KIND
-        yield _WHERE, f"`sign.key`: {value[:200]!r} {there}", fix
+        yield where, f"{shown} {there}", path_fix(str(file)) or _KIND
         return
     try:
         with file.open("rb") as opened:
             mode = os.fstat(opened.fileno())
             raw = opened.read(sshsig.MAX_SIGNERS_BYTES + 1)
     except OSError as error:
-        yield _WHERE, f"`sign.key`: {value[:200]!r} cannot be read: {error.strerror}", "run as a user who may read it"
+        yield where, f"{shown} cannot be read: {error.strerror}", "run as a user who may read it"
         return
     if b"PRIVATE KEY-----" in raw:
         # What ssh-keygen itself refuses, and only when it comes to sign.
         if mode.st_uid == os.geteuid() and mode.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            reason = f"`sign.key`: {value[:200]!r} is a private key that others may read or write"
-            yield _WHERE, reason, f"chmod 600 {value[:200]}; if others were there, use a new key"
+            fix = f"chmod 600 {str(file)[:200]}; if others were there, use a new key"
+            yield where, f"{shown} is a private key that others may read or write", fix
         return
     try:
         keys = sshsig.parse_signers(raw)
     except ValueError as error:
-        yield _WHERE, f"`sign.key`: {value[:200]!r} is not an SSH key: {error}", _KIND
+        yield where, f"{shown} is not an SSH key: {error}", _KIND
         return
     if len(keys) != 1:
-        yield _WHERE, f"`sign.key`: {value[:200]!r} holds {len(keys)} keys, and one signs", _KIND
+        yield where, f"{shown} holds {len(keys)} keys, and one signs", _KIND
 
 
-def check_targets(document: Document, known: Collection[str]) -> Iterator[Problem]:
-    """Find errors in `targets`: unknown or repeated names."""
-    targets = document.get("targets")
-    if not isinstance(targets, list):
-        return
-    for index, target in enumerate(targets):
-        if not isinstance(target, str):
-            continue
-        if target not in known:
-            yield ("targets", index), f"there is no target `{target[:60]}`", _known_target(target, known)
-        elif target in targets[:index]:
-            yield ("targets", index), f"the target `{target}` stands twice", "remove one of the two"
+def check_targets(recipe: BaseRecipe, known: Collection[str]) -> Iterator[Problem]:
+    """Problems of `targets`: unknown or repeated names."""
+    for index, target in enumerate(recipe.targets):
+        where: KeyPath = ("targets", index)
+        if target is not None and target not in known:
+            yield where, f"there is no target `{target[:60]}`", _known_target(target, known)
+        elif target in recipe.targets[:index]:
+            yield where, f"duplicate target `{target}`", "remove one of the two"
 
 
-def check_wheels(document: Document, known: Collection[str]) -> Iterator[Problem]:
-    """Find errors in `wheels`."""
-    wheels, targets = document.get("wheels"), document.get("targets")
-    for target, files in wheels.items() if isinstance(wheels, dict) else ():
+def check_wheels(recipe: BaseRecipe, known: Collection[str]) -> Iterator[Problem]:
+    """Problems of `wheels`: targets and files."""
+    for target, files in recipe.wheels.items():
         where: KeyPath = ("wheels", target)
         if target not in known:
-            yield where, f"`wheels`: there is no target `{target[:60]}`", _known_target(target, known)
-        elif isinstance(targets, list) and target not in targets:
-            yield where, f"`wheels`: the target `{target}` is not among `targets`", "add it there, or remove the wheels"
+            yield where, f"there is no target `{target[:60]}`", _known_target(target, known)
+        elif target not in (or_none(recipe, "targets") or (target,)):
+            yield where, f"`{target}` is not among `targets`", "add it there, or remove the wheels"
         seen: set[Path] = set()
-        for index, file in enumerate(files if isinstance(files, list) else ()):
-            if not isinstance(file, str):
-                continue
-            place = beside(document, file)
-            if not file.endswith(".whl"):
-                reason = f"`wheels.{target}`: {file[:200]!r} is not a valid wheel file name"
-                yield (*where, index), reason, "give a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl"
-            elif not is_file(place):
-                yield from check_there(document, (*where, index), file)
-            elif place.resolve() in seen:
-                yield (*where, index), f"`wheels.{target}`: {file[:200]!r} stands twice", "remove one of the two"
-            else:
-                seen.add(place.resolve())
+        for index, file in enumerate(files):
+            if file is not None and not file.endswith(".whl"):
+                fix = "give a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl"
+                yield (*where, index), f"{file[:200]!r} is not a valid wheel file name", fix
+            elif file is not None:
+                yield from check_there((*where, index), file)
+                if is_file(Path(file)) and Path(file).resolve() in seen:
+                    yield (*where, index), f"duplicate wheel {file[:200]!r}", "remove one of the two"
+                seen.add(Path(file).resolve() if is_file(Path(file)) else Path(file))
 
 
 def _known_target(target: str, known: Collection[str]) -> str:
@@ -109,179 +119,122 @@ def _known_target(target: str, known: Collection[str]) -> str:
     return f"{near} {every}" if near else every
 
 
-_WITHOUT_INT8: Final = ("none", "fp16")  # of `quantize.method`
+def check_interpreter(recipe: BaseRecipe) -> Iterator[Problem]:
+    """Problems of `interpreter.path`."""
+    if isinstance(recipe.interpreter, OwnInterpreter):
+        yield from check_there(("interpreter", "path"), recipe.interpreter.path)
 
 
-def cross_checks(document: Document, known_targets: Collection[str], reported: Collection[KeyPath]) -> list[Finding]:
-    """All findings across keys. The checks run on raw data, so that they work if other fields are invalid.
-
-    Args:
-        known_targets: profiles that `targets` may name.
-        reported: paths that have a finding already.
-    """
-    model, gates = _CHECKS[kind_of(document.data)]
-    checks: _Checks = (
-        _check_format,
-        *model,
-        lambda doc: check_targets(doc, known_targets),
-        lambda doc: check_wheels(doc, known_targets),
-        check_interpreter,
-        check_gates,
-        *gates,
-        check_sign,
-    )
-    problems = (problem for check in checks for problem in check(document))
-    return [document.error(path, reason, fix) for path, reason, fix in problems if path not in reported]
+def check_baseline(recipe: BaseRecipe) -> Iterator[Problem]:
+    """Problems of `gates.accuracy.baseline`: it is not there."""
+    if recipe.gates.baseline is not None:
+        where: KeyPath = ("gates", "accuracy", "baseline")
+        yield from check_there(where, str(recipe.gates.baseline), "bundle, as `NAME-VERSION-TARGET.edgepack`")
 
 
-def _check_format(document: Document) -> Iterator[Problem]:
-    value = document.get("edgepack")
-    if value == 1 and not (isinstance(value, int) and value is not True):  # true and 1.0 equal 1
-        yield ("edgepack",), "`edgepack` is the recipe format, a whole number", "write `edgepack: 1`"
-
-
-def _check_precision(document: Document) -> Iterator[Problem]:
-    for role in ("teacher", "student"):
-        precision = document.get(role, "precision")
-        if precision in ("fp16", "bf16") and document.get(role, "device") == "cpu":
-            reason = f"`{role}.precision: {precision}` needs a GPU, and `{role}.device` is cpu"
-            yield (role, "precision"), reason, "use `auto`, or another device"
-
-
-def _check_ranks(document: Document) -> Iterator[Problem]:
-    for role in ("teacher", "student"):
-        device, nodes = document.get(role, "device"), document.get(role, "nodes")
-        numbers = device.removeprefix("gpu:").split(",") if isinstance(device, str) else []
-        if len(set(numbers)) < len(numbers):
-            reason = f"`{role}.device` names a GPU twice, and each trains in one process"
-            yield (role, "device"), reason, f"use `gpu:{','.join(dict.fromkeys(numbers))}`"
-        if not isinstance(nodes, dict):
-            continue
-        if device is None or device == "auto":
-            reason = f"`{role}.nodes`: each machine would choose its device for itself, and they may not agree"
-            yield (role, "nodes"), reason, f"say which: `{role}.device: gpu`, `gpu:0,1` or `cpu`"
-        port = str(nodes.get("master")).rpartition(":")[2]
-        if port.isascii() and port.isdigit() and not 0 < int(port) < 2**16:
-            reason = f"`{role}.nodes.master`: there is no port {port[:10]}"
-            yield (role, "nodes", "master"), reason, "name a free one from 1 to 65535"
-
-
-def _check_steps(document: Document) -> Iterator[Problem]:
-    for role in ("teacher", "student"):
-        parts, rows = document.get(role, "gradient_accumulation"), document.get(role, "batch_size")
-        rows = Training.model_fields["batch_size"].default if rows is None else rows
-        if type(parts) is int and type(rows) is int and parts > rows:
-            reason = f"`{role}.gradient_accumulation` is {parts}, and a step has {rows} rows (`batch_size`) to part"
-            yield (role, "gradient_accumulation"), reason, f"use at most {rows}, or a larger `batch_size`"
-        several = document.get("data", "columns", "labels") is not None
-        if several and document.get(role, "class_weights") == "balanced":
-            reason = f"`{role}.class_weights` is `balanced`, and texts with any number of labels have no such weights"
-            yield (role, "class_weights"), reason, "remove it: each label is a loss of its own"
-
-
-def _check_quantize(document: Document) -> Iterator[Problem]:
-    where: KeyPath = ("quantize", "qat")
-    method, tried = document.get("quantize", "method"), document.get("search", "over", "quantize.method")
-    if isinstance(tried, list) and "qat" in tried:
-        return  # it is for those candidates that are trained in this way
-    if document.get(*where) is not None and method != "qat":
-        now = f"`quantize.method` is {method}" if isinstance(method, str) else "`quantize.method` is not `qat`"
-        yield where, f"`quantize.qat` is set, and {now}: nothing would be trained", "set `method: qat`, or remove it"
-
-
-def _check_reduced_range(document: Document) -> Iterator[Problem]:
-    where: KeyPath = ("quantize", "reduced_range")
-    method, tried = document.get("quantize", "method"), document.get("search", "over", "quantize.method")
-    if isinstance(tried, list) and not all(one in _WITHOUT_INT8 for one in tried):
-        return  # it is for those candidates that become INT8
-    if document.get(*where) is True and method in _WITHOUT_INT8:
-        reason = f"`quantize.reduced_range` is set, and `quantize.method` is {method}: nothing would be INT8"
-        yield where, reason, "remove it, or set a `method` that makes INT8, as `ptq`"
-
-
-def _check_wide(document: Document) -> Iterator[Problem]:
-    mode, task = document.get("wide"), document.get("task") or ONE_TEXT
-    if mode in ("ensemble", "cascade", "only") and task in TEXT_TASKS and not task_of(task).linear:
-        reason = f"`wide: {mode}` needs a linear model, and `task` is {task}: it has none"
-        yield ("wide",), reason, f"remove it, or use `task: {ONE_TEXT}`"
-
-
-def check_interpreter(document: Document) -> Iterator[Problem]:
-    """Find errors in `interpreter.path`."""
-    path = document.get("interpreter", "path")
-    if isinstance(path, str) and path:
-        yield from check_there(document, ("interpreter", "path"), path)
-
-
-def check_gates(document: Document) -> Iterator[Problem]:
-    """Path, reason and fix of every error."""
-    gates = document.get("gates")
-    if not isinstance(gates, dict):
+def _check_gates(written: Any) -> Iterator[Problem]:
+    """What a device would refuse in the gates. They are read as they are written: a wrong limit is a limit."""
+    if not isinstance(written, dict):
         return
-    gates = {name: section for name, section in gates.items() if name != "golden"}  # bundles add its digest
-    accuracy = gates.get("accuracy")
-    if isinstance(accuracy, dict) and isinstance(baseline := accuracy.get("baseline"), str) and baseline:
-        yield from check_there(document, ("gates", "accuracy", "baseline"), baseline)
-        # A bundle names the release instead of its file.
-        gates["accuracy"] = {**accuracy, "baseline": {"name": baseline, "version": ""}}
-    _, problems = limits.read(gates)
-    for path, reason, fix in problems:
-        yield ("gates", *path), reason, fix or _NO_FIX
+    for problem in read(declared.Gates, written)[1]:
+        path: KeyPath = ("gates", *problem.path)
+        yield path, problem.reason("gates").removeprefix(f"`{dotted(path)}` "), problem.fix or _NO_FIX
 
 
-def _check_metric(document: Document) -> Iterator[Problem]:
-    """Find errors in the metric. Those that depend on the number of labels are found when the data are read."""
-    where: KeyPath = ("gates", "accuracy", "metric")
-    metric, columns = document.get(*where), document.get("data", "columns")
-    several = isinstance(columns, dict) and columns.get("labels") is not None
-    task = document.get("task") or ONE_TEXT
-    if isinstance(metric, str) and metric in metrics.METRICS and task in TEXT_TASKS:
-        why = task_of(task, multi_label=several and task != TOKENS).unfit(metric, 2)
+def check_quantize(recipe: Recipe) -> Iterator[Problem]:
+    """Keys of `quantize` that do nothing with its method."""
+    quantize = recipe.quantize
+    searched = recipe.search.over.get("quantize.method", ()) if recipe.search is not None else ()
+    methods = set(map(str, searched)) or {quantize.method}
+    now = f"`quantize.method` is {quantize.method}"
+    if quantize.qat is not None and "qat" not in methods:
+        reason = f"{now}: nothing would be trained"
+        yield ("quantize", "qat"), reason, "set `method: qat`, or remove it"
+    if quantize.reduced_range and methods <= set(_WITHOUT_INT8):
+        reason = f"{now}: nothing would be INT8"
+        yield ("quantize", "reduced_range"), reason, "remove it, or set a `method` that makes INT8, as `ptq`"
+
+
+def check_linear(recipe: Recipe | LinearRecipe) -> Iterator[Problem]:
+    """A linear model is asked for, and the task has none."""
+    if recipe.linear in ("ensemble", "cascade", "only") and not task_of(recipe.task).linear:
+        reason = f"`{recipe.linear}` needs a linear model, and `task` is {recipe.task}: it has none"
+        yield ("linear",), reason, f"remove it, or use `task: {ONE_TEXT}`"
+
+
+def check_refused(recipe: BaseRecipe) -> Iterator[Problem]:
+    """Keys that say nothing in a recipe of this kind."""
+    for key, (why, fix) in recipe.REFUSED.items():
+        with suppress(AbsentError):
+            if recipe.differs(key):
+                yield tuple(key.split(".")), f"it does not apply to {recipe.CALLED}: {why}", fix
+
+
+def check_metric(recipe: Recipe | LinearRecipe | GivenTextRecipe) -> Iterator[Problem]:
+    """Problems of the metric. Those that depend on the number of labels are found when the data are read."""
+    metric = recipe.gates.metric
+    if metric is not None:
+        why = recipe.data.columns.text_task.unfit(metric, 2)
         if why is not None:
-            yield where, f"`gates.accuracy.metric` is {metric}, which these data do not have", why
+            yield ("gates", "accuracy", "metric"), f"it is {metric}, which these data do not have", why
 
 
-def _check_lengths(document: Document) -> Iterator[Problem]:
-    """Find errors in latency budgets for texts that are longer than the model's maximum input."""
-    section = "model" if document.get("model") is not None else "student"
-    budgets, length = document.get(*_LENGTHS), document.get(section, "max_length")
-    length = length if type(length) is int else int(Student.model_fields["max_length"].default)
+def check_lengths(recipe: Recipe | GivenTextRecipe) -> Iterator[Problem]:
+    """Latency budgets for texts that are longer than the model's maximum input."""
+    section = "student" if isinstance(recipe, Recipe) else "model"
+    model, latency = or_none(recipe, section), recipe.gates.latency
+    length = Training.model_fields["max_length"].default if model is None else model.max_length
     before = 0
-    for index, budget in enumerate(budgets if isinstance(budgets, list) else ()):
-        most = budget.get("max_tokens") if isinstance(budget, dict) else None
-        if type(most) is not int or most <= before:
+    for index, budget in enumerate(latency.by_length if latency is not None else ()):
+        most = None if budget is None else or_none(budget, "max_tokens")
+        if most is None or most <= before:
             continue
-        here: KeyPath = (*_LENGTHS, index)
+        where: KeyPath = ("gates", "latency", "by_length", index, "max_tokens")
         if before >= length:
-            reason = (
-                f"`{dotted(here)}` is for texts of more than {before} tokens, and `{section}.max_length` is {length}"
-            )
-            yield (*here, "max_tokens"), reason, "remove it: longer texts are cut, and count as those of that length"
+            reason = f"it is for texts of more than {before} tokens, and `{section}.max_length` is {length}"
+            yield where, reason, "remove it: longer texts are cut, and count as those of that length"
         elif most > length:
-            reason = f"`{dotted((*here, 'max_tokens'))}` is {most}, and `{section}.max_length` is {length}"
-            yield (*here, "max_tokens"), reason, f"write `max_tokens: {length}`: longer texts are cut to that"
+            reason = f"it is {most}, and `{section}.max_length` is {length}"
+            yield where, reason, f"write `max_tokens: {length}`: longer texts are cut to that"
         before = most
 
 
-_TRAINED: Final = (
-    check_data,
-    check_unlabelled,
-    check_vocabulary,
-    check_columns,
-    check_models,
-    check_distillation,
-    _check_steps,
-    _check_precision,
-    _check_ranks,
-    _check_quantize,
-    _check_reduced_range,
-    _check_wide,
+_Check = Callable[..., Iterator[Problem]]
+_OF_ROLE: Final[tuple[_Check, ...]] = (
+    validate_training.check_model,
+    validate_training.check_steps,
+    validate_training.check_class_weights,
+    validate_training.check_device,
+    validate_training.check_nodes,
 )
-_GATES_OF_TEXTS: Final = (_check_metric, _check_lengths)
-# Kind of recipe -> the checks of its model and data, and of its gates.
-_CHECKS: Final[Mapping[type[BaseRecipe], tuple[_Checks, _Checks]]] = {
-    Recipe: (_TRAINED, _GATES_OF_TEXTS),
-    LinearRecipe: ((check_data, check_columns, _check_wide), (_check_metric, check_refused)),
-    CustomRecipe: ((check_model, check_adapter), (check_gates_of_scores,)),
-    GivenTextRecipe: ((check_text_model, check_test, check_columns), _GATES_OF_TEXTS),
+_CHECKS: Final[Mapping[type[BaseRecipe], tuple[_Check, ...]]] = {
+    Recipe: (
+        validate_data.check_data,
+        validate_data.check_unlabelled,
+        validate_data.check_vocabulary,
+        validate_data.check_columns,
+        *(partial(check, role=role) for role in ("teacher", "student") for check in _OF_ROLE),
+        validate_training.check_use_of_teacher,
+        validate_training.check_student,
+        check_quantize,
+        check_linear,
+        check_metric,
+        check_lengths,
+    ),
+    LinearRecipe: (validate_data.check_data, validate_data.check_columns, check_linear, check_metric),
+    CustomRecipe: (
+        validate_given.check_model,
+        validate_given.check_adapter,
+        validate_given.check_files,
+    ),
+    GivenTextRecipe: (
+        validate_given.check_text_model,
+        validate_given.check_vocabulary,
+        validate_given.check_labels,
+        validate_data.check_test,
+        validate_data.check_columns,
+        check_metric,
+        check_lengths,
+    ),
 }
+_OF_ALL: Final[tuple[_Check, ...]] = (check_interpreter, check_baseline, check_sign, check_refused)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,32 +23,32 @@ Problem = tuple[KeyPath, str, str]  # where, reason, fix
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a value is written: line and column of its key or list item, from 1, or a `--set KEY=VALUE`."""
+
+    line: int | None = 1
+    column: int | None = None
+    setting: str | None = None
+    raw: str | None = None  # a scalar as written, so that messages quote `1.20` instead of 1.2
+
+
+@dataclass(frozen=True)
 class Document:
-    """One parsed recipe: plain data (dict, list, str, int, float, bool, None) with the line of each value."""
+    """One parsed recipe: plain data (dict, list, str, int, float, bool, None) with the place of each value."""
 
     file: Path
     data: dict[str, Any]
-    lines: dict[KeyPath, int]  # line of the key or list item, from 1; () is the first line of the document
-    raw: dict[KeyPath, str]  # scalars as written, so that messages quote `1.20` instead of 1.2
-    settings: dict[KeyPath, str] = field(default_factory=dict)  # `--set KEY=VALUE` of values that are not from the file
-
-    def holds(self, path: KeyPath) -> bool:
-        """Whether the file or `--set` gives a value at `path`."""
-        return path in self.settings or path in self.lines
+    places: dict[KeyPath, Place]  # () is the first line of the document
 
     def error(self, path: KeyPath, reason: str, fix: str) -> Finding:
-        """A finding at `path`, or at the nearest section around it that is written."""
-        while path and not self.holds(path):
-            path = path[:-1]
-        if path in self.settings:
-            return Finding("error", self.file, None, reason, fix, self.settings[path])
-        return Finding("error", self.file, self.lines.get(path, 1), reason, fix)
+        """A finding about `path`, placed there or at the nearest section around it that is written."""
+        place = next(self._above(path), Place())
+        return Finding("error", self.file, place.line, reason, fix, place.setting, place.column, dotted(path))
 
     def place(self, path: KeyPath) -> str:
         """`file:line` of the section at `path`, or of the nearest one around it that the file has."""
-        while path and path not in self.lines:
-            path = path[:-1]
-        return f"{self.file}:{self.lines.get(path, 1)}"
+        above = (found.line for found in self._above(path) if found.line is not None)
+        return f"{self.file}:{next(above, 1)}"
 
     def get(self, *path: str | int) -> Any:
         """The value at `path`; None if there is none."""
@@ -61,6 +61,16 @@ class Document:
             else:
                 return None
         return value
+
+    def _above(self, path: KeyPath) -> Iterator[Place]:
+        """The places of the value at `path` and of the sections around it that are written, from the inside."""
+        around = (path[:depth] for depth in range(len(path), -1, -1))
+        return (self.places[section] for section in around if section in self.places)
+
+
+def dotted(path: KeyPath) -> str:
+    """`targets[0]`, `teacher.model`."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
 
 
 MAX_BYTES: Final = 256 * 1024  # a long recipe has some kilobytes; a data file by mistake has more
@@ -132,7 +142,7 @@ def parse_setting(text: str, file: Path, path: KeyPath) -> tuple[Document | None
     value: Any = document.data
     for key in reversed(path):
         value = {key: value}
-    return Document(file, value, {path: 1, **document.lines}, document.raw), findings
+    return Document(file, value, {path: Place(), **document.places}), findings
 
 
 def decode(raw: bytes, file: Path) -> tuple[str, Finding | None]:
@@ -168,7 +178,7 @@ def _read(
         if refused is None:
             data: Any = None if node is None else builder.value(node, path)
             # An anchor is read once for each place that uses it, and reported once.
-            return Document(file, data, builder.lines, builder.raw), list(dict.fromkeys(builder.findings))
+            return Document(file, data, builder.places), list(dict.fromkeys(builder.findings))
     except _TooLargeError as error:
         fix = "write the values out; a recipe needs few aliases (`*NAME`)"
         refused = _error(file, error.line, "aliases repeat too many values", fix)
@@ -208,15 +218,14 @@ class _Builder:
 
     def __init__(self, yaml: Any, file: Path, expand: Expand | None, replaced: Collection[KeyPath], room: int) -> None:
         self._yaml, self._file, self._expand, self._replaced, self._room = yaml, file, expand, replaced, room
-        self.lines: dict[KeyPath, int] = {}
-        self.raw: dict[KeyPath, str] = {}
+        self.places: dict[KeyPath, Place] = {}
         self.findings: list[Finding] = []
 
     def value(self, node: Node, path: KeyPath) -> Any:
         if len(path) > MAX_DEPTH:
             raise RecursionError
         self._count(node)
-        self.lines.setdefault(path, _line(node))
+        self.places.setdefault(path, _place(node))
         if isinstance(node, ScalarNode):
             return self._scalar(node, path)
         if node.tag not in (f"{_TAG}map", f"{_TAG}seq"):
@@ -242,10 +251,10 @@ class _Builder:
             key = str(key_node.value)
             below: KeyPath = (*path, key)
             if key not in result:
-                self.lines[below] = _line(key_node)
+                self.places[below] = _place(key_node)
                 result[key] = self.value(value_node, below)
             elif again == "error":
-                reason = f"`{key}` stands twice here (first on line {self.lines[below]})"
+                reason = f"duplicate key `{key}` (first on line {self.places[below].line})"
                 self._add(key_node, reason, "keep one of the two")
 
         for key_node, value_node in node.value:
@@ -275,7 +284,7 @@ class _Builder:
         text = str(node.value)
         if self._expand is not None and not any(path[: len(key)] == key for key in self._replaced):
             text = self._expand(text, _line(node))
-        self.raw[path] = text
+        self.places[path] = replace(self.places[path], raw=text)
         if has_surrogate(text):
             self._add(node, "this text holds half a character (a surrogate)", "write the character itself")
             return None
@@ -301,11 +310,16 @@ class _Builder:
         self._add(node, f"the tag `{tag}` does not belong here: a recipe is plain data", "remove the tag")
 
     def _add(self, node: Node, reason: str, fix: str) -> None:
-        self.findings.append(_error(self._file, _line(node), reason, fix))
+        place = _place(node)
+        self.findings.append(Finding("error", self._file, place.line, reason, fix, column=place.column))
 
 
 def _line(node: Node) -> int:
     return int(node.start_mark.line) + 1
+
+
+def _place(node: Node) -> Place:
+    return Place(_line(node), int(node.start_mark.column) + 1)
 
 
 def _error(file: Path, line: int | None, reason: str, fix: str) -> Finding:

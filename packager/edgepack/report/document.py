@@ -1,7 +1,4 @@
-"""JSON document of a build: every decision and measurement, the source of the page and the JUnit file.
-
-It names no path of the machine that built it, so that it can be shared.
-"""
+"""Makes the report of a build."""
 
 from __future__ import annotations
 
@@ -9,13 +6,15 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from edgepack.artifacts import (
     EXAMPLES_FILE,
     SPLITS,
+    Artifact,
+    CombineArtifact,
     DataArtifact,
     ExportArtifact,
     GateArtifact,
@@ -23,13 +22,10 @@ from edgepack.artifacts import (
     LedgerRow,
     LinearScales,
     ModelArtifact,
-    NarrowedArtifact,
-    PrunedArtifact,
     Quantization,
     ScalesArtifact,
     SelectArtifact,
     Split,
-    WideArtifact,
     mebibytes,
 )
 from edgepack.data.recipe_checks import check_built
@@ -37,13 +33,34 @@ from edgepack.recipe.model import AnyRecipe, BaseRecipe, CustomRecipe, GivenText
 from edgepack.recipe.paths import without_folders
 from edgepack.recipe.training import is_local_folder
 from edgepack.report.loss_attribution import losses
-from edgepack.results import NOT_RUN_HERE, Build, Delivery, NotRunHere
+from edgepack.report.model import (
+    FORMAT,
+    BundleFigures,
+    CalibratedPart,
+    Characters,
+    Columns,
+    Combined,
+    Data,
+    Export,
+    Model,
+    Parity,
+    QuantizationFigures,
+    Range,
+    Report,
+    Rows,
+    Selection,
+    Target,
+    Variation,
+    Vocabulary,
+    WayFigures,
+    Width,
+)
+from edgepack.results import Build, Delivery, NotRunHere, Verdict
 from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted
 from edgepack.util.versions import tool_versions
-from edgepack_runtime.stats.checks import UNGATED
 
-FORMAT: Final = 1
+T = TypeVar("T")
 _STEPS: Final = 255  # of the grid of uint8, between the lowest and the highest value
 _DIGITS: Final = 6  # significant ones: more of a float32 is noise
 _IN_LAYER: Final = re.compile(r"\.layers\.(\d+)\.([\w.]+)$")
@@ -57,55 +74,58 @@ _ROLES: Final[Mapping[str, str]] = {
 }
 
 
-def make(build: Build, file_name: str = "recipe.yaml") -> dict[str, Any]:
-    """The document of a build. Units are in the keys (`*_bytes`, `*_mib`, `*_ms`).
+def make(build: Build, file_name: str = "recipe.yaml") -> Report:
+    """The report of a build.
 
     Args:
         file_name: of the recipe, for the command that a warning names.
     """
     recipe = build.recipe
-    return {
-        "report": FORMAT,
-        "name": recipe.name,
-        "version": recipe.version,
-        "task": recipe.task,
-        "verdict": worst([item.verdict for item in build.deliveries]),
-        "warnings": list(build.warnings(file_name)),
-        "recipe": _recipe(recipe),
-        "data": _data_of(build),
-        "models": [
+    return Report(
+        report=FORMAT,
+        name=recipe.name,
+        version=recipe.version,
+        task=recipe.task,
+        verdict=worst([item.verdict for item in build.deliveries]),
+        warnings=tuple(build.warnings(file_name)),
+        recipe=_recipe(recipe),
+        data=_data_of(build),
+        models=tuple(
             _model(role, model)
             for role, model in (("teacher", build.teacher), ("student", build.student), ("narrowed", build.narrowed))
             if model is not None
-        ],
-        "selection": None if build.selection is None else selection(build.selection),
-        "width": None if build.narrowed is None else _width(build.narrowed),
-        "vocabulary": None if build.pruned is None else _vocabulary(build.pruned),
-        "quantization": _quantization(None if build.export is None else build.export.int8, build.scales),
-        "export": None if build.export is None else _export(build.export),
-        "wide": None if build.wide is None else _wide(build.wide, recipe.gates.metric or build.wide.metric),
-        "ledger": [asdict(row) for row in build.ledger],
-        "targets": [_target(item, build.ledger_of(item)) for item in build.deliveries],
-        "tools": tool_versions(),
-    }
+        ),
+        selection=None if build.selection is None else selection(build.selection),
+        width=None if build.narrowed is None else _copied(Width, build.narrowed),
+        vocabulary=None if build.pruned is None else _copied(Vocabulary, build.pruned),
+        quantization=_quantization(None if build.export is None else build.export.int8, build.scales),
+        export=None if build.export is None else _export(build.export),
+        combined=None
+        if build.combined is None
+        else _combined(build.combined, recipe.gates.metric or build.combined.metric),
+        ledger=build.ledger,
+        targets=tuple(_target(item, build.ledger_of(item)) for item in build.deliveries),
+        tools=tool_versions(),
+    )
 
 
-def dumps(report: Mapping[str, Any]) -> str:
-    """Canonical text of a report: sorted keys, Chinese unescaped, one final newline.
-
-    Raises:
-        ValueError: a figure is not finite.
-    """
-    return json.dumps(report, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False) + "\n"
+def selection(selected: SelectArtifact) -> Selection:
+    """The candidates with their figures."""
+    return _copied(Selection, selected)
 
 
-def stem(report: Mapping[str, Any], dist: Path) -> str:
+def _copied(kind: type[T], artifact: Artifact) -> T:
+    """The fields of `kind` from an artifact that has them all."""
+    return kind(**{one.name: getattr(artifact, one.name) for one in fields(kind)})  # type: ignore[arg-type]
+
+
+def stem(report: Report, dist: Path) -> str:
     """First part of the names of a report's files in `dist`: NAME-VERSION.
 
     The targets of its recipe follow if `dist` has the report of an earlier build of this version that has another
     target: both are kept.
     """
-    plain, targets = f"{report['name']}-{report['version']}", report["recipe"]["targets"]
+    plain, targets = f"{report.name}-{report.version}", report.recipe["targets"]
     try:
         earlier = json.loads((dist / f"{plain}.report.json").read_bytes())["recipe"]["targets"]
         other = not set(earlier) <= set(targets)
@@ -114,9 +134,10 @@ def stem(report: Mapping[str, Any], dist: Path) -> str:
     return "-".join([plain, *targets]) if other else plain
 
 
-def worst(verdicts: Sequence[str]) -> str:
+def worst(verdicts: Sequence[Verdict]) -> Verdict:
     """The worst verdict: `fail`, `inconclusive`, `not run here`, `no gates`, `pass`; inconclusive without targets."""
-    for verdict in ("fail", "inconclusive", NOT_RUN_HERE, UNGATED):
+    order: tuple[Verdict, ...] = ("fail", "inconclusive", "not run here", "no gates")
+    for verdict in order:
         if verdict in verdicts:
             return verdict
     return "pass" if verdicts else "inconclusive"
@@ -151,7 +172,7 @@ def _name_sources(document: dict[str, Any], recipe: Recipe) -> None:
         document["student"]["vocabulary"]["prune"]["texts"] = Path(pruning.texts).name
 
 
-def _data_of(build: Build) -> dict[str, Any]:
+def _data_of(build: Build) -> Data:
     """The rows of a build; of a given model the examples."""
     recipe = build.recipe
     if not isinstance(recipe, CustomRecipe):
@@ -159,17 +180,17 @@ def _data_of(build: Build) -> dict[str, Any]:
         return _data(build.data, recipe)
     assert build.examples is not None
     file = build.examples.folder / EXAMPLES_FILE
-    split = {"rows": build.examples.rows, "labels": {}, "characters": None, "sha256": sha256_file(file)}
-    return {"source": _name(recipe.examples), "labels": [], "splits": {"examples": split}, "warnings": []}
+    split = Rows(build.examples.rows, sha256_file(file), {}, None)
+    return Data(_name(recipe.examples), (), {"examples": split}, ())
 
 
-def _data(data: DataArtifact, recipe: Recipe | LinearRecipe | GivenTextRecipe) -> dict[str, Any]:
-    return {
-        "source": _name(recipe.data.test if isinstance(recipe, GivenTextRecipe) else recipe.data.train),
-        "labels": list(data.labels),
-        "splits": {split: _split(data, split) for split in SPLITS if split in data.rows},
-        "warnings": [*_warnings(data, recipe), *_cut_texts(data, recipe)],
-    }
+def _data(data: DataArtifact, recipe: Recipe | LinearRecipe | GivenTextRecipe) -> Data:
+    return Data(
+        source=_name(recipe.data.test if isinstance(recipe, GivenTextRecipe) else recipe.data.train),
+        labels=data.labels,
+        splits={split: _split(data, split) for split in SPLITS if split in data.rows},
+        warnings=(*_warnings(data, recipe), *_cut_texts(data, recipe)),
+    )
 
 
 def _warnings(data: DataArtifact, recipe: BaseRecipe) -> list[str]:
@@ -183,67 +204,29 @@ def _cut_texts(data: DataArtifact, recipe: Recipe | LinearRecipe | GivenTextReci
     return [f"warning: {finding.reason}" for finding in check_built(data, recipe)]
 
 
-def _split(data: DataArtifact, split: Split) -> dict[str, Any]:
+def _split(data: DataArtifact, split: Split) -> Rows:
     rows = data.read(split)
     counts = Counter(name for row in rows for name in row.names)
     lengths = sorted(len(row.text) for row in rows)
-    return {
-        "rows": len(rows),
-        "sha256": sha256_file(data.folder / f"{split}.jsonl"),
-        "labels": {label: counts[label] for label in data.labels},
-        "characters": {"p50": _percentile(lengths, 50), "p95": _percentile(lengths, 95), "max": lengths[-1]}
-        if lengths
-        else None,
-    }
+    return Rows(
+        rows=len(rows),
+        sha256=sha256_file(data.folder / f"{split}.jsonl"),
+        labels={label: counts[label] for label in data.labels},
+        characters=Characters(_percentile(lengths, 50), _percentile(lengths, 95), lengths[-1]) if lengths else None,
+    )
 
 
-def _model(role: str, model: ModelArtifact) -> dict[str, Any]:
-    return {
-        "role": role,
-        "parameters": model.parameters,
-        "max_length": model.max_length,
-        "steps": model.steps,
-        "train_seconds": model.train_seconds,
-        "epochs": model.epochs,
-        "best_epoch": model.best_epoch,
-        "dev_score": asdict(model.dev_score),
-        "test_score": asdict(model.test_score),
-        "test_metrics": model.test_metrics,
-        "usage": asdict(model.usage),
-    }
+def _model(role: str, model: ModelArtifact) -> Model:
+    names = [one.name for one in fields(Model) if one.name != "role"]
+    return Model(role, **{name: getattr(model, name) for name in names})
 
 
-def _width(narrowed: NarrowedArtifact) -> dict[str, Any]:
-    """Heads and neurons that stayed in each layer, and their cost."""
-    names = ("heads_before", "heads", "neurons_before", "neurons", "parameters")
-    scores = ("dev_score_before", "dev_score", "test_score")
-    return {name: getattr(narrowed, name) for name in names} | {
-        name: asdict(getattr(narrowed, name)) for name in scores
-    }
-
-
-def _vocabulary(pruned: PrunedArtifact) -> dict[str, Any]:
-    """Size of the vocabulary before and after, and the cost. `unknown` are shares (0 to 1) of dev tokens."""
-    names = ("tokens_before", "tokens", "parameters", "unknown_before", "unknown", "test_metrics")
-    scores = ("dev_score_before", "dev_score", "test_score")
-    shape = {name: getattr(pruned, name) for name in names}
-    return shape | {name: asdict(getattr(pruned, name)) for name in scores}
-
-
-def selection(selected: SelectArtifact) -> dict[str, Any]:
-    """The candidates with their figures, in the order of the recipe. `left_out` failed."""
-    document = asdict(selected)
-    del document["folder"]
-    return document
-
-
-def _quantization(int8: Int8Choice | None, scales: ScalesArtifact | None) -> dict[str, Any]:
-    """The INT8 search and the quantization ranges, even if no INT8 model ships."""
-    return {
-        "calibration_rows": 0 if scales is None else scales.calibration_rows,
-        "int8": None if int8 is None else asdict(int8),
-        "parts": calibrated_parts(() if scales is None else scales.ways, None if int8 is None else int8.way),
-    }
+def _quantization(int8: Int8Choice | None, scales: ScalesArtifact | None) -> QuantizationFigures:
+    return QuantizationFigures(
+        calibration_rows=0 if scales is None else scales.calibration_rows,
+        int8=int8,
+        parts=calibrated_parts(() if scales is None else scales.ways, None if int8 is None else int8.way),
+    )
 
 
 def part_of(layer: str) -> str:
@@ -256,29 +239,27 @@ def part_of(layer: str) -> str:
     return "head" if layer == "classifier" else layer
 
 
-def calibrated_parts(ways: Sequence[Quantization], taken: str | None) -> list[dict[str, Any]]:
-    """A row for each part, in the order of calibration; [] without quantization.
+def calibrated_parts(ways: Sequence[Quantization], taken: str | None) -> tuple[CalibratedPart, ...]:
+    """A row for each part, in the order of calibration; none without quantization.
 
-    `activation` maps each of `ways` to its static range (`low`, `high`): the union over the inputs of the part, with
-    zero. `step` is the uint8 step of the range of the way `taken`, or null. `weight` has the smallest and largest
-    magnitude (`least`, `most`) of its `columns`, of the way that was taken or else of the first.
+    The weights are those of the way that was taken, or else of the first.
     """
     by_way = {way.name: _by_part(way.linears) for way in ways}
     weights = by_way.get(taken or "") or next(iter(by_way.values()), {})
-    return [_calibrated(part, linears, _ranges(part, by_way), taken) for part, linears in weights.items()]
+    return tuple(_calibrated(part, linears, _ranges(part, by_way), taken) for part, linears in weights.items())
 
 
 def _calibrated(
-    part: str, linears: Sequence[LinearScales], ranges: Mapping[str, Mapping[str, float]], taken: str | None
-) -> dict[str, Any]:
+    part: str, linears: Sequence[LinearScales], ranges: Mapping[str, Range], taken: str | None
+) -> CalibratedPart:
     own = ranges.get(taken or "")
-    return {
-        "part": part,
-        "layers": [linear.layer for linear in linears],
-        "activation": ranges,
-        "step": None if own is None else _rounded((own["high"] - own["low"]) / _STEPS),
-        "weight": _columns(linears),
-    }
+    return CalibratedPart(
+        part=part,
+        layers=tuple(linear.layer for linear in linears),
+        activation=ranges,
+        step=None if own is None else _rounded((own.high - own.low) / _STEPS),
+        weight=_columns(linears),
+    )
 
 
 def _by_part(linears: Sequence[LinearScales]) -> dict[str, list[LinearScales]]:
@@ -288,92 +269,89 @@ def _by_part(linears: Sequence[LinearScales]) -> dict[str, list[LinearScales]]:
     return found
 
 
-def _ranges(part: str, by_way: Mapping[str, Mapping[str, Sequence[LinearScales]]]) -> dict[str, dict[str, float]]:
+def _ranges(part: str, by_way: Mapping[str, Mapping[str, Sequence[LinearScales]]]) -> dict[str, Range]:
     found = {}
     for way, known_parts in by_way.items():
         ends = [linear.activation for linear in known_parts.get(part, ())]
         known = [end for end in ends if end is not None]
         if known and len(known) == len(ends):  # a range of some of its products would be none of the part
             low, high = min(0.0, *(low for low, _ in known)), max(0.0, *(high for _, high in known))
-            found[way] = {"low": _rounded(low), "high": _rounded(high)}
+            found[way] = Range(_rounded(low), _rounded(high))
     return found
 
 
-def _columns(linears: Sequence[LinearScales]) -> dict[str, float]:
+def _columns(linears: Sequence[LinearScales]) -> Columns:
     magnitudes = [magnitude for linear in linears for magnitude in linear.weight_abs_max]
-    return {"columns": len(magnitudes), "least": _rounded(min(magnitudes)), "most": _rounded(max(magnitudes))}
+    return Columns(len(magnitudes), _rounded(min(magnitudes)), _rounded(max(magnitudes)))
 
 
 def _rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def _export(export: ExportArtifact) -> dict[str, Any]:
+def _export(export: ExportArtifact) -> Export:
     models = [model for model in (export.float_model, export.small_model) if model is not None]
-    return {
-        "shipped": export.shipped,
-        "reason": export.reason,
-        "onnx_bytes": {model.precision: model.onnx_bytes for model in models},
-        "parity": [
-            {"stage": row.stage, "parity": row.parity, "parity_with": row.parity_with}
+    return Export(
+        shipped=export.shipped,
+        reason=export.reason,
+        onnx_bytes={model.precision: model.onnx_bytes for model in models},
+        parity=tuple(
+            Parity(row.stage, row.parity, row.parity_with)
             for row in (export.static_graph, *(model.ledger for model in export.models))
             if row is not None and row.parity is not None
-        ],
-        "variations": [
-            {"targets": list(one.targets), "precision": one.model.precision, "reason": one.reason}
-            for one in export.variations
-        ],
-    }
+        ),
+        variations=tuple(Variation(one.targets, one.model.precision, one.reason) for one in export.variations),
+    )
 
 
-def _wide(found: WideArtifact, metric: str) -> dict[str, Any]:
-    return {
-        "chosen": found.chosen,
-        "why": found.why,
-        "gain": found.way("encoder").gains[metric].over("a linear model"),
-        "fit": asdict(found.fit),
-        "ways": [
-            {
-                "name": way.name,
-                "score": asdict(way.test_scores[metric]),
-                "gain": asdict(way.gains[metric]),
-                "gain_over_encoder": asdict(way.gains_over_encoder[metric]),
-                "dev_value": way.dev_value,
-                "on_dev": asdict(way.on_dev),
-                "share": way.share,
-                "weight_mib": mebibytes(way.weight_bytes),
-                "mean_ms": way.mean_ms,
-                "p50_ms": way.p50_ms,
-                "p95_ms": way.p95_ms,
-                "reliability": asdict(way.reliability),
-            }
+def _combined(found: CombineArtifact, metric: str) -> Combined:
+    return Combined(
+        chosen=found.chosen,
+        why=found.why,
+        gain=found.way("encoder").gains[metric].over("a linear model"),
+        fit=found.fit,
+        ways=tuple(
+            WayFigures(
+                name=way.name,
+                score=way.test_scores[metric],
+                gain=way.gains[metric],
+                gain_over_encoder=way.gains_over_encoder[metric],
+                dev_value=way.dev_value,
+                on_dev=way.on_dev,
+                share=way.share,
+                weight_mib=mebibytes(way.weight_bytes),
+                mean_ms=way.mean_ms,
+                p50_ms=way.p50_ms,
+                p95_ms=way.p95_ms,
+                reliability=way.reliability,
+            )
             for way in found.ways
-        ],
-    }
+        ),
+    )
 
 
-def _target(item: Delivery, ledger: Sequence[LedgerRow]) -> dict[str, Any]:
+def _target(item: Delivery, ledger: Sequence[LedgerRow]) -> Target:
     bundle, gate = item.bundle, item.gate
     ran = gate if isinstance(gate, GateArtifact) else None
-    return {
-        "target": bundle.target,
-        "verdict": item.verdict,
-        "delivered": item.refused is None,
-        "exit_code": ran and ran.exit_code,
-        "not_run_here": asdict(gate) if isinstance(gate, NotRunHere) else None,
-        "bundle": {
-            "file_name": bundle.file_name,
-            "bundle_bytes": bundle.bundle_bytes,
-            "unpacked_bytes": bundle.unpacked_bytes,
-            "manifest_sha256": bundle.manifest_sha256,
-            "bytes_by_part": bundle.bytes_by_part,
-            "checks": {"passed": [asdict(check) for check in bundle.checks.passed], "notes": list(bundle.checks.notes)},
-            "rows_name": bundle.rows_name,
-        },
-        "examples": bundle.examples and asdict(bundle.examples),
-        "receipt": ran and ran.receipt,
-        "explained": losses(ran.receipt, ledger) if ran else [],
-    }
+    return Target(
+        target=bundle.target,
+        verdict=item.verdict,
+        delivered=item.refused is None,
+        exit_code=ran.exit_code if ran else None,
+        not_run_here=gate if isinstance(gate, NotRunHere) else None,
+        bundle=BundleFigures(
+            file_name=bundle.file_name,
+            bundle_bytes=bundle.bundle_bytes,
+            unpacked_bytes=bundle.unpacked_bytes,
+            manifest_sha256=bundle.manifest_sha256,
+            bytes_by_part=bundle.bytes_by_part,
+            checks=bundle.checks,
+            rows_name=bundle.rows_name,
+        ),
+        examples=bundle.examples,
+        receipt=ran.gated if ran else None,
+        explained=losses(ran.gated, ledger) if ran else (),
+    )
 
 
 def _name(source: str) -> str:

@@ -29,3 +29,12 @@ def t(message: str, /, **fields: object) -> Markup:
     """A message in both languages, each in an element of its class. Fields are escaped unless they are markup."""
     english, chinese = (escape(MESSAGES[message][language]).format(**fields) for language in ("en", "zh"))
     return Markup('<span class="en">{}</span><span class="zh" lang="zh">{}</span>').format(english, chinese)
+
+
+def figure(shown: str) -> Markup:
+    """A figure in both languages, from its English text: `0.25 points`, `120.0 % or more`."""
+    for message in ("figure.or_more", "figure.or_less", "figure.points"):
+        words = text("en", message, value="")
+        if shown.endswith(words):
+            return t(message, value=figure(shown.removesuffix(words)))
+    return escape(shown)

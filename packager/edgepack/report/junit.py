@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from edgepack.report import NOT_MEASURED, NOTHING, limit, measured, span
+from edgepack.report import gates
+from edgepack.report.gates import NOT_MEASURED, CheckRow, GateRows
+from edgepack.report.model import Report, Target
 from edgepack.util.text import as_text, safe_lines
+from edgepack_runtime.schema.receipt import GateReceipt
 
 # XML 1.0 cannot represent these characters, even escaped.
 _NOT_XML: Final = re.compile("[^\t\n\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -24,27 +28,64 @@ _MOST_SECONDS: Final = 1e9
 _TYPES: Final = {"fail": "gate failed", "inconclusive": "inconclusive"}
 
 
-def render(report: Mapping[str, Any]) -> str:
-    """JUnit XML of a document of `report.document.make`."""
-    return _document(f"{report['name']} {report['version']}", [_suite(report, target) for target in report["targets"]])
+@dataclass(frozen=True)
+class _Suite:
+    """What a suite is about: the gates of a bundle on a target, or why there are none.
+
+    `doubt` is the element of an inconclusive check. `seconds` of a device include copying.
+    """
+
+    name: str
+    version: str
+    target: str
+    facts: Mapping[str, str | None]
+    receipt: GateReceipt | None
+    doubt: str = "error"
+    seconds: float | None = None
+    causes: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+    skipped: str | None = None
+    error: Mapping[str, str] | None = None
+
+
+def render(report: Report) -> str:
+    """JUnit XML of a build."""
+    return _document(f"{report.name} {report.version}", [_suite(_of_build(report, one)) for one in report.targets])
+
+
+def _of_build(report: Report, target: Target) -> _Suite:
+    not_run = target.not_run_here
+    return _Suite(
+        report.name,
+        report.version,
+        target.target,
+        {"bundle": target.bundle.file_name, "manifest_sha256": target.bundle.manifest_sha256},
+        target.receipt,
+        doubt="skipped" if target.delivered else "error",
+        seconds=None if target.receipt is None else target.receipt.seconds,
+        causes={one.gate: one.why for one in target.explained},
+        warnings=report.warnings,
+        skipped=f"not run here: {not_run.why}; on the device: {not_run.command}" if not_run else None,
+    )
 
 
 def render_gates(found: Mapping[str, Any]) -> str:
     """JUnit XML of a document of `gating.results.document`. A gate that could not be measured is an error."""
     suites = []
     for result in found["results"]:
-        receipt, file = result["receipt"], result["bundle"]
-        about = (receipt or {}).get("bundle") or {}
-        named = {key: about.get(key) or file[key] for key in ("name", "version", "target")}
-        target = {
-            "target": f"{named['target'] or ''} on {result['target']}".removeprefix(" on "),
-            "bundle": {"file_name": file["file_name"], "manifest_sha256": about.get("manifest_sha256")},
-            "receipt": receipt,
-            "not_run_here": None,
-            "seconds": result["seconds"],
-            "error": result["error"],
-        }
-        suites.append(_suite({"name": named["name"] or file["file_name"], "version": named["version"] or ""}, target))
+        receipt, file = result["receipt"] and GateReceipt.parse(result["receipt"]), result["bundle"]
+        about = receipt.bundle if receipt else None
+        named = {key: (about and getattr(about, key)) or file[key] for key in ("name", "version", "target")}
+        suite = _Suite(
+            named["name"] or file["file_name"],
+            named["version"] or "",
+            f"{named['target'] or ''} on {result['target']}".removeprefix(" on "),
+            {"bundle": file["file_name"], "manifest_sha256": about.manifest_sha256 if about else None},
+            receipt,
+            seconds=result["seconds"],
+            error=result["error"],
+        )
+        suites.append(_suite(suite))
     return _document("edgepack gate", suites)
 
 
@@ -60,72 +101,62 @@ def _document(name: str, suites: Sequence[ElementTree.Element]) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(report: Mapping[str, Any], target: Mapping[str, Any]) -> ElementTree.Element:
-    receipt, not_run, error = target["receipt"] or {}, target["not_run_here"], target.get("error")
-    checks = receipt.get("checks", [])
-    verdicts = [check["verdict"] for check in checks]
-    unmeasured = receipt.get("unmeasured", [])
-    waived = [one["waived"] for one in unmeasured]
-    doubt = "skipped" if target.get("delivered") else "error"
-    doubtful = verdicts.count("inconclusive")
+def _suite(about: _Suite) -> ElementTree.Element:
+    found = GateRows("", (), (), False) if about.receipt is None else gates.rows(about.receipt, about.causes)
+    conditions = {} if about.receipt is None else about.receipt.conditions
+    verdicts, waived = [check.verdict for check in found.checks], [one.waived for one in found.left_out]
+    doubtful, not_run, error = verdicts.count("inconclusive"), about.skipped is not None, about.error is not None
     suite = ElementTree.Element(
         "testsuite",
-        name=_text(" ".join(f"gates of {report['name']} {report['version']} for {target['target']}".split())),
-        tests=str(len(checks) + len(unmeasured) + (not_run is not None) + (error is not None)),
+        name=_text(" ".join(f"gates of {about.name} {about.version} for {about.target}".split())),
+        tests=str(len(verdicts) + len(waived) + not_run + error),
         failures=str(verdicts.count("fail")),
-        errors=str(doubtful * (doubt == "error") + waived.count(False) + (error is not None)),
-        skipped=str(doubtful * (doubt == "skipped") + waived.count(True) + (not_run is not None)),
+        errors=str(doubtful * (about.doubt == "error") + waived.count(False) + error),
+        skipped=str(doubtful * (about.doubt == "skipped") + waived.count(True) + not_run),
     )
-    seconds = target.get("seconds", receipt.get("seconds"))  # of a build there are those of the receipt alone
-    for name, value in (("timestamp", _timestamp(receipt)), ("time", _seconds(seconds))):
+    for name, value in (("timestamp", _timestamp(conditions)), ("time", _seconds(about.seconds))):
         if value is not None:
             suite.set(name, value)
     properties = ElementTree.SubElement(suite, "properties")
-    facts = {"bundle": target["bundle"]["file_name"], "manifest_sha256": target["bundle"]["manifest_sha256"]}
-    facts = {
-        name: fact for name, fact in facts.items() if fact is not None
-    }  # of what was not reached, not all is known
-    for name, value in {**facts, **(receipt.get("conditions") or {})}.items():
+    facts = {name: fact for name, fact in about.facts.items() if fact is not None}  # of what was not reached
+    for name, value in {**facts, **conditions}.items():
         ElementTree.SubElement(properties, "property", name=_text(name), value=_text(as_text(value)))
-    for warning in report.get("warnings", ()):
+    for warning in about.warnings:
         ElementTree.SubElement(properties, "property", name="warning", value=_text(warning))
-    class_name = f"{report['name']}.{target['target']}"
-    explained = {one["gate"]: one["why"] for one in target.get("explained", ())}
-    for check in checks:
-        suite.append(_case(class_name, check, explained.get(check["gate"]), doubt))
-    for one in unmeasured:
-        case = ElementTree.SubElement(suite, "testcase", classname=_text(class_name), name=_text(one["gate"]))
-        element = ElementTree.SubElement(case, "skipped" if one["waived"] else "error", message=_text(one["why"]))
+    class_name = f"{about.name}.{about.target}"
+    for check in found.checks:
+        suite.append(_case(class_name, check, about.doubt))
+    for one in found.left_out:
+        case = ElementTree.SubElement(suite, "testcase", classname=_text(class_name), name=_text(one.gate))
+        element = ElementTree.SubElement(case, "skipped" if one.waived else "error", message=_text(one.why))
         element.set("type", NOT_MEASURED)
-    if not_run is not None:
-        case = ElementTree.SubElement(suite, "testcase", classname=class_name, name="gate")
-        value = f"not run here: {not_run['why']}; on the device: {not_run['command']}"
-        ElementTree.SubElement(case, "skipped", message=_text(value))
-    if error is not None:
+    if about.skipped is not None:
         case = ElementTree.SubElement(suite, "testcase", classname=_text(class_name), name="gate")
-        element = ElementTree.SubElement(case, "error", type="not measured", message=_text(error["what"]))
-        element.text = _text("\n".join(f"{name}: {error[name]}" for name in ("why", "fix") if error[name]))
+        ElementTree.SubElement(case, "skipped", message=_text(about.skipped))
+    if about.error is not None:
+        case = ElementTree.SubElement(suite, "testcase", classname=_text(class_name), name="gate")
+        element = ElementTree.SubElement(case, "error", type=NOT_MEASURED, message=_text(about.error["what"]))
+        element.text = _text("\n".join(f"{name}: {about.error[name]}" for name in ("why", "fix") if about.error[name]))
     return suite
 
 
-def _case(class_name: str, check: Mapping[str, Any], explained: str | None, doubt: str) -> ElementTree.Element:
+def _case(class_name: str, check: CheckRow, doubt: str) -> ElementTree.Element:
     """The case of a check; `doubt` is the element for an inconclusive one."""
-    case = ElementTree.Element("testcase", classname=_text(class_name), name=_text(check["gate"]))
-    interval = span(check["low"], check["high"], check["unit"])
-    message = f"{measured(check)}, interval {interval}, limit {limit(check)}, n {check['n'] or NOTHING}"
-    kind = _TYPES.get(check["verdict"])
+    case = ElementTree.Element("testcase", classname=_text(class_name), name=_text(check.gate))
+    message = f"{check.value}, interval {check.interval}, limit {check.limit}, n {check.n}"
+    kind = _TYPES.get(check.verdict)
     if kind is not None:
-        name = "failure" if check["verdict"] == "fail" else doubt
+        name = "failure" if check.verdict == "fail" else doubt
         element = ElementTree.SubElement(case, name, type=kind, message=_text(message))
-        element.text = _text("\n".join(filter(None, (explained, check["detail"]))))
+        element.text = _text("\n".join(filter(None, (check.cause, check.detail))))
     else:
         ElementTree.SubElement(case, "system-out").text = _text(message)
     return case
 
 
-def _timestamp(receipt: Mapping[str, Any]) -> str | None:
+def _timestamp(conditions: Mapping[str, Any]) -> str | None:
     """Start by the device's clock, without a zone, as in JUnit; None if unknown."""
-    value = _CLOCK.fullmatch(str((receipt.get("conditions") or {}).get("device_clock_utc")))
+    value = _CLOCK.fullmatch(str(conditions.get("device_clock_utc")))
     return value and value[1]
 
 

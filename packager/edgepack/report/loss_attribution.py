@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from edgepack.artifacts import LedgerRow
-from edgepack.report import NOTHING, limit, measured, quantity, span
+from edgepack.report import gates
 from edgepack.report.i18n import text
+from edgepack.report.model import Distance, Loss
 from edgepack.util.text import metric_name
-from edgepack_runtime.stats.checks import PER_CLASS
+from edgepack_runtime.schema.figures import NOTHING, quantity
+from edgepack_runtime.schema.gates import is_per_class
+from edgepack_runtime.schema.receipt import GateCheck, GateReceipt
 from edgepack_runtime.stats.scores import SCORE
 
 _ON: Final = "on "  # before the name of a target, in the ledger
 _LINEAR: Final = "linear"
 _STUDENT: Final = "student"
-_WIDE: Final = ("ensemble", "cascade")  # rows of what ships in place of the encoder alone
+_COMBINED: Final = ("ensemble", "cascade")  # rows of what ships in place of the encoder alone
 _BY_DEVICE: Final = ("lost.on_device",)  # the build measured nothing of these: the detail has the reason
 
 
@@ -24,71 +27,75 @@ class _Loss(NamedTuple):
     fields: Mapping[str, str]  # what the message is filled with
 
 
-def explain(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[str]:
+def explain(receipt: GateReceipt, ledger: Sequence[LedgerRow]) -> list[str]:
     """One line for each check that did not pass. `ledger` is that of its target (`Build.ledger_of`)."""
-    metric = str(receipt["accuracy"]["metric"])
-    return [_line(check, ledger, metric) for check in receipt["checks"] if check["verdict"] != "pass"]
+    return [_line(check, ledger, _metric(receipt)) for check in receipt.checks if check.verdict != "pass"]
 
 
-def losses(receipt: Mapping[str, Any], ledger: Sequence[LedgerRow]) -> list[dict[str, Any]]:
-    """Each failed check with its distance from the limit and the stage that lost it. `why` is in English."""
-    metric = str(receipt["accuracy"]["metric"])
-    return [
-        {
-            "gate": str(check["gate"]),
-            "missed_by": _missed_by(check),
+def losses(receipt: GateReceipt, ledger: Sequence[LedgerRow]) -> tuple[Loss, ...]:
+    """Each failed check with its distance from the limit and the stage that lost it."""
+    metric = _metric(receipt)
+    return tuple(
+        Loss(
+            gate=check.gate,
+            missed_by=_missed_by(check),
             **_lost_by(check, ledger, metric)._asdict(),
-            "why": _why(check, ledger, metric),
-        }
-        for check in receipt["checks"]
-        if check["verdict"] == "fail" and check["value"] is not None
-    ]
+            why=_why(check, ledger, metric),
+        )
+        for check in receipt.checks
+        if check.verdict == "fail" and check.value is not None
+    )
 
 
-def _line(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) -> str:
-    gate, unit, value = check["gate"], check["unit"], check["value"]
-    if value is None:
-        return f"{gate}: {check['verdict']}: {check['detail']}"
-    head = f"{gate}: {measured(check)}, limit {limit(check)}"
-    if check["verdict"] == "inconclusive":
-        return f"{head}: inconclusive, {span(check['low'], check['high'], unit)}; {check['detail']}"
-    detail = f"; {check['detail']}" if _lost_by(check, ledger, metric).message in _BY_DEVICE else ""
+def _metric(receipt: GateReceipt) -> str:
+    return "" if receipt.accuracy is None else receipt.accuracy.metric
+
+
+def _line(check: GateCheck, ledger: Sequence[LedgerRow], metric: str) -> str:
+    row = gates.row(check)
+    if not row.is_measured:
+        return f"{row.gate}: {row.verdict}: {row.detail}"
+    head = f"{row.gate}: {row.value}, limit {row.limit}"
+    if row.verdict == "inconclusive":
+        return f"{head}: inconclusive, {row.interval}; {row.detail}"
+    detail = f"; {row.detail}" if _lost_by(check, ledger, metric).message in _BY_DEVICE else ""
     return f"{head}: {_why(check, ledger, metric)}{detail}"
 
 
-def _missed_by(check: Mapping[str, Any]) -> dict[str, Any]:
+def _missed_by(check: GateCheck) -> Distance:
     """The distance from the limit with its unit; in points for a fraction."""
-    distance, unit = abs(check["value"] - check["limit"]), check["unit"]
+    distance, unit = abs((check.value or 0.0) - check.limit), check.unit
     if unit == "fraction":
         distance, unit = 100 * distance, "points"
-    return {"value": round(distance, 6), "unit": unit}
+    return Distance(round(distance, 6), unit)
 
 
-def _why(check: Mapping[str, Any], ledger: Sequence[LedgerRow], metric: str) -> str:
+def _why(check: GateCheck, ledger: Sequence[LedgerRow], metric: str) -> str:
     message, fields = _lost_by(check, ledger, metric)
-    missed_by = text("en", "lost.missed_by", distance=quantity(**_missed_by(check)))
+    distance = _missed_by(check)
+    missed_by = text("en", "lost.missed_by", distance=quantity(distance.value, distance.unit))
     return f"{missed_by}; {text('en', message, **fields)}"
 
 
-def _lost_by(check: Mapping[str, Any], rows: Sequence[LedgerRow], metric: str) -> _Loss:
-    gate, is_given = check["gate"], _is_given(rows, metric)
+def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> _Loss:
+    gate, is_given = check.gate, _is_given(rows, metric)
     is_linear = all(row.stage == _LINEAR or row.stage.startswith(_ON) for row in rows)
     baseline, ledger = (rows[:1], rows[1:]) if rows[0].stage == _LINEAR and not is_linear else ([], rows)
     if gate == "accuracy.min":
         if any(row.score.metric != metric for row in ledger):
             return _Loss("lost.other_metric", {"metric": metric_name(ledger[0].score.metric)})
-        return _lost_accuracy(float(check["limit"]), ledger, baseline)
+        return _lost_accuracy(check.limit, ledger, baseline)
     if gate == "accuracy.max_drop_points":
-        wide = [row.stage for row in ledger if row.stage in _WIDE]
-        return _Loss("lost.wide", {"stage": wide[0]}) if wide else _Loss("lost.quantized", {})
+        combined = [row.stage for row in ledger if row.stage in _COMBINED]
+        return _Loss("lost.combined", {"stage": combined[0]}) if combined else _Loss("lost.quantized", {})
     if gate == "accuracy.max_regression_points":
         return _Loss("lost.given_release" if is_given else "lost.earlier_release", {})
-    if gate.startswith(PER_CLASS):
+    if is_per_class(gate):
         return _Loss("lost.classes", {})
     if is_linear and gate.startswith("latency."):
         return _Loss("lost.on_device", {})
     if gate in ("latency.p50_ms", "latency.p95_ms"):
-        return _lost_latency(float(check["limit"]), gate.removeprefix("latency."), ledger, is_given=is_given)
+        return _lost_latency(check.limit, gate.removeprefix("latency."), ledger, is_given=is_given)
     if gate == "latency.p99_ms":
         return _Loss("lost.no_p99", {"times": _times(ledger, "p95_ms")})
     if gate.startswith("latency.max_tokens_"):

@@ -12,9 +12,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from edgepack.report import NOT_MEASURED, NOTHING, limit, measured, quantity, span, total, unmet
+from edgepack.report import gates
+from edgepack.report.gates import NOT_MEASURED, GateRows, total
+from edgepack.report.model import Report
+from edgepack.results import NotRunHere
 from edgepack.util.text import as_text, safe
-from edgepack_runtime.stats.checks import ACCURACY_NOT_GATED, is_accuracy_gated
+from edgepack_runtime.schema.figures import NOTHING, quantity, span
+from edgepack_runtime.schema.receipt import ACCURACY_NOT_GATED, BundleFacts, GateReceipt
 
 _MARKS: Final = {"pass": "✅", "fail": "❌", "inconclusive": "❔", NOT_MEASURED: "⚠️"}
 MOST_CHARACTERS: Final = 65_536
@@ -33,22 +37,26 @@ def render(found: Mapping[str, Any]) -> str:
     return _cut(_gates(found), "`--json`")
 
 
-def render_build(report: Mapping[str, Any]) -> str:
-    """Markdown of a document of `report.document.make`: gates, warnings and ledger. As long as `render`."""
-    named = {key: report[key] for key in ("name", "version")}
+def render_build(report: Report) -> str:
+    """Markdown of a build: gates, warnings and ledger. As long as `render`."""
     results = [
         {
-            "target": target["target"],
-            "bundle": {**named, "target": target["target"], "file_name": target["bundle"]["file_name"]},
-            "verdict": target["verdict"] if target["receipt"] else NOT_MEASURED,
-            "receipt": target["receipt"],
-            "explained": target["explained"],
-            "error": _not_run(target["not_run_here"] or {}),
+            "target": target.target,
+            "bundle": {
+                "name": report.name,
+                "version": report.version,
+                "target": target.target,
+                "file_name": target.bundle.file_name,
+            },
+            "verdict": target.verdict if target.receipt else NOT_MEASURED,
+            "receipt": target.receipt,
+            "causes": {one.gate: one.why for one in target.explained},
+            "error": _not_run(target.not_run_here or NotRunHere("")),
         }
-        for target in report["targets"]
+        for target in report.targets
     ]
-    gates = _gates({"verdict": report["verdict"], "results": results})
-    return _cut("".join((gates, "\n", *(f"{line}\n" for line in _ledger(report)))), "`report.html`")
+    text = _gates({"verdict": report.verdict, "results": results})
+    return _cut("".join((text, "\n", *(f"{line}\n" for line in _ledger(report)))), "`report.html`")
 
 
 def _gates(found: Mapping[str, Any]) -> str:
@@ -69,22 +77,21 @@ def _cut(text: str, whole: str) -> str:
     return f"{heading}\n{note}{rest[:end]}"
 
 
-def _not_run(reason: Mapping[str, Any]) -> dict[str, Any]:
-    return {"what": "not gated on this machine", "why": reason.get("why"), "fix": reason.get("command")}
+def _not_run(reason: NotRunHere) -> dict[str, Any]:
+    return {"what": "not gated on this machine", "why": reason.why, "fix": reason.command}
 
 
-def _ledger(report: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"- warning: {code(warning)}" for warning in report["warnings"])
+def _ledger(report: Report) -> Iterator[str]:
+    yield from (f"- warning: {code(warning)}" for warning in report.warnings)
     yield from ("", "### Loss ledger", "", _row(_LEDGER_HEAD), _row(["---", *["---:"] * 4, "---"]))
-    for row in report["ledger"]:
-        score = row["score"]
+    for row in report.ledger:
         yield _row([
-            code(row["stage"], cell=True),
-            f"{quantity(score['value'], 'fraction')} {span(score['low'], score['high'], 'fraction')}",
-            quantity(row["model_mib"], "MiB"),
-            quantity(row["mean_ms"], "ms"),
-            quantity(row["p95_ms"], "ms"),
-            code(row["note"], cell=True) if row["note"] else "",
+            code(row.stage, cell=True),
+            f"{quantity(row.score.value, 'fraction')} {span(row.score.low, row.score.high, 'fraction')}",
+            quantity(row.model_mib, "MiB"),
+            quantity(row.mean_ms, "ms"),
+            quantity(row.p95_ms, "ms"),
+            code(row.note, cell=True) if row.note else "",
         ])  # fmt: skip
 
 
@@ -103,19 +110,25 @@ def code(text: object, *, cell: bool = False) -> str:
 
 def _result(result: Mapping[str, Any]) -> Iterator[str]:
     receipt = result["receipt"]
-    yield from ("", f"### {_mark(result['verdict'])} {code(result['target'])}: {_bundle(result)}", "")
+    if isinstance(receipt, Mapping):
+        receipt = GateReceipt.parse(receipt)
+    title = _bundle(result, receipt and receipt.bundle)
+    yield from ("", f"### {_mark(result['verdict'])} {code(result['target'])}: {title}", "")
     if receipt is None:
         yield from _failed(result["error"])
         return
-    yield from _measured(receipt, {str(one["gate"]): str(one["why"]) for one in result.get("explained", ())})
-    yield from _folded(receipt)
+    yield from _measured(gates.rows(receipt, result.get("causes")), receipt.conditions)
+    yield from _folded(receipt.conditions)
 
 
-def _bundle(result: Mapping[str, Any]) -> str:
-    bundle = (result["receipt"] or {}).get("bundle") or result["bundle"]
-    if bundle.get("name") is None:
-        return code(result["bundle"]["file_name"])
-    return f"{code(bundle['name'])} {code(bundle['version'])} for {code(bundle['target'])}: {result['verdict']}"
+def _bundle(result: Mapping[str, Any], gated: BundleFacts | None) -> str:
+    file = result["bundle"]
+    name, version, target = (
+        (file["name"], file["version"], file["target"]) if gated is None else (gated.name, gated.version, gated.target)
+    )
+    if name is None:
+        return code(file["file_name"])
+    return f"{code(name)} {code(version)} for {code(target)}: {result['verdict']}"
 
 
 def _failed(error: Mapping[str, Any]) -> Iterator[str]:
@@ -125,45 +138,28 @@ def _failed(error: Mapping[str, Any]) -> Iterator[str]:
             yield f"- {name}: {code(error[name])}"
 
 
-def _measured(receipt: Mapping[str, Any], causes: Mapping[str, str]) -> Iterator[str]:
-    """The table, details of checks that did not pass (failures first), and the main conditions.
-
-    `causes` are those of a build by gate, which a device does not know.
-    """
-    checks = receipt["checks"]
-    if checks:
+def _measured(found: GateRows, conditions: Mapping[str, Any]) -> Iterator[str]:
+    """The table, details of checks that did not pass (failures first), and the main conditions."""
+    if found.checks:
         yield _row(_HEAD)
         yield _row(["---", "---", *["---:"] * (len(_HEAD) - 2)])
-    for check in checks:
-        yield _row([
-            code(check["gate"], cell=True),
-            f"{_mark(check['verdict'])} {check['verdict']}",
-            measured(check),
-            span(check["low"], check["high"], check["unit"]),
-            limit(check),
-            str(check["n"] or NOTHING),
-        ])  # fmt: skip
-    details = [
-        (one["gate"], one["verdict"], "; ".join(filter(None, (causes.get(str(one["gate"])), one["detail"]))))
-        for one in unmet(receipt)
-    ]
-    for one in _unmeasured(receipt):
-        verdict = f"{_mark(NOT_MEASURED)} {NOT_MEASURED}{', waived' * one['waived']}"
-        details.append((one["gate"], verdict, one["why"]))
+    for check in found.checks:
+        verdict = f"{_mark(check.verdict)} {check.verdict}"
+        yield _row([code(check.gate, cell=True), verdict, check.value, check.interval, check.limit, check.n])
+    details = [(check.gate, check.verdict, check.reason) for check in found.unmet]
+    details += [(one.gate, f"{_mark(NOT_MEASURED)} {one.verdict}", one.why) for one in found.left_out]
     if details:
-        yield from [""] if checks else []
+        yield from [""] if found.checks else []
         yield from (f"- {code(gate)}: {verdict}: {code(why)}" for gate, verdict, why in details)
-    if not is_accuracy_gated(receipt):
+    if not found.is_accuracy_gated:
         yield from ["", f"{ACCURACY_NOT_GATED[0].upper()}{ACCURACY_NOT_GATED[1:]}."]
-    conditions = receipt.get("conditions") or {}
     first = {words: conditions[key] for key, words in _FIRST.items() if conditions.get(key) is not None}
     if first:
         yield ""
         yield f"On {', '.join(words.format(code(as_text(value))) for words, value in first.items())}."
 
 
-def _folded(receipt: Mapping[str, Any]) -> Iterator[str]:
-    conditions = receipt.get("conditions") or {}
+def _folded(conditions: Mapping[str, Any]) -> Iterator[str]:
     others = [name for name in conditions if name not in _FIRST or conditions[name] is None]
     if not others:
         return
@@ -173,12 +169,6 @@ def _folded(receipt: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"- {code(name)}: {code(as_text(conditions[name]))}" for name in others)
     yield ""
     yield "</details>"
-
-
-def _unmeasured(receipt: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Gates without a verdict, because the bundle does not carry its rows."""
-    found: Sequence[Mapping[str, Any]] = receipt.get("unmeasured", ())
-    return found
 
 
 def _row(cells: Sequence[str]) -> str:

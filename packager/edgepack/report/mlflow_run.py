@@ -7,15 +7,16 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from edgepack import __version__
 from edgepack.artifacts import METRICS_FILE, GateArtifact
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.report import document
+from edgepack.report.model import Report
 from edgepack.results import Build
 from edgepack.util.hashing import sha256_file
 from edgepack.util.process import find_program
@@ -62,11 +63,11 @@ class MlflowExperiment:
                 fix=f"run `mlflow experiments restore --experiment-id {self._id}`",
             )
 
-    def log(self, build: Build, report: Mapping[str, Any], dist: Path, recipe: Path) -> str:
+    def log(self, build: Build, report: Report, dist: Path, recipe: Path) -> str:
         """Log a build whose reports are in `dist`; return the id of the run.
 
         Args:
-            report: the document of `report.document.make`. It names no path of this machine.
+            report: of the build. It names no path of this machine.
             recipe: the file of the recipe.
 
         Raises:
@@ -76,9 +77,9 @@ class MlflowExperiment:
 
         now = time.time_ns() // 1_000_000
         metrics = [Metric(name, value, now, step) for name, step, value in _metrics(build, report)]
-        params = [Param(key, as_text(value)[:_VALUE_CHARACTERS]) for key, value in flat(report["recipe"])]
+        params = [Param(key, as_text(value)[:_VALUE_CHARACTERS]) for key, value in flat(report.recipe)]
         tags = [RunTag(key, value) for key, value in _tags(build, report, dist, recipe)]
-        name, stem = f"{report['name']}-{report['version']}", document.stem(report, dist)
+        name, stem = f"{report.name}-{report.version}", document.stem(report, dist)
         with self._reached():
             run = str(self._client.create_run(self._id, run_name=name).info.run_id)
             for start in range(0, max(len(metrics), len(params), len(tags)), _BATCH):
@@ -114,17 +115,17 @@ def _name(*parts: str) -> str:
     return "/".join(_NOT_IN_NAMES.sub("_", part) for part in parts)
 
 
-def _metrics(build: Build, report: Mapping[str, Any]) -> Iterator[tuple[str, int, float]]:
+def _metrics(build: Build, report: Report) -> Iterator[tuple[str, int, float]]:
     """Name, step and value: of the loss ledger, of the checks of each gate, of the trainings."""
-    for row in report["ledger"]:
-        score = row["score"]
-        for name, value in [(score["metric"], score["value"]), *((name, row[name]) for name in _FIGURES)]:
+    for row in report.ledger:
+        score = row.score
+        for name, value in [(score.metric, score.value), *((name, getattr(row, name)) for name in _FIGURES)]:
             if value is not None:
-                yield _name("ledger", row["stage"], name), 0, value
-    for target in report["targets"]:
-        for check in (target["receipt"] or {"checks": ()})["checks"]:
-            if check["value"] is not None:
-                yield _name("gate", target["target"], check["gate"]), 0, check["value"]
+                yield _name("ledger", row.stage, name), 0, value
+    for target in report.targets:
+        for check in target.receipt.checks if target.receipt else ():
+            if check.value is not None:
+                yield _name("gate", target.target, check.gate), 0, check.value
     for role, folder in _trainings(build):
         for name, points in json.loads((folder / METRICS_FILE).read_text(encoding="utf-8")).items():
             for step, value in points:
@@ -143,10 +144,10 @@ def _trainings(build: Build) -> Iterator[tuple[str, Path]]:
             yield "quantized", build.scales.folder / way.weights
 
 
-def _tags(build: Build, report: Mapping[str, Any], dist: Path, recipe: Path) -> Iterator[tuple[str, str]]:
+def _tags(build: Build, report: Report, dist: Path, recipe: Path) -> Iterator[tuple[str, str]]:
     yield "edgepack.version", __version__
     yield "edgepack.targets", ", ".join(build.recipe.targets)
-    yield "edgepack.verdict", report["verdict"]
+    yield "edgepack.verdict", report.verdict
     for item in build.deliveries:
         delivered = dist / item.bundle.file_name
         if delivered.is_file():

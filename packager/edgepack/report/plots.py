@@ -13,9 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from edgepack.artifacts import LedgerRow, PartCost
 from edgepack.report import svg
+from edgepack.report.model import Report
 from edgepack.report.svg import ACCENT, LIMIT, SECOND
 from edgepack.util.text import metric_name
+from edgepack_runtime.schema.receipt import GateReceipt
 
 _SAME_PERCENT: Final = 1e-4  # receipts round a fraction to six digits, and one row of 100,000 is ten times as much
 _BUBBLE: Final = 600  # square points, of the largest file
@@ -26,13 +29,13 @@ _WIDE: Final = 5.0  # from where on the slowest answer against the fastest makes
 MOST_PARTS: Final = 20  # of a model, that a plot has room for
 
 
-def accuracy(figure: Figure, rows: Sequence[Mapping[str, Any]], gate: Mapping[str, Any] | None = None) -> None:
+def accuracy(figure: Figure, rows: Sequence[LedgerRow], gate: Mapping[str, Any] | None = None) -> None:
     """Score with interval of each ledger row, all in one metric, and the limit of the accuracy `gate` as a line."""
-    (metric,) = {row["score"]["metric"] for row in rows}
+    (metric,) = {row.score.metric for row in rows}
     axes = figure.subplots()
-    svg.named_rows(axes, [row["stage"] for row in rows])
+    svg.named_rows(axes, [row.stage for row in rows])
     for y, row in enumerate(rows):
-        value, low, high = (100 * row["score"][key] for key in ("value", "low", "high"))
+        value, low, high = (100 * end for end in (row.score.value, row.score.low, row.score.high))
         axes.plot([low, high], [y, y], color=ACCENT, linewidth=2, solid_capstyle="butt")
         axes.plot([value], [y], "o", color=ACCENT, markersize=7)
         axes.annotate(f"{value:.1f}", (value, y), (0, 8), textcoords="offset points", ha="center", fontsize=9)
@@ -42,22 +45,23 @@ def accuracy(figure: Figure, rows: Sequence[Mapping[str, Any]], gate: Mapping[st
     axes.set_xlabel(f"{metric_name(metric)}, %")
 
 
-def candidates(figure: Figure, report: Mapping[str, Any]) -> None:
+def candidates(figure: Figure, report: Report) -> None:
     """Score against p50 of each candidate as a bubble of its size, with the Pareto front."""
     axes = figure.subplots()
-    found = report["selection"]["candidates"]
-    points = [(one["p50_ms"], 100 * one["dev_score"]["value"]) for one in found]
-    largest = max(one["onnx_bytes"] for one in found)
+    assert report.selection is not None
+    found = report.selection.candidates
+    points = [(one.p50_ms, 100 * one.dev_score.value) for one in found]
+    largest = max(one.onnx_bytes for one in found)
     _front(axes, points)
     for number, (one, (x, y)) in enumerate(zip(found, points, strict=True), 1):
-        area = _BUBBLE * one["onnx_bytes"] / largest  # in square points
-        colour, rim = (LIMIT, (0, (2, 1.5))) if one["missed"] else (SECOND, "solid")
-        inside = ACCENT if one["name"] == report["selection"]["chosen"] else "none"
+        area = _BUBBLE * one.onnx_bytes / largest  # in square points
+        colour, rim = (LIMIT, (0, (2, 1.5))) if one.missed else (SECOND, "solid")
+        inside = ACCENT if one.name == report.selection.chosen else "none"
         look: Any = {"facecolors": inside, "edgecolors": colour, "linewidths": 1.5, "linestyles": [rim], "alpha": 0.8}
         axes.scatter([x], [y], s=area, **look, zorder=2)
         above = math.sqrt(area / math.pi) + 3
         axes.annotate(str(number), (x, y), (0, above), textcoords="offset points", ha="center", fontsize=9)
-    gates, metric = report["recipe"]["gates"], found[0]["dev_score"]["metric"]
+    gates, metric = report.recipe["gates"], found[0].dev_score.metric
     right, latency = gates["accuracy"] or {}, gates["latency"] or {}
     timed_alike = latency.get("threads") == 1
     _limits(
@@ -104,12 +108,13 @@ def shares(distribution: Mapping[str, float]) -> list[tuple[float, float]]:
     return sorted(found, key=lambda point: point[1])
 
 
-def latency(figure: Figure, receipt: Mapping[str, Any]) -> None:
+def latency(figure: Figure, receipt: GateReceipt) -> None:
     """Cumulative distribution of latency, with the limits of the percentile gates."""
     axes = figure.subplots()
-    points = shares(receipt["latency"]["distribution"])
+    assert receipt.latency is not None
+    points = shares(receipt.latency.distribution)
     _cumulative(axes, points)
-    limits = {check["gate"].removeprefix("latency."): check["limit"] for check in receipt["checks"]}
+    limits = {check.gate.removeprefix("latency."): check.limit for check in receipt.checks}
     named = []
     for key in [key for key in _LIMITED if key in limits]:
         near = limits[key] <= _FAR * points[-1][0]
@@ -148,26 +153,26 @@ def _cumulative(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
     axes.set_axisbelow(True)
 
 
-def costly(parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def costly(parts: Sequence[PartCost]) -> list[PartCost]:
     """The most expensive parts of an INT8 model, at most `MOST_PARTS`; [] if none costs anything."""
-    found = sorted(parts, key=lambda part: (-part["divergence"], part["part"]))[:MOST_PARTS]
-    return found if found and found[0]["divergence"] > 0 else []
+    found = sorted(parts, key=lambda part: (-part.divergence, part.part))[:MOST_PARTS]
+    return found if found and found[0].divergence > 0 else []
 
 
-def divergence(figure: Figure, parts: Sequence[Mapping[str, Any]], kept_float: Sequence[str]) -> None:
+def divergence(figure: Figure, parts: Sequence[PartCost], kept_float: Sequence[str]) -> None:
     """Cost of the `costly` parts on a logarithmic axis; hollow diamonds for parts that returned to float."""
     axes = figure.subplots()
-    svg.named_rows(axes, [part["part"] for part in parts])
+    svg.named_rows(axes, [part.part for part in parts])
     axes.set_xscale("log")
-    drawn = [part["divergence"] for part in parts if part["divergence"] > 0]
+    drawn = [part.divergence for part in parts if part.divergence > 0]
     axes.set_xlim(min(drawn) / 1.8, max(drawn) * 1.8)
     _logarithmic(axes, *((1.0, 3.0) if max(drawn) < 100 * min(drawn) else (1.0,)), form=".0e")
     for y, part in enumerate(parts):
-        kept = part["part"] in kept_float
-        if part["divergence"] > 0:
+        kept = part.part in kept_float
+        if part.divergence > 0:
             inside = "none" if kept else ACCENT
             axes.plot(
-                [part["divergence"]], [y], "D" if kept else "o", color=ACCENT, markerfacecolor=inside, markersize=7
+                [part.divergence], [y], "D" if kept else "o", color=ACCENT, markerfacecolor=inside, markersize=7
             )  # fmt: skip
         else:
             axes.annotate("≤ 0", (0.0, y), (3, 0), axes.get_yaxis_transform(), "offset points", fontsize=9, va="center")

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -93,6 +94,7 @@ def run(
         code = _watched(scratch, progress, limits, stage)
         found = _result(scratch, returns, code, limits, stage)
     _require_plain(folder, stage)
+    _require_inside(found, folder, stage)
     return found
 
 
@@ -215,6 +217,23 @@ def _require_plain(folder: Path, stage: str) -> None:
     except (OSError, RecursionError) as error:
         what = f"{stage}: what the process of the model left cannot be read"
         raise StageFailedError(what, why=str(error)[:500], fix=_SUSPECT) from error
+
+
+def _require_inside(found: Any, folder: Path, stage: str) -> None:
+    """What the process returned may name files of its folder alone: it may be taken over, and the build may not."""
+    pending: list[Any] = [found]
+    while pending:
+        value = pending.pop()
+        if is_dataclass(value):
+            pending += vars(value).values()
+        elif isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, (list, tuple)):
+            pending += value
+        elif isinstance(value, Path) and not value.resolve().is_relative_to(folder.resolve()):
+            raise StageFailedError(
+                f"{stage}: the process of the model returned {value}, outside its folder", fix=_SUSPECT
+            )
 
 
 def main() -> NoReturn:

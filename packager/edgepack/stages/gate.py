@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from edgepack.stages import keys
 from edgepack.stages.bundle import BundleStage
 from edgepack.stages.stage import Context, Input, Stage
 from edgepack.targets import local
-from edgepack_runtime.stats.checks import NO_GATES
+from edgepack_runtime.schema.receipt import NO_GATES, GateReceipt
 
 RECEIPT_FILE = "receipt.json"
 
@@ -67,14 +67,15 @@ class GateStage(Stage[GateArtifact]):
         else:
             exit_code, receipt = gate_file(bundle.path, ctx.progress.line, rows, own=True)
         (out / RECEIPT_FILE).write_text(json.dumps(receipt, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        accuracy, latency = receipt["accuracy"], receipt["latency"]
+        found = GateReceipt.parse(receipt)
+        accuracy, latency = found.accuracy, found.latency
         row = LedgerRow(
             f"on {bundle.target}",
-            Score(**{key: accuracy[key] for key in ("value", "low", "high", "n", "confidence", "metric")}),
+            Score(**{one.name: getattr(accuracy, one.name) for one in fields(Score)}),
             model_mib=mebibytes(self.bundle.shipment.weight_bytes(ctx, self.target)),
-            p50_ms=latency and latency["p50_ms"],
-            p95_ms=latency and latency["p95_ms"],
-            mean_ms=latency and latency["mean_ms"],
-            note=f"gate: {receipt['verdict']}" if receipt["checks"] else NO_GATES,
+            p50_ms=latency.p50_ms if latency else None,
+            p95_ms=latency.p95_ms if latency else None,
+            mean_ms=latency.mean_ms if latency else None,
+            note=f"gate: {found.verdict}" if found.checks else NO_GATES,
         )
         return GateArtifact(out, bundle.target, exit_code, DECIDED[exit_code], row, receipt)

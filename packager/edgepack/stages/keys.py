@@ -19,12 +19,13 @@ from edgepack.artifacts import (
     Split,
 )
 from edgepack.errors import RecipeInvalidError
-from edgepack.recipe.gates import NOT_LIMITS, Gates
+from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Data, is_builtin
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
 from edgepack.stages.stage import Input, StageResult
 from edgepack.util.hashing import sha256_file, sha256_folder
+from edgepack_runtime.schema.gates import NOT_LIMITS
 
 PRETRAINED: Final = "pre-trained weights"  # name of an input
 MOST_FILE_BYTES: Final = 64 * 2**30

@@ -77,5 +77,5 @@ def _fitted(data: DataArtifact) -> Fit:
         return linear.fit(train, dev, data.labels, multi_label=data.multi_label)
     except ValueError as error:  # no n-gram occurs in two of many training rows
         raise StageFailedError(
-            "linear: no model can be fitted", why=str(error), fix="give more rows, or set `wide: off`"
+            "linear: no model can be fitted", why=str(error), fix="give more rows, or set `linear: off`"
         ) from error

@@ -19,13 +19,13 @@ from edgepack.gating.on_rows import Judge
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Prefer, Search
-from edgepack.report import quantity
 from edgepack.stages import keys
 from edgepack.stages.chain import Chain
 from edgepack.stages.data import DataStage
 from edgepack.stages.stage import Context, Input, Stage
 from edgepack.util.text import counted, metric_name
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.schema.figures import quantity
 
 TOLERANCE_POINTS: Final = 0.5  # without `search.tolerance_points` and `gates.accuracy.min`
 MARGIN: Final = 0.05  # latencies and sizes within this ratio count as equal

@@ -11,36 +11,36 @@ from edgepack.recipe.model import AnyRecipe, LinearRecipe
 from edgepack.stages import text_payload
 from edgepack.stages.bundle import Payload, Shipment
 from edgepack.stages.chain import Candidates
+from edgepack.stages.combine import CombineStage
 from edgepack.stages.data import DataStage
 from edgepack.stages.linear import LinearStage
 from edgepack.stages.stage import Context, Stage
 from edgepack.stages.text_payload import Beside
 from edgepack.stages.train import TeacherStage
-from edgepack.stages.wide import WideStage
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle.model_config import LINEAR_NAME
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedShipment(Shipment):
-    """The exported model of the chosen candidate, as `wide` decides."""
+    """The exported model of the chosen candidate, as `combine` decides."""
 
     rows: DataStage
     linear: LinearStage | None
     teacher: TeacherStage | None
     candidates: Candidates
-    wide: WideStage | None
+    combine: CombineStage | None
 
     @property
     def needs(self) -> tuple[Stage[Any], ...]:
-        wide = () if self.wide is None else (self.wide,)
-        return (self.rows, self.candidates.decider, *wide)
+        combine = () if self.combine is None else (self.combine,)
+        return (self.rows, self.candidates.decider, *combine)
 
     def recipe(self, ctx: Context) -> AnyRecipe:
         return self.candidates.chosen(ctx).recipe
 
     def made(self, ctx: Context) -> Sequence[Stage[Any]]:
-        shared = (self.rows, self.linear, self.teacher, self.candidates.select, self.wide)
+        shared = (self.rows, self.linear, self.teacher, self.candidates.select, self.combine)
         return [*(stage for stage in shared if stage is not None), *self.candidates.chosen(ctx).stages]
 
     def packed(self, ctx: Context) -> Sequence[Stage[Any]]:
@@ -51,8 +51,8 @@ class TrainedShipment(Shipment):
         return beside and [asdict(beside.config), sha256_file(beside.linear)]
 
     def weight_bytes(self, ctx: Context, target: str) -> int:
-        if self.wide is not None:
-            return ctx.artifact(self.wide).ships.weight_bytes
+        if self.combine is not None:
+            return ctx.artifact(self.combine).ships.weight_bytes
         return ctx.artifact(self.candidates.chosen(ctx).export).for_target(target).shipped_model.onnx_bytes
 
     def payload(self, ctx: Context, target: str, scratch: Path) -> Payload:
@@ -63,18 +63,18 @@ class TrainedShipment(Shipment):
 
     def _beside(self, ctx: Context) -> Beside | None:
         """The linear model that ships beside the encoder; None for the encoder alone."""
-        if self.linear is None or self.wide is None:
+        if self.linear is None or self.combine is None:
             return None
-        wide = ctx.artifact(self.wide)
-        if wide.config is None:
+        combine = ctx.artifact(self.combine)
+        if combine.config is None:
             return None
-        score = wide.ships.test_scores[self.recipe(ctx).gates.metric or wide.metric]
-        return Beside(ctx.artifact(self.linear).folder / LINEAR_NAME, wide.config, score)
+        score = combine.ships.test_scores[self.recipe(ctx).gates.metric or combine.metric]
+        return Beside(ctx.artifact(self.linear).folder / LINEAR_NAME, combine.config, score)
 
 
 @dataclass(frozen=True, eq=False)
 class LinearShipment(Shipment):
-    """The linear model of a recipe with `wide: only`."""
+    """The linear model of a recipe with `linear: only`."""
 
     only: LinearRecipe
     rows: DataStage

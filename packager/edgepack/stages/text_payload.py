@@ -14,7 +14,7 @@ from edgepack.artifacts import SPLITS, Answer, DataArtifact, ExportArtifact, Lin
 from edgepack.bundle import golden, sbom
 from edgepack.bundle.archive import Members
 from edgepack.errors import GateInconclusiveError, StageFailedError
-from edgepack.export.wide_folder import write_linear, write_wide
+from edgepack.export.linear_folder import write_combined, write_linear
 from edgepack.gating import on_rows
 from edgepack.gating.on_rows import Judge
 from edgepack.progress import Progress
@@ -30,7 +30,7 @@ from edgepack_runtime.bundle.model_config import (
     LINEAR_NAME,
     MODEL_NAME,
     VOCAB_NAME,
-    WideConfig,
+    LinearConfig,
     load,
 )
 from edgepack_runtime.stats import intervals
@@ -43,7 +43,7 @@ class Beside:
     """A linear model that ships beside an encoder: its file, how it answers, and the test score of the whole."""
 
     linear: Path
-    config: WideConfig
+    config: LinearConfig
     score: Score
 
 
@@ -84,7 +84,7 @@ def of_export(export: ExportArtifact, beside: Beside | None = None, ancestors: t
         for folder in {shipped.folder, reference.folder}:
             made[folder] = scratch / "models" / folder
             made[folder].parent.mkdir(exist_ok=True)
-            write_wide(export.folder / folder, beside.linear, beside.config, made[folder])
+            write_combined(export.folder / folder, beside.linear, beside.config, made[folder])
         return golden.Models(made[shipped.folder], made[reference.folder], encoder)
 
     return TextModel(
@@ -185,7 +185,7 @@ def _model(folder: Path) -> Members:
     config = load(folder)
     wanted = {CONFIG_NAME}
     wanted |= {MODEL_NAME, VOCAB_NAME} if config.needs_encoder else set()
-    wanted |= {LINEAR_NAME} if config.wide is not None else set()
+    wanted |= {LINEAR_NAME} if config.linear is not None else set()
     missing = [name for name in sorted(wanted) if not (folder / name).is_file()]
     if missing:
         raise StageFailedError(f"bundle: {folder} lacks {', '.join(missing)}", fix="build again")

@@ -151,7 +151,7 @@ def _nothing_learnt(job: TrainingJob, data: DataArtifact, run: TrainingRun, resu
     usual = open_job.budget(len(run.examples.rows), int(run.network.config.hidden_size), run.ranks.count)
     more = min(max(usual.epochs, math.ceil(_MORE_EPOCHS * used.epochs)), _MOST_EPOCHS)
     retry = f"`--set {section}.epochs={more:g} --set {section}.learning_rate={usual.learning_rate:g}`"
-    linear = ", or ship the linear model alone: `--set wide=only`" if data.text_task.linear else ""
+    linear = ", or ship the linear model alone: `--set linear=only`" if data.text_task.linear else ""
     return StageFailedError(
         f"{job.name}: it learnt nothing: {run.metric} {result.best_score:.3f} on dev; "
         f"the same answer to every row has {run.floor:.3f}",

@@ -57,7 +57,7 @@ def fit(train: Sequence[Row], dev: Sequence[Row], labels: Sequence[str], *, mult
         raise EnvironmentUnfitError(
             "scikit-learn cannot be imported",
             why=f"the linear model is fitted with it: {error}",
-            fix="pip install 'edgepack[linear]', or set `wide: off`",
+            fix="pip install 'edgepack[linear]', or set `linear: off`",
         ) from error
 
     vectorizer = TfidfVectorizer(analyzer=_in_order, min_df=LEAST_ROWS if len(train) >= FEW_ROWS else 1)

@@ -22,7 +22,10 @@ def below(folder: Path, name: str, most_bytes: int | None = None) -> Path:
     if not name or "\0" in name or parts.is_absolute() or ".." in parts.parts:
         raise ValueError(f"{name[:200]!r} is not a name of a file below the folder {folder.name}")
     file = folder / name
-    real = file.resolve(strict=True)
+    try:
+        real = file.resolve(strict=True)
+    except RuntimeError as error:  # before Python 3.13
+        raise ValueError(f"{name[:200]} is a link to itself") from error
     if not real.is_relative_to(folder.resolve()):
         raise ValueError(f"{name[:200]} is a link that leads out of the folder {folder.name}; copy the file there")
     found = real.stat()

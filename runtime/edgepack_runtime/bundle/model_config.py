@@ -1,9 +1,9 @@
 """The configuration of a model folder, `model.json`.
 
 The folder of a text model holds `model.onnx`, `vocab.txt` and `model.json`, and `linear.json` if its configuration has
-`wide`. A linear model alone is `linear.json` and `model.json`. The folder of a model with an adapter holds `NAME.onnx`
-for each graph, `adapter.py`, `model.json` and the files that the adapter reads. The build side writes `model.json`
-through `dump`.
+`linear`. A linear model alone is `linear.json` and `model.json`. The folder of a model with an adapter holds
+`NAME.onnx` for each graph, `adapter.py`, `model.json` and the files that the adapter reads. The build side writes
+`model.json` through `dump`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ ADAPTER_ITEMS = (TEXT, JSON, FILE)
 GRAPH_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}\Z")
 PRECISIONS = ("float32", "float16", "int8")
 ERNIE, BERT = TOKENIZERS = ("ernie-wordpiece", "bert-wordpiece")
-ENSEMBLE, CASCADE, ONLY = WIDE_MODES = ("ensemble", "cascade", "only")
+ENSEMBLE, CASCADE, ONLY = LINEAR_MODES = ("ensemble", "cascade", "only")
 CPU, CUDA = PROVIDERS = ("CPUExecutionProvider", "CUDAExecutionProvider")  # ONNX Runtime's
 MAX_LABELS = 10_000
 MAX_TOKENS = 8192
-_MOST_WEIGHT = 1e9  # of `wide`
+_MOST_WEIGHT = 1e9  # of `linear`
 _ADAPTER_KEYS = ("task", "precision", "engine", "adapter")
-_LINEAR_KEYS = ("task", "labels", "multi_label", "wide")  # of a linear model alone
+_LINEAR_KEYS = ("task", "labels", "multi_label", "linear")  # of a linear model alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class EngineConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class WideConfig:
+class LinearConfig:
     """How a linear model on characters answers beside the encoder, or without one.
 
     `ensemble`: the logits are `encoder_weight` x the encoder's + `linear_weight` x the linear model's. `cascade`: the
@@ -101,10 +101,10 @@ class ModelConfig:
 
     `multi_label`: a text has any number of labels instead of exactly one. `hides_padding`: the graph masks padding; if
     not, a batch has texts of one length only. `run_alone`: batches have one text, since the graph computes quantization
-    ranges for each run. `wide` (some tasks only): a linear model answers too; None without one.
+    ranges for each run. `linear` (some tasks only): a linear model answers too; None without one.
 
     A model with an `adapter` has of the other fields only task, precision and engine. A linear model alone has task,
-    labels, `multi_label` and `wide`. Both have a `max_length` of 0: they cut nothing to tokens.
+    labels, `multi_label` and `linear`. Both have a `max_length` of 0: they cut nothing to tokens.
     """
 
     task: str
@@ -116,7 +116,7 @@ class ModelConfig:
     multi_label: bool = False
     hides_padding: bool = True
     run_alone: bool = False
-    wide: Optional[WideConfig] = None
+    linear: Optional[LinearConfig] = None
     adapter: Optional[AdapterConfig] = None
 
     @property
@@ -139,7 +139,7 @@ class ModelConfig:
     @property
     def needs_encoder(self) -> bool:
         """Whether the folder has a `model.onnx`: a linear model may answer everything."""
-        return self.wide is None or self.wide.mode != ONLY
+        return self.linear is None or self.linear.mode != ONLY
 
     @property
     def classes(self) -> Tuple[str, ...]:
@@ -164,7 +164,7 @@ def dump(config: ModelConfig) -> bytes:
     elif not config.needs_encoder:
         document = {key: document[key] for key in ("model_format", *_LINEAR_KEYS)}
     else:
-        for key in ("adapter", *(("wide",) if config.wide is None else ())):
+        for key in ("adapter", *(("linear",) if config.linear is None else ())):
             del document[key]
     raw = (json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True) + "\n").encode("utf-8")
     parse(raw)
@@ -214,13 +214,13 @@ def _with_adapter(document: Dict[str, Any]) -> ModelConfig:
 
 
 def _of_texts(document: Dict[str, Any]) -> ModelConfig:
-    document.setdefault("wide", None)
-    wide = None if document["wide"] is None else _wide(document["wide"])
-    if wide is not None and not task_of(document["task"]).linear:
-        raise _invalid(f"it has `wide`, but {document['task']} does not support a linear model")
-    alone = wide is not None and wide.mode == ONLY
+    document.setdefault("linear", None)
+    linear = None if document["linear"] is None else _linear(document["linear"])
+    if linear is not None and not task_of(document["task"]).linear:
+        raise _invalid(f"it has `linear`, but {document['task']} does not support a linear model")
+    alone = linear is not None and linear.mode == ONLY
     every = {field.name for field in dataclasses.fields(ModelConfig)} - {"adapter"}
-    fields = {**_exactly(document, {*_LINEAR_KEYS} if alone else every, "the document"), "wide": wide}
+    fields = {**_exactly(document, {*_LINEAR_KEYS} if alone else every, "the document"), "linear": linear}
     _one_of(fields["multi_label"], (False, True), "multi_label")
     try:
         task = task_of(fields["task"], multi_label=fields["multi_label"])
@@ -228,7 +228,7 @@ def _of_texts(document: Dict[str, Any]) -> ModelConfig:
         raise _invalid(f"multi_label is true, but {fields['task']} does not support several labels") from None
     fields["labels"] = _texts(fields["labels"], "labels", minimum=task.least_labels)
     if alone:
-        return dataclasses.replace(linear_alone(fields["labels"], multi_label=fields["multi_label"]), wide=wide)
+        return dataclasses.replace(linear_alone(fields["labels"], multi_label=fields["multi_label"]), linear=linear)
     problem = task.label_problem(fields["labels"])
     if problem is not None:
         raise _invalid(problem)
@@ -244,7 +244,12 @@ def _of_texts(document: Dict[str, Any]) -> ModelConfig:
 def linear_alone(labels: Sequence[str], *, multi_label: bool) -> ModelConfig:
     """The configuration of a linear model that answers every text alone. Its scores are computed in float."""
     return ModelConfig(
-        ONE_TEXT, tuple(labels), max_length=0, precision=PRECISIONS[0], multi_label=multi_label, wide=WideConfig(ONLY)
+        ONE_TEXT,
+        tuple(labels),
+        max_length=0,
+        precision=PRECISIONS[0],
+        multi_label=multi_label,
+        linear=LinearConfig(ONLY),
     )
 
 
@@ -265,15 +270,15 @@ def _engine(value: Any) -> EngineConfig:
     return EngineConfig(**fields)
 
 
-def _wide(value: Any) -> WideConfig:
-    fields = _fields(value, WideConfig, "wide")
-    _one_of(fields["mode"], WIDE_MODES, "wide.mode")
+def _linear(value: Any) -> LinearConfig:
+    fields = _fields(value, LinearConfig, "linear")
+    _one_of(fields["mode"], LINEAR_MODES, "linear.mode")
     for name in ("encoder_weight", "linear_weight", "least_lead"):
         number = fields[name]
         if type(number) not in (int, float) or not 0 <= number <= _MOST_WEIGHT:
-            raise _invalid(f"wide.{name} is not a number from 0 to {_MOST_WEIGHT:g}")
+            raise _invalid(f"linear.{name} is not a number from 0 to {_MOST_WEIGHT:g}")
         fields[name] = float(number)
-    return WideConfig(**fields)
+    return LinearConfig(**fields)
 
 
 def _fields(value: Any, cls: Any, where: str) -> Dict[str, Any]:

@@ -112,7 +112,7 @@ def run_readme(options: argparse.Namespace, context: Context, arguments: List[st
 
 def run_install(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     from edgepack_runtime.install import install as installer
-    from edgepack_runtime.stats import checks as gate_checks
+    from edgepack_runtime.schema.receipt import GateReceipt
 
     bundle: Path = context.bundle or options.bundle
     own = running_prefix(context)
@@ -138,7 +138,7 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
         "already installed": f"already installed: {release} is active and is intact",
     }
     task = read_bundle_manifest(bundle, own=context.bundle is not None).task
-    doubts = [] if receipt["gate"] is None else gate_checks.not_shown(receipt["gate"])
+    doubts = [] if receipt["gate"] is None else GateReceipt.parse(receipt["gate"]).not_shown
     if doubts and receipt["gate"]["verdict"] == "inconclusive":
         doubts = ["its gate is INCONCLUSIVE; not shown on this device:", *map("  {}".format, doubts)]
     hints = [*doubts, f"next: {shlex.quote(str(command))} predict {'ITEM' if task == CUSTOM else 'TEXT'}"]
@@ -236,13 +236,14 @@ def run_gate(options: argparse.Namespace, context: Context, arguments: List[str]
     if context.release is None:
         return delegate(options, context, arguments)
     from edgepack_runtime.gate import runner
+    from edgepack_runtime.schema.gates import Limits
     from edgepack_runtime.util import gate_lock
 
     manifest, _ = verify.read_manifest(context.release)
     if options.turns:
-        from edgepack_runtime.gate import limits, turns
+        from edgepack_runtime.gate import turns
 
-        turns.answer(runner.opened(context.release, limits.parse(manifest.gates)), sys.stdin, sys.stdout)
+        turns.answer(runner.opened(context.release, Limits.parse(manifest.gates)), sys.stdin, sys.stdout)
         return ExitCode.OK
     prefix = running_prefix(context)
     size = options.bundle_bytes
@@ -281,12 +282,12 @@ def _keep_receipt(prefix: Prefix, receipt: Mapping[str, Any]) -> None:
 def run_tune(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
     if context.release is None:
         return delegate(options, context, arguments)
-    from edgepack_runtime.gate import limits
     from edgepack_runtime.inference import tune
+    from edgepack_runtime.schema.gates import Limits
     from edgepack_runtime.util import gate_lock
 
     manifest, _ = verify.read_manifest(context.release)
-    most = options.threads or limits.parse(manifest.gates).threads
+    most = options.threads or Limits.parse(manifest.gates).latency.threads
     prefix = running_prefix(context)
     with contextlib.ExitStack() as held:
         if prefix is not None:  # before measuring: without write access this fails at once

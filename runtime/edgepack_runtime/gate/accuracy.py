@@ -9,10 +9,11 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.gate.limits import Floors, Limits
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.schema.figures import shown
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, AccuracyLimits, Floors, ManifestAccuracy, per_class
+from edgepack_runtime.schema.receipt import GateCheck, Score
 from edgepack_runtime.stats import intervals, metrics, scoring
-from edgepack_runtime.stats.checks import ABOVE_MAJORITY, PER_CLASS, GateCheck, sampled, shown, would_decide
 from edgepack_runtime.stats.metrics import Answer, Pair, Tally
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.progress import Log
@@ -29,7 +30,7 @@ class AccuracyResult(NamedTuple):
     """What was measured on the golden rows: the checks, and `accuracy`, `classes` and `answered` of the receipt."""
 
     checks: List[GateCheck]
-    summary: Dict[str, Any]
+    summary: Score
     classes: Optional[Dict[str, Any]] = None
     answered: Optional[Dict[str, int]] = None
 
@@ -85,17 +86,17 @@ def metric_for(asked: Optional[str], config: ModelConfig) -> str:
     return metric
 
 
-def result(predictor: Predictor, rows: Sequence[GoldenRow], limits: Limits, progress: Log) -> AccuracyResult:
+def result(predictor: Predictor, rows: Sequence[GoldenRow], limits: ManifestAccuracy, progress: Log) -> AccuracyResult:
     """Answer `rows` and check `limits`.
 
     Raises:
         BundleInvalidError: a limit does not apply to the model.
     """
     config = predictor.config
-    metric, names = metric_for(limits.metric, config), model_classes(config, limits.per_class)
+    metric, names = metric_for(limits.metric, config), model_classes(config, limits.floors())
     answers = answer(predictor, rows, progress)
     measured = measure(config.text_task, rows, answers, metric, limits.confidence, names)
-    answered = None if predictor.wide is None else predictor.wide.answered._asdict()
+    answered = None if predictor.combined is None else predictor.combined.answered._asdict()
     return AccuracyResult(checks(measured, limits), summary(measured, limits.confidence), classes(measured), answered)
 
 
@@ -137,19 +138,19 @@ def measure(
     )
 
 
-def summary(measured: Measured, confidence: float) -> Dict[str, Any]:
-    """The receipt's `accuracy`: metric, value as a fraction with its interval, and number of rows.
-
-    `distinct_texts` is less than `n` if texts, or pairs of texts, repeat.
-    """
-    return {
-        "metric": measured.metric,
-        **{name: round(value, 6) for name, value in measured.interval._asdict().items()},
-        "n": len(measured.rows),
-        "distinct_texts": measured.distinct,
-        "confidence": confidence,
-        **({} if measured.positive is None else {"positive": measured.positive}),
-    }
+def summary(measured: Measured, confidence: float) -> Score:
+    """The receipt's `accuracy`."""
+    value, low, high = (round(number, 6) for number in measured.interval)
+    return Score(
+        metric=measured.metric,
+        value=value,
+        low=low,
+        high=high,
+        n=len(measured.rows),
+        distinct_texts=measured.distinct,
+        confidence=confidence,
+        positive=measured.positive,
+    )
 
 
 def classes(measured: Measured) -> Dict[str, Any]:
@@ -194,11 +195,18 @@ def repeats(n: int, distinct: int) -> str:
     return "" if distinct >= _MOSTLY_DISTINCT * n else f"distinct texts: {distinct} for {n} rows"
 
 
-def checks(measured: Measured, limits: Limits) -> List[GateCheck]:
+def would_decide(n: Optional[int], of_what: str) -> str:
+    """Sentence about the sample size that would decide an inconclusive check; None stands for over 10 million."""
+    if n is None:
+        return f"too close to the limit to decide, even with 10 million {of_what}"
+    return f"about {n} {of_what} would decide"
+
+
+def checks(measured: Measured, limits: ManifestAccuracy) -> List[GateCheck]:
     """The receipt rows of `limits` on accuracy, classes included."""
     found = []
-    if limits.accuracy_min is not None:
-        found.append(_min_check(measured, limits.accuracy_min, limits.confidence))
+    if limits.min is not None:
+        found.append(_min_check(measured, limits.min, limits.confidence))
     if limits.max_drop_points is not None:
         reference = [row.float_answer for row in measured.rows]
         name, points = "the float model", limits.max_drop_points
@@ -210,7 +218,7 @@ def checks(measured: Measured, limits: Limits) -> List[GateCheck]:
     if limits.above_majority:
         found.append(_majority_check(measured, limits.confidence))
     tallies = metrics.tallies_of_rows(measured.pairs)
-    return found + class_checks(tallies, limits.per_class, measured.classes, limits.confidence)
+    return found + class_checks(tallies, limits.floors(), measured.classes, limits.confidence)
 
 
 def _min_check(measured: Measured, limit: float, confidence: float) -> GateCheck:
@@ -220,7 +228,7 @@ def _min_check(measured: Measured, limit: float, confidence: float) -> GateCheck
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY:
         needed = intervals.n_for_proportion(interval.value, limit, confidence, beyond=n)
         notes.append(would_decide(needed, "rows"))
-    return sampled(
+    return GateCheck.sampled(
         "accuracy.min",
         verdict,
         interval,
@@ -235,7 +243,7 @@ def _min_check(measured: Measured, limit: float, confidence: float) -> GateCheck
 def _majority_check(measured: Measured, confidence: float) -> GateCheck:
     """Paired gain over the most frequent answer on the same rows. It passes, or nothing is shown: never a fail.
 
-    Every release must pass it (`checks.refusal`).
+    Every release must pass it (`GateReceipt.refusal`).
     """
     truths = [row.answer for row in measured.rows]
     majority = max(Counter(truths).items(), key=lambda item: (item[1], repr(item[0])))[0]
@@ -249,7 +257,7 @@ def _majority_check(measured: Measured, confidence: float) -> GateCheck:
         counts = scoring.count(truths, constant, measured.answers)
         needed = intervals.n_for_drop(counts.lost, counts.won, counts.n, 0.0, confidence)
         notes.append(would_decide(needed, "rows"))
-    return sampled(
+    return GateCheck.sampled(
         ABOVE_MAJORITY,
         verdict,
         intervals.Interval(*(100 * number for number in gain)),
@@ -273,7 +281,7 @@ def _drop_check(
     answered: Sequence[Optional[Answer]],
     name: str,
     limit_points: float,
-    limits: Limits,
+    limits: AccuracyLimits,
 ) -> GateCheck:
     """Paired drop against the answers `answered` of the model `name`, so only rows count on which the two differ."""
     reference = [answer for answer in answered if answer is not None]
@@ -291,7 +299,7 @@ def _drop_check(
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY:
         needed = intervals.n_for_drop(counts.lost, counts.won, counts.n, limit_points / 100, confidence)
         notes.append(would_decide(needed, "rows"))
-    return sampled(
+    return GateCheck.sampled(
         gate,
         verdict,
         intervals.Interval(*(100 * number for number in interval)),
@@ -365,7 +373,7 @@ def class_checks(
 
     Args:
         tallies: result of `metrics.tallies_of_rows`.
-        floors: as in `Limits.per_class`.
+        floors: as of `AccuracyLimits.floors`.
         classes: the model's classes.
         confidence: of the intervals, 0 to 1, two-sided.
     """
@@ -422,8 +430,8 @@ def _class_check(
         detail += f"; {_class_would_decide(figure, worst, confidence, to_fail)}"
     if verdict != intervals.PASS and len(asked) > 1:
         detail += f"; the high end allows for {len(asked)} classes"
-    return sampled(
-        PER_CLASS + figure,
+    return GateCheck.sampled(
+        per_class(figure),
         verdict,
         worst.interval,
         limit=worst.floor,

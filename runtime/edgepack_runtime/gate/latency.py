@@ -15,16 +15,30 @@ from __future__ import annotations
 import heapq
 import random
 import statistics
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+    Union,
+)
 
 from edgepack_runtime.device import interference
 from edgepack_runtime.device.interference import Interference
-from edgepack_runtime.gate.limits import P95, LengthBudget, Limits, Percentiles
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.loaded_model import Split
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.schema.gates import P95, LatencyLimits, LengthLimits, percentiles
+from edgepack_runtime.schema.receipt import Contention, GateCheck, GateLatency
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import GateCheck, sampled
 from edgepack_runtime.util.progress import Log, Pace
 from edgepack_runtime.util.texts import Item, counted, length
 
@@ -46,6 +60,17 @@ class Kind(NamedTuple):
 
     tokens: int
     usual: bool
+
+
+class Lengths(NamedTuple):
+    """Texts of more than `above` and at most `most` tokens, [CLS] and [SEP] among them."""
+
+    above: int
+    most: int
+
+    def holds(self, tokens: int) -> bool:
+        """Whether a text of so many tokens is in the range."""
+        return self.above < tokens <= self.most
 
 
 class TimedText(NamedTuple):
@@ -123,22 +148,22 @@ class Asked(NamedTuple):
     gate: str
     fraction: float
     limit_ms: float
-    budget: Optional[LengthBudget] = None
+    lengths: Optional[Lengths] = None
 
     def concerns(self, kind: Kind) -> bool:
         """Whether the limit applies to a text of this kind."""
-        return kind.usual if self.budget is None else self.budget.holds(kind.tokens)
+        return kind.usual if self.lengths is None else self.lengths.holds(kind.tokens)
 
 
-def measure(predictor: Predictor, texts: Sequence[Item], limits: Limits, progress: Log) -> Timing:
+def measure(predictor: Predictor, texts: Sequence[Item], limits: LatencyLimits, progress: Log) -> Timing:
     """Time `predictor` in two windows, on texts that `choose` selects from `texts`."""
     progress(f"latency: measured in {WINDOWS} windows, one after the other")
     drawn = shuffled(texts)
-    tokens = [predictor.text_model.tokens(text) if limits.latency.by_length else 0 for text in drawn]
+    tokens = [predictor.text_model.tokens(text) if limits.by_length else 0 for text in drawn]
     for text in drawn[: bench.WARM_UP_TEXTS]:
         predictor.predict(text)
     probe_ms = statistics.median(predictor.timed_predict(text)[1].total_ms for text in drawn[: bench.WARM_UP_TEXTS])
-    count = max(_needed(limits.latency.percentiles), min(_MOST_TEXTS, int(_BUDGET_MS / max(probe_ms, 1e-3))))
+    count = max(_needed(limits), min(_MOST_TEXTS, int(_BUDGET_MS / max(probe_ms, 1e-3))))
     chosen = choose(drawn, limits, count, tokens, [predictor.needs_encoder(text) for text in drawn])
     timing = Timing([])
     for number in range(WINDOWS):
@@ -169,7 +194,7 @@ def shuffled(texts: Sequence[T]) -> List[T]:
 
 
 def choose(
-    drawn: Sequence[Item], limits: Limits, count: int, tokens: Sequence[int], by_encoder: Sequence[bool]
+    drawn: Sequence[Item], limits: LatencyLimits, count: int, tokens: Sequence[int], by_encoder: Sequence[bool]
 ) -> List[TimedText]:
     """Select `count` of `drawn` to time, evenly over all lengths, in order of length.
 
@@ -183,12 +208,12 @@ def choose(
     # Texts that a linear model answers alone come first: both windows have the same share of them.
     order = list(zip(by_encoder, lengths))
     chosen = [(place, True) for place in _evenly(range(len(drawn)), order, count)]
-    for budget in limits.latency.by_length:
-        times = {place: 0 for place, held in enumerate(tokens) if budget.holds(held)}
+    for about, budget in _by_length(limits):
+        times = {place: 0 for place, held in enumerate(tokens) if about.holds(held)}
         for place, _ in chosen:
             if place in times:
                 times[place] += 1
-        chosen += [(place, False) for place in _least_often(times, _needed(budget.limits) - sum(times.values()))]
+        chosen += [(place, False) for place in _least_often(times, _needed(budget) - sum(times.values()))]
     return [TimedText(drawn[place], Kind(tokens[place], usual)) for place, usual in chosen]
 
 
@@ -210,14 +235,22 @@ def _least_often(times: Mapping[int, int], count: int) -> List[int]:
     return found
 
 
-def _needed(limits: Percentiles) -> int:
+def _by_length(limits: LatencyLimits) -> Iterator[Tuple[Lengths, LengthLimits]]:
+    """The limits by length, each with the lengths that it applies to."""
+    above = 0
+    for budget in limits.by_length:
+        yield Lengths(above, budget.max_tokens), budget
+        above = budget.max_tokens
+
+
+def _needed(limits: Union[LatencyLimits, LengthLimits]) -> int:
     """Samples that bound the highest limited percentile, and at least p95 (p95 130, p99 662)."""
-    fraction = max([P95, *(part for _, part, _ in limits.asked())])
+    fraction = max([P95, *(part for _, part, _ in percentiles(limits))])
     return intervals.n_for_percentile(fraction, bench.CONFIDENCE)
 
 
 def settle(
-    first: Timing, limits: Limits, emulated_why: Optional[str], again: Callable[[], Timing], progress: Log
+    first: Timing, limits: LatencyLimits, emulated_why: Optional[str], again: Callable[[], Timing], progress: Log
 ) -> Timing:
     """The first timing that decides, of `first` and those of `again` in fresh processes; else the last one.
 
@@ -233,7 +266,7 @@ def settle(
     return timing
 
 
-def _undecided(timing: Timing, limits: Limits, emulated_why: Optional[str]) -> str:
+def _undecided(timing: Timing, limits: LatencyLimits, emulated_why: Optional[str]) -> str:
     """Why to measure again; empty if there is no reason."""
     timed = [asked for asked in asked_of(limits) if timing.totals_ms(asked)]
     missed = any(_judge(timing, asked)[1] != intervals.PASS for asked in timed)
@@ -244,17 +277,17 @@ def _undecided(timing: Timing, limits: Limits, emulated_why: Optional[str]) -> s
     return ""
 
 
-def summary(timing: Timing, threads: int) -> Dict[str, Any]:
-    """The receipt's `latency`."""
-    return {
+def summary(timing: Timing, threads: int) -> GateLatency:
+    """The receipt's `latency`, without a sustained run and a comparison."""
+    return GateLatency(
         **bench.summarize(timing.samples),
-        "distribution": distribution([sample.total_ms for sample in timing.samples]),
-        "threads": threads,
-        "stable": timing.stable,
-        "window_p50_ms": [round(value, 4) for value in timing.medians_ms],
-        "processes": timing.processes,
-        "contention": timing.interference.as_json(),
-    }
+        distribution=distribution([sample.total_ms for sample in timing.samples]),
+        threads=threads,
+        stable=timing.stable,
+        window_p50_ms=tuple(round(value, 4) for value in timing.medians_ms),
+        processes=timing.processes,
+        contention=Contention(**timing.interference.as_json()),
+    )
 
 
 def distribution(totals_ms: Sequence[float]) -> Dict[str, float]:
@@ -272,31 +305,31 @@ def distribution(totals_ms: Sequence[float]) -> Dict[str, float]:
     return {"min_ms": round(ordered[0], 4), **figures, "max_ms": round(ordered[-1], 4)}
 
 
-def checks(timing: Timing, limits: Limits, emulated_why: Optional[str]) -> List[GateCheck]:
+def checks(timing: Timing, limits: LatencyLimits, emulated_why: Optional[str]) -> List[GateCheck]:
     """One check per limit on latency."""
     return [_check(timing, asked, emulated_why) for asked in asked_of(limits)]
 
 
-def asked_of(limits: Limits) -> List[Asked]:
+def asked_of(limits: LatencyLimits) -> List[Asked]:
     """The limits on percentiles, of all texts and by length."""
-    found = [Asked(f"latency.{key}", part, limit) for key, part, limit in limits.latency.percentiles.asked()]
-    for budget in limits.latency.by_length:
-        name = f"latency.max_tokens_{budget.max_tokens}"
-        found += [Asked(f"{name}.{key}", part, limit, budget) for key, part, limit in budget.limits.asked()]
+    found = [Asked(f"latency.{key}", part, limit) for key, part, limit in percentiles(limits)]
+    for lengths, budget in _by_length(limits):
+        name = f"latency.max_tokens_{lengths.most}"
+        found += [Asked(f"{name}.{key}", part, limit, lengths) for key, part, limit in percentiles(budget)]
     return found
 
 
 def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> GateCheck:
     totals_ms, lengths = timing.totals_ms(asked), ""
-    if asked.budget:
-        lengths = f"{asked.budget.above_tokens + 1} to {asked.budget.max_tokens} tokens"
+    if asked.lengths:
+        lengths = f"{asked.lengths.above + 1} to {asked.lengths.most} tokens"
     if not totals_ms:
         detail = f"no golden row has {lengths or 'a text'}: give `data.test` such texts"
-        return GateCheck(asked.gate, intervals.INCONCLUSIVE, None, None, None, asked.limit_ms, "ms", 0, None, detail)
+        return GateCheck.unmeasured(asked.gate, asked.limit_ms, "ms", detail)
     interval, verdict, why = _judge(timing, asked)
     detail = "; ".join(filter(None, ["from input to answer, batch 1" + (f", {lengths}" if lengths else ""), why]))
     verdict, detail = refuse_if_emulated(verdict, detail, emulated_why)
-    return sampled(
+    return GateCheck.sampled(
         asked.gate,
         verdict,
         interval,

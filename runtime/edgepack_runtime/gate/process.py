@@ -5,6 +5,7 @@ Each runs in a fresh process, started as the launcher starts a release: `python 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import resource
@@ -18,12 +19,12 @@ from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.gate import latency as gate_latency
 from edgepack_runtime.gate.latency import Timing, TimingWindow
-from edgepack_runtime.gate.limits import parse
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import release_process
+from edgepack_runtime.schema.gates import Limits
+from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import GateCheck, read_once, sampled
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
 
@@ -109,15 +110,17 @@ def memory_check(peaks_mib: Sequence[float], limit_mib: float, ran: str, emulate
     gate = "memory.peak_rss_mib"
     if len(peaks_mib) == 1:
         detail = f"fresh process: load, then {ran}; one run, since the limit is more than {100 * NEAR:g} % away"
-        found = read_once(gate, peaks_mib[0], limit=limit_mib, unit="MiB", detail=detail)
+        found = GateCheck.read_once(gate, peaks_mib[0], limit=limit_mib, unit="MiB", detail=detail)
     else:
         interval = intervals.percentile_interval(peaks_mib, 0.5, bench.CONFIDENCE)
         detail = f"median of {len(peaks_mib)} fresh processes: load, then {ran}"
         found = _by_median(gate, interval, limit_mib, "MiB", len(peaks_mib), detail)
         if found.verdict == intervals.INCONCLUSIVE:
-            found = found._replace(detail=f"{detail}; the runs lie on both sides of the limit")
+            found = dataclasses.replace(found, detail=f"{detail}; the runs lie on both sides of the limit")
     if found.verdict != intervals.PASS and emulated_why is not None:  # the emulator itself takes memory
-        return found._replace(verdict=intervals.INCONCLUSIVE, detail=f"{found.detail}; emulated ({emulated_why})")
+        return dataclasses.replace(
+            found, verdict=intervals.INCONCLUSIVE, detail=f"{found.detail}; emulated ({emulated_why})"
+        )
     return found
 
 
@@ -128,13 +131,15 @@ def cold_start_check(runs: Sequence[Interference], limit_ms: float, emulated_why
     verdict, why = gate_latency.undisturbed(found.verdict, interference.together(runs))
     detail = f"{found.detail}; {why}" if why else found.detail
     verdict, detail = gate_latency.refuse_if_emulated(verdict, detail, emulated_why)
-    return found._replace(verdict=verdict, detail=detail)
+    return dataclasses.replace(found, verdict=verdict, detail=detail)
 
 
 def _by_median(gate: str, interval: intervals.Interval, limit: float, unit: str, n: int, detail: str) -> GateCheck:
     """Check of the median of `n` processes."""
     verdict = intervals.verdict_at_most(interval, limit)
-    return sampled(gate, verdict, interval, limit=limit, unit=unit, n=n, confidence=bench.CONFIDENCE, detail=detail)
+    return GateCheck.sampled(
+        gate, verdict, interval, limit=limit, unit=unit, n=n, confidence=bench.CONFIDENCE, detail=detail
+    )
 
 
 def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
@@ -145,7 +150,7 @@ def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
         predictor.predict_batch(examples.selftest_items(release, predictor.config), batch_size=1)
         return {"peak_rss_mib": _own_peak_rss_mib()}
     texts = examples.timing_items(release, predictor.config)
-    timing = gate_latency.measure(predictor, texts, parse(job["gates"]), _to_stderr)
+    timing = gate_latency.measure(predictor, texts, Limits.parse(job["gates"]).latency, _to_stderr)
     return {"windows": [window.as_json() for window in timing.windows]}
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import List, Optional
 
 from edgepack_runtime.bundle import golden
 from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import UsageError
-from edgepack_runtime.gate.limits import Limits
-from edgepack_runtime.stats.checks import ABOVE_MAJORITY, PER_CLASS
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, Limits, per_class
+from edgepack_runtime.schema.receipt import Unmeasured
 
 WHY_NOT = "the labelled rows are not in the bundle; gate with --rows FILE"
 
@@ -29,7 +29,7 @@ def read(release: Path, config: ModelConfig, limits: Limits, given: Optional[Pat
         BundleInvalidError: as `golden.read_rows`.
     """
     if given is None:
-        return golden.read_rows(release, config) if limits.rows_sha256 is None else None
+        return golden.read_rows(release, config) if limits.golden.sha256 is None else None
     raw = read_file(given)
     require(raw, given.name, limits, "this bundle")
     return golden.parse_rows(raw, given.name, config)
@@ -53,34 +53,31 @@ def require(raw: bytes, file_name: str, limits: Limits, bundle: str) -> None:
     Raises:
         UsageError: the SHA-256 differs from `limits`, or the bundle carries its rows.
     """
-    if limits.rows_sha256 is None:
+    if limits.golden.sha256 is None:
         raise UsageError(
             "--rows is for bundles without their rows",
             why=f"{bundle} carries them",
             fix="omit it; rows of your own: predict --input TABLE --label-column NAME --output FILE",
         )
     found = hashlib.sha256(raw).hexdigest()
-    if found != limits.rows_sha256:
+    if found != limits.golden.sha256:
         raise UsageError(
             f"{file_name} does not hold the rows of {bundle}",
-            why=f"its sha256 is {found}; the manifest has {limits.rows_sha256}",
+            why=f"its sha256 is {found}; the manifest has {limits.golden.sha256}",
             fix="give the file that the build wrote beside this bundle",
         )
 
 
-def unmeasured(limits: Limits, *, others: bool, waived: bool) -> List[Dict[str, Any]]:
+def unmeasured(limits: Limits, *, others: bool, waived: bool) -> List[Unmeasured]:
     """The receipt's `unmeasured` without rows: each accuracy gate with the reason; none for a recipe without gates.
 
     Args:
         others: whether there are other gates.
         waived: the other gates alone decide the verdict.
     """
-    asked = {
-        "accuracy.min": limits.accuracy_min,
-        "accuracy.max_drop_points": limits.max_drop_points,
-        "accuracy.max_regression_points": limits.max_regression_points,
-    }
-    gates = [gate for gate, limit in asked.items() if limit is not None]
-    gates += [PER_CLASS + figure for figure in limits.per_class]
-    gates += [ABOVE_MAJORITY] if limits.above_majority and (gates or others) else []
-    return [{"gate": gate, "why": WHY_NOT, "waived": waived} for gate in gates]
+    asked = limits.accuracy
+    names = ("min", "max_drop_points", "max_regression_points")
+    gates = [f"accuracy.{name}" for name in names if getattr(asked, name) is not None]
+    gates += [per_class(figure) for figure in asked.floors()]
+    gates += [ABOVE_MAJORITY] if asked.above_majority and (gates or others) else []
+    return [Unmeasured(gate, WHY_NOT, waived) for gate in gates]

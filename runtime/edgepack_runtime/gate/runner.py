@@ -6,6 +6,7 @@ inconclusive; the receipt records the conditions of the measurement.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from pathlib import Path
@@ -21,23 +22,22 @@ from edgepack_runtime.gate import latency as gate_latency
 from edgepack_runtime.gate import process, sustained, turns
 from edgepack_runtime.gate import rows as gate_rows
 from edgepack_runtime.gate import scores as gate_scores
-from edgepack_runtime.gate.limits import Limits, parse
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import locate, receipts
-from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import (
-    ABOVE_MAJORITY,
+from edgepack_runtime.schema import figures
+from edgepack_runtime.schema.fields import parse
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, LatencyLimits, Limits, is_minimum
+from edgepack_runtime.schema.receipt import (
     ACCURACY_NOT_GATED,
     NO_GATES,
+    BundleFacts,
     GateCheck,
-    at_least,
-    figure,
-    interval,
-    is_accuracy_gated,
-    read_once,
-    shown,
+    GateReceipt,
+    Score,
+    Unmeasured,
 )
+from edgepack_runtime.stats import intervals
 from edgepack_runtime.util import texts as wording
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
@@ -61,7 +61,7 @@ def run(
     without_gates: bool = False,
     active: Optional[Path] = None,
 ) -> Dict[str, Any]:
-    """Measure accuracy, latency, and what `manifest.gates` limits; return the receipt.
+    """Measure accuracy, latency, and what `manifest.gates` limits; return the receipt in JSON types.
 
     Args:
         release: an unpacked release with the manifest `manifest`.
@@ -80,7 +80,7 @@ def run(
         StageFailedError: the model or one of the measuring processes failed.
     """
     begin = time.perf_counter()
-    limits = parse(manifest.gates)
+    limits = Limits.parse(manifest.gates)
     found, raw = verify.read_manifest(release)
     if found != manifest:
         raise BundleInvalidError(f"the manifest does not belong to {release}")
@@ -90,16 +90,16 @@ def run(
     measured = _measure_accuracy(predictor, release, limits, rows_file, progress)
     texts = examples.timing_items(release, predictor.config)
     timing = gate_latency.settle(
-        gate_latency.measure(predictor, texts, limits, progress),
-        limits,
+        gate_latency.measure(predictor, texts, limits.latency, progress),
+        limits.latency,
         where["emulated_why"],
         lambda: process.latency(release, threads, manifest.gates),
         progress,
     )
-    timed = gate_latency.checks(timing, limits, where["emulated_why"])
+    timed = gate_latency.checks(timing, limits.latency, where["emulated_why"])
     compared = None
     if active is not None and where["emulated_why"] is None:
-        timed, compared = _against(active, timed, predictor, texts, limits, progress)
+        timed, compared = _against(active, timed, predictor, texts, limits.latency, progress)
     long_run = _measure_sustained(predictor, texts, limits, where["emulated_why"], progress)
     where["after"] = conditions.collect_changing()  # before other processes load the machine
     checks = [
@@ -113,36 +113,40 @@ def run(
     if [(check.gate, check.verdict) for check in checks] == [(ABOVE_MAJORITY, intervals.PASS)]:
         checks = []  # the recipe sets no gates: a pass would be one that nobody asked for
     if not checks and not unmeasured:
-        unmeasured = [{"gate": "gates", "why": NO_GATES, "waived": without_gates}]
-    undecided = [intervals.INCONCLUSIVE for one in unmeasured if not one["waived"]]
-    promised = manifest.ledger[-1].get("score") if manifest.ledger else None  # of the shipped file, when it was built
-    return {
-        "receipt": 1,
-        "verb": "gate",
-        "bundle": receipts.bundle_facts(manifest, raw),
-        "verdict": intervals.overall([*(check.verdict for check in checks), *undecided]),
-        "inconclusive": limits.inconclusive,
-        "checks": [check.as_json() for check in checks],
-        "unmeasured": unmeasured,
-        "accuracy": measured and measured.summary,
-        "answered": measured and measured.answered,  # by the linear model alone, and by the encoder
-        "promised": dict(promised) if isinstance(promised, dict) else None,
-        "classes": measured and measured.classes,
-        "latency": {
-            **gate_latency.summary(timing, threads),
-            "sustained": long_run and sustained.summary(long_run),
-            "turns": compared,
-        },
-        "tuning": dataclasses.asdict(predictor.tuning),
-        "conditions": where,
-        "seconds": round(time.perf_counter() - begin, 3),
-    }
+        unmeasured = [Unmeasured("gates", NO_GATES, without_gates)]
+    undecided = [intervals.INCONCLUSIVE for one in unmeasured if not one.waived]
+    receipt = GateReceipt(
+        bundle=BundleFacts(**receipts.bundle_facts(manifest, raw)),
+        verdict=intervals.overall([*(check.verdict for check in checks), *undecided]),
+        inconclusive=limits.inconclusive,
+        checks=tuple(checks),
+        unmeasured=tuple(unmeasured),
+        accuracy=measured and measured.summary,
+        answered=measured and measured.answered,
+        promised=_promised(manifest),
+        classes=measured and measured.classes,
+        latency=dataclasses.replace(
+            gate_latency.summary(timing, threads), sustained=long_run and sustained.summary(long_run), turns=compared
+        ),
+        tuning=dataclasses.asdict(predictor.tuning),
+        conditions=where,
+        seconds=round(time.perf_counter() - begin, 3),
+    )
+    return receipt.to_json()
+
+
+def _promised(manifest: Manifest) -> Optional[Score]:
+    """The score of the shipped file when it was built; None if the manifest has none."""
+    with contextlib.suppress(LookupError, ValueError):
+        return parse(Score, manifest.ledger[-1]["score"])
+    return None
 
 
 def opened(release: Path, limits: Limits) -> Predictor:
     """The model of a release as it serves: with the threads that `tune` found, and at most those of its gates."""
     tuned = locate.locate(release).tuning()
-    threads = min(tuned.threads, limits.threads) if tuned else limits.threads
+    most = limits.latency.threads
+    threads = min(tuned.threads, most) if tuned else most
     return Predictor(release / golden.MODEL_FOLDER, threads=threads)
 
 
@@ -153,49 +157,53 @@ def exit_code(receipt: Mapping[str, Any]) -> ExitCode:
 
 def render(receipt: Mapping[str, Any]) -> str:
     """Format the receipt as a table, with the detail of each gate that did not pass."""
+    found = GateReceipt.parse(receipt)
     rows = [("gate", "measured", "interval", "limit", "n", "verdict")]
-    for row in receipt["checks"]:
-        sign = ">=" if at_least(row["gate"]) else "<="
-        limit = "{} {}".format(sign, shown(row["limit"], row["unit"]))
+    for check in found.checks:
+        sign = figures.direction(minimum=is_minimum(check.gate))
         rows.append(
             (
-                row["gate"],
-                figure(row["value"], row["unit"]),
-                interval(row, with_unit=False),
-                limit,
-                str(row["n"]),
-                row["verdict"],
+                check.gate,
+                figures.figure(check.value, check.unit),
+                figures.interval(check.low, check.high, check.unit, with_unit=False),
+                f"{sign} {figures.shown(check.limit, check.unit)}",
+                str(check.n),
+                check.verdict,
             )
         )
-    lines = bench.table(rows) if receipt["checks"] else []
-    lines += [
-        "{}: {}".format(row["gate"], row["detail"]) for row in receipt["checks"] if row["verdict"] != intervals.PASS
-    ]
-    lines += ["{gate}: not measured: {why}".format(**row) for row in receipt["unmeasured"]]
-    if not is_accuracy_gated(receipt):
+    lines = bench.table(rows) if found.checks else []
+    lines += [f"{check.gate}: {check.detail}" for check in found.checks if check.verdict != intervals.PASS]
+    lines += [f"{one.gate}: not measured: {one.why}" for one in found.unmeasured]
+    if not found.is_accuracy_gated:
         lines.append(ACCURACY_NOT_GATED)
-    accuracy, latency, where = receipt["accuracy"], receipt["latency"], receipt["conditions"]
-    if accuracy is not None:
-        score = shown(accuracy["value"], "fraction")
-        span = interval({**accuracy, "unit": "fraction"})
-        repeated = gate_accuracy.repeats(accuracy["n"], accuracy["distinct_texts"])
-        line = "{metric} {score} ({span}, n = {n})".format(score=score, span=span, **accuracy)
-        lines.append(f"{line}; {repeated}" if repeated else line)
-        if receipt["classes"] is not None:
-            lines.append(gate_accuracy.worst_line(receipt["classes"]))
-    if receipt["answered"] is not None:
-        share = receipt["answered"]["linear"] / max(1, sum(receipt["answered"].values()))
+    if found.accuracy is not None:
+        lines.append(_accuracy_line(found.accuracy))
+        if found.classes is not None:
+            lines.append(gate_accuracy.worst_line(found.classes))
+    if found.answered is not None:
+        share = found.answered["linear"] / max(1, sum(found.answered.values()))
         lines.append(f"the linear model answered {share:.0%} of the rows alone")
-    lines.append(
-        "latency p50 {p50_ms:.3f} ms (tokenize {tokenize_p50_ms:.3f}, run {run_p50_ms:.3f}, post {post_p50_ms:.3f}), "
-        "p95 {p95_ms:.3f} ms, mean {mean_ms:.3f} ms, n = {n}, threads = {threads}".format(**latency)
-    )
+    if found.latency is not None:
+        lines.append(
+            "latency p50 {p50_ms:.3f} ms (tokenize {tokenize_p50_ms:.3f}, run {run_p50_ms:.3f}, "
+            "post {post_p50_ms:.3f}), p95 {p95_ms:.3f} ms, mean {mean_ms:.3f} ms, n = {n}, "
+            "threads = {threads}".format(**dataclasses.asdict(found.latency))
+        )
+    where = found.conditions
     usable = cores.named(where["cores"])
     gpu = f"{where['gpu']}, " if where["gpu"] else ""
     lines.append("{}{cpu_model}, {}, {kernel}, {engine}, Python {python}".format(gpu, usable, **where))
     lines.append("measured at {} by this device's clock".format(where["device_clock_utc"]))
-    lines.append("verdict: {}".format(receipt["verdict"]))
+    lines.append(f"verdict: {found.verdict}")
     return printed(lines)
+
+
+def _accuracy_line(score: Score) -> str:
+    value = figures.shown(score.value, "fraction")
+    span = figures.interval(score.low, score.high, "fraction")
+    line = f"{score.metric} {value} ({span}, n = {score.n})"
+    repeated = gate_accuracy.repeats(score.n, score.distinct_texts or score.n)
+    return f"{line}; {repeated}" if repeated else line
 
 
 def _measure_accuracy(
@@ -208,7 +216,7 @@ def _measure_accuracy(
     if rows is None:
         progress(f"accuracy: not measured: {gate_rows.WHY_NOT}")
         return None
-    return gate_accuracy.result(predictor, rows, limits, progress)
+    return gate_accuracy.result(predictor, rows, limits.accuracy, progress)
 
 
 def _against(
@@ -216,7 +224,7 @@ def _against(
     timed: List[GateCheck],
     predictor: Predictor,
     texts: Sequence[Item],
-    limits: Limits,
+    limits: LatencyLimits,
     progress: Log,
 ) -> Tuple[List[GateCheck], Optional[Dict[str, Any]]]:
     """The checks on latency with those decided that were not, by a comparison with the active release; and its record.
@@ -255,11 +263,7 @@ def _sustained_checks(
     if long_run is not None:
         return [sustained.check(long_run, asked)]
     why = f"emulated ({emulated_why}): measure on the device itself"
-    return [_unmeasured(sustained.GATE, asked.max_slowdown_percent, "percent", why)]
-
-
-def _unmeasured(gate: str, limit: float, unit: str, why: str) -> GateCheck:
-    return GateCheck(gate, intervals.INCONCLUSIVE, None, None, None, limit, unit, 0, None, why)
+    return [GateCheck.unmeasured(sustained.GATE, asked.max_slowdown_percent, "percent", why)]
 
 
 def _process_checks(
@@ -267,29 +271,30 @@ def _process_checks(
 ) -> List[GateCheck]:
     checks = []
     texts = examples.selftest_items(release, predictor.config)
-    if limits.peak_rss_mib is not None:
-        peaks_mib = process.peaks_mib(release, threads, limits.peak_rss_mib, progress)
+    if limits.memory is not None:
+        most_mib = limits.memory.peak_rss_mib
+        peaks_mib = process.peaks_mib(release, threads, most_mib, progress)
         ran = wording.counted(len(texts), "golden text" if predictor.config.adapter is None else "example")
-        checks.append(process.memory_check(peaks_mib, limits.peak_rss_mib, ran, emulated_why))
-    if limits.cold_start_ms is not None:
+        checks.append(process.memory_check(peaks_mib, most_mib, ran, emulated_why))
+    if limits.cold_start is not None:
         adapter = predictor.config.adapter is not None
         words = [examples.example_argument(release, predictor.config)] if adapter else process.presentable(texts)
         runs = process.cold_starts(release, words, progress)
-        checks.append(process.cold_start_check(runs, limits.cold_start_ms, emulated_why))
+        checks.append(process.cold_start_check(runs, limits.cold_start.ms, emulated_why))
     return checks
 
 
 def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> List[GateCheck]:
     model_bytes = weight_bytes(release / golden.MODEL_FOLDER)
     asked = (
-        ("size.model_mib", model_bytes, limits.model_mib, "the model's weights"),
-        ("size.bundle_mib", bundle_bytes, limits.bundle_mib, "the bundle file"),
+        ("size.model_mib", model_bytes, limits.size.model_mib, "the model's weights"),
+        ("size.bundle_mib", bundle_bytes, limits.size.bundle_mib, "the bundle file"),
     )
     checks = []
     for name, size_bytes, limit_mib, file in asked:
         if limit_mib is not None and size_bytes is None:
             detail = f"the size of {file} is not known here: run the gate on that file"
-            checks.append(_unmeasured(name, limit_mib, "MiB", detail))
+            checks.append(GateCheck.unmeasured(name, limit_mib, "MiB", detail))
         elif limit_mib is not None and size_bytes is not None:
-            checks.append(read_once(name, size_bytes / MIB, limit=limit_mib, unit="MiB", detail=file))
+            checks.append(GateCheck.read_once(name, size_bytes / MIB, limit=limit_mib, unit="MiB", detail=file))
     return checks

@@ -8,10 +8,10 @@ from typing import List, Sequence
 from edgepack_runtime.bundle.examples import GoldenExample, canonical, read_examples
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate.accuracy import AccuracyResult, repeats
-from edgepack_runtime.gate.limits import Limits
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.schema.gates import AccuracyLimits, Limits
+from edgepack_runtime.schema.receipt import GateCheck, Score
 from edgepack_runtime.stats import intervals, scores
-from edgepack_runtime.stats.checks import GateCheck, sampled
 from edgepack_runtime.stats.intervals import Interval
 from edgepack_runtime.util.progress import Log, Pace
 from edgepack_runtime.util.texts import counted
@@ -26,7 +26,7 @@ def measure(predictor: Predictor, release: Path, limits: Limits, progress: Log) 
         BundleInvalidError: the release is incomplete, or a limit does not apply to an adapter.
         StageFailedError: the adapter fails.
     """
-    if limits.metric not in (None, scores.SCORE) or _is_about_texts(limits):
+    if limits.accuracy.metric not in (None, scores.SCORE) or _is_about_texts(limits):
         raise BundleInvalidError(
             "this runtime cannot measure the gates of the manifest",
             why="a model with an adapter has scores, and no labels",
@@ -39,36 +39,41 @@ def measure(predictor: Predictor, release: Path, limits: Limits, progress: Log) 
         found.append(predictor.score(predictor.predict(example.item).answer, example.expected))
         if number == len(examples) or pace.is_due():
             progress(f"accuracy: {number} of {counted(len(examples), 'example')}, mean score {sum(found) / number:.4f}")
-    interval = scores.mean(found, limits.confidence)
+    asked = limits.accuracy
+    interval = scores.mean(found, asked.confidence)
     distinct = len({item if isinstance(item, bytes) else canonical(item) for item in (one.item for one in examples)})
-    summary = {
-        "metric": scores.SCORE,
-        **{name: round(value, 6) for name, value in interval._asdict().items()},
-        "n": len(found),
-        "distinct_texts": distinct,
-        "confidence": limits.confidence,
-    }
-    return AccuracyResult(_checks(examples, found, interval, repeats(len(found), distinct), limits), summary)
+    value, low, high = (round(number, 6) for number in interval)
+    summary = Score(
+        metric=scores.SCORE,
+        value=value,
+        low=low,
+        high=high,
+        n=len(found),
+        distinct_texts=distinct,
+        confidence=asked.confidence,
+    )
+    return AccuracyResult(_checks(examples, found, interval, repeats(len(found), distinct), asked), summary)
 
 
 def _is_about_texts(limits: Limits) -> bool:
-    regression = limits.max_regression_points is not None
-    return bool(limits.per_class) or limits.above_majority or limits.rows_sha256 is not None or regression
+    asked = limits.accuracy
+    regression = asked.max_regression_points is not None
+    return bool(asked.floors()) or asked.above_majority or limits.golden.sha256 is not None or regression
 
 
 def _checks(
-    examples: Sequence[GoldenExample], found: Sequence[float], interval: Interval, note: str, limits: Limits
+    examples: Sequence[GoldenExample], found: Sequence[float], interval: Interval, note: str, limits: AccuracyLimits
 ) -> List[GateCheck]:
     checks = []
-    if limits.accuracy_min is not None:
-        verdict = intervals.verdict_at_least(interval, limits.accuracy_min)
+    if limits.min is not None:
+        verdict = intervals.verdict_at_least(interval, limits.min)
         full = sum(score == _RIGHT for score in found)
         checks.append(
-            sampled(
+            GateCheck.sampled(
                 "accuracy.min",
                 verdict,
                 interval,
-                limit=limits.accuracy_min,
+                limit=limits.min,
                 unit="fraction",
                 n=len(found),
                 confidence=limits.confidence,
@@ -80,12 +85,14 @@ def _checks(
     return checks
 
 
-def _drop(before: Sequence[float], found: Sequence[float], note: str, limit_points: float, limits: Limits) -> GateCheck:
+def _drop(
+    before: Sequence[float], found: Sequence[float], note: str, limit_points: float, limits: AccuracyLimits
+) -> GateCheck:
     """Paired drop of the mean score against those of the float model, `before`."""
     interval = scores.drop(before, found, limits.confidence)
     lower = sum(after < score for score, after in zip(before, found))
     higher = sum(after > score for score, after in zip(before, found))
-    return sampled(
+    return GateCheck.sampled(
         "accuracy.max_drop_points",
         intervals.verdict_at_most(interval, limit_points / 100),
         Interval(*(100 * number for number in interval)),

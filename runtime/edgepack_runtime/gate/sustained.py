@@ -10,11 +10,11 @@ from edgepack_runtime.device import interference, throttling
 from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.device.throttling import Throttle
 from edgepack_runtime.gate import latency
-from edgepack_runtime.gate.limits import Sustained
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.schema.gates import SustainedLimits
+from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import GateCheck, sampled
 from edgepack_runtime.util.texts import Item, length
 
 GATE = "latency.sustained.max_slowdown_percent"
@@ -84,7 +84,7 @@ def summary(run: SustainedRun) -> Dict[str, Any]:
     }
 
 
-def check(run: SustainedRun, asked: Sustained) -> GateCheck:
+def check(run: SustainedRun, asked: SustainedLimits) -> GateCheck:
     """Check of the slowdown; its detail names what throttled the device."""
     interval = run.slowdown_percent
     # Interference may slow down either third, so a disturbed run can neither pass nor fail.
@@ -99,7 +99,7 @@ def check(run: SustainedRun, asked: Sustained) -> GateCheck:
     elif verdict != intervals.PASS:
         known = any(moment.known for moment in run.moments)
         details.append("no throttling was counted" if known else "this device does not report throttling")
-    return sampled(
+    return GateCheck.sampled(
         GATE,
         verdict,
         interval,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import json
 import random
 import select
@@ -24,12 +25,12 @@ from edgepack_runtime.bundle.model_config import FILE, TEXTS
 from edgepack_runtime.errors import EdgepackError, StageFailedError
 from edgepack_runtime.gate import latency
 from edgepack_runtime.gate.latency import Asked
-from edgepack_runtime.gate.limits import P50, Limits
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import release_process
+from edgepack_runtime.schema.gates import P50, LatencyLimits
+from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import GateCheck
 from edgepack_runtime.util.progress import Log, Pace
 from edgepack_runtime.util.texts import Item
 
@@ -82,14 +83,14 @@ class Turns(NamedTuple):
         return intervals.Interval(ratio(about), low, high)
 
 
-def measure(predictor: Predictor, active: Path, texts: Sequence[Item], limits: Limits, progress: Log) -> Turns:
+def measure(predictor: Predictor, active: Path, texts: Sequence[Item], limits: LatencyLimits, progress: Log) -> Turns:
     """Time `predictor` and the release in `active` in turns, on items that `latency.choose` selects from `texts`.
 
     Raises:
         StageFailedError: the active release does not answer; it may be of another task, or older than this method.
     """
     drawn = latency.shuffled(texts)
-    tokens = [predictor.text_model.tokens(text) if limits.latency.by_length else 0 for text in drawn]
+    tokens = [predictor.text_model.tokens(text) if limits.by_length else 0 for text in drawn]
     with _answering(active, predictor.config.item) as ask:
         for item in drawn[: bench.WARM_UP_TEXTS]:
             predictor.predict(item)
@@ -119,7 +120,7 @@ def timed_ms(predictor: Predictor, item: Item) -> float:
     return statistics.median(predictor.timed_predict(item)[1].total_ms for _ in range(_REPEATS))
 
 
-def judge(check: GateCheck, found: Turns, limits: Limits) -> GateCheck:
+def judge(check: GateCheck, found: Turns, limits: LatencyLimits) -> GateCheck:
     """A check on latency that was not decided in ms, decided by the comparison if that is clear."""
     asked = next((one for one in latency.asked_of(limits) if one.gate == check.gate), None)
     if check.verdict != intervals.INCONCLUSIVE or asked is None or check.value is None:
@@ -136,7 +137,7 @@ def judge(check: GateCheck, found: Turns, limits: Limits) -> GateCheck:
     detail = (
         f"{word}: {ratio.value:.2f} times its time ({ratio.low:.2f} to {ratio.high:.2f}), limit {MAY_TAKE:g}, in turns"
     )
-    return check._replace(verdict=verdict, detail=f"{detail}; in ms alone: {check.detail}")
+    return dataclasses.replace(check, verdict=verdict, detail=f"{detail}; in ms alone: {check.detail}")
 
 
 def answer(predictor: Predictor, stdin: TextIO, stdout: TextIO) -> None:

@@ -8,8 +8,8 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, cast
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.engine.batch import InputBatch
 from edgepack_runtime.errors import BundleInvalidError, UsageError
+from edgepack_runtime.inference.combined import Combined
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
-from edgepack_runtime.inference.wide import Wide
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE, Window, windows
 from edgepack_runtime.tasks.task import Part, Prediction
 from edgepack_runtime.util.texts import Item
@@ -45,7 +45,7 @@ class Encoding:
 
     Args:
         tokenizer: of the encoder; None if the linear model answers every text alone.
-        wide: the linear model beside the encoder; None without one.
+        combined: the linear model beside the encoder; None without one.
         long_texts: `truncate` or `windows`, see `Predictor`.
 
     Raises:
@@ -53,7 +53,7 @@ class Encoding:
     """
 
     def __init__(
-        self, tokenizer: Optional[ErnieTokenizer], config: ModelConfig, wide: Optional[Wide], long_texts: str
+        self, tokenizer: Optional[ErnieTokenizer], config: ModelConfig, combined: Optional[Combined], long_texts: str
     ) -> None:
         if long_texts not in LONG_TEXTS:
             raise UsageError(f"long texts cannot be treated by {long_texts!r}", fix=f"one of {', '.join(LONG_TEXTS)}")
@@ -64,7 +64,7 @@ class Encoding:
                 why="it compares two whole texts, and answers for parts of them cannot be merged",
                 fix=f"leave long pairs to be cut ({TRUNCATE}), or split them as your texts suggest",
             )
-        self._tokenizer, self._config, self._wide = tokenizer, config, wide
+        self._tokenizer, self._config, self._combined = tokenizer, config, combined
         self._task = config.text_task
         self.cut_texts = 0  # single texts that had more than `max_length` tokens, so far
         self._lock = threading.Lock()
@@ -91,12 +91,12 @@ class Encoding:
             UsageError: a pair was given to a single-text model, or one text to a text-pair model.
         """
         most = _ALL if self.in_windows else self._config.max_length + 1  # one more shows that there are more
-        if self._wide is None:
+        if self._combined is None:
             return self._encode(items, most)
         texts = singles(items)
-        linear = self._wide.logits(texts)
-        alone = self._wide.answers_alone(linear)
-        self._wide.count(alone)
+        linear = self._combined.logits(texts)
+        alone = self._combined.answers_alone(linear)
+        self._combined.count(alone)
         left = [text for text, decided in zip(texts, alone) if not decided]
         encoded = iter(self._encode(left, most) if left else ())
         return [
@@ -152,8 +152,8 @@ class Encoding:
         Raises:
             StageFailedError: a logit is not a number.
         """
-        if encoded.linear is not None and self._wide is not None:
-            logits = [self._wide.sum(row, encoded.linear) for row in logits] or [encoded.linear]
+        if encoded.linear is not None and self._combined is not None:
+            logits = [self._combined.sum(row, encoded.linear) for row in logits] or [encoded.linear]
         if self._task.per_token:
             parts = [Part(_joined(encoded, logits), 1)]
         else:
@@ -162,10 +162,10 @@ class Encoding:
 
     def combined(self, items: Sequence[Item], logits: Sequence[List[Any]]) -> List[List[Any]]:
         """The logits of `items`, from the encoder's of one row each, with the linear model's if there is one."""
-        if self._wide is None:
+        if self._combined is None:
             return list(logits)
-        linear = self._wide.logits(singles(items))
-        return [self._wide.sum(ours, theirs) for ours, theirs in zip(logits, linear)]
+        linear = self._combined.logits(singles(items))
+        return [self._combined.sum(ours, theirs) for ours, theirs in zip(logits, linear)]
 
 
 def _joined(encoded: Encoded, logits: Sequence[List[List[float]]]) -> List[List[float]]:

@@ -25,9 +25,9 @@ from edgepack_runtime.bundle import model_config
 from edgepack_runtime.device.tuning import MAX_THREADS, Tuning
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.inference import windows
+from edgepack_runtime.inference.combined import Combined
 from edgepack_runtime.inference.loaded_model import LoadedModel, Split, StreamOptions
 from edgepack_runtime.inference.text_model import TextModel
-from edgepack_runtime.inference.wide import Wide
 from edgepack_runtime.install import locate
 from edgepack_runtime.tasks.task import Prediction
 from edgepack_runtime.util.texts import Item
@@ -113,9 +113,9 @@ class Predictor:
         return self._model.engine
 
     @property
-    def wide(self) -> Optional[Wide]:
+    def combined(self) -> Optional[Combined]:
         """The linear model, with the number of texts that it answered so far; None without one."""
-        return None if self._text is None else self._text.wide
+        return None if self._text is None else self._text.combined
 
     def predict(self, text: Item, text_pair: Optional[str] = None) -> Prediction:
         """The answer for one text, or one pair of texts, of any length.

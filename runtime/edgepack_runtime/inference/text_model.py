@@ -13,10 +13,10 @@ from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine import Engine, open_engine
 from edgepack_runtime.engine.batch import shape_of
 from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.inference.combined import Combined
 from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding, singles
 from edgepack_runtime.inference.loaded_model import Split, StreamOptions
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
-from edgepack_runtime.inference.wide import Wide
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.tasks.task import Prediction
 from edgepack_runtime.util.texts import Item
@@ -28,7 +28,7 @@ _ROWS = 32  # windows in one batch
 class TextModel:
     """See `edgepack_runtime.inference.loaded_model.LoadedModel`. It is run once: the first answer is not slower.
 
-    `encoder` is None where the linear model `wide` answers everything.
+    `encoder` is None where a linear model answers everything.
 
     Raises:
         UsageError: `long_texts` is unknown or not possible for this model.
@@ -39,11 +39,11 @@ class TextModel:
 
     def __init__(self, folder: Path, config: ModelConfig, tuning: Tuning, long_texts: str) -> None:
         self.config, self._tuning = config, tuning
-        self.wide = Wide.load(folder, config)
+        self.combined = Combined.load(folder, config)
         tokenizer = None  # a linear model alone reads characters
         if config.needs_encoder:
             tokenizer = ErnieTokenizer(folder / model_config.VOCAB_NAME, config.tokenizer)
-        self.encoding = Encoding(tokenizer, config, self.wide, long_texts)
+        self.encoding = Encoding(tokenizer, config, self.combined, long_texts)
         self._per_token = config.text_task.per_token
         self.encoder: Optional[Engine] = None
         if config.needs_encoder:
@@ -114,8 +114,8 @@ class TextModel:
 
     def logits(self, texts: Sequence[Item]) -> List[List[Any]]:
         """See `Predictor.logits`."""
-        if self.wide is not None and self.encoder is None:
-            return self.wide.logits(singles(texts))
+        if self.combined is not None and self.encoder is None:
+            return self.combined.logits(singles(texts))
         return self.encoding.combined(texts, self._run_rows(self.encoding.cut(texts)))
 
     def tokens(self, item: Item) -> int:
@@ -128,9 +128,9 @@ class TextModel:
 
     def needs_encoder(self, item: Item) -> bool:
         """Whether the encoder runs for a text or pair: a linear model may answer it alone."""
-        if self.wide is None:
+        if self.combined is None:
             return True
-        return not self.wide.answers_alone(self.wide.logits(singles((item,))))[0]
+        return not self.combined.answers_alone(self.combined.logits(singles((item,))))[0]
 
     def _logits_of(self, encoded: Sequence[Encoded]) -> List[Sequence[List[Any]]]:
         """Logits of the rows of each item."""

@@ -27,12 +27,14 @@ from edgepack_runtime.errors import (
     ExitCode,
     GateFailedError,
     GateInconclusiveError,
+    StageFailedError,
     UsageError,
 )
 from edgepack_runtime.install import activate, receipts, recovery, release_process, trust
 from edgepack_runtime.install.prefix import Prefix, State, check_owner, lock, write_state
 from edgepack_runtime.install.receipts import Journal
-from edgepack_runtime.stats import checks as gate_checks
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY
+from edgepack_runtime.schema.receipt import GateReceipt
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util import gate_lock
 from edgepack_runtime.util.fs import fsync_folder, holds, make_folder, os_errors
@@ -90,7 +92,7 @@ def install(
         UsageError: the bundle file does not exist, or the prefix holds something else.
         EnvironmentUnfitError: this device cannot run the bundle, or the prefix cannot be written.
         StageFailedError: staging, self-test or gate failed to run.
-        GateFailedError, GateInconclusiveError: the gate refuses (`checks.refusal`). The old release stays active.
+        GateFailedError, GateInconclusiveError: the gate refuses (`GateReceipt.refusal`). The old release stays active.
         BundleInvalidError: the bundle or its staged files are damaged, it is not signed by a pinned key, or a newer
             one was installed before.
         RolledBackError: the new release failed right after the switch; the previous one is active again.
@@ -314,31 +316,35 @@ def _tune(run: Install, stage: Path) -> None:
 
 def _require_gate(run: Install) -> None:
     """Refuse a release that its gate refuses; note what was not shown of one that goes on."""
-    gate, doubt = run.receipt["gate"], run.choices.refuse_doubt
-    refused, doubts = gate_checks.refusal(gate, refuse_doubt=doubt), gate_checks.not_shown(gate)
+    try:
+        gate = GateReceipt.parse(run.receipt["gate"])
+    except ValueError as error:
+        raise StageFailedError("the verb `gate` did not print a receipt", why=str(error)) from error
+    doubt = run.choices.refuse_doubt
+    refused, doubts = gate.refusal(refuse_doubt=doubt), gate.not_shown
     if refused is None:
-        run.receipt["inconclusive_accepted"] = doubt is False and gate_checks.refusal(gate) is not None
+        run.receipt["inconclusive_accepted"] = doubt is False and gate.refusal() is not None
         for line in doubts:
             run.note(line)
         return
     serving = run.receipt["previous"] or "no release"
     why = "; ".join([*doubts, f"{serving} stays active"])
-    limits = [check["gate"] for check in gate["checks"] if check.get("verdict") != intervals.PASS]
+    limits = [check.gate for check in gate.checks if check.verdict != intervals.PASS]
     change = (
         "change the limit and build the bundle again, which takes seconds: edgepack build RECIPE --set gates.{}=..."
     )
-    ways = [change.format(limits[0])] if limits and limits[0] != gate_checks.ABOVE_MAJORITY else []
+    ways = [change.format(limits[0])] if limits and limits[0] != ABOVE_MAJORITY else []
     if refused == intervals.FAIL:
         raise GateFailedError(
             f"{run.bundle.name} failed its gate on this device",
             why=why,
             fix="; or ".join(["send the receipt to the builder of the bundle", *ways]),
         )
-    if gate_checks.ABOVE_MAJORITY in limits:
+    if ABOVE_MAJORITY in limits:
         ways = ["send the receipt to the builder of the bundle: more test rows, or a better model, are needed"]
     else:
         accept = "take it as it is: --accept-inconclusive, which the receipt names"
-        if doubt and gate_checks.refusal(gate) is None:
+        if doubt and gate.refusal() is None:
             accept = "omit --strict"
         ways = [accept, *ways]
         if any(name.startswith(("latency.", "cold_start.")) for name in limits):

@@ -14,7 +14,7 @@ from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix, State, is_locked, read_state
 from edgepack_runtime.install.receipts import CHANGES, last_receipt, read_receipts
 from edgepack_runtime.install.release_process import servers
-from edgepack_runtime.stats import checks
+from edgepack_runtime.schema.receipt import GateReceipt
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.texts import counted
 
@@ -181,9 +181,9 @@ def _last_gate(prefix: Prefix, current: Optional[str]) -> Optional[Dict[str, Any
             continue
         found = _summary(gate)
         if found is not None and found["release_id"] == current:
-            with contextlib.suppress(LookupError, TypeError, AttributeError):  # a receipt may have been edited
-                found["not_shown"] = checks.not_shown(gate)
-                found["verdict"] = checks.verdict(gate)
+            with contextlib.suppress(ValueError):  # a receipt may have been edited
+                read = GateReceipt.parse(gate)
+                found.update(not_shown=read.not_shown, verdict=read.judged)
             return found
     return None
 

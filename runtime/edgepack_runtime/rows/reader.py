@@ -47,6 +47,7 @@ class Rows:
         self.last = 0  # the last line of the latest row of a quoted table
         self.content = ""  # the latest line of JSON
         self._holds_nul = False
+        self._row_bytes = 0  # about, of the row that is read
         if row_format.quoted:
             csv.field_size_limit(MAX_LINE_BYTES)  # the default limit, 128 KiB, is shorter than some documents
             if row_format.separator is None:
@@ -79,7 +80,7 @@ class Rows:
         lines = self.lines
         table = csv.reader(self._csv_lines(), delimiter=self.separator, strict=True)
         while True:
-            first = table.line_num + 1
+            first, self._row_bytes = table.line_num + 1, 0
             found: Union[List[str], RowError]
             try:
                 found = next(table)
@@ -89,6 +90,11 @@ class Rows:
                 fix = 'a text that holds a comma, a quote or a line end is put in quotes, and a quote in it is `""`'
                 found = RowError(first, "is not a row of a table", fix, why=str(error), kind=BROKEN_CSV)
             self.last = table.line_num
+            if self._row_bytes > MAX_LINE_BYTES:
+                fix = "remove the stray quotes: one opens there, and none closes it soon"
+                why = f"it goes on for more than {MAX_LINE_BYTES >> 20} MiB"
+                yield first, RowError(first, "is not a row of a table", fix, why=why, kind=BROKEN_CSV)
+                return
             if lines.failed:
                 found = lines.error()
             elif self._holds_nul and isinstance(found, list):
@@ -98,6 +104,9 @@ class Rows:
     def _csv_lines(self) -> Iterator[str]:
         """Lines for the csv module, which does not split at the `\\r` that ends lines of old Macs."""
         for line in self.lines:
+            self._row_bytes += len(line)
+            if self._row_bytes > MAX_LINE_BYTES:
+                return
             if _NUL in line:
                 self._holds_nul, line = True, line.replace(_NUL, _OTHER)
             if "\r" in line.rstrip("\r\n"):

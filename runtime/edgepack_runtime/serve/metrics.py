@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from edgepack_runtime.inference.wide import Wide
+from edgepack_runtime.inference.combined import Combined
 from edgepack_runtime.serve.batcher import Batch
 from edgepack_runtime.serve.model_info import ModelInfo
 
@@ -57,9 +57,9 @@ class Metrics:
         self._model.labels(*words).set(1)
         self._queued.set_function(queued)
 
-    def count_answers(self, wide: Wide) -> None:
+    def count_answers(self, combined: Combined) -> None:
         """Report the texts that the linear model answered alone, and the others."""
-        self.registry.register(_Answers(wide))
+        self.registry.register(_Answers(combined))
 
     def count_cut_texts(self, count: Callable[[], int]) -> None:
         """Report how many texts were longer than the model reads."""
@@ -115,8 +115,8 @@ class _CutTexts(Collector):
 class _Answers(Collector):
     """`edgepack_answered_texts_total`, by the part of the model that answered."""
 
-    def __init__(self, wide: Wide) -> None:
-        self._wide = wide
+    def __init__(self, combined: Combined) -> None:
+        self._combined = combined
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         family = CounterMetricFamily(
@@ -124,6 +124,6 @@ class _Answers(Collector):
             "Texts that the linear model answered alone, and texts for which the encoder ran.",
             labels=("model",),
         )
-        for model, count in self._wide.answered._asdict().items():
+        for model, count in self._combined.answered._asdict().items():
             family.add_metric((model,), count)
         yield family

@@ -74,6 +74,9 @@ _KEEP_ALIVE_S = 30
 _CONNECTIONS = 1024
 _OTHER_FILES = 64  # of the interpreter, the model and its libraries
 _TO_TAKE_S = 5.0  # for a client to receive a response
+_READ_BYTES = 1 << 13  # at a time: what h11 parses of one connection, all others wait for
+_FREE_CHUNKS = 128  # of a body; more must have at least so many bytes each on average, since each takes h11 20 us
+_LEAST_CHUNK_BYTES = 64
 _SILENT_S = 1.0  # from then on, a connection without a request gives way to a new one
 _AFTER_DRAIN_S = 1.0  # for the last responses to be sent
 _AFTER_GIVING_UP_S = 0.1  # for refused requests to be answered
@@ -252,6 +255,23 @@ def most_connections() -> int:
     return _CONNECTIONS
 
 
+class _Connection(h11.Connection):
+    """A client's connection that sends no bodies in tiny chunks: these take a thousand times their bytes to parse."""
+
+    _chunks = _bytes = 0
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._chunks = self._bytes = 0
+        elif isinstance(event, h11.Data):
+            self._chunks += 1
+            self._bytes += len(event.data)
+            if self._chunks > _FREE_CHUNKS and self._bytes < _LEAST_CHUNK_BYTES * self._chunks:
+                raise h11.RemoteProtocolError("the chunks of the body are too small: send larger ones")
+        return event
+
+
 def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
     """uvicorn's HTTP/1.1 with limits on slow and idle clients, because file descriptors are limited.
 
@@ -270,6 +290,8 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            self.conn = _Connection(h11.SERVER)
+            transport.max_size = _READ_BYTES  # type: ignore[attr-defined]  # of asyncio's transports; 256 KiB else
             self._wait(timeout_s)
             self._stirred()
             opened[self] = None

@@ -68,8 +68,8 @@ class Service:
         self.draining = False
         self._given_up = 0
         metrics.describe(facts, lambda: self.batcher.queued)
-        if predictor.wide is not None:
-            metrics.count_answers(predictor.wide)
+        if predictor.combined is not None:
+            metrics.count_answers(predictor.combined)
         if not adapter and not predictor.config.takes_pairs:
             metrics.count_cut_texts(lambda: predictor.cut_texts)
 

@@ -14,7 +14,7 @@ from typing import Callable, NamedTuple, Optional, Sequence, Tuple
 
 PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
 _MAX_TERMS = 10_000  # of a continued fraction, which needs about the square root of the number of rows
-_MAX_N = 10_000_000  # larger sample sizes are not worth reporting; `checks.would_decide` names this number
+_MAX_N = 10_000_000  # larger sample sizes are not worth reporting; `gate.accuracy` names this number
 
 
 def normal(confidence: float) -> float:

@@ -11,14 +11,29 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import accumulate
-from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    Dict,
+    FrozenSet,
+    Iterable,
+    List,
+    Literal,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+    get_args,
+)
 
 from edgepack_runtime.util.spans import OUTSIDE, Span
 
 Answer = Union[str, Tuple[str, ...], Tuple[Span, ...]]
 Pair = Tuple[Answer, Answer]
 
-ACCURACY, MACRO_F1, MICRO_F1, F1, ENTITY_F1 = METRICS = ("accuracy", "macro_f1", "micro_f1", "f1", "entity_f1")
+Metric = Literal["accuracy", "macro_f1", "micro_f1", "f1", "entity_f1"]
+METRICS: Tuple[str, ...] = get_args(Metric)
+ACCURACY, MACRO_F1, MICRO_F1, F1, ENTITY_F1 = METRICS
 
 
 class Tally(NamedTuple):

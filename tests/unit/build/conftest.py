@@ -42,7 +42,7 @@ STAGES: dict[str, type[Stage[Any]]] = {
 @pytest.fixture
 def built(built: Build) -> Build:
     """A build without a linear model."""
-    return replace(built, recipe=built.recipe.model_copy(update={"wide": "off"}))
+    return replace(built, recipe=built.recipe.model_copy(update={"linear": "off"}))
 
 
 Train = Callable[..., list[str]]
@@ -89,6 +89,6 @@ def recipe(folder: Path, devices: dict[str, str], width: float = 1.0) -> Recipe:
     return Recipe.model_validate({
         "edgepack": 1, "name": "tiny", "version": "0.1.0",
         "data": {split: str(folder / f"{split}.tsv") for split in ("train", "dev", "test")},
-        "wide": "off",
+        "linear": "off",
         **sections,
     })  # fmt: skip

@@ -24,7 +24,7 @@ from edgepack.bundle.signing import verify_signed
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import Sign
-from edgepack.report import document, html
+from edgepack.report import document, html, model
 from edgepack.results import Delivery, NotRunHere
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME, README_NAME, FileEntry, Manifest, TargetFacts, dump
 
@@ -59,7 +59,7 @@ def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = html.render
 
     def render(report: Any) -> str:
-        key = document.dumps(report)
+        key = model.dumps(report)
         if key not in _PAGES:
             _PAGES[key] = draw(report)
         return _PAGES[key]

@@ -38,7 +38,7 @@ def write(tmp_path: Path) -> Write:
         for split, words in {"train": "好差", "dev": "棒坏", "test": "美丑"}.items():
             rows = "\n".join(f"{word * length}\t{word == words[0]:d}" for word in words for length in range(1, 9))
             (tmp_path / f"{split}.tsv").write_text(f"text\tlabel\n{rows}\n", encoding="utf-8")
-        document = {"edgepack": 1, "name": "tiny", "version": "0.1.0", "wide": "off"} | more
+        document = {"edgepack": 1, "name": "tiny", "version": "0.1.0", "linear": "off"} | more
         document["data"] = {split: f"{split}.tsv" for split in ("train", "dev", "test")}
         document |= {role: {"model": model} for role, model in models.items()}
         file = tmp_path / "recipe.yaml"

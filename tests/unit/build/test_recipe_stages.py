@@ -31,7 +31,7 @@ def trained(**more: Any) -> Recipe:
 
 
 def linear(**more: Any) -> LinearRecipe:
-    return LinearRecipe.model_validate({**COMMON, "data": SPLITS, "wide": "only", **more})
+    return LinearRecipe.model_validate({**COMMON, "data": SPLITS, "linear": "only", **more})
 
 
 def text_model(**more: Any) -> GivenTextRecipe:
@@ -51,7 +51,7 @@ TARGETS = ["bundle", "gate", "bundle", "gate"]
     ("recipe", "names"),
     [
         (linear, ["data", "linear"]),
-        (trained, ["data", "linear", "student", "quantize", "export", "wide"]),
+        (trained, ["data", "linear", "student", "quantize", "export", "combine"]),
         (text_model, ["data", "graphs"]),
         (custom, ["examples", "graphs"]),
     ],

@@ -35,7 +35,7 @@ name: tiny
 version: 0.1.0
 data: {train: train.tsv, dev: dev.tsv, test: test.tsv}
 student: {model: {scratch: {layers: 1, hidden: 8, heads: 2}}, device: cpu}
-wide: off
+linear: off
 search: {over: {student.epochs: [1, 2]}}
 """
 

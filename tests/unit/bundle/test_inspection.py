@@ -173,7 +173,7 @@ def test_a_difference_is_shown_by_value_and_by_file(tmp_path: Path) -> None:
 
 
 def test_what_ships_is_compared_with_scores_that_one_side_lacks(tmp_path: Path) -> None:
-    config = json.dumps({"labels": ["好", "差"], "max_length": 32, "wide": {"mode": "cascade"}}).encode()
+    config = json.dumps({"labels": ["好", "差"], "max_length": 32, "linear": {"mode": "cascade"}}).encode()
     row = LedgerRow("cascade", proportion(19, 20), 2.6)
     one = bundle(tmp_path / "a.edgepack")
     two = bundle(tmp_path / "b.edgepack", model__model_json=config, facts={"ledger": (asdict(row),)})

@@ -11,7 +11,7 @@ import pytest
 from edgepack.artifacts import Row
 from edgepack.bundle import golden
 from edgepack.bundle.golden import placeholder_rows
-from edgepack.export.wide_folder import write_linear
+from edgepack.export.linear_folder import write_linear
 from edgepack.progress import SILENT
 from edgepack.recipe.gates import GoldenRows
 from edgepack_runtime.inference.linear import document

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.golden import assert_golden
 
 from edgepack import cli
 from edgepack.recipe import hub
@@ -72,7 +73,7 @@ def test_the_report_is_the_golden_file(monkeypatch: pytest.MonkeyPatch) -> None:
     found = "".join(f"== {result.exit_code}\n{result.stdout}" for result in (
         doctor(monkeypatch, MADE), doctor(monkeypatch, MISSING)
     ))  # fmt: skip
-    assert found == GOLDEN.read_text(encoding="utf-8")
+    assert_golden(found, GOLDEN)
 
 
 def test_a_machine_that_cannot_train_is_exit_4(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def test_a_recipe_chooses_interpreter_and_cuda(folder: Path) -> None:
     with pytest.raises(RecipeInvalidError, match="target linux cannot carry an interpreter of your own"):
         options.load_recipe(folder / "r.yaml", ["targets=[linux]", *own], None)
     (folder / "mine.tar.gz").unlink()
-    with pytest.raises(RecipeInvalidError, match=r"`interpreter.path`: there is no file 'mine.tar.gz'"):
+    with pytest.raises(RecipeInvalidError, match=r"`interpreter\.path`: there is no file"):
         options.load_recipe(folder / "r.yaml", ["targets=[local]", *own], None)
     refused = run("check", "r.yaml", "--set", "interpreter=python3")
     assert refused.exit_code == ExitCode.RECIPE_INVALID

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import rich.console
+from tests.golden import assert_golden
 from tests.unit.forged import FORGED, commands, forge
 
 from edgepack.artifacts import LedgerRow, Score, SelectArtifact
@@ -95,7 +96,7 @@ def test_a_log_is_the_golden_file(everything: Everything) -> None:
     screen = Screen()
     everything(screen)
     found = "\n".join(["== stderr", *lines(screen.err), "== stdout", *lines(screen.out)])
-    assert found == GOLDEN.read_text(encoding="utf-8")
+    assert_golden(found, GOLDEN)
     assert max(len(line) for line in lines(screen.out)) <= WIDTH
 
 
@@ -201,10 +202,10 @@ def with_long_stages(ledger: Ledger) -> Ledger:
     return (*first, float_onnx, small, *others, last)
 
 
-def test_notes_without_room_beside_the_figures_stand_below_them(ledger: Ledger) -> None:
+def test_notes_without_room_beside_the_figures_stand_below_them_as_in_the_golden_file(ledger: Ledger) -> None:
     screen = Screen()
     screen.console.ledger(with_long_stages(ledger))
-    assert "\n".join(lines(screen.out)) == GOLDEN_LEDGER.read_text(encoding="utf-8")
+    assert_golden("\n".join(lines(screen.out)), GOLDEN_LEDGER)
 
 
 def test_a_row_names_what_it_has_another_of_than_the_row_before(ledger: Ledger) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from edgepack.data.quotes import Quotes
 from edgepack.data.tables import read_rows
 from edgepack.recipe.finding_log import MAX_LISTED, FindingLog
 from edgepack.recipe.findings import Finding
@@ -86,3 +87,16 @@ def test_texts_of_one_form_are_texts(tmp_path: Path, count: int) -> None:
     form = "Dear all, we liked it {}.\nThe room was big, fine.\nThe food, good.\nYes, again."
     rows = [f'"{form.format(n)}",{"正面" if n % 2 else "负面"}' for n in range(count)]
     assert read(tmp_path, rows) == (count, [])
+
+
+class Uncopied(list[str]):
+    """Fields of which no part is copied: for each of many, that would take the square of their number."""
+
+    def __getitem__(self, index: object) -> str:  # type: ignore[override]
+        raise AssertionError("copied")
+
+
+def test_a_row_of_many_fields_is_looked_at_once(tmp_path: Path) -> None:
+    quotes = Quotes(",", FindingLog(tmp_path / "a.csv"))
+    quotes.remember(["text", "label"])
+    assert not quotes.hold(2, 40, Uncopied(["b,c\nd", "正面\n" * 5, "x"] * 10))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.golden import assert_golden
 
 from edgepack.artifacts import Row
 from edgepack.data.split_checks import MAX_IMBALANCE, MIN_LABEL_ROWS, check_splits, rows_to_drop
@@ -53,7 +54,7 @@ def test_findings_are_those_of_the_golden_file(case: str, monkeypatch: pytest.Mo
     monkeypatch.chdir(GOLDEN / case)
     read = {name: read_facts(name, Path(f"{name}.tsv"), Columns()) for name in NAMES}
     found = "".join(f"{finding}\n" for finding in check_splits(read))
-    assert found == Path("found.txt").read_text(encoding="utf-8")
+    assert_golden(found, Path("found.txt"))
 
 
 @pytest.mark.parametrize(("leaks", "severity"), [("drop", "warning"), ("error", "error"), ("keep", "warning")])

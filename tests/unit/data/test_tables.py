@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.golden import assert_golden
 
 from edgepack.artifacts import Row
 from edgepack.data.tables import read_rows
@@ -59,7 +60,7 @@ def test_rows_and_findings_are_those_of_the_golden_file(name: str, monkeypatch: 
     rows = zip(table.lines, table.rows, strict=True)
     found = "".join(f"{line}: {row.label}: {row.text!r}\n" for line, row in rows)
     found += "".join(f"{finding}\n" for finding in table.findings)
-    assert found == Path(f"{name}.txt").read_text(encoding="utf-8")
+    assert_golden(found, Path(f"{name}.txt"))
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

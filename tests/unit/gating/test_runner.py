@@ -267,14 +267,19 @@ def test_a_figure_that_is_not_a_number_is_refused(receipt: dict[str, Any], figur
     receipt["checks"][0][figure] = nonsense
     with pytest.raises(StageFailedError, match=r"cannot be read") as error:
         gates.readable(receipt)
-    assert error.value.why.startswith(f"checks.0.{figure}: ")
+    assert error.value.why.startswith(f"`checks[0].{figure}` ")
 
 
 def test_conditions_that_are_not_finite_become_null(receipt: dict[str, Any]) -> None:
     receipt["conditions"] = {"temperature_c": math.nan, "loads": [1.0, {"a": -math.inf}], "cpu_model": "NaN"}
     found = gates.readable(receipt)
     assert found["conditions"] == {"temperature_c": None, "loads": [1.0, {"a": None}], "cpu_model": "NaN"}
-    receipt["latency"] = {"p50_ms": math.inf}
+    receipt["latency"]["p50_ms"] = math.inf
+    with pytest.raises(StageFailedError, match="cannot be read") as error:
+        gates.readable(receipt)
+    assert error.value.why == "`latency.p50_ms` is inf"
+    del receipt["latency"]
+    receipt["newer"] = math.nan
     with pytest.raises(StageFailedError, match="cannot be read") as error:
         gates.readable(receipt)
     assert "not JSON compliant" in error.value.why

@@ -93,12 +93,31 @@ def test_a_file_of_the_user_does_not_get_into_a_bundle(tmp_path: Path) -> None:
     (folder / "link").symlink_to("../secret.txt")
     (folder / "zero").symlink_to("/dev/zero")
     (folder / "folder").symlink_to(tmp_path)
+    (folder / "self").symlink_to("self")
     os.mkfifo(folder / "pipe")
-    names = ["../secret.txt", str(tmp_path / "secret.txt"), "/dev/zero", "link", "zero", "folder/secret.txt", "pipe"]
+    names = [
+        "../secret.txt",
+        str(tmp_path / "secret.txt"),
+        "/dev/zero",
+        "link",
+        "zero",
+        "folder/secret.txt",
+        "pipe",
+        "self",
+    ]
     file = write(folder, *({"file": name, "expected": 1} for name in [*names, "a\0b", "x" * 300]))
-    assert examples.digests(file, "file")[1:] == ["unreadable"] * 9
-    assert [line for line, _ in findings(file, "file")] == list(range(1, 10))
+    assert examples.digests(file, "file")[1:] == ["unreadable"] * 10
+    assert [line for line, _ in findings(file, "file")] == list(range(1, 11))
     assert list((folder / "out" / "files").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a.b\nc", "a.b\\c:d?", "a." + 240 * "x", "a.onnx", "a.图"])
+def test_names_that_no_bundle_can_hold_are_found(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "good.PNG").write_bytes(b"y")
+    rows = [{"file": "good.PNG", "expected": 1}, {"file": name, "expected": 1}]
+    [(line, reason)] = findings(write(tmp_path, *rows), "file")
+    assert (line, "rename it" in reason) == (2, True)
 
 
 def test_no_examples_and_bytes_that_are_no_text_are_found(tmp_path: Path) -> None:

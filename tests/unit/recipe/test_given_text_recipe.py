@@ -39,7 +39,7 @@ def load(folder: Path, labels: str, task: str = "text-classification", more: str
 def refused(folder: Path, labels: str, task: str = "text-classification", more: str = "") -> list[str]:
     with pytest.raises(RecipeInvalidError) as caught:
         load(folder, labels, task, more)
-    return [f"{finding.line}: {finding.reason}" for finding in caught.value.findings]
+    return [f"{finding.line}: {finding.key}" for finding in caught.value.findings]
 
 
 def test_paths_and_labels_are_resolved(folder: Path) -> None:
@@ -53,24 +53,22 @@ def test_paths_and_labels_are_resolved(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "task", "reasons"),
+    ("labels", "task"),
     [
-        ("[yes]", "text-classification", ["5: `model.labels`: a classifier has at least two"]),
-        ("[yes, yes]", "text-classification", ["5: `model.labels`: 'yes' stands twice"]),
-        ("missing.txt", "text-classification", ["5: `model.labels`: there is no file 'missing.txt'"]),
-        ("[B-x, I-x]", "token-classification", ["5: `model.labels`: tags have `O`, for tokens outside of spans"]),
-        ("[O, S-x]", "token-classification", ["5: `model.labels`: 'S-x' is no BIO tag: `O`, `B-...` or `I-...`"]),
+        ("[yes]", "text-classification"),
+        ("[yes, yes]", "text-classification"),
+        ("missing.txt", "text-classification"),
+        ("[B-x, I-x]", "token-classification"),
+        ("[O, S-x]", "token-classification"),
     ],
 )
-def test_labels_that_no_model_can_have(folder: Path, labels: str, task: str, reasons: list[str]) -> None:
-    found = refused(folder, labels, task)
-    assert len(found) == len(reasons)
-    assert all(one.startswith(reason) for one, reason in zip(found, reasons, strict=True)), found
+def test_labels_that_no_model_can_have(folder: Path, labels: str, task: str) -> None:
+    assert refused(folder, labels, task) == ["5: model.labels"]
 
 
 def test_a_vocabulary_without_special_tokens_is_none(folder: Path) -> None:
     (folder / "vocab.txt").write_text("<pad>\n[UNK]\n[CLS]\n", encoding="utf-8")
-    assert refused(folder, "[a, b]") == ["5: `model.vocab`: 'vocab.txt' lacks [PAD], [SEP]"]
+    assert refused(folder, "[a, b]") == ["5: model.vocab"]
 
 
 @pytest.mark.parametrize("name", ["labels.txt", "vocab.txt", "a.onnx"])
@@ -78,8 +76,8 @@ def test_a_link_leads_to_no_file_of_the_user(folder: Path, tmp_path_factory: pyt
     secret = tmp_path_factory.mktemp("home") / "secret"
     (folder / name).rename(secret)
     (folder / name).symlink_to(secret)
-    (found,) = refused(folder, "labels.txt")
-    assert f"{name} is a link that leads out of the folder" in found
+    key = {"labels.txt": "labels", "vocab.txt": "vocab", "a.onnx": "graph"}[name]
+    assert refused(folder, "labels.txt") == [f"5: model.{key}"]
     (folder / name).unlink()
     secret.rename(folder / "other")
     (folder / name).symlink_to("other")
@@ -103,7 +101,4 @@ def test_missing_files_and_gates_beyond_the_length_are_found(folder: Path) -> No
     (folder / "vocab.txt").unlink()
     gates = "gates: {latency: {by_length: [{max_tokens: 256, p95_ms: 5}]}}\n"
     found = refused(folder, "[a, b]", more=gates)
-    assert [one.split(",")[0] for one in found] == [
-        "5: `model.vocab`: there is no file 'vocab.txt'",
-        "7: `gates.latency.by_length[0].max_tokens` is 256",
-    ]
+    assert found == ["5: model.vocab", "7: gates.latency.by_length[0].max_tokens"]

@@ -58,7 +58,7 @@ def found(folder: Path, recipe: str = RECIPE) -> list[str]:
     try:
         load_recipe(folder / "recipe.yaml", {"local"})
     except RecipeInvalidError as error:
-        return [finding.reason for finding in error.findings]
+        return [finding.reason.partition(" cannot be converted: ")[2] or finding.key for finding in error.findings]
     return []
 
 
@@ -69,7 +69,7 @@ def test_a_checkpoint_can_be_named(tmp_path: Path, config: dict[str, Any], weigh
     assert found(tmp_path) == []
     assert of_folder(folder) == Shape(2, 8, 2, 24, 40, 64, 2, 0 if config is BERT else 16)
     (folder / "vocab.txt").unlink()
-    assert found(tmp_path) == ["`student.model`: the folder './checkpoint' lacks `vocab.txt`"]
+    assert found(tmp_path) == ["student.model"]
 
 
 def test_safetensors_come_first_and_paddlenlp_s_own_before_them(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_what_cannot_be_taken_over_names_its_key(tmp_path: Path, key: str, value
     folder = write(tmp_path / "checkpoint", {**ERNIE, key: value})
     [problem] = config_problems({**ERNIE, key: value})
     assert f"`{key}`" in problem
-    assert found(tmp_path) == [f"`student.model`: './checkpoint' cannot be converted: {problem}"]
+    assert found(tmp_path) == [problem]
     assert of_folder(folder) is None
 
 
@@ -165,7 +165,7 @@ def test_another_tokenizer_is_a_finding(tmp_path: Path, tokenizer: dict[str, Any
     folder = write(tmp_path / "checkpoint", tokenizer=tokenizer)
     [problem] = tokenizer_problems(folder)
     assert f"`{key}`" in problem
-    assert found(tmp_path) == [f"`student.model`: './checkpoint' cannot be converted: {problem}"]
+    assert found(tmp_path) == [problem]
 
 
 @pytest.mark.parametrize("content", ["[]", "{", "7", "\udcff", '{"a": ' * 100_000])

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.golden import assert_golden
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.loader import load_recipe
@@ -13,7 +14,7 @@ from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Distill, Pruning, Qat
 from edgepack.recipe.validate_training import MODEL_FILES
 from edgepack_runtime.errors import ExitCode
-from edgepack_runtime.gate import limits as gate_limits
+from edgepack_runtime.schema.gates import Limits
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes"
 TARGETS = {"jetpack6", "local"}
@@ -38,7 +39,7 @@ def load(folder: Path, text: str) -> Recipe:
 def refused(folder: Path, text: str) -> list[str]:
     with pytest.raises(RecipeInvalidError) as caught:
         load(folder, text)
-    return [f"{finding.line}: {finding.reason}" for finding in caught.value.findings]
+    return [f"{finding.line}: {finding.key}" for finding in caught.value.findings]
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in GOLDEN.glob("*.yaml")))
@@ -51,7 +52,8 @@ def test_findings_are_those_of_the_golden_file(name: str, monkeypatch: pytest.Mo
         load_recipe(Path(f"{name}.yaml"), TARGETS, lines, ENVIRONMENT)
     assert caught.value.exit_code == ExitCode.RECIPE_INVALID
     found = "".join(f"{finding}\n" for finding in caught.value.findings)
-    assert found == Path(f"{name}.txt").read_text(encoding="utf-8")
+    found = found.replace(f"{GOLDEN}/", "").replace(str(GOLDEN), ".")  # paths are absolute
+    assert_golden(found, Path(f"{name}.txt"))
 
 
 @pytest.mark.parametrize(
@@ -90,8 +92,8 @@ def test_defaults_are_filled_in(tmp_path: Path) -> None:
 
 def test_without_a_teacher_nothing_is_distilled(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL).student.distill is None
-    (reason,) = refused(tmp_path, MINIMAL.replace("ernie-3.0-tiny-nano-v2-zh", "{from: teacher, layers: 2}"))
-    assert reason == "5: `student.model` starts from a teacher, but there is none"
+    from_teacher = MINIMAL.replace("ernie-3.0-tiny-nano-v2-zh", "{from: teacher, layers: 2}")
+    assert refused(tmp_path, from_teacher) == ["5: student.model"]
     taught = load(tmp_path, MINIMAL + "teacher: {model: ernie-3.0-medium-zh}\n")
     assert taught.student.distill == Distill()
     plain = MINIMAL.replace("v2-zh}", "v2-zh, distill: null}") + "teacher: {model: ernie-3.0-medium-zh}\n"
@@ -132,17 +134,17 @@ def test_a_recipe_of_all_sections_loads(tmp_path: Path) -> None:
 def test_a_device_understands_every_gate_of_a_recipe(tmp_path: Path, gates: str) -> None:
     recipe = load(tmp_path, MINIMAL + f"gates: {gates}\n")
     asked = recipe.gates.model_dump(mode="json")  # as a bundle carries them
-    limits = gate_limits.parse(json.loads(json.dumps(asked)))
+    limits = Limits.parse(json.loads(json.dumps(asked)))
     latency = recipe.gates.latency
-    assert limits.confidence == (recipe.gates.accuracy.confidence if recipe.gates.accuracy else 0.95)
+    assert limits.accuracy.confidence == (recipe.gates.accuracy.confidence if recipe.gates.accuracy else 0.95)
     assert len(limits.latency.by_length) == (len(latency.by_length) if latency else 0)
     assert (limits.latency.sustained is None) == (latency is None or latency.sustained is None)
 
 
-@pytest.mark.parametrize(("confidence", "due"), [("0.9991", "that is at most 0.999"), ("0.5", "greater than 0.5")])
-def test_a_confidence_that_tails_cannot_show_is_refused(tmp_path: Path, confidence: str, due: str) -> None:
-    [reason] = refused(tmp_path, MINIMAL + f"gates: {{accuracy: {{min: 0.8, confidence: {confidence}}}}}\n")
-    assert reason.endswith(f"takes a number {due}, and this is the number `{confidence}`")
+@pytest.mark.parametrize("confidence", ["0.9991", "0.5"])
+def test_a_confidence_that_tails_cannot_show_is_refused(tmp_path: Path, confidence: str) -> None:
+    found = refused(tmp_path, MINIMAL + f"gates: {{accuracy: {{min: 0.8, confidence: {confidence}}}}}\n")
+    assert found == ["6: gates.accuracy.confidence"]
 
 
 def test_paths_start_at_the_recipe_s_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +197,7 @@ def test_a_name_that_only_the_hub_knows_is_left_to_it(tmp_path: Path) -> None:
 
 def test_a_folder_may_have_the_name_of_a_preset(tmp_path: Path) -> None:
     model_folder(tmp_path / "ernie-3.0-tiny-nano-v2-zh", config='{"max_position_embeddings": 64}')
-    found = refused(tmp_path, MINIMAL)  # the default of 128 counts, too
-    assert found == ["5: `student.max_length` is 128, and this model has 64 positions"]
+    assert refused(tmp_path, MINIMAL) == ["5: student.max_length"]  # the default of 128 counts, too
     assert load(tmp_path, MINIMAL.replace("v2-zh", "v2-zh, max_length: 64")).student.max_length == 64
 
 
@@ -290,15 +291,13 @@ def test_a_quantized_training_is_resolved_where_it_is_asked_for(tmp_path: Path) 
     assert asked.quantize.qat == Qat(quanter="lsq")
 
     for method in ("", "method: ptq, ", "method: auto, "):
-        (reason,) = refused(tmp_path, f"{MINIMAL}quantize: {{{method}qat: {{epochs: 2}}}}\n")
-        assert "nothing would be trained" in reason
+        assert refused(tmp_path, f"{MINIMAL}quantize: {{{method}qat: {{epochs: 2}}}}\n") == ["6: quantize.qat"]
 
 
 @pytest.mark.parametrize("method", ["none", "fp16"])
 def test_weights_of_7_bits_are_refused_where_no_candidate_is_int8(tmp_path: Path, method: str) -> None:
     text = f"{MINIMAL}quantize: {{method: {method}, reduced_range: true}}\n"
-    reduced = "`quantize.reduced_range` is set, and `quantize.method` is"
-    assert refused(tmp_path, text) == [f"6: {reduced} {method}: nothing would be INT8"]
+    assert refused(tmp_path, text) == ["6: quantize.reduced_range"]
     assert not load(tmp_path, text.replace("true", "false")).quantize.reduced_range
     text = f"{MINIMAL}quantize: {{reduced_range: true}}\nsearch: {{over: {{quantize.method: [none, ptq]}}}}\n"
     assert all(one.recipe.quantize.reduced_range for one in load(tmp_path, text).candidates)
@@ -306,13 +305,12 @@ def test_weights_of_7_bits_are_refused_where_no_candidate_is_int8(tmp_path: Path
 
 @pytest.mark.parametrize("mode", ["ensemble", "cascade", "only"])
 def test_a_linear_model_is_refused_where_there_is_none(tmp_path: Path, mode: str) -> None:
-    text = f"{MINIMAL}wide: {mode}\n"
-    assert load(tmp_path, text).wide == mode
-    reason = f"6: `wide: {mode}` needs a linear model, and `task` is text-pair-classification: it has none"
-    assert reason in refused(tmp_path, f"{text}task: text-pair-classification\n")
+    text = f"{MINIMAL}linear: {mode}\n"
+    assert load(tmp_path, text).linear == mode
+    assert "6: linear" in refused(tmp_path, f"{text}task: text-pair-classification\n")
 
 
 def test_other_tasks_have_no_linear_model_and_need_no_key(tmp_path: Path) -> None:
-    assert load(tmp_path, MINIMAL).wide == "auto" and load(tmp_path, MINIMAL).has_linear
-    assert not load(tmp_path, f"{MINIMAL}wide: off\n").has_linear
+    assert load(tmp_path, MINIMAL).linear == "auto" and load(tmp_path, MINIMAL).has_linear
+    assert not load(tmp_path, f"{MINIMAL}linear: off\n").has_linear
     assert not load(tmp_path, MINIMAL).model_copy(update={"task": "text-pair-classification"}).has_linear

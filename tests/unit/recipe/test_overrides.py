@@ -79,7 +79,7 @@ def test_what_is_not_set_stays_and_the_later_setting_counts() -> None:
     assert before.get("teacher", "epochs") == 3  # the document that was given is not changed
     assert made.get("teacher", "model") == "ernie-1.0"
     assert made.get("copy", "model", "scratch", "layers") == 4
-    assert made.lines[("teacher", "model")] == 3
+    assert made.places[("teacher", "model")].line == 3
     assert put("teacher.epochs=5", "teacher.epochs=7").get("teacher", "epochs") == 7
     assert put("teacher=null", "teacher.epochs=7").get("teacher") == {"epochs": 7}
     assert put("teacher.epochs=7", "teacher=null").get("teacher") is None
@@ -118,8 +118,8 @@ def test_the_place_of_what_stands_below_a_setting() -> None:
     assert made.error(("gates", "accuracy", "min"), "", "").place == "--set gates.accuracy={min: 2}"
     assert made.error(("gates", "latency"), "", "").place == "--set gates.accuracy={min: 2}"
     assert made.error(("data", "train"), "", "").place == "--set data.seed=1"
-    assert made.error(("teacher", "model"), "", "").place == "recipe.yaml:3"
-    assert made.error(("version",), "", "").place == "recipe.yaml:1"
+    assert made.error(("teacher", "model"), "", "").place == "recipe.yaml:3:3"
+    assert made.error(("version",), "", "").place == "recipe.yaml:1:1"
 
 
 RECIPE = """\

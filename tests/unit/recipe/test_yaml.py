@@ -63,12 +63,12 @@ def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
 
 def test_every_key_and_item_has_its_line_and_what_was_written() -> None:
     parsed = document("a: 1.20\nb:\n  c: [x,\n    y]\n  d: {e: 2}\n")
-    expected: dict[KeyPath, int] = {
-        (): 1, ("a",): 1, ("b",): 2, ("b", "c"): 3, ("b", "c", 0): 3, ("b", "c", 1): 4, ("b", "d"): 5,
-        ("b", "d", "e"): 5,
+    expected: dict[KeyPath, tuple[int, int]] = {
+        (): (1, 1), ("a",): (1, 1), ("b",): (2, 1), ("b", "c"): (3, 3), ("b", "c", 0): (3, 7), ("b", "c", 1): (4, 5),
+        ("b", "d"): (5, 3), ("b", "d", "e"): (5, 7),
     }  # fmt: skip
-    assert parsed.lines == expected
-    assert parsed.raw[("a",)] == "1.20"
+    assert {path: (place.line, place.column) for path, place in parsed.places.items()} == expected
+    assert parsed.places[("a",)].raw == "1.20"
     assert parsed.error(("b", "c", 7, "z"), "", "").line == 3
     assert parsed.get("b", "c", 1) == "y"
     assert parsed.get("b", "c", 2) is None
@@ -79,8 +79,8 @@ def test_anchors_and_merges_give_the_values_with_their_lines() -> None:
     parsed = document("t: &t {epochs: 3, seed: 1}\ns:\n  <<: *t\n  seed: 2\nlist: *t\n")
     assert parsed.data["s"] == {"epochs": 3, "seed": 2}
     assert parsed.data["list"] == {"epochs": 3, "seed": 1}
-    assert parsed.lines[("s", "epochs")] == 1
-    assert parsed.lines[("s", "seed")] == 4
+    assert parsed.places[("s", "epochs")].line == 1
+    assert parsed.places[("s", "seed")].line == 4
 
 
 @pytest.mark.parametrize("value", [".inf", "-.inf", ".nan", "1e999"])
@@ -175,4 +175,4 @@ def test_json_reads_as_itself(data: dict[str, object]) -> None:
     assert findings == []
     assert parsed is not None
     assert parsed.data == data
-    assert {path for path in parsed.lines if len(path) == 1} == {(key,) for key in data}
+    assert {path for path in parsed.places if len(path) == 1} == {(key,) for key in data}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from edgepack.report.document import make
+from tests.unit.report.pages import document
 
 
 @pytest.fixture
 def report(built: Any) -> dict[str, Any]:
-    return make(built)
+    return document(built)

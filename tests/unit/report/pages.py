@@ -1,13 +1,16 @@
-"""What a reader sees of a page: its words, its cards and its figures."""
+"""The document of a build, for tests to change, and what a reader sees of a page: its words, cards and figures."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
 from edgepack.artifacts import LedgerRow
-from edgepack.report.html import render
+from edgepack.report import html, junit, markdown, model
+from edgepack.report.document import make
+from edgepack.results import Build
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -48,6 +51,27 @@ class Page(HTMLParser):
 
     def values(self, attribute: str) -> list[str]:
         return [str(attributes[attribute]) for _, attributes in self.tags if attribute in attributes]
+
+
+def document(build: Build) -> dict[str, Any]:
+    """`report.json` of a build."""
+    found: dict[str, Any] = json.loads(model.dumps(make(build)))
+    return found
+
+
+def render(report: dict[str, Any]) -> str:
+    """The page of a document."""
+    return html.render(model.parse(report))
+
+
+def junit_of(report: dict[str, Any]) -> str:
+    """The JUnit XML of a document."""
+    return junit.render(model.parse(report))
+
+
+def markdown_of(report: dict[str, Any]) -> str:
+    """The Markdown of a document."""
+    return markdown.render_build(model.parse(report))
 
 
 def words_of(report: dict[str, Any], language: str = "en") -> str:

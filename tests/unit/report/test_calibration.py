@@ -10,6 +10,7 @@ from tests.unit.conftest import dynamic, linears
 from edgepack.artifacts import LinearScales, Quantization
 from edgepack.report.document import calibrated_parts, part_of
 from edgepack.report.html import spread
+from edgepack.report.model import Columns, Range
 
 HIST = Quantization("ptq", "hist", linears())
 
@@ -35,47 +36,47 @@ def test_a_layer_has_the_name_of_its_part(layer: str, part: str) -> None:
 
 def test_a_part_has_the_union_of_what_its_products_read_and_zero() -> None:
     together, down, head = calibrated_parts((HIST,), "ptq (hist)")
-    assert [one["part"] for one in (together, down, head)] == ["layers.0.query_key_value", "layers.3.down", "head"]
-    assert [name.rpartition(".")[2] for name in together["layers"]] == ["q_proj", "k_proj", "v_proj"]
-    assert together["activation"] == {"ptq (hist)": {"low": -3.25, "high": 4.5}}
-    assert head["activation"] == {"ptq (hist)": {"low": 0.0, "high": 0.85}}  # 0 lies on every grid
-    assert together["weight"] == {"columns": 6, "least": 0.0625, "most": 0.5}
-    assert down["step"] == 0.2  # 51 over 255
+    assert [one.part for one in (together, down, head)] == ["layers.0.query_key_value", "layers.3.down", "head"]
+    assert [name.rpartition(".")[2] for name in together.layers] == ["q_proj", "k_proj", "v_proj"]
+    assert together.activation == {"ptq (hist)": Range(-3.25, 4.5)}
+    assert head.activation == {"ptq (hist)": Range(0.0, 0.85)}  # 0 lies on every grid
+    assert together.weight == Columns(6, 0.0625, 0.5)
+    assert down.step == 0.2  # 51 over 255
 
 
 def test_every_way_has_its_ranges_and_the_step_is_that_of_the_one_taken() -> None:
     narrower = Quantization("ptq", "kl", tuple(replace(one, activation=(-1.0, 1.55)) for one in linears()))
     told = calibrated_parts((HIST, narrower, dynamic()), "ptq (kl)")
-    assert {tuple(one["activation"]) for one in told} == {("ptq (hist)", "ptq (kl)")}
-    assert {one["step"] for one in told} == {0.01}
+    assert {tuple(one.activation) for one in told} == {("ptq (hist)", "ptq (kl)")}
+    assert {one.step for one in told} == {0.01}
 
 
 @pytest.mark.parametrize("taken", ["dynamic", None])
 def test_ranges_found_in_each_run_have_no_step(taken: str | None) -> None:
     told = calibrated_parts((HIST, dynamic()), taken)
-    assert [one["step"] for one in told] == [None] * 3
-    assert {tuple(one["activation"]) for one in told} == {("ptq (hist)",)}
+    assert [one.step for one in told] == [None] * 3
+    assert {tuple(one.activation) for one in told} == {("ptq (hist)",)}
     alone = calibrated_parts((dynamic(),), taken)
-    assert [one["activation"] for one in alone] == [{}] * 3
-    assert [one["weight"] for one in alone] == [one["weight"] for one in told]
+    assert [one.activation for one in alone] == [{}] * 3
+    assert [one.weight for one in alone] == [one.weight for one in told]
 
 
 def test_a_range_of_some_of_its_products_is_none_of_a_part() -> None:
     query, *others = linears()
     told = calibrated_parts((Quantization("qat", "lsq", (replace(query, activation=None), *others)),), "qat (lsq)")
-    assert (told[0]["activation"], told[0]["step"]) == ({}, None)
-    assert told[1]["step"] == 0.2
-    assert calibrated_parts((), None) == calibrated_parts((Quantization("ptq", "hist", ()),), "ptq (hist)") == []
+    assert (told[0].activation, told[0].step) == ({}, None)
+    assert told[1].step == 0.2
+    assert calibrated_parts((), None) == calibrated_parts((Quantization("ptq", "hist", ()),), "ptq (hist)") == ()
 
 
 def test_figures_are_as_long_as_they_mean_something_and_zeros_have_no_ratio() -> None:
     way = Quantization("ptq", "hist", (LinearScales("classifier", "e" * 64, (-1 / 3, 2 / 3), (1 / 7,)),))
     (told,) = calibrated_parts((way,), "ptq (hist)")
-    assert told["activation"]["ptq (hist)"] == {"low": -0.333333, "high": 0.666667}
-    assert (told["weight"]["least"], told["step"]) == (0.142857, 0.00392157)
+    assert told.activation["ptq (hist)"] == Range(-0.333333, 0.666667)
+    assert (told.weight.least, told.step) == (0.142857, 0.00392157)
     way = Quantization("dynamic", None, (LinearScales("classifier", "e" * 64, None, (0.0, 0.5)),))
     (told,) = calibrated_parts((way,), "dynamic")
-    assert (told["weight"]["least"], spread(told)) == (0.0, None)
+    assert (told.weight.least, spread(told)) == (0.0, None)
 
 
 def test_the_ratio_of_columns() -> None:

@@ -11,12 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 from markupsafe import Markup
-from tests.unit.conftest import EXAMPLES, beside_one_not_run, linear_of, narrowed_of, pruned_of, ungated_of, wide_of
-from tests.unit.report.pages import Page, cards_of, words_of
+from tests.unit.conftest import EXAMPLES, beside_one_not_run, combined_of, linear_of, narrowed_of, pruned_of, ungated_of
+from tests.unit.report.pages import Page, cards_of, document, junit_of, render, words_of
 
-from edgepack.report import html, junit
-from edgepack.report.document import make
-from edgepack.report.html import render
+from edgepack.report import html
 from edgepack.report.i18n import MESSAGES
 from edgepack_runtime.gate.rows import WHY_NOT
 
@@ -28,7 +26,7 @@ def _without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_target_that_was_not_run_has_its_reason_and_what_to_type(built: Any) -> None:
-    report = make(beside_one_not_run(built))
+    report = document(beside_one_not_run(built))
     words = words_of(report)
     assert "linux-aarch64 : not run here" in words
     assert "it is for aarch64 On the device: python3 b.edgepack gate" in words
@@ -82,7 +80,7 @@ def test_a_verdict_names_the_stage_that_lost_it(built: Any) -> None:
     receipt = delivered.gate.receipt
     checks = [{**check, "verdict": "fail", "limit": 0.9} for check in receipt["checks"][:1]]
     gate = replace(delivered.gate, receipt={**receipt, "checks": checks})
-    missed = make(replace(built, deliveries=(replace(delivered, gate=gate),)))
+    missed = document(replace(built, deliveries=(replace(delivered, gate=gate),)))
     assert "missed by 0.45 points ; lost by stage student: 1.50 points below stage teacher" in cards_of(missed)
     assert "与门限相差 0.45 个百分点 ； 由阶段 student 损失：比阶段 teacher 低 1.50 个百分点" in cards_of(missed, "zh")
 
@@ -116,7 +114,7 @@ def test_a_verdict_names_what_was_not_measured(report: dict[str, Any]) -> None:
 
 
 def test_a_build_without_gates_has_no_badge_of_one_that_passed(built: Any) -> None:
-    report = make(ungated_of(built))
+    report = document(ungated_of(built))
     words, chinese = words_of(report), words_of(report, "zh")
     assert "hotel-sentiment 1.2.0 no gates text-classification" in words and "未设门限 text-classification" in chinese
     assert "local : no gates The recipe sets no gates: this was measured" in cards_of(report)
@@ -127,17 +125,17 @@ def test_a_build_without_gates_has_no_badge_of_one_that_passed(built: Any) -> No
 
 
 def test_warnings_stand_beside_the_verdict(built: Any) -> None:
-    built = wide_of(built)
+    built = combined_of(built)
     built = replace(
         built,
         teacher=replace(built.teacher, test_score=replace(built.teacher.test_score, value=0.1, low=0.08, high=0.12)),
     )
-    report = make(built)
+    report = document(built)
     assert report["warnings"][0].startswith("the teacher (10.0 %) is below the linear model")
     assert report["warnings"] == list(built.warnings("recipe.yaml"))
     for warning in report["warnings"]:
         assert warning in cards_of(report) and warning in cards_of(report, "zh")
-        assert any(one.get("value") == warning for one in ElementTree.fromstring(junit.render(report)).iter("property"))
+        assert any(one.get("value") == warning for one in ElementTree.fromstring(junit_of(report)).iter("property"))
 
 
 def test_a_verdict_without_a_limit_on_accuracy_says_so(report: dict[str, Any]) -> None:
@@ -174,7 +172,7 @@ def test_labels_and_what_was_taken_for_what(report: dict[str, Any]) -> None:
 
 
 def test_candidates_are_there_where_there_were_several(built: Any, selection: Any, report: dict[str, Any]) -> None:
-    words = words_of(make(replace(built, selection=selection)))
+    words = words_of(document(replace(built, selection=selection)))
     for figure in (
         "Candidates", "model={from: teacher, layers: 4}", "90.4 %", "[88.2, 92.3]", "19,300,000", "10.9 MiB", "1.10",
         "int8", "latency.p95_ms (1.931 > 1.9)", "81", "✓", "the only one of 2 that misses no gate",
@@ -189,7 +187,7 @@ def test_candidates_are_there_where_there_were_several(built: Any, selection: An
 def test_every_figure_has_a_name_in_the_language_of_the_page(
     built: Any, selection: Any, language: str, least: int
 ) -> None:
-    text = render(make(replace(built, selection=selection)))
+    text = render(document(replace(built, selection=selection)))
     page = Page(text)
     figures = [attributes for tag, attributes in page.tags if tag == "figure"]
     assert len(figures) == sum(tag == "svg" for tag, _ in page.tags) == 4
@@ -205,7 +203,7 @@ def test_every_figure_has_a_name_in_the_language_of_the_page(
 
 def test_a_float16_file_is_named(built: Any) -> None:
     small = replace(built.export.small_model, precision="float16")
-    report = make(replace(built, export=replace(built.export, small_model=small, shipped="float16", int8=None)))
+    report = document(replace(built, export=replace(built.export, small_model=small, shipped="float16", int8=None)))
     assert report["export"]["onnx_bytes"].keys() == {"float32", "float16"}
     words = Page(render(report)).words
     assert "encoder (float16) : " in words
@@ -213,16 +211,16 @@ def test_a_float16_file_is_named(built: Any) -> None:
 
 
 def test_a_smaller_width_and_vocabulary_are_shown_with_their_cost(built: Any) -> None:
-    words = words_of(make(built))
+    words = words_of(document(built))
     assert "heads and" not in words and "tokens kept" not in words
-    words = words_of(make(replace(built, narrowed=narrowed_of(built), pruned=pruned_of(built))))
+    words = words_of(document(replace(built, narrowed=narrowed_of(built), pruned=pruned_of(built))))
     assert "Width: 9 of 12 heads and 936 of 1,248 neurons of each layer kept, 9,400,000 parameters left" in words
     assert "3,491 of 18,000 tokens kept, 6,000,000 parameters left" in words
     assert "[UNK] 2.37 % of dev tokens, before 1.38 %" in words
 
 
 def test_examples_are_shown_with_their_texts_once_for_each_model(built: Any) -> None:
-    page = Page(render(make(beside_one_not_run(built))))
+    page = Page(render(document(beside_one_not_run(built))))
     words = " ".join(page.words.split())
     assert words.count("Answers that are not as the float model has them: 4 of 794; 3 lost, 1 won.") == 1
     assert words.count("床单很<旧>，但是前台很热情") == 1  # as text, not as a tag
@@ -230,12 +228,12 @@ def test_examples_are_shown_with_their_texts_once_for_each_model(built: Any) -> 
     assert "呵呵，真是“好”酒店 ⁄ 再也不来 负面 正面 正面 0.002" in words
     (item,) = built.deliveries
     other = replace(item, bundle=replace(item.bundle, target="jetpack6", examples=replace(item.bundle.examples, won=0)))
-    words = words_of(make(replace(built, deliveries=(item, other))))
+    words = words_of(document(replace(built, deliveries=(item, other))))
     assert "3 lost, 1 won." in words and "3 lost, 0 won." in words
 
 
 def test_a_reader_of_chinese_sees_chinese(built: Any, selection: Any) -> None:
-    words = words_of(make(replace(built, selection=selection)), "zh")
+    words = words_of(document(replace(built, selection=selection)), "zh")
     order = ["结论", "损失账本", "INT8 量化", "候选模型", "门限检查", "样例", "数据", "产物", "来源与版本"]
     places = [words.index(f" {heading} ") for heading in order]
     assert places == sorted(places)
@@ -257,21 +255,21 @@ def in_latin_data(report: dict[str, Any]) -> dict[str, Any]:
 
 def test_chinese_text_has_chinese_punctuation(built: Any, selection: Any) -> None:
     for build in (replace(built, selection=selection), beside_one_not_run(built), ungated_of(built)):
-        words = Page(render(in_latin_data(make(build))), "zh").words
+        words = Page(render(in_latin_data(document(build))), "zh").words
         words = re.sub(r" +(?=[.,;:?!])", "", words.replace("中文", ""))
         found = re.findall(r".{12}[\u4e00-\u9fff][.,;:?!] .{8}|.{12}[.,;:!] +[\u4e00-\u9fff].{8}", words)
         assert found == []
 
 
 def test_text_of_devices_and_stages_is_quoted_on_the_chinese_page(built: Any) -> None:
-    report = make(built)
+    report = document(built)
     words = words_of(report, "zh")
     for quoted in (
         "英文原文", "编码器（int8） ： INT8 has 0.27 x the bytes", "this row repeats line 3",
         "about 3200 rows would decide", "CPU 型号 AMD EPYC 7B13", "模拟环境 否",
     ):  # fmt: skip
         assert quoted in words, quoted
-    other = words_of(make(beside_one_not_run(built)), "zh")
+    other = words_of(document(beside_one_not_run(built)), "zh")
     assert "没有测量： it is for aarch64" in other
 
 
@@ -309,6 +307,6 @@ def test_the_page_of_a_linear_model_alone_names_no_encoder(built: Any) -> None:
     [item] = built.deliveries
     examples = replace(EXAMPLES, compared=False, changed=(), wrong=(replace(EXAMPLES.wrong[0], float_answer=None),))
     alone = replace(built, deliveries=(replace(item, bundle=replace(item.bundle, examples=examples)),))
-    words = words_of(make(alone))
+    words = words_of(document(alone))
     assert "linear model" in words
     assert not re.search("encoder|float model|None", words)

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from edgepack import report
-from edgepack.artifacts import WideName
+from edgepack.artifacts import CombineName
 from edgepack.report.i18n import MESSAGES, t, text
 from edgepack.results import Verdict
 from edgepack_runtime.device import conditions
@@ -26,7 +26,7 @@ SOURCES += (FOLDER.parent / "console" / "build_tables.py").read_text(encoding="u
 BY_VALUE = {
     "verdict": set(get_args(Verdict)),
     "metric": {*METRICS, SCORE},
-    "wide": set(get_args(WideName)),
+    "combined": set(get_args(CombineName)),
     "condition": {*conditions.collect(threads=1, engine="e", providers=[]), *Throttle._fields, "after"} - PROGRAMS,
 }
 

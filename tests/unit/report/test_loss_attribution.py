@@ -10,8 +10,8 @@ import pytest
 
 from edgepack.artifacts import LedgerRow, Variation, proportion
 from edgepack.report.loss_attribution import explain
+from edgepack_runtime.schema.receipt import GateCheck, GateReceipt, Score
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import read_once, sampled
 from edgepack_runtime.stats.scores import SCORE
 
 
@@ -19,16 +19,13 @@ def ledger(**right: int) -> list[LedgerRow]:
     return [LedgerRow(stage, proportion(n, 1000), p50_ms=1.0) for stage, n in right.items()]
 
 
-def receipt(checks: list[dict[str, Any]], metric: str = "accuracy") -> dict[str, Any]:
-    return {"checks": checks, "accuracy": {"metric": metric}}
+def receipt(checks: list[GateCheck], metric: str = "accuracy") -> GateReceipt:
+    return GateReceipt("fail", tuple(checks), accuracy=Score(metric, 0.9))
 
 
-def check(gate: str, value: float | None, limit: float, unit: str, verdict: str = "fail") -> dict[str, Any]:
+def check(gate: str, value: float | None, limit: float, unit: str, verdict: str = "fail") -> GateCheck:
     low, high = (None, None) if value is None else (value * 0.99, value * 1.01)
-    return {
-        "gate": gate, "verdict": verdict, "value": value, "low": low, "high": high, "limit": limit, "unit": unit,
-        "n": 1000, "confidence": 0.95, "detail": "why",
-    }  # fmt: skip
+    return GateCheck(gate, verdict, value, low, high, limit, unit, 1000, 0.95, "why")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +76,7 @@ def test_a_drop_against_float_names_what_ships(stage: str) -> None:
     drop = check("accuracy.max_drop_points", 3.4, 2.0, "points")
     rows = [*ledger(linear=900, student=930), LedgerRow(stage, proportion(900, 1000))]
     (line,) = explain(receipt([drop]), rows)
-    assert line.endswith(f"lost by stages quantize and wide: the {stage} that ships against the float ONNX alone")
+    assert line.endswith(f"lost by stages quantize and combine: the {stage} that ships against the float ONNX alone")
 
 
 @pytest.mark.parametrize(
@@ -101,13 +98,13 @@ def test_each_figure_stands_once() -> None:
     """As a device's own receipt has it."""
     figures = intervals.Interval(5.1, 3.0, math.inf)
     told = {"limit": 40.0, "unit": "percent", "n": 99, "confidence": 0.95, "detail": "the last third of 10 s"}
-    row = sampled("latency.sustained.max_slowdown_percent", "inconclusive", figures, **told).as_json()  # type: ignore[arg-type]
+    row = GateCheck.sampled("latency.sustained.max_slowdown_percent", "inconclusive", figures, **told)  # type: ignore[arg-type]
     (line,) = explain(receipt([row]), ledger(student=900))
     assert line == (
         "latency.sustained.max_slowdown_percent: 5.1 %, limit <= 40.0 %: inconclusive, 3.0 % or more; "
         "the last third of 10 s"
     )
-    row = read_once("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx").as_json()
+    row = GateCheck.read_once("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx")
     (line,) = explain(receipt([row]), ledger(student=900))
     assert line.count("7.0") == line.count("5.0 MiB") == 1
 
@@ -147,7 +144,7 @@ def test_the_stage_is_known_where_the_ledger_is_in_the_metric_of_the_gate() -> N
 def test_what_the_build_did_not_measure_is_not_blamed_on_a_stage(
     gate: str, unit: str, detail: str, lost_by: str
 ) -> None:
-    missed = check(gate, 20.0, 15.0, unit) | {"detail": detail}
+    missed = replace(check(gate, 20.0, 15.0, unit), detail=detail)
     (line,) = explain(receipt([missed]), ledger(student=900))
     assert line.startswith(f"{gate}: 20.") and lost_by in line
 
@@ -222,6 +219,6 @@ def test_a_given_classifier_has_no_student_to_blame(gate: str) -> None:
         (check("size.model_mib", 2.0, 1.0, "MiB"), "its n-grams and labels decide the size of the file"),
     ],
 )
-def test_a_linear_model_alone_is_the_model_that_loses(row: dict[str, Any], lost_by: str) -> None:
+def test_a_linear_model_alone_is_the_model_that_loses(row: GateCheck, lost_by: str) -> None:
     (line,) = explain(receipt([row]), ledger(**{"linear": 900, "on local": 850}))
     assert line.endswith(lost_by)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.golden import assert_golden
+from tests.unit.report.pages import document, markdown_of
 
-from edgepack.report.document import make
-from edgepack.report.markdown import MOST_CHARACTERS, code, render, render_build
+from edgepack.report.markdown import MOST_CHARACTERS, code, render
 from edgepack.results import Build, NotRunHere
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "gate.md"
@@ -35,7 +36,7 @@ def found(receipt: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_it_is_the_golden_file_and_rows_of_a_table_have_its_columns(found: dict[str, Any]) -> None:
-    assert render(found) == GOLDEN.read_text(encoding="utf-8")
+    assert_golden(render(found), GOLDEN)
     found["results"][0]["receipt"]["checks"][0]["gate"] = "a|b`c\nd"
     rows = [line for line in render(found).splitlines() if line.startswith("| ")]
     assert len(rows) == 2 + len(found["results"][0]["receipt"]["checks"])
@@ -109,9 +110,9 @@ def test_a_comment_that_is_too_long_is_cut_at_a_line_and_says_so(found: dict[str
     last = ["", *render(many(found["results"][0], ["fail"])).splitlines()[2:]]
     assert rest[: len(last)] == last
     assert len(render(whole)) > MOST_CHARACTERS - 500
-    report = make(built)
+    report = document(built)
     report["warnings"] = ["w" * 1000] * 100
-    assert "see `report.html`." in render_build(report).splitlines()[2]
+    assert "see `report.html`." in markdown_of(report).splitlines()[2]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
@@ -133,9 +134,9 @@ def test_no_comment_is_longer_than_github_takes(
 
 
 def test_a_build_has_its_gates_warnings_and_ledger(built: Build) -> None:
-    report = make(built)
+    report = document(built)
     report["warnings"] = ["the teacher is | weak"]
-    lines = render_build(report).splitlines()
+    lines = markdown_of(report).splitlines()
     assert lines[0] == f"## ❌ Gate: {report['verdict']}"
     assert r"- warning: `the teacher is | weak`" in lines
     ledger = lines[lines.index("### Loss ledger") + 2 :]
@@ -145,5 +146,5 @@ def test_a_build_has_its_gates_warnings_and_ledger(built: Build) -> None:
     not_run = replace(
         built, deliveries=(replace(built.deliveries[0], gate=NotRunHere("it is for aarch64", "sh F gate")),)
     )
-    text = render_build(make(not_run))
+    text = markdown_of(document(not_run))
     assert "`not gated on this machine`" in text and "- why: `it is for aarch64`" in text

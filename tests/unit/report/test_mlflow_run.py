@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from edgepack.errors import EnvironmentUnfitError
-from edgepack.report import document
+from edgepack.report.document import make
 from edgepack.report.mlflow_run import MlflowExperiment
 
 
@@ -92,7 +92,7 @@ def test_a_run_prints_nothing_and_a_server_that_is_lost_is_reported(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     uri = f"http://127.0.0.1:{server.server_port}"
     experiment = MlflowExperiment(uri, "hotel")
-    given = (finished, document.make(finished), tmp_path, tmp_path / "recipe.yaml")
+    given = (finished, make(finished), tmp_path, tmp_path / "recipe.yaml")
     assert experiment.log(*given) == "4d"
     assert capfd.readouterr().out == ""  # --json is there
     assert (tmp_path / "store" / "recipe.yaml").is_file()
@@ -110,9 +110,8 @@ def test_labels_and_long_values_fit_mlflow(finished: Any, store: str, tmp_path: 
     checks = [{**check, "gate": f"accuracy.per_class.C++/{number}(负面)"} for number, check in enumerate(
         item.gate.receipt["checks"] * 100)]  # fmt: skip
     gate = replace(item.gate, receipt={**item.gate.receipt, "checks": checks})
-    report = document.make(built)
-    report["recipe"]["data"]["train"] = "x" * 7000
-    report["targets"][0]["receipt"] = gate.receipt
+    report = make(replace(built, deliveries=(replace(item, gate=gate),)))
+    report = replace(report, recipe={**report.recipe, "data": {**report.recipe["data"], "train": "x" * 7000}})
     run = MlflowExperiment(store, "hotel").log(built, report, tmp_path, tmp_path / "recipe.yaml")
     data = MlflowClient(store).get_run(run).data
     assert data.params["data.train"] == "x" * 6000

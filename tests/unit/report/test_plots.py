@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 from tests.unit.conftest import dynamic, linears
-from tests.unit.report.pages import Page, figure_of, with_last_row, words_of
+from tests.unit.report.pages import Page, document, figure_of, render, with_last_row, words_of
 
 from edgepack.artifacts import LedgerRow, Quantization
 from edgepack.report import plots
-from edgepack.report.document import make
-from edgepack.report.html import render
 from edgepack.report.plots import pareto
 
 
@@ -23,10 +21,10 @@ from edgepack.report.plots import pareto
     ("zh", "在同一批测试样本上，", "在全部测试样本上的表现；各目标只用其中一部分样本测量，"),
 ])  # fmt: skip
 def test_rows_are_the_same_only_where_targets_saw_all(built: Any, language: str, same: str, share: str) -> None:
-    on_all = Page(render(make(built)), language).words
+    on_all = Page(render(document(built)), language).words
     assert same in on_all and share not in on_all
     row = LedgerRow("on a device", replace(built.ledger[0].score, n=300))
-    on_some = Page(render(make(with_last_row(built, row))), language).words
+    on_some = Page(render(document(with_last_row(built, row))), language).words
     assert share in on_some and same not in on_some and " 300 " in on_some and " 794 " in on_some
 
 
@@ -68,7 +66,7 @@ def test_the_same_report_gives_the_same_bytes(report: dict[str, Any], monkeypatc
 
 
 def test_the_plot_of_candidates_numbers_them_and_draws_the_front(built: Any, selection: Any) -> None:
-    report = make(replace(built, selection=selection))
+    report = document(replace(built, selection=selection))
     words = figure_of(report, "Score of each candidate")
     assert re.search(r"\b1 2 ", words)
     assert "≥ 88.0 %, ≤ 5 ms →" in words
@@ -95,7 +93,7 @@ def test_the_front_is_what_no_other_beats(points: list[tuple[float, float]], fro
 def test_text_from_outside_is_escaped_and_chinese_is_drawn_without_a_warning(built: Any) -> None:
     attack = '<script>alert("x")</script>&amp;$a$'
     row = LedgerRow(attack, built.ledger[0].score, model_mib=1.0, note=attack)
-    report = make(replace(with_last_row(built, row), data=replace(built.data, warnings=(attack,))))
+    report = document(replace(with_last_row(built, row), data=replace(built.data, warnings=(attack,))))
     classes = report["targets"][0]["receipt"]["classes"]
     classes["scores"][0]["label"] = attack
     classes["confusion"] = {attack: {attack: 3}}
@@ -103,7 +101,7 @@ def test_text_from_outside_is_escaped_and_chinese_is_drawn_without_a_warning(bui
     page = Page(render(report))
     assert "script" not in {tag for tag, _ in page.tags}
     assert page.words.count(attack) >= 6
-    assert "设备" in render(make(with_last_row(built, LedgerRow("设备", built.ledger[0].score))))
+    assert "设备" in render(document(with_last_row(built, LedgerRow("设备", built.ledger[0].score))))
 
 
 def test_a_gate_on_f1_has_its_limit_and_every_stage_in_the_plot(built: Any) -> None:
@@ -111,7 +109,7 @@ def test_a_gate_on_f1_has_its_limit_and_every_stage_in_the_plot(built: Any) -> N
     asked = gates.model_copy(update={"accuracy": gates.accuracy.model_copy(update={"metric": "macro_f1"})})
     row = built.deliveries[0].gate.ledger
     judged = with_last_row(built, replace(row, score=replace(row.score, metric="macro_f1")))
-    report = make(replace(judged, recipe=built.recipe.model_copy(update={"gates": asked})))
+    report = document(replace(judged, recipe=built.recipe.model_copy(update={"gates": asked})))
     words = figure_of(report, "Score of each stage")
     assert "≥ 88.0 %" in words and "INT8 ONNX" in words and "on local" in words
     assert "macro F1, %" in words and "accuracy" not in words
@@ -184,17 +182,17 @@ def test_ranges_of_each_part_are_a_table(report: dict[str, Any]) -> None:
 def test_ranges_of_the_ways_not_taken_stand_beside(built: Any) -> None:
     wider = Quantization("ptq", "abs_max", tuple(replace(one, activation=(-70.0, 9.0)) for one in linears()))
     build = replace(built, scales=replace(built.scales, ways=(*built.scales.ways, wider)))
-    assert "layers.3.down -0.17 … 50.8 0.2 2 0.1 1.7 17.0 -70 … 9" in words_of(make(build))
+    assert "layers.3.down -0.17 … 50.8 0.2 2 0.1 1.7 17.0 -70 … 9" in words_of(document(build))
 
 
 def test_where_ranges_are_found_in_each_run_the_weights_are_shown_alone(built: Any) -> None:
     int8 = replace(built.export.int8, way="dynamic", kept_float=())
     bare = replace(built, export=replace(built.export, int8=int8), scales=replace(built.scales, ways=(dynamic(),)))
-    told = words_of(make(bare))
+    told = words_of(document(bare))
     assert "dynamic finds ranges in each run." in told and "255 steps" not in told
     assert "layers.3.down 2 0.1 1.7 17.0" in told
     calibrated = replace(bare, scales=built.scales)  # ranges were found, and another way was taken
-    assert "layers.3.down 2 0.1 1.7 17.0 -0.17 … 50.8" in words_of(make(calibrated))
+    assert "layers.3.down 2 0.1 1.7 17.0 -0.17 … 50.8" in words_of(document(calibrated))
 
 
 def test_a_weight_of_zeros_has_no_ratio(report: dict[str, Any]) -> None:
@@ -207,10 +205,10 @@ def test_a_weight_of_zeros_has_no_ratio(report: dict[str, Any]) -> None:
 def test_without_an_int8_model_no_ranges_are_shown(built: Any, ways: tuple[Quantization, ...]) -> None:
     """Nothing was to be quantized, or what the student was exported to was not understood."""
     export = replace(built.export, int8=None, small_model=None, shipped="float32")
-    page = render(make(replace(built, export=export, scales=replace(built.scales, ways=ways))))
+    page = render(document(replace(built, export=export, scales=replace(built.scales, ways=ways))))
     assert "Ranges of" not in page
     no_ranges = replace(built, scales=replace(built.scales, ways=()))
-    assert "Ranges of" not in render(make(no_ranges))
+    assert "Ranges of" not in render(document(no_ranges))
 
 
 def test_plots_leave_the_page_small_and_have_its_colours(report: dict[str, Any]) -> None:
@@ -240,7 +238,7 @@ def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any)
         export=replace(built.export, float_model=float_model, small_model=None, shipped="float32"),
         deliveries=(replace(delivered, gate=replace(gate, ledger=unmeasured)),),
     )
-    page = Page(render(make(bare)))
+    page = Page(render(document(bare)))
     assert "The recipe sets no gates." in page.words
     assert sum(tag == "svg" for tag, _ in page.tags) == 2  # scores, and what each part costs
-    Page(render(make(replace(bare, deliveries=()))))
+    Page(render(document(replace(bare, deliveries=()))))

@@ -69,17 +69,19 @@ def run(release, manifest, *, bundle_bytes, progress, rows_file, without_rows, w
     policy = "refuse" if verdict == "inconclusive, which refuses" else "deliver"
     verdict = verdict.replace(", which refuses", "")
     gate = "size.bundle" if policy == "deliver" else "latency.p95_ms"
-    check = {"gate": gate, "verdict": verdict, "value": bundle_bytes, "detail": "n=1"}
+    check = {"gate": gate, "verdict": verdict.split()[0], "value": bundle_bytes, "low": None, "high": None,
+             "limit": 1.0, "unit": "bytes", "n": 1, "confidence": None, "detail": "n=1"}
     if verdict == "no better than the majority":
         verdict = "inconclusive"
-        check = {"gate": "accuracy.above_majority", "verdict": verdict, "detail": "one answer"}
+        check.update(gate="accuracy.above_majority", verdict=verdict, value=None, detail="one answer")
     at_home = [{"gate": "accuracy.min", "why": "they are at home", "waived": without_rows}]
     unmeasured = at_home if verdict == "pass at home" else []
     if verdict == "no gates":
         verdict, check = "pass" if without_gates else "inconclusive", None
         unmeasured = [{"gate": "gates", "why": "the recipe sets none", "waived": without_gates}]
     return {"receipt": 1, "verb": "gate", "verdict": verdict.split()[0], "checks": [check] if check else [],
-            "unmeasured": unmeasured, "inconclusive": policy, "bundle": {"release_id": release.name}}
+            "unmeasured": unmeasured, "inconclusive": policy,
+            "bundle": {"name": "sentiment", "release_id": release.name}}
 
 def exit_code(receipt):
     return CODES[receipt["verdict"]]
@@ -209,8 +211,8 @@ def runnable_members(
         for name, path in paths.items()
         if name.split("/")[0] not in LEFT_OUT or name.endswith("/__init__.py")
     }
-    for name in ("inference/windows", "gate/limits"):  # those that the command line reads options and limits with
-        members[f"edgepack_runtime/{name}.py"] = paths[f"{name}.py"].read_bytes()
+    name = "inference/windows"  # the command line reads options with it
+    members[f"edgepack_runtime/{name}.py"] = paths[f"{name}.py"].read_bytes()
     members.update({f"edgepack_runtime/{name}.py": text.encode() for name, text in FAKES.items()})
     members["__main__.py"] = main_source()
     members["model/model.onnx"] = b"\x12\xe5\x07" + bytes(997)  # the name of a producer, and nothing else

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,18 @@ def variables(progress: Progress) -> dict[str, Any]:
 def forge(raw: bytes, progress: Progress) -> dict[str, Any]:
     Path(sys.argv[1], "result.json").write_bytes(raw)
     os._exit(0)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """As an artifact: it names files."""
+
+    folder: Path
+    others: tuple[dict[str, Path], ...] = ()
+
+
+def name_files(folder: Path, other: Path, progress: Progress) -> Answer:
+    return Answer(folder, ({"x": other},))
 
 
 def link_log(target: Path, progress: Progress) -> dict[str, Any]:

@@ -150,6 +150,15 @@ def test_a_forged_result_is_an_error(tmp_path: Path, forged: bytes) -> None:
         run(jobs.forge, tmp_path / "out", forged)
 
 
+def test_what_it_returns_names_files_of_its_folder_alone(tmp_path: Path) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    found = run(jobs.name_files, out, out, out / "x", returns=jobs.Answer)
+    assert found == jobs.Answer(out, ({"x": out / "x"},))
+    for folder, named in ((other, out), (out, other), (out, out / ".." / "other"), (Path("/"), out)):
+        with pytest.raises(StageFailedError, match="outside its folder"):
+            run(jobs.name_files, out, folder, named, returns=jobs.Answer)
+
+
 def test_no_file_of_the_user_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret words", encoding="ascii")
     with pytest.raises(StageFailedError, match="exit code 255") as error:

@@ -26,7 +26,7 @@ version: 0.1.0
 data: {train: train.tsv, dev: dev.tsv, test: test.tsv}
 teacher: {model: ./weights/base}
 student: {model: ./weights/nano}
-wide: off
+linear: off
 """
 STAGES = ("data", "teacher", "student", "quantize", "export")
 
@@ -74,12 +74,12 @@ def keys(folder: Path, *settings: str, note: Note = lambda stage, result: result
 
 
 def test_a_linear_model_depends_on_the_rows_and_is_compared_with_what_ships(project: Path) -> None:
-    text = (project / "recipe.yaml").read_text(encoding="utf-8").replace("wide: off\n", "")
+    text = (project / "recipe.yaml").read_text(encoding="utf-8").replace("linear: off\n", "")
     (project / "recipe.yaml").write_text(text, encoding="utf-8")
     before = keys(project)
-    assert list(before) == ["data", "linear", "teacher", "student", "quantize", "export", "wide"]
+    assert list(before) == ["data", "linear", "teacher", "student", "quantize", "export", "combine"]
     of_student, of_rows = keys(project, "student.epochs=1"), keys(project, "data.train_rows=1")
-    assert {name for name in before if of_student[name] != before[name]} == {"student", "quantize", "export", "wide"}
+    assert {name for name in before if of_student[name] != before[name]} == {"student", "quantize", "export", "combine"}
     assert before.keys() == {name for name in before if of_rows[name] != before[name]}
 
 

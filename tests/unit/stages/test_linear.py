@@ -53,4 +53,4 @@ def test_rows_that_share_nothing_are_told(tmp_path: Path) -> None:
     with pytest.raises(StageFailedError, match="no model can be fitted") as caught:
         characters = [chr(0x4E00 + number) for number in range(FEW_ROWS)]
         made(data_of(tmp_path / "data", characters[::2], characters[1::2]), tmp_path / "out")
-    assert "wide: off" in caught.value.fix
+    assert "linear: off" in caught.value.fix

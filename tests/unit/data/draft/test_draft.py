@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.golden import assert_golden
 
 from edgepack.data.draft.draft import Drafted, draft
 from edgepack.data.loader import Splits, load_splits
@@ -52,7 +53,7 @@ def drafted(data: Path, recipe: Path) -> Drafted:
 def test_a_draft_is_the_golden_recipe(tmp_path: Path) -> None:
     (tmp_path / "hotel").mkdir()
     drafted(table(tmp_path / "hotel" / "reviews.tsv"), tmp_path / "recipe.yaml")
-    assert (tmp_path / "recipe.yaml").read_text(encoding="utf-8") == GOLDEN.read_text(encoding="utf-8")
+    assert_golden((tmp_path / "recipe.yaml").read_text(encoding="utf-8"), GOLDEN)
 
 
 @pytest.mark.parametrize(

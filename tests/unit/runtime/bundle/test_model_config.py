@@ -14,8 +14,8 @@ from edgepack_runtime.bundle.model_config import (
     CONFIG_NAME,
     AdapterConfig,
     EngineConfig,
+    LinearConfig,
     ModelConfig,
-    WideConfig,
     dump,
     linear_alone,
     load,
@@ -26,7 +26,7 @@ from edgepack_runtime.errors import BundleInvalidError
 ENGINE = EngineConfig(disabled_optimizers=("SkipLayerNormFusion",))
 CONFIG = ModelConfig("text-classification", ("负面", "正面"), 64, "int8", engine=ENGINE)
 TAGS = ["O", "B-人", "I-人"]
-WIDE = {"mode": "cascade", "encoder_weight": 1, "linear_weight": 0.5, "least_lead": 2.0}
+LINEAR = {"mode": "cascade", "encoder_weight": 1, "linear_weight": 0.5, "least_lead": 2.0}
 
 
 def changed(**changes: Any) -> bytes:
@@ -163,9 +163,9 @@ def test_any_value_in_any_field_gives_a_config_or_an_error(key: str, value: Any)
 
 
 def test_a_linear_model_is_described_only_where_there_is_one() -> None:
-    assert b"wide" not in dump(CONFIG)
-    wide = WideConfig("cascade", 0.75, 0.5, 2.25)
-    both = dataclasses.replace(CONFIG, wide=wide)
+    assert b"linear" not in dump(CONFIG)
+    linear = LinearConfig("cascade", 0.75, 0.5, 2.25)
+    both = dataclasses.replace(CONFIG, linear=linear)
     assert parse(dump(both)) == both and both.needs_encoder
 
 
@@ -173,7 +173,7 @@ def test_a_linear_model_alone_has_no_keys_of_an_encoder() -> None:
     alone = linear_alone(CONFIG.labels, multi_label=True)
     assert (alone.needs_encoder, alone.max_length, alone.engine) == (False, 0, EngineConfig())
     document = json.loads(dump(alone))
-    assert set(document) == {"model_format", "task", "labels", "multi_label", "wide"}
+    assert set(document) == {"model_format", "task", "labels", "multi_label", "linear"}
     assert parse(dump(alone)) == alone
     with pytest.raises(BundleInvalidError, match="not valid"):
         parse(json.dumps({**document, "max_length": 128}).encode())
@@ -182,25 +182,25 @@ def test_a_linear_model_alone_has_no_keys_of_an_encoder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wide", "why"),
+    ("linear", "why"),
     [
-        ({"mode": "cascade"}, "wide should be an object with the keys"),
-        ({**WIDE, "mode": "sum"}, "wide.mode is 'sum'"),
-        ({**WIDE, "least_lead": -1}, "wide.least_lead is not a number"),
-        ({**WIDE, "encoder_weight": True}, "wide.encoder_weight is not a number"),
-        ({**WIDE, "linear_weight": math.inf}, "wide.linear_weight is not a number"),
-        ([], "wide should be an object"),
+        ({"mode": "cascade"}, "linear should be an object with the keys"),
+        ({**LINEAR, "mode": "sum"}, "linear.mode is 'sum'"),
+        ({**LINEAR, "least_lead": -1}, "linear.least_lead is not a number"),
+        ({**LINEAR, "encoder_weight": True}, "linear.encoder_weight is not a number"),
+        ({**LINEAR, "linear_weight": math.inf}, "linear.linear_weight is not a number"),
+        ([], "linear should be an object"),
     ],
 )
-def test_an_invalid_description_of_a_linear_model_is_refused(wide: Any, why: str) -> None:
+def test_an_invalid_description_of_a_linear_model_is_refused(linear: Any, why: str) -> None:
     with pytest.raises(BundleInvalidError) as caught:
-        parse(changed(wide=wide))
+        parse(changed(linear=linear))
     assert why in caught.value.why
 
 
 def test_only_labels_of_texts_have_a_linear_model() -> None:
     with pytest.raises(BundleInvalidError) as caught:
-        parse(changed(wide=WIDE, task="text-pair-classification"))
+        parse(changed(linear=LINEAR, task="text-pair-classification"))
     assert "text-pair-classification does not support a linear model" in caught.value.why
 
 

@@ -18,8 +18,8 @@ from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate import accuracy, runner
 from edgepack_runtime.gate.accuracy import Measured
-from edgepack_runtime.gate.limits import Limits
-from edgepack_runtime.stats.checks import GateCheck
+from edgepack_runtime.schema.gates import ManifestAccuracy
+from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.stats.scoring import Counts
 from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_of
@@ -27,8 +27,8 @@ from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.spans import Span
 
 
-def limits(**asked: Any) -> Limits:
-    return dataclasses.replace(Limits(), **asked)
+def limits(**asked: Any) -> ManifestAccuracy:
+    return ManifestAccuracy(**asked)
 
 
 ONE, SEVERAL, SPANS = task_of(ONE_TEXT), task_of(ONE_TEXT, multi_label=True), task_of(TOKENS)
@@ -115,7 +115,7 @@ def test_a_model_that_finds_nothing_passes_nothing() -> None:
 
 
 def test_at_the_limit_itself_no_number_of_rows_decides() -> None:
-    [row] = accuracy.checks(of(Counts(100, 90, 0, 0)), limits(accuracy_min=0.9))
+    [row] = accuracy.checks(of(Counts(100, 90, 0, 0)), limits(min=0.9))
     assert row.verdict == "inconclusive" and "too close to the limit to decide" in row.detail
 
 
@@ -126,14 +126,14 @@ def judged(truths: str, theirs: str, ours: str, metric: str, **asked: Any) -> Ga
 
 def test_f1_and_its_drop_are_judged_by_the_rare_class_and_accuracy_is_not() -> None:
     truths, ours = "1" * 100 + "0" * 400, "1" * 70 + "0" * 430
-    assert judged(truths, truths, ours, "accuracy", accuracy_min=0.9).verdict == "pass"
-    failed = judged(truths, truths, ours, "f1", accuracy_min=0.9)
+    assert judged(truths, truths, ours, "accuracy", min=0.9).verdict == "pass"
+    failed = judged(truths, truths, ours, "f1", min=0.9)
     assert failed.verdict == "fail" and failed.value == pytest.approx(2 * 70 / 170, abs=1e-6)
     assert failed.detail == "f1 of '1'; 470 of 500 rows right"
-    unsure = judged(truths, truths, ours, "f1", accuracy_min=0.8)
+    unsure = judged(truths, truths, ours, "f1", min=0.8)
     assert unsure.verdict == "inconclusive" and "how many is not known for f1" in unsure.detail
     assert (unsure.unit, unsure.n, unsure.confidence) == ("fraction", 500, 0.95)
-    assert judged(truths, truths, ours, "f1", accuracy_min=0.6).verdict == "pass"
+    assert judged(truths, truths, ours, "f1", min=0.6).verdict == "pass"
     failed = judged(truths, truths, ours, "f1", max_drop_points=1.0)
     assert failed.verdict == "fail" and failed.value == pytest.approx(100 * (1 - 2 * 70 / 170), abs=1e-4)
     assert "f1 of '1'; 30 rows lost against the float model, 0 won" in failed.detail
@@ -180,7 +180,7 @@ def of_labels(truths: str, ours: str, metric: str, classes: Sequence[str], texts
 def test_a_macro_f1_is_not_shown_by_rows_of_one_class() -> None:
     """A model that always answers the same is right on all rows of that class, and knows no other."""
     given = of_labels("1" * 200, "1" * 200, "macro_f1", ["0", "1"])
-    low, drop = accuracy.checks(given, limits(accuracy_min=0.9, max_drop_points=1.0))
+    low, drop = accuracy.checks(given, limits(min=0.9, max_drop_points=1.0))
     assert (low.verdict, low.value, low.high) == ("inconclusive", 1.0, 1.0) and low.low == pytest.approx(0.49, abs=0.01)
     assert "200 of 200 rows right; no golden row has 0; more rows may decide" in low.detail
     assert drop.verdict == "inconclusive" and drop.low is not None and drop.high is not None
@@ -190,27 +190,27 @@ def test_a_macro_f1_is_not_shown_by_rows_of_one_class() -> None:
 
 def test_a_check_names_the_classes_without_a_row() -> None:
     given = of_labels("12" * 50, "12" * 49 + "13", "macro_f1", list("1234567"))
-    (row,) = accuracy.checks(given, limits(accuracy_min=0.5))
+    (row,) = accuracy.checks(given, limits(min=0.5))
     assert "; no golden row has 3, 4, 5 and 2 more; " in row.detail
-    (row,) = accuracy.checks(of_labels("1", "0", "accuracy", ["0", "1"]), limits(accuracy_min=0.01))
+    (row,) = accuracy.checks(of_labels("1", "0", "accuracy", ["0", "1"]), limits(min=0.01))
     assert row.detail.startswith("0 of 1 row right; about ")
 
 
 def test_the_f1_of_a_label_without_a_row_is_unknown() -> None:
     given = of_labels("0" * 50, "0" * 50, "f1", ["0", "1"])
-    (row,) = accuracy.checks(given, limits(accuracy_min=0.5))
+    (row,) = accuracy.checks(given, limits(min=0.5))
     assert (row.verdict, row.low, row.high) == ("inconclusive", 0.0, 1.0)
     assert "f1 of '1'; 50 of 50 rows right; no golden row has 1" in row.detail
     given = of_labels("0" * 2000, "1" + "0" * 1999, "f1", ["0", "1"])  # one false answer tells next to nothing
-    assert accuracy.checks(given, limits(accuracy_min=0.95))[0].verdict == "inconclusive"
+    assert accuracy.checks(given, limits(min=0.95))[0].verdict == "inconclusive"
 
 
 def test_a_check_counts_distinct_texts_where_many_rows_repeat() -> None:
-    asked = limits(accuracy_min=0.9)
+    asked = limits(min=0.9)
     same, most, few = (of_labels("1" * 500, "1" * 500, "accuracy", ["0", "1"], texts) for texts in (1, 450, 449))
     (row,) = accuracy.checks(same, asked)
     assert row.verdict == "pass" and row.detail == "500 of 500 rows right; distinct texts: 1 for 500 rows"
-    assert accuracy.summary(same, 0.95)["distinct_texts"] == 1
+    assert accuracy.summary(same, 0.95).distinct_texts == 1
     assert "distinct" not in accuracy.checks(most, asked)[0].detail
     assert accuracy.checks(few, asked)[0].detail.endswith("distinct texts: 449 for 500 rows")
     rows = [GoldenRow("a", "1", "1", "b"), GoldenRow("a", "1", "1", "c"), GoldenRow("a", "1", "1", "b")]
@@ -223,9 +223,10 @@ def test_a_check_counts_distinct_texts_where_many_rows_repeat() -> None:
 def test_the_receipt_names_metric_and_positive_label() -> None:
     found = measured("1101", "1101", "1001", "f1")
     summary = accuracy.summary(found, 0.95)
-    assert (summary["metric"], summary["positive"], summary["n"]) == ("f1", "1", 4)
-    assert summary["low"] <= summary["value"] == 0.8 <= summary["high"]
-    assert "positive" not in accuracy.summary(measured("1101", "1101", "1001", "macro_f1"), 0.95)
+    assert (summary.metric, summary.positive, summary.n) == ("f1", "1", 4)
+    assert summary.low is not None and summary.high is not None
+    assert summary.low <= summary.value == 0.8 <= summary.high
+    assert accuracy.summary(measured("1101", "1101", "1001", "macro_f1"), 0.95).positive is None
 
 
 def test_the_receipt_has_the_scores_of_each_class_and_names_the_worst() -> None:

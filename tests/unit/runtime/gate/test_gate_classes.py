@@ -15,9 +15,9 @@ from tests.synthetic_models import one_each
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate import accuracy
-from edgepack_runtime.gate.limits import Floors
+from edgepack_runtime.schema.gates import Floors
+from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.checks import GateCheck
 from edgepack_runtime.stats.metrics import Tally
 
 CLASSES = ("负面", "正面", "中性")

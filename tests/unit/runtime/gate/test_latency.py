@@ -17,8 +17,9 @@ from edgepack_runtime.bundle import golden
 from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.gate import latency, process
 from edgepack_runtime.gate.latency import Kind, Timing, TimingWindow
-from edgepack_runtime.gate.limits import LatencyLimits, LengthBudget, Limits, Percentiles
 from edgepack_runtime.inference.predictor import Predictor, Split
+from edgepack_runtime.schema.fields import to_json
+from edgepack_runtime.schema.gates import LatencyLimits, LengthLimits
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util import progress
 
@@ -35,9 +36,9 @@ def timing(*windows: TimingWindow, processes: int = 1) -> Timing:
     return Timing(list(windows), processes)
 
 
-def limits(**asked: Any) -> Limits:
+def limits(**asked: Any) -> LatencyLimits:
     """Of percentiles."""
-    return Limits(latency=LatencyLimits(Percentiles(**asked)))
+    return LatencyLimits(**asked)
 
 
 @given(st.lists(st.floats(1e-6, 1e9), max_size=1500))
@@ -82,7 +83,7 @@ def test_an_unstable_timing_passes_only_where_the_slower_window_does() -> None:
     assert "differ by 20%" in row.detail
 
 
-def settled(first: Timing, asked: Limits, *later: Timing, emulated_why: str | None = None) -> Timing:
+def settled(first: Timing, asked: LatencyLimits, *later: Timing, emulated_why: str | None = None) -> Timing:
     """What is judged in the end, where measuring again gives `later` in turn."""
     again = iter(later)
     return latency.settle(first, asked, emulated_why, lambda: next(again), silent)
@@ -93,7 +94,7 @@ def test_only_a_timing_that_cannot_be_judged_is_repeated() -> None:
     stable = timing(window(5.0), window(5.4))
     assert settled(stable, limits(p50_ms=4.0), good) is stable  # a fail on a quiet machine
     found = settled(timing(window(5.0), window(5.6)), limits(), good)
-    assert found.stable and found.processes == 2 and latency.summary(found, 3)["processes"] == 2
+    assert found.stable and found.processes == 2 and latency.summary(found, 3).processes == 2
     beside = timing(*[window(5.0, others_ms=900.0)] * 2)
     assert settled(beside, limits(p50_ms=6.0), good) is beside  # it passes all the same
     assert settled(beside, limits(), good) is beside  # nothing is asked for
@@ -123,7 +124,7 @@ def test_time_beside_other_programs_may_pass_but_not_fail(others_ms: float | Non
     assert beside.stable and verdicts(beside, 6.0) == ["pass", "pass"]
     assert verdicts(beside, 4.0) == ["inconclusive"] * 2
     assert why in latency.checks(beside, limits(p50_ms=4.0), None)[0].detail
-    assert json.dumps(latency.summary(beside, 1), allow_nan=False)
+    assert json.dumps(to_json(latency.summary(beside, 1)), allow_nan=False)
     assert verdicts(timing(*[window(5.0, others_ms=90.0)] * 2), 4.0) == ["fail"] * 2, "daemons of an idle system"
 
 
@@ -160,9 +161,9 @@ def of_lengths(*tokens: int) -> TimingWindow:
 
 
 def test_each_length_has_its_own_budget() -> None:
-    one = of_lengths(*[8] * 100, *[40] * 100, *[100] * 100)
-    budgets = (LengthBudget(0, 8, Percentiles(p95_ms=9)), LengthBudget(8, 64, Percentiles(p50_ms=30, p95_ms=60)))
-    asked = Limits(latency=LatencyLimits(by_length=(*budgets, LengthBudget(200, 300, Percentiles(p50_ms=1)))))
+    one = of_lengths(*[8] * 100, *[40] * 100, *[400] * 100)
+    budgets = (LengthLimits(8, p95_ms=9), LengthLimits(64, p50_ms=30, p95_ms=60))
+    asked = limits(by_length=(*budgets, LengthLimits(300, p50_ms=1)))
     rows = latency.checks(timing(one, one), asked, None)
     assert [(row.gate, row.verdict, row.value, row.n) for row in rows] == [
         ("latency.max_tokens_8.p95_ms", "pass", 8.0, 200),
@@ -171,16 +172,15 @@ def test_each_length_has_its_own_budget() -> None:
         ("latency.max_tokens_300.p50_ms", "inconclusive", None, 0),
     ]
     assert "9 to 64 tokens" in rows[1].detail
-    assert rows[3].detail == "no golden row has 201 to 300 tokens: give `data.test` such texts"
+    assert rows[3].detail == "no golden row has 65 to 300 tokens: give `data.test` such texts"
 
 
 def test_texts_that_a_budget_adds_do_not_change_the_figures_of_all() -> None:
     one = of_lengths(*[8] * 100, *[100] * 100)
     one = one._replace(kinds=[kind._replace(usual=kind.tokens == 8) for kind in one.kinds])
     timed = timing(one, one)
-    assert timed.medians_ms == [8.0, 8.0] and latency.summary(timed, 1)["n"] == 200
-    budget = LengthBudget(8, 100, Percentiles(p50_ms=120))
-    asked = Limits(latency=LatencyLimits(Percentiles(p95_ms=9), (budget,)))
+    assert timed.medians_ms == [8.0, 8.0] and latency.summary(timed, 1).n == 200
+    asked = limits(p95_ms=9, by_length=(LengthLimits(100, p50_ms=120),))
     assert [row.verdict for row in latency.checks(timed, asked, None)] == ["pass", "pass"]
 
 
@@ -189,13 +189,13 @@ def test_texts_repeat_where_there_are_too_few_and_lengths_with_a_limit_get_more(
     tokens, encoder = [len(text) for text in texts], [True] * len(texts)
     few = latency.choose(texts * 10, limits(p95_ms=1), 130, [0] * 1000, [True] * 1000)
     assert Counter(len(str(text.item)) for text in few) == dict.fromkeys(range(10), 13)
-    budget = LengthBudget(8, 9, Percentiles(p95_ms=1))
-    chosen = latency.choose(texts, Limits(latency=LatencyLimits(by_length=(budget,))), 130, tokens, encoder)
+    budgets = (LengthLimits(8, p50_ms=1), LengthLimits(9, p95_ms=1))
+    chosen = latency.choose(texts, limits(by_length=budgets), 130, tokens, encoder)
     assert sum(text.kind.usual for text in chosen) == 130
-    assert sum(budget.holds(text.kind.tokens) for text in chosen) == 130  # 10 of 9 characters, again and again
+    assert sum(text.kind.tokens == 9 for text in chosen) == 130  # 10 of 9 characters, again and again
     assert all(text.kind.tokens == len(str(text.item)) for text in chosen)
-    none = Limits(latency=LatencyLimits(by_length=(LengthBudget(50, 60, Percentiles(p95_ms=1)),)))
-    assert len(latency.choose(texts, none, 130, tokens, encoder)) == 130
+    none = limits(by_length=(LengthLimits(60, p95_ms=1),))
+    assert len(latency.choose(texts, none, 130, [100] * len(texts), encoder)) == 130
 
 
 @pytest.mark.parametrize(("asked", "least"), [({"p95_ms": 1}, 130), ({"p99_ms": 1}, 662)])

@@ -13,8 +13,9 @@ from tiny_model import write_lines, write_release
 from edgepack_runtime.bundle import golden, model_config
 from edgepack_runtime.bundle.manifest import Manifest, dump
 from edgepack_runtime.errors import BundleInvalidError, ExitCode, UsageError
-from edgepack_runtime.gate import limits, runner
+from edgepack_runtime.gate import runner
 from edgepack_runtime.inference import tune
+from edgepack_runtime.schema.gates import Limits
 from edgepack_runtime.tasks.registry import PAIR
 
 ROWS = [("很好", "good", "good")] * 190 + [("很差", "good", "bad")] * 10  # the model is wrong on the last ten
@@ -132,6 +133,6 @@ DIGEST = "0123456789abcdef" * 4
 )
 def test_the_limits_name_the_rows_in_one_way(about: dict[str, Any]) -> None:
     with pytest.raises(BundleInvalidError):
-        limits.parse({"golden": about})
-    assert limits.parse({"golden": {"rows": 5, "carry": False, "sha256": DIGEST}}).rows_sha256 == DIGEST
-    assert limits.parse({"golden": {"rows": 5, "carry": True}}).rows_sha256 is None
+        Limits.parse({"golden": about})
+    assert Limits.parse({"golden": {"rows": 5, "carry": False, "sha256": DIGEST}}).golden.sha256 == DIGEST
+    assert Limits.parse({"golden": {"rows": 5, "carry": True}}).golden.sha256 is None

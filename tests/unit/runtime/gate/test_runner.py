@@ -209,7 +209,7 @@ def test_a_peak_far_from_its_limit_is_measured_once(peak: float, verdict: str, m
     peaks, lines = peaks_of(peak, limit=100, monkeypatch=monkeypatch)
     assert peaks == [peak] and lines == [f"memory: {peak} MiB at most"]
     row = process.memory_check(peaks, 100, "3 golden texts", None)
-    assert row[1:9] == (verdict, peak, None, None, 100, "MiB", 1, None)
+    assert dataclasses.astuple(row)[1:9] == (verdict, peak, None, None, 100, "MiB", 1, None)
     assert "one run, since the limit is more than 5 % away" in row.detail and str(peak) not in row.detail
     for near in (95.0, 105.0):
         assert len(peaks_of(*[near] * 7, limit=100, monkeypatch=monkeypatch)[0]) == 7

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +15,9 @@ from edgepack_runtime.errors import BundleInvalidError, StageFailedError
 from edgepack_runtime.gate import runner
 from edgepack_runtime.gate import scores as gate_scores
 from edgepack_runtime.gate.accuracy import AccuracyResult
-from edgepack_runtime.gate.limits import Limits
 from edgepack_runtime.inference import selftest
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.schema.gates import ClassLimits, Limits, ManifestAccuracy, ManifestGoldenRows
 
 
 def rows(scores: Sequence[float], **more: float) -> list[dict[str, Any]]:
@@ -31,17 +30,19 @@ def rows(scores: Sequence[float], **more: float) -> list[dict[str, Any]]:
 
 def measure(folder: Path, examples: list[dict[str, Any]], **asked: Any) -> AccuracyResult:
     release, _ = write_given_release(folder / "release", examples)
-    limits = dataclasses.replace(Limits(), **asked)
+    golden = asked.pop("golden", ManifestGoldenRows())
+    limits = Limits(accuracy=ManifestAccuracy(**asked), golden=golden)
     return gate_scores.measure(Predictor(release / "model"), release, limits, silent)
 
 
 def test_the_mean_score_is_measured(tmp_path: Path) -> None:
     found = measure(tmp_path, rows([1.0, 0.5, 0.75, 1.0] * 5))
     assert found.checks == []
-    assert found.summary["metric"] == "score"
-    assert found.summary["value"] == pytest.approx(0.8125)
-    assert found.summary["low"] < 0.8125 < found.summary["high"]
-    assert (found.summary["n"], found.summary["distinct_texts"], found.summary["confidence"]) == (20, 20, 0.95)
+    assert found.summary.metric == "score"
+    assert found.summary.value == pytest.approx(0.8125)
+    assert found.summary.low is not None and found.summary.high is not None
+    assert found.summary.low < 0.8125 < found.summary.high
+    assert (found.summary.n, found.summary.distinct_texts, found.summary.confidence) == (20, 20, 0.95)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_the_mean_score_is_measured(tmp_path: Path) -> None:
     [([1.0] * 30, 0.7, "pass"), ([0.25] * 30, 0.7, "fail"), ([0.75, 0.5] * 5, 0.65, "inconclusive")],
 )
 def test_the_mean_score_has_a_limit(tmp_path: Path, scores: list[float], limit: float, verdict: str) -> None:
-    [check] = measure(tmp_path, rows(scores), accuracy_min=limit).checks
+    [check] = measure(tmp_path, rows(scores), min=limit).checks
     assert (check.gate, check.verdict, check.n, check.unit) == ("accuracy.min", verdict, len(scores), "fraction")
     assert f"{scores.count(1.0)} of {len(scores)} examples with score 1" in check.detail
 
@@ -66,7 +67,13 @@ def test_a_drop_is_in_points_and_counts_examples(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [{"metric": "macro_f1"}, {"above_majority": True}, {"rows_sha256": "0" * 64}, {"max_regression_points": 1.0}],
+    [
+        {"metric": "macro_f1"},
+        {"above_majority": True},
+        {"per_class": ClassLimits(recall=0.5)},
+        {"golden": ManifestGoldenRows(carry=False, sha256="0" * 64)},
+        {"max_regression_points": 1.0},
+    ],
     ids=str,
 )
 def test_gates_of_labels_cannot_be_measured(tmp_path: Path, asked: dict[str, Any]) -> None:
@@ -75,8 +82,8 @@ def test_gates_of_labels_cannot_be_measured(tmp_path: Path, asked: dict[str, Any
 
 
 def test_equal_items_are_counted_once(tmp_path: Path) -> None:
-    found = measure(tmp_path, [*rows([1.0]), *rows([1.0])], accuracy_min=0.5)
-    assert found.summary["distinct_texts"] == 1
+    found = measure(tmp_path, [*rows([1.0]), *rows([1.0])], min=0.5)
+    assert found.summary.distinct_texts == 1
     assert "distinct texts: 1 for 2 rows" in found.checks[0].detail
 
 

@@ -14,9 +14,9 @@ from edgepack_runtime.device.interference import Interference, Reading
 from edgepack_runtime.device.throttling import Throttle
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.gate import runner, sustained
-from edgepack_runtime.gate.limits import Limits, Sustained, parse
 from edgepack_runtime.inference.predictor import Split
-from edgepack_runtime.stats.checks import GateCheck
+from edgepack_runtime.schema.gates import Limits, SustainedLimits
+from edgepack_runtime.schema.receipt import GateCheck
 
 BUSY = Interference(1000.0, 600.0, 2, 900.0)
 
@@ -75,14 +75,14 @@ def sustained_run(machine: Machine, ms: Callable[[str, float], float] | float) -
 def test_a_device_that_becomes_hot_fails(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttling, "read_throttle", lambda: Throttle(events=int(machine.now > 15)))
     run = sustained_run(machine, lambda item, now: 5.0 if now < 15 else 6.5)
-    row = sustained.check(run, Sustained(30.0, 15.0))
+    row = sustained.check(run, SustainedLimits(30.0, 15.0))
     assert row.verdict == "fail" and row.value == pytest.approx(30, abs=1) and row.unit == "percent"
     assert row.detail.endswith("against the first; 1 throttling event")
     summary = sustained.summary(run)
     assert summary["throttled_by"] == ["1 throttling event"] and summary["throttle"]["worst"]["events"] == 1
     assert json.dumps(summary, allow_nan=False)
     machine.now = 0.0  # it throttles again, but answers as fast as before
-    row = sustained.check(sustained_run(machine, 5.0), Sustained(30.0, 15.0))
+    row = sustained.check(sustained_run(machine, 5.0), SustainedLimits(30.0, 15.0))
     assert row.verdict == "pass" and row.detail.endswith("against the first; 1 throttling event")
 
 
@@ -90,10 +90,10 @@ def test_a_device_that_becomes_hot_fails(machine: Machine, monkeypatch: pytest.M
 def test_a_sustained_load_decides_nothing_beside_others(machine: Machine, ms: float, verdict: str) -> None:
     """In the first third a neighbour would hide a slowdown, in the last one it would look like one."""
     run = sustained_run(machine, lambda item, now: 5.0 if now < 15 else ms)
-    assert sustained.check(run, Sustained(30.0, 15.0)).verdict == verdict
+    assert sustained.check(run, SustainedLimits(30.0, 15.0)).verdict == verdict
     assert sustained.summary(run)["throttled_by"] is None  # it does not report that
     assert 29 < sustained.summary(run)["seconds"] < 31
-    row = sustained.check(run._replace(interference=BUSY), Sustained(30.0, 15.0))
+    row = sustained.check(run._replace(interference=BUSY), SustainedLimits(30.0, 15.0))
     assert row.verdict == "inconclusive" and "other programs used" in row.detail
     assert "does not report throttling" in row.detail
 
@@ -108,12 +108,12 @@ def load_rows(machine: Machine, limits: Limits, emulated_why: str | None = None)
 
 def test_only_a_load_that_is_asked_for_is_measured(machine: Machine) -> None:
     assert load_rows(machine, Limits()) == [] and machine.now == 0
-    rows = load_rows(machine, parse(ALL))
+    rows = load_rows(machine, Limits.parse(ALL))
     assert [(row.gate, row.verdict) for row in rows] == [(sustained.GATE, "pass")]
 
 
 def test_an_emulated_machine_measures_no_load(machine: Machine) -> None:
-    rows = load_rows(machine, parse(ALL), "the kernel is other")
+    rows = load_rows(machine, Limits.parse(ALL), "the kernel is other")
     assert machine.now == 0
     assert [(row.gate, row.verdict) for row in rows] == [(sustained.GATE, "inconclusive")]
     assert "emulated" in rows[0].detail

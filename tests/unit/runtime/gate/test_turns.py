@@ -15,18 +15,18 @@ from edgepack_runtime.bundle import golden
 from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.gate import latency, runner, turns
 from edgepack_runtime.gate.latency import Kind, TimedText
-from edgepack_runtime.gate.limits import LatencyLimits, LengthBudget, Limits, Percentiles
 from edgepack_runtime.gate.turns import Turns
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.stats.checks import GateCheck
+from edgepack_runtime.schema.gates import LatencyLimits, LengthLimits
+from edgepack_runtime.schema.receipt import GateCheck
 
 ROWS = [("很好", "good", "good")] * 90 + [("很差" * 4, "bad", "bad")] * 10
 # What a test may do to the clock of the release that it compares with.
 FASTER = "from edgepack_runtime.gate import turns; real = turns.timed_ms; turns.timed_ms = lambda *a: real(*a) / {by}"
 
 
-def limits(**asked: Any) -> Limits:
-    return Limits(latency=LatencyLimits(Percentiles(**asked)))
+def limits(**asked: Any) -> LatencyLimits:
+    return LatencyLimits(**asked)
 
 
 def measured(tmp_path: Path, extra: str = "", **config: Any) -> Turns:
@@ -93,8 +93,8 @@ def test_only_a_check_on_latency_that_was_not_decided_is_decided_by_the_comparis
 
 def test_each_percentile_is_compared_with_itself_and_a_budget_has_its_own_texts() -> None:
     mostly_fast = found(*(1.0,) * 9, 1.5, times_ms=(1.0,) * 9 + (8.0,), lengths=(2,) * 9 + (50,))
-    budgets = (LengthBudget(0, 10, Percentiles(p50_ms=1)), LengthBudget(10, 60, Percentiles(p50_ms=1)))
-    asked = Limits(latency=LatencyLimits(Percentiles(p50_ms=1, p95_ms=1), budgets))
+    budgets = (LengthLimits(10, p50_ms=1), LengthLimits(60, p50_ms=1))
+    asked = limits(p50_ms=1, p95_ms=1, by_length=budgets)
     names = ("latency.p50_ms", "latency.p95_ms", "latency.max_tokens_10.p50_ms", "latency.max_tokens_60.p50_ms")
     assert [turns.judge(check(gate=name), mostly_fast, asked).verdict for name in names] == [
         "pass", "fail", "pass", "fail",

@@ -55,7 +55,7 @@ def test_one_graph_answers_between_prepare_and_answer(tmp_path: Path) -> None:
     assert [one.answer for one in predictor.predict_batch([[], [0]])] == [1.0, 3.0]
     assert [one.answer for one in predictor.stream([[], [0], [0, 0]])] == [1.0, 3.0, 5.0]
     assert (predictor.score(7.0, 7), predictor.score(7.0, 7.25), predictor.score(7.0, 9)) == (1.0, 0.75, 0.0)
-    assert (predictor.labels, predictor.cut_texts, predictor.wide) == ((), 0, None)
+    assert (predictor.labels, predictor.cut_texts, predictor.combined) == ((), 0, None)
     with pytest.raises(UsageError, match="no logits"):
         predictor.logits(["a"])
 

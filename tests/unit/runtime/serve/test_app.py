@@ -17,7 +17,7 @@ from given_model import write_given
 from ssh_keys import pin
 from tiny_model import write_model_folder
 
-from edgepack_runtime.bundle.model_config import LINEAR_NAME, WideConfig
+from edgepack_runtime.bundle.model_config import LINEAR_NAME, LinearConfig
 from edgepack_runtime.errors import BundleInvalidError, StageFailedError, UsageError
 from edgepack_runtime.inference import linear
 from edgepack_runtime.inference.predictor import Predictor
@@ -476,10 +476,10 @@ async def test_metrics_count_texts_that_were_cut(app: Middleware) -> None:
 
 async def test_metrics_count_texts_by_the_model_that_answered(make_app: MakeApp, tmp_path: Path) -> None:
     document = linear.document(["好"], [[-4.0, 4.0]], [1.0], [0.0, 0.0])
-    wide = WideConfig("cascade", 1.0, 1.0, 2.0)
+    cascade = LinearConfig("cascade", 1.0, 1.0, 2.0)
     (tmp_path / "hotel").mkdir()
     (tmp_path / "hotel" / LINEAR_NAME).write_text(json.dumps(document), encoding="utf-8")
-    app = make_app(model={"wide": wide})
+    app = make_app(model={"linear": cascade})
     async with started(app):
         for text in ("好", "好", "差"):
             assert (await post(app, "/predict", {"text": text})).status == 200

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tiny_model import LABELS, logits_of, write_model_folder
 
-from edgepack_runtime.bundle.model_config import LINEAR_NAME, MODEL_NAME, VOCAB_NAME, WideConfig, weight_bytes
+from edgepack_runtime.bundle.model_config import LINEAR_NAME, MODEL_NAME, VOCAB_NAME, LinearConfig, weight_bytes
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference import bench, linear
 from edgepack_runtime.inference.linear import LinearModel
@@ -20,8 +20,8 @@ DOCUMENT = linear.document(["好", "店"], [[-4.0, 4.0], [0.5, -0.5]], [1.0, 1.0
 TEXTS = ["好", "店差", "差", "", "店", "好差", "很好", "店店很"] * 3
 
 
-def folder_of(folder: Path, wide: WideConfig, document: Any = DOCUMENT, **config: Any) -> Path:
-    write_model_folder(folder, wide=wide, **config)
+def folder_of(folder: Path, linear: LinearConfig, document: Any = DOCUMENT, **config: Any) -> Path:
+    write_model_folder(folder, linear=linear, **config)
     (folder / LINEAR_NAME).write_text(json.dumps(document), encoding="utf-8")
     return folder
 
@@ -36,19 +36,19 @@ def summed(text: str) -> list[float]:
 
 @pytest.fixture
 def cascade(tmp_path: Path) -> Predictor:
-    return Predictor(folder_of(tmp_path / "model", WideConfig("cascade", 0.5, 2.0, 3.0)))
+    return Predictor(folder_of(tmp_path / "model", LinearConfig("cascade", 0.5, 2.0, 3.0)))
 
 
 @pytest.fixture
 def ensemble(tmp_path: Path) -> Predictor:
-    return Predictor(folder_of(tmp_path / "model", WideConfig("ensemble", 0.5, 2.0)))
+    return Predictor(folder_of(tmp_path / "model", LinearConfig("ensemble", 0.5, 2.0)))
 
 
 def test_an_ensemble_adds_the_logits_with_their_weights(ensemble: Predictor) -> None:
     for text in TEXTS:
         assert ensemble.logits([text])[0] == pytest.approx(summed(text))
         assert ensemble.predict(text).answer == LABELS[summed(text)[1] > summed(text)[0]]
-    assert ensemble.wide is not None and ensemble.wide.answered == (0, len(TEXTS))
+    assert ensemble.combined is not None and ensemble.combined.answered == (0, len(TEXTS))
 
 
 def test_a_cascade_runs_the_encoder_where_the_linear_model_is_unsure(cascade: Predictor) -> None:
@@ -63,7 +63,7 @@ def test_a_cascade_runs_the_encoder_where_the_linear_model_is_unsure(cascade: Pr
         bad, good = summed(text)
         scores = cascade.predict(text).scores  # type: ignore[union-attr]
         assert scores["good"] / scores["bad"] == pytest.approx(2.718281828 ** (good - bad))
-    assert cascade.wide is not None and cascade.wide.answered == (2, 4)
+    assert cascade.combined is not None and cascade.combined.answered == (2, 4)
     assert cascade.logits(["好"])[0] == pytest.approx(summed("好"))  # of both models, for every text
 
 
@@ -77,7 +77,7 @@ def test_batches_streams_and_single_texts_have_the_same_answers(cascade: Predict
 
 
 def test_with_windows_the_linear_model_reads_the_whole_text(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / "model", WideConfig("cascade", 0.5, 2.0, 3.0))
+    folder = folder_of(tmp_path / "model", LinearConfig("cascade", 0.5, 2.0, 3.0))
     windows = Predictor(folder, long_texts="windows")
     text = "差" * 40 + "好"
     assert not windows.needs_encoder(text)
@@ -90,7 +90,7 @@ def test_with_windows_the_linear_model_reads_the_whole_text(tmp_path: Path) -> N
 
 
 def test_the_linear_model_alone_needs_no_encoder(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / "model", WideConfig("only"))
+    folder = folder_of(tmp_path / "model", LinearConfig("only"))
     (folder / MODEL_NAME).unlink()
     (folder / VOCAB_NAME).unlink()
     alone = Predictor(folder)
@@ -98,7 +98,7 @@ def test_the_linear_model_alone_needs_no_encoder(tmp_path: Path) -> None:
     assert alone.logits(["好", "店"]) == [linear_logits("好"), linear_logits("店")]
     assert [one.answer for one in alone.predict_batch(["好", "店", "差"])] == ["good", "bad", "bad"]
     assert [one.answer for one in alone.stream(["好", "店"])] == ["good", "bad"]
-    assert alone.wide is not None and alone.wide.answered == (5, 0)
+    assert alone.combined is not None and alone.combined.answered == (5, 0)
     assert weight_bytes(folder) == (folder / LINEAR_NAME).stat().st_size
     timed = bench.compare([folder], ["好"] * 5, threads=1, runs=1, progress=lambda line: None)
     assert timed["models"][0]["mean_ms"] > 0
@@ -109,8 +109,8 @@ def test_the_linear_model_alone_needs_no_encoder(tmp_path: Path) -> None:
 
 
 def test_several_labels_are_sure_if_each_is(tmp_path: Path) -> None:
-    wide = WideConfig("cascade", 1.0, 0.0, 3.0)
-    model = Predictor(folder_of(tmp_path / "model", wide, multi_label=True))
+    linear = LinearConfig("cascade", 1.0, 0.0, 3.0)
+    model = Predictor(folder_of(tmp_path / "model", linear, multi_label=True))
     assert not model.needs_encoder("好")
     assert model.predict("好").answer == ("good",)
     assert model.needs_encoder("店")  # both of its logits are near 0
@@ -126,7 +126,7 @@ def test_several_labels_are_sure_if_each_is(tmp_path: Path) -> None:
     ],
 )
 def test_a_linear_model_that_does_not_fit_is_refused(document: Any, why: str, tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / "model", WideConfig("ensemble"), document)
+    folder = folder_of(tmp_path / "model", LinearConfig("ensemble"), document)
     if document is None:
         (folder / LINEAR_NAME).unlink()
     with pytest.raises(BundleInvalidError, match=why):

@@ -7,8 +7,20 @@ from typing import Any
 import pytest
 
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.gate import limits as gate_limits
-from edgepack_runtime.gate.limits import Floors, LatencyLimits, LengthBudget, Limits, Percentiles, Sustained
+from edgepack_runtime.schema import gates as schema
+from edgepack_runtime.schema.fields import read
+from edgepack_runtime.schema.gates import (
+    ColdStartLimits,
+    Floors,
+    Gates,
+    LatencyLimits,
+    LengthLimits,
+    Limits,
+    ManifestAccuracy,
+    MemoryLimits,
+    SizeLimits,
+    SustainedLimits,
+)
 
 GATES: dict[str, Any] = {
     "accuracy": {"metric": "accuracy", "min": 0.85, "max_drop_points": 2.0, "confidence": 0.95},
@@ -20,17 +32,21 @@ GATES: dict[str, Any] = {
 
 
 def test_all_limits_are_read() -> None:
-    assert gate_limits.parse(GATES) == Limits(
-        0.85, 2.0, 0.95, LatencyLimits(Percentiles(1000.0, 1000.0)), 1, 2000.0, 0.1, 1.0, 60000.0, "accuracy"
+    assert Limits.parse(GATES) == Limits(
+        accuracy=ManifestAccuracy(metric="accuracy", min=0.85, max_drop_points=2.0, confidence=0.95),
+        latency=LatencyLimits(p50_ms=1000.0, p95_ms=1000.0, threads=1),
+        memory=MemoryLimits(peak_rss_mib=2000.0),
+        size=SizeLimits(model_mib=0.1, bundle_mib=1.0),
+        cold_start=ColdStartLimits(ms=60000.0),
     )
-    assert gate_limits.parse(dict.fromkeys(GATES)) == Limits()
-    assert gate_limits.parse({}) == Limits()
-    assert gate_limits.parse({"accuracy": {"metric": "macro_f1", "min": 0.5}}).metric == "macro_f1"
+    assert Limits.parse(dict.fromkeys(GATES)) == Limits()
+    assert Limits.parse({}) == Limits()
+    assert Limits.parse({"accuracy": {"metric": "macro_f1", "min": 0.5}}).accuracy.metric == "macro_f1"
     baseline = {"name": "hotel", "version": "1.1.0", "target": "jetpack6", "manifest_sha256": "0" * 64}
-    asked = gate_limits.parse({"accuracy": {"baseline": baseline, "max_regression_points": 0.5}})
+    asked = Limits.parse({"accuracy": {"baseline": baseline, "max_regression_points": 0.5}}).accuracy
     assert (asked.baseline, asked.max_regression_points) == ("hotel 1.1.0", 0.5)
     per_class = {"recall": 0.8, "recall_of": {"a": 0.9}, "precision": None, "precision_of": {}, "f1_of": {"b": 0.5}}
-    floors = gate_limits.parse({"accuracy": {"per_class": per_class}}).per_class
+    floors = Limits.parse({"accuracy": {"per_class": per_class}}).accuracy.floors()
     assert floors == {"recall": Floors(0.8, {"a": 0.9}), "f1": Floors(None, {"b": 0.5})}
     assert [floors["recall"].of("a"), floors["recall"].of("b"), floors["f1"].of("a")] == [0.9, 0.8, None]
 
@@ -41,11 +57,11 @@ def test_every_limit_on_time_is_read() -> None:
         "by_length": [{"max_tokens": 32, "p95_ms": 3, "p50_ms": None}, {"max_tokens": 128, "p99_ms": 9}],
         "sustained": {"seconds": 60, "max_slowdown_percent": 15},
     }
-    assert gate_limits.parse({"latency": asked}) == Limits(
+    assert Limits.parse({"latency": asked}) == Limits(
         latency=LatencyLimits(
-            Percentiles(p99_ms=30.0),
-            (LengthBudget(0, 32, Percentiles(p95_ms=3.0)), LengthBudget(32, 128, Percentiles(p99_ms=9.0))),
-            Sustained(60.0, 15.0),
+            p99_ms=30.0,
+            by_length=(LengthLimits(32, p95_ms=3.0), LengthLimits(128, p99_ms=9.0)),
+            sustained=SustainedLimits(60.0, 15.0),
         )
     )
 
@@ -88,29 +104,55 @@ def test_every_limit_on_time_is_read() -> None:
         {"accuracy": {"per_class": {"recall_of": {"a": "0.8"}}}},
         {"latency": {"p50_ms": 5, "p95_ms": 4}},
         {"size": {}},
+        {"memory": {}},
         {"cold_start": {"ms": float("nan")}},
     ],
 )
 def test_a_gate_that_cannot_be_measured_is_never_skipped(gates: dict[str, Any]) -> None:
     with pytest.raises(BundleInvalidError):
-        gate_limits.parse(gates)
+        Limits.parse(gates)
 
 
 def test_every_problem_of_the_limits_is_found_at_its_key() -> None:
     by_length = [{"max_tokens": 64, "p95_ms": 0}, {"max_tokens": 32, "p50_ms": 3, "p99_ms": 2}]
     gates = {"accuracy": {"min": 2, "per_class": {"recall_of": {"好": 2}}}, "latency": {"by_length": by_length}, "x": 1}
-    _, problems = gate_limits.read(gates)
+    _, problems = read(Gates, gates)
     assert [problem.path for problem in problems] == [
         ("x",),
         ("accuracy", "min"),
+        ("accuracy", "per_class", "recall_of", "好"),
         ("latency", "by_length", 0, "p95_ms"),
         ("latency", "by_length", 1, "p50_ms"),
         ("latency", "by_length", 1, "max_tokens"),
-        ("accuracy", "per_class", "recall_of", "好"),
     ]
     assert "`gates.latency.by_length[1].max_tokens` is 32, and the budget before it ends at 64" in [
-        problem.reason for problem in problems
+        problem.reason("gates") for problem in problems
     ]
     with pytest.raises(BundleInvalidError) as caught:
-        gate_limits.parse(gates)
+        Limits.parse(gates)
     assert caught.value.why is not None and caught.value.why.startswith("`gates.x` is not a key that this version")
+
+
+def test_every_limit_is_declared_with_its_unit_and_direction() -> None:
+    declared = schema.declared()
+    assert {limit.unit for limit in declared.values()} == {"fraction", "points", "ms", "MiB", "percent"}
+    assert [gate for gate, limit in declared.items() if limit.minimum] == [
+        "accuracy.min", "accuracy.per_class.recall", "accuracy.per_class.precision", "accuracy.per_class.f1",
+        "accuracy.above_majority",
+    ]  # fmt: skip
+    assert all(limit.description.endswith(".") for limit in declared.values())
+
+
+@pytest.mark.parametrize(
+    ("gate", "minimum"),
+    [
+        ("accuracy.min", True),
+        ("accuracy.per_class.f1", True),
+        ("accuracy.above_majority", True),
+        ("accuracy.max_drop_points", False),
+        ("latency.max_tokens_64.p95_ms", False),
+        ("energy.joules", False),
+    ],
+)
+def test_a_limit_of_a_check_has_one_direction(gate: str, minimum: bool) -> None:
+    assert schema.is_minimum(gate) is minimum

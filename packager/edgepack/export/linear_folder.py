@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgepack_runtime.bundle import model_config
-from edgepack_runtime.bundle.model_config import WideConfig
+from edgepack_runtime.bundle.model_config import LinearConfig
 
 
-def write_wide(encoder: Path, linear: Path, wide: WideConfig | None, folder: Path) -> None:
+def write_combined(encoder: Path, linear: Path, config: LinearConfig | None, folder: Path) -> None:
     """Write the model folder of an `encoder` with the `linear` model beside it, or without it."""
     folder.mkdir()
     for name in (model_config.MODEL_NAME, model_config.VOCAB_NAME):
         shutil.copy(encoder / name, folder)
-    if wide is not None:
+    if config is not None:
         shutil.copy(linear, folder / model_config.LINEAR_NAME)
-    _write_config(replace(model_config.load(encoder), wide=wide), folder)
+    _write_config(replace(model_config.load(encoder), linear=config), folder)
 
 
 def write_linear(linear: Path, labels: Sequence[str], folder: Path, *, multi_label: bool) -> None:

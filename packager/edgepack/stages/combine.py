@@ -1,4 +1,4 @@
-"""Stage `wide`: choose between the shipped encoder, the linear model, and both together.
+"""Stage `combine`: choose between the shipped encoder, the linear model, and both together.
 
 Weights and the limit of a cascade are fitted on dev rows; test rows decide nothing. `auto` knows the accuracy
 gates that will judge the bundle: it prefers what keeps them on the dev rows. The sum is that of Cheng et al., "Wide &
@@ -19,24 +19,24 @@ import numpy.typing as npt
 from edgepack import calibration, evaluation
 from edgepack.artifacts import (
     Answer,
+    CombineArtifact,
+    CombineFit,
+    CombineName,
     DataArtifact,
     ExportArtifact,
     LinearArtifact,
     Row,
     Split,
     Way,
-    WideArtifact,
-    WideFit,
-    WideName,
 )
 from edgepack.calibration import Truths
 from edgepack.evaluation import Latency
+from edgepack.export.linear_folder import write_combined, write_linear
 from edgepack.export.selection import TEXTS_FILE
-from edgepack.export.wide_folder import write_linear, write_wide
 from edgepack.gating.on_rows import Judge
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
-from edgepack.recipe.model import WideMode
+from edgepack.recipe.model import LinearMode
 from edgepack.stages import keys
 from edgepack.stages.chain import Candidates
 from edgepack.stages.data import DataStage
@@ -50,8 +50,8 @@ MOST_ALONE: Final = 0.9  # of the dev rows: to drop the encoder is a decision of
 MAY_LOSE_POINTS: Final = 0.2  # of the dev score, by what `auto` ships in place of the encoder, noise included
 _LIMITS: Final = 200  # limits of a cascade that are tried
 _ROUNDS: Final = 3  # over the timed texts
-WAYS: Final[tuple[WideName, ...]] = ("encoder", "ensemble", "cascade", "linear")
-_SHIPS: Final[Mapping[WideMode, WideName]] = {"baseline": "encoder", "ensemble": "ensemble", "cascade": "cascade"}
+WAYS: Final[tuple[CombineName, ...]] = ("encoder", "ensemble", "cascade", "linear")
+_SHIPS: Final[Mapping[LinearMode, CombineName]] = {"baseline": "encoder", "ensemble": "ensemble", "cascade": "cascade"}
 Float = npt.NDArray[np.float64]
 
 
@@ -78,7 +78,7 @@ class Scored:
         """One standard error of the difference between the score of logits and that of the encoder, in points."""
         return evaluation.noise_points(self.rows, self.answers(self.encoder), self.answers(logits))
 
-    def sum(self, fit: WideFit) -> Float:
+    def sum(self, fit: CombineFit) -> Float:
         """Logits of both models together."""
         return fit.encoder_weight * self.encoder + fit.linear_weight * self.linear
 
@@ -87,33 +87,33 @@ class Scored:
         """The lead of the linear model in each row, shape (rows,), as the runtime computes it."""
         return np.array([self.data.text_task.lead(row) for row in self.linear.tolist()])
 
-    def cascade(self, fit: WideFit) -> Float:
+    def cascade(self, fit: CombineFit) -> Float:
         """Logits of the linear model where it is sure, else of the sum."""
         return np.where((self.lead >= fit.least_lead)[:, None], self.linear, self.sum(fit))
 
 
 @dataclass(frozen=True, eq=False)
-class WideStage(Stage[WideArtifact]):
+class CombineStage(Stage[CombineArtifact]):
     """Fits the sum and the cascade on dev, scores and times every way, and chooses.
 
     Attributes:
         gates: the recipe's, of which those on accuracy are judged.
     """
 
-    mode: WideMode
+    mode: LinearMode
     gates: Gates
     rows: DataStage
     linear: LinearStage
     candidates: Candidates
 
-    name = "wide"
+    name = "combine"
     version = 5
-    kind = WideArtifact
+    kind = CombineArtifact
     libraries = ("onnxruntime", "numpy")
     measures = True
     recipe_keys = {  # noqa: RUF012 - never changed
         "gates": "gates.accuracy",
-        "mode": "wide",
+        "mode": "linear",
         "max_drop_points": "quantize.max_drop_points",
     }
 
@@ -141,7 +141,7 @@ class WideStage(Stage[WideArtifact]):
             *keys.baseline(self.gates),
         ]
 
-    def run(self, ctx: Context, out: Path) -> WideArtifact:
+    def run(self, ctx: Context, out: Path) -> CombineArtifact:
         data, linear, progress = ctx.artifact(self.rows), ctx.artifact(self.linear), ctx.progress
         exported = ctx.artifact(self.candidates.chosen(ctx).export)
         encoder = exported.folder / exported.shipped_model.folder
@@ -157,7 +157,7 @@ class WideStage(Stage[WideArtifact]):
                 if name == "linear":
                     write_linear(file, data.labels, folder, multi_label=data.multi_label)
                 else:
-                    write_wide(encoder, file, fit.config(name), folder)
+                    write_combined(encoder, file, fit.config(name), folder)
             texts = exported.folder / TEXTS_FILE
             latencies = evaluation.latency(folders, texts, progress, stage=self.name, rounds=_ROUNDS)
             ways = tuple(
@@ -165,7 +165,7 @@ class WideStage(Stage[WideArtifact]):
                 for name, folder, latency in zip(WAYS, folders, latencies, strict=True)
             )
         chosen, why = choose(self.mode, ways)
-        found = WideArtifact(out, evaluation.metric_of(data), fit, ways, chosen, why)
+        found = CombineArtifact(out, evaluation.metric_of(data), fit, ways, chosen, why)
         progress.line(f"the encoder {found.way('encoder').gains[found.metric].over('a linear model')}")
         if chosen != "encoder":
             progress.line(f"the {chosen} {found.ships.gains_over_encoder[found.metric].over('the encoder')}")
@@ -194,7 +194,7 @@ def _scored(
     return scored("dev"), scored("test")
 
 
-def fitted(dev: Scored, may_lose: float, *, beyond_noise: bool = False) -> WideFit:
+def fitted(dev: Scored, may_lose: float, *, beyond_noise: bool = False) -> CombineFit:
     """Weights of the sum, and the lowest limit at which the cascade's dev score is at most `may_lose` below the best.
 
     The best is that of the encoder or the sum. The linear model answers at most `MOST_ALONE` of the dev rows alone; it
@@ -207,7 +207,7 @@ def fitted(dev: Scored, may_lose: float, *, beyond_noise: bool = False) -> WideF
         [dev.encoder, dev.linear], dev.truths, multi_label=dev.data.multi_label
     )
     lead = dev.lead
-    fit = WideFit(encoder_weight, linear_weight, round(float(lead.max()) + 1, 4))
+    fit = CombineFit(encoder_weight, linear_weight, round(float(lead.max()) + 1, 4))
     of_encoder = dev.value(dev.encoder)
     best = max(of_encoder, dev.value(dev.sum(fit)))
     for limit in np.unique(np.quantile(lead, np.linspace(1 - MOST_ALONE, 1, _LIMITS))):
@@ -230,7 +230,7 @@ def as_good(value: float, of_encoder: float, noise_points: float) -> bool:
     return not evaluation.exceeds(100 * (of_encoder - value) + noise_points, MAY_LOSE_POINTS)
 
 
-def _way(name: WideName, fit: WideFit, dev: Scored, test: Scored, size: int, latency: Latency) -> Way:
+def _way(name: CombineName, fit: CombineFit, dev: Scored, test: Scored, size: int, latency: Latency) -> Way:
     def logits(part: Scored) -> Float:
         return {"encoder": part.encoder, "linear": part.linear, "ensemble": part.sum(fit)}.get(name, part.cascade(fit))
 
@@ -255,7 +255,7 @@ def _way(name: WideName, fit: WideFit, dev: Scored, test: Scored, size: int, lat
     )
 
 
-def choose(mode: WideMode, ways: Sequence[Way]) -> tuple[WideName, str]:
+def choose(mode: LinearMode, ways: Sequence[Way]) -> tuple[CombineName, str]:
     """The way that ships, and the reason.
 
     `auto`: first the accuracy gates on dev. A way competes if no other has a lower `Judged.rank`. Of those that compete
@@ -264,7 +264,7 @@ def choose(mode: WideMode, ways: Sequence[Way]) -> tuple[WideName, str]:
     """
     if mode in _SHIPS:
         named = next(way for way in ways if way.name == _SHIPS[mode])
-        return named.name, "; ".join((f"the recipe has `wide: {mode}`", *_missed([named])))
+        return named.name, "; ".join((f"the recipe has `linear: {mode}`", *_missed([named])))
     tried = [way for way in ways if way.name != "linear" and (way.name != "cascade" or way.share)]
     encoder = tried[0]
     rank = min(way.on_dev.rank for way in tried)

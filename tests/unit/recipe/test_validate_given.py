@@ -55,7 +55,7 @@ def load(folder: Path, text: str) -> CustomRecipe:
 def refused(folder: Path, text: str) -> list[str]:
     with pytest.raises(RecipeInvalidError) as caught:
         load(folder, text)
-    return [f"{finding.line}: {finding.reason}" for finding in caught.value.findings]
+    return [f"{finding.line}: {finding.key}" for finding in caught.value.findings]
 
 
 def test_paths_become_absolute(folder: Path) -> None:
@@ -77,47 +77,49 @@ def test_several_graphs_have_names(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
-        ("graph: a.onnx", "graph: a.pt", "6: `model.graph`: 'a.pt' is no graph"),
-        ("graph: a.onnx", "graph: c.onnx", "6: `model.graph`: there is no file 'c.onnx'"),
-        ("graph: a.onnx", "graph: {}", "6: `model.graph` names no graph"),
-        ("[words.txt]", "[nowhere.txt]", "7: `model.files[0]`: there is no file 'nowhere.txt'"),
-        ("[words.txt]", "[model.json]", "7: `model.files`: the name model.json is taken"),
-        ("[words.txt]", "[x/adapter.py]", "7: `model.files`: the name adapter.py is taken"),
-        ("[words.txt]", "[b.onnx]", "7: `model.files`: the name b.onnx is taken"),
-        ("[words.txt]", "[words.txt, ./words.txt]", "7: `model.files`: the name words.txt is taken"),
-        ("adapter.py", "nowhere.py", "8: `adapter`: there is no file 'nowhere.py'"),
-        ("adapter.py", "words.txt", "8: `adapter`: words.txt: it has no class `Adapter`"),
-        ("examples.jsonl", "nowhere.jsonl", "9: `examples`: there is no file 'nowhere.jsonl'"),
-        ("lock.txt", "nowhere.txt", "10: `packages`: there is no file 'nowhere.txt'"),
-        ("lock.txt", "lock.txt\ntargets: [moon]", "11: there is no target `moon`"),
-        ("lock.txt", "lock.txt\nstudent: {model: a}", "11: unknown key `student` in a recipe"),
-        ("lock.txt", "lock.txt\ngates: {accuracy: {metric: accuracy, min: 0.5}}",
-         "11: `gates.accuracy.metric` is for models of texts: an adapter has one metric, its own score"),
-        ("lock.txt", "lock.txt\ngates: {accuracy: {min: 0.5, per_class: {recall: 0.5}}}",
-         "11: `gates.accuracy.per_class` is for models of texts: an adapter has no classes"),
-        ("lock.txt", "lock.txt\ngates: {latency: {by_length: [{max_tokens: 8, p95_ms: 5}]}}",
-         "11: `gates.latency.by_length` is for models of texts: items of an adapter have no number of tokens"),
-        ("lock.txt", "lock.txt\ngates: {golden: {carry: false}}",
-         "11: `gates.golden.carry: false` is for models of texts: a bundle with an adapter carries its examples"),
-        ("lock.txt", "lock.txt\ngates: {accuracy: {min: 90}}",
-         "11: `gates.accuracy.min` takes a number less than 1, and this is the number `90`"),
-        ("model:", "modell:", "5: unknown key `modell` in a recipe"),
-        ("  files", "  filez", "7: unknown key `filez` in `model`"),
+        ("graph: a.onnx", "graph: a.pt", "6: model.graph"),
+        ("graph: a.onnx", "graph: c.onnx", "6: model.graph"),
+        ("graph: a.onnx", "graph: {}", "6: model.graph"),
+        ("[words.txt]", "[nowhere.txt]", "7: model.files[0]"),
+        ("[words.txt]", "[model.json]", "7: model.files[0]"),
+        ("[words.txt]", "[x/adapter.py]", "7: model.files[0]"),
+        ("[words.txt]", "[b.onnx]", "7: model.files[0]"),
+        ("[words.txt]", "[words.txt, ./words.txt]", "7: model.files[1]"),
+        ("adapter.py", "nowhere.py", "8: adapter"),
+        ("adapter.py", "words.txt", "8: adapter"),
+        ("examples.jsonl", "nowhere.jsonl", "9: examples"),
+        ("lock.txt", "nowhere.txt", "10: packages"),
+        ("lock.txt", "lock.txt\ntargets: [moon]", "11: targets[0]"),
+        ("lock.txt", "lock.txt\nstudent: {model: a}", "11: student"),
+        ("lock.txt", "lock.txt\ngates: {accuracy: {metric: accuracy, min: 0.5}}", "11: gates.accuracy.metric"),
+        (
+            "lock.txt",
+            "lock.txt\ngates: {accuracy: {min: 0.5, per_class: {recall: 0.5}}}",
+            "11: gates.accuracy.per_class",
+        ),
+        (
+            "lock.txt",
+            "lock.txt\ngates: {latency: {by_length: [{max_tokens: 8, p95_ms: 5}]}}",
+            "11: gates.latency.by_length",
+        ),
+        ("lock.txt", "lock.txt\ngates: {golden: {carry: false}}", "11: gates.golden.carry"),
+        ("lock.txt", "lock.txt\ngates: {accuracy: {min: 90}}", "11: gates.accuracy.min"),
+        ("  files", "  filez", "7: model.filez"),
     ],
-)  # fmt: skip
+)
 def test_each_error_is_found_once_with_its_line(folder: Path, old: str, new: str, found: str) -> None:
-    findings = refused(folder, RECIPE.replace(old, new, 1))
-    assert findings.count(found) == 1, findings
-    lacks = [finding for finding in findings if "lacks" in finding]
-    assert findings == [found] or len(lacks) == len(findings) - 1, findings
+    assert refused(folder, RECIPE.replace(old, new, 1)) == [found]
+
+
+def test_a_misspelled_section_is_missing_as_well(folder: Path) -> None:
+    assert refused(folder, RECIPE.replace("model:", "modell:", 1)) == ["1: model", "5: modell"]
 
 
 @pytest.mark.parametrize("key", ["model", "adapter", "examples"])
 def test_required_keys_are_named(folder: Path, key: str) -> None:
     text = RECIPE.replace("model:\n  graph: a.onnx\n  files: [words.txt]\n", "model: {graph: a.onnx}\n")
     text = "".join(line + "\n" for line in text.splitlines() if not line.startswith(key))
-    [finding] = refused(folder, text)
-    assert finding.endswith(f"the recipe lacks `{key}`")
+    assert refused(folder, text) == [f"1: {key}"]
 
 
 def test_keys_of_the_other_kind_say_so(folder: Path) -> None:
@@ -135,7 +137,7 @@ def test_keys_of_the_other_kind_say_so(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "reasons"),
     [
-        ("class Adapter:\n  def", ["is no Python"]),
+        ("class Adapter:\n  def", ["is not valid Python"]),
         ("x = 1", ["it has no class `Adapter`"]),
         ("class Adapter: pass", ["declares no `item", "method `score(", "method `prepare(item)`", "method `answer("]),
         (PREDICT.replace('"file"', '"image"'), ["declares no `item"]),
@@ -149,24 +151,23 @@ def test_keys_of_the_other_kind_say_so(folder: Path) -> None:
 )  # fmt: skip
 def test_an_adapter_is_read_without_running_it(folder: Path, source: str, reasons: list[str]) -> None:
     (folder / "adapter.py").write_text("raise SystemExit(3)\n" + source, encoding="utf-8")
-    findings = refused(folder, RECIPE)
-    assert len(findings) == len(reasons), findings
+    with pytest.raises(RecipeInvalidError) as caught:
+        load(folder, RECIPE)
+    findings = caught.value.findings
+    assert [(finding.line, finding.key) for finding in findings] == [(8, "adapter")] * len(reasons)
     for finding, reason in zip(findings, reasons, strict=True):
-        assert finding.startswith("8: `adapter`: adapter.py")
-        assert reason in finding
+        assert reason in finding.reason
 
 
 def test_an_adapter_is_no_link_out(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     other = tmp_path_factory.mktemp("home") / "adapter.py"
     (folder / "adapter.py").rename(other)
     (folder / "adapter.py").symlink_to(other)
-    [finding] = refused(folder, RECIPE)
-    assert finding.startswith("8: `adapter`: adapter.py is a link that leads out of the folder")
+    assert refused(folder, RECIPE) == ["8: adapter"]
 
 
 def test_several_graphs_need_predict(folder: Path) -> None:
-    [finding] = refused(folder, RECIPE.replace("graph: a.onnx", f"graph: {SEVERAL}"))
-    assert "several graphs need the method `predict(item, graphs)`" in finding
+    assert refused(folder, RECIPE.replace("graph: a.onnx", f"graph: {SEVERAL}")) == ["8: adapter"]
 
 
 def test_one_graph_may_have_a_name(folder: Path) -> None:

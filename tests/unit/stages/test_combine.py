@@ -1,4 +1,4 @@
-"""Stage `wide`: the sum and the cascade that it fits, what it ships, and what ledger and report make of it."""
+"""Stage `combine`: the sum and the cascade that it fits, what it ships, and what ledger and report make of it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from tests.stage_context import context_of
-from tests.unit.conftest import KEEPS, MISSES, gained, wide_of
+from tests.unit.conftest import KEEPS, MISSES, combined_of, gained
 from tests.unit.runtime.tiny_model import write_model_folder
 from tests.unit.stages.test_linear import BAD, GOOD, data_of, made
 
-from edgepack.artifacts import DataArtifact, Gain, Judged, Row, WideArtifact, WideFit, load, save
+from edgepack.artifacts import CombineArtifact, CombineFit, DataArtifact, Gain, Judged, Row, load, save
 from edgepack.gating.on_rows import Judge
 from edgepack.progress import SILENT
 from edgepack.recipe.gates import AccuracyGate, Gates
-from edgepack.recipe.model import Data, WideMode
+from edgepack.recipe.model import Data, LinearMode
 from edgepack.results import Build
-from edgepack.stages import wide
+from edgepack.stages import combine
 from edgepack.stages.chain import Candidates, Chain
+from edgepack.stages.combine import CombineStage, Scored
 from edgepack.stages.data import DataStage
 from edgepack.stages.export import ExportStage
 from edgepack.stages.linear import LinearStage
 from edgepack.stages.stage import StageResult
-from edgepack.stages.wide import Scored, WideStage
-from edgepack_runtime.bundle.model_config import WideConfig
+from edgepack_runtime.bundle.model_config import LinearConfig
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def exported(tmp_path: Path) -> Any:
     return SimpleNamespace(folder=tmp_path / "export", shipped_model=model, float_model=model)
 
 
-def ran(mode: WideMode, data: DataArtifact, exported: Any, folder: Path, **accuracy: Any) -> WideArtifact:
-    (folder / "wide").mkdir()
+def ran(mode: LinearMode, data: DataArtifact, exported: Any, folder: Path, **accuracy: Any) -> CombineArtifact:
+    (folder / "combine").mkdir()
     gates = Gates(accuracy=AccuracyGate(**accuracy)) if accuracy else Gates()
     rows = DataStage(Data(train="builtin:reviews-zh"))
     linear, export = LinearStage(rows), cast(ExportStage, "export")
@@ -53,7 +53,7 @@ def ran(mode: WideMode, data: DataArtifact, exported: Any, folder: Path, **accur
     candidates = Candidates({"": cast(Chain, SimpleNamespace(recipe=recipe, export=export, last=export))}, None)
     ctx = context_of({rows: data, linear: made(data, folder / "linear")})
     ctx = ctx.with_result(export, StageResult("export", exported, "", {}))
-    return WideStage(mode, gates, rows, linear, candidates).run(ctx, folder / "wide")
+    return CombineStage(mode, gates, rows, linear, candidates).run(ctx, folder / "combine")
 
 
 def scored(encoder: list[float], linear: list[float], right: list[int]) -> Scored:
@@ -76,35 +76,35 @@ def test_every_way_is_scored_and_timed(data: DataArtifact, exported: Any, tmp_pa
     gain = found.way("encoder").gains["accuracy"]
     assert gain.low <= gain.points <= gain.high and gain.points <= 0
     save(found)
-    assert load(WideArtifact, found.folder) == found
+    assert load(CombineArtifact, found.folder) == found
     assert list(found.folder.iterdir()) == [found.folder / "artifact.json"]
 
 
 @pytest.mark.parametrize(("mode", "name"), [("baseline", "encoder"), ("ensemble", "ensemble"), ("cascade", "cascade")])
-def test_a_named_way_ships(mode: WideMode, name: str, data: DataArtifact, exported: Any, tmp_path: Path) -> None:
+def test_a_named_way_ships(mode: LinearMode, name: str, data: DataArtifact, exported: Any, tmp_path: Path) -> None:
     found = ran(mode, data, exported, tmp_path)
-    assert (found.chosen, found.why) == (name, f"the recipe has `wide: {mode}`")
+    assert (found.chosen, found.why) == (name, f"the recipe has `linear: {mode}`")
     assert (None if found.config is None else found.config.mode) == {"encoder": None}.get(name, name)
 
 
 def test_the_fastest_of_the_best_on_dev_ships(built: Build) -> None:
-    found = wide_of(built).wide
+    found = combined_of(built).combined
     assert found is not None
     encoder, ensemble, cascade, linear = found.ways
-    assert wide.choose("auto", found.ways)[0] == "cascade"
+    assert combine.choose("auto", found.ways)[0] == "cascade"
     slow = replace(cascade, mean_ms=2.0)
-    assert wide.choose("auto", (encoder, ensemble, slow, linear))[0] == "ensemble"
+    assert combine.choose("auto", (encoder, ensemble, slow, linear))[0] == "ensemble"
     best = replace(encoder, dev_value=0.92)
-    assert wide.choose("auto", (best, ensemble, cascade, linear))[0] == "encoder"
+    assert combine.choose("auto", (best, ensemble, cascade, linear))[0] == "encoder"
     late = replace(ensemble, dev_value=best.dev_value, mean_ms=best.mean_ms / 2)
-    assert wide.choose("auto", (best, late, cascade, linear))[0] == "encoder"
+    assert combine.choose("auto", (best, late, cascade, linear))[0] == "encoder"
     idle = replace(cascade, share=0.0, mean_ms=0.0)
-    assert wide.choose("auto", (encoder, ensemble, idle, linear))[0] == "ensemble"
+    assert combine.choose("auto", (encoder, ensemble, idle, linear))[0] == "ensemble"
     lucky = replace(cascade, noise_points=1.3)
-    assert wide.choose("auto", (encoder, ensemble, lucky, linear))[0] == "ensemble"
-    assert wide.choose("auto", (encoder, replace(ensemble, noise_points=1.3), lucky, linear))[0] == "encoder"
+    assert combine.choose("auto", (encoder, ensemble, lucky, linear))[0] == "ensemble"
+    assert combine.choose("auto", (encoder, replace(ensemble, noise_points=1.3), lucky, linear))[0] == "encoder"
     right = replace(linear, dev_value=1.0)
-    assert wide.choose("auto", (encoder, ensemble, cascade, right))[0] == "cascade"  # the encoder is not dropped
+    assert combine.choose("auto", (encoder, ensemble, cascade, right))[0] == "cascade"  # the encoder is not dropped
 
 
 FAILS = Judged("fail", ("accuracy.min 80 %, limit 90 %",))
@@ -124,10 +124,10 @@ FAILS = Judged("fail", ("accuracy.min 80 %, limit 90 %",))
     ],
 )
 def test_auto_prefers_what_keeps_the_gates_on_dev(built: Build, judged: dict[str, Judged], chosen: str) -> None:
-    found = wide_of(built).wide
+    found = combined_of(built).combined
     assert found is not None
     ways = [replace(way, on_dev=judged.get(way.name, KEEPS)) for way in found.ways]
-    name, why = wide.choose("auto", ways)
+    name, why = combine.choose("auto", ways)
     assert name == chosen
     assert all(f"{way} " in why for way in judged) and why.count(" on dev: ") == len(judged)
 
@@ -169,11 +169,11 @@ def test_a_cascade_has_the_lowest_limit_that_loses_nothing() -> None:
     lead = np.arange(10, 0, -1)
     linear = signs * lead * np.where(np.arange(10) < 8, 1, -1) / 2
     dev = scored(list(signs * 4), list(linear), right)
-    fit = wide.fitted(dev, 0.0)
+    fit = combine.fitted(dev, 0.0)
     assert fit.encoder_weight > fit.linear_weight
     assert dev.value(dev.cascade(fit)) == 1.0
     assert (dev.lead >= fit.least_lead).sum() == 8
-    loses = wide.fitted(dev, 0.1)
+    loses = combine.fitted(dev, 0.1)
     assert (dev.lead >= loses.least_lead).sum() == 9
     assert dev.value(dev.cascade(loses)) == 0.9
 
@@ -186,7 +186,7 @@ def test_auto_does_not_trust_an_equal_score_that_chance_explains() -> None:
     linear = signs * lead * np.where((np.arange(100) >= 4) & (np.arange(100) < 8), -1, 1) / 200  # too small for the sum
     encoder = signs * np.where(np.arange(100) < 4, -4, 4)
     dev = scored(list(encoder), list(linear), right)
-    greedy, careful = wide.fitted(dev, 0.0), wide.fitted(dev, 0.0, beyond_noise=True)
+    greedy, careful = combine.fitted(dev, 0.0), combine.fitted(dev, 0.0, beyond_noise=True)
     assert (dev.lead >= greedy.least_lead).sum() == 90
     assert dev.value(dev.cascade(greedy)) == dev.value(dev.encoder) == 0.96
     assert dev.noise_points(dev.cascade(greedy)) == pytest.approx(100 * 8**0.5 / 100)
@@ -201,30 +201,30 @@ def test_auto_does_not_trust_an_equal_score_that_chance_explains() -> None:
 def test_a_score_is_as_good_where_its_lead_less_one_standard_error_loses_little(
     points: float, noise_points: float, good: bool
 ) -> None:
-    assert wide.as_good(0.9 + points / 100, 0.9, noise_points) == good
+    assert combine.as_good(0.9 + points / 100, 0.9, noise_points) == good
 
 
 def test_the_linear_model_answers_at_most_nine_tenths_alone() -> None:
     right = [0, 1] * 50
     signs = np.where(np.array(right), 1.0, -1.0)
     dev = scored(list(signs), list(signs * np.linspace(1, 2, 100)), right)
-    assert (dev.lead >= wide.fitted(dev, 0.0).least_lead).mean() == pytest.approx(wide.MOST_ALONE, abs=0.02)
+    assert (dev.lead >= combine.fitted(dev, 0.0).least_lead).mean() == pytest.approx(combine.MOST_ALONE, abs=0.02)
 
 
 def test_a_linear_model_that_is_always_wrong_never_answers_alone() -> None:
     right = [0, 1] * 10
     signs = np.where(np.array(right), 1.0, -1.0)
     dev = scored(list(signs), list(-signs * np.linspace(1, 2, 20)), right)
-    fit = wide.fitted(dev, 0.0)
+    fit = combine.fitted(dev, 0.0)
     assert not (dev.lead >= fit.least_lead).any()
     assert fit.linear_weight == 0.0
 
 
 def test_parameters_become_the_configuration_of_the_device() -> None:
-    fit = WideFit(0.8, 0.5, 2.25)
+    fit = CombineFit(0.8, 0.5, 2.25)
     assert fit.config("encoder") is None
-    assert fit.config("ensemble") == WideConfig("ensemble", 0.8, 0.5)
-    assert fit.config("cascade") == WideConfig("cascade", 0.8, 0.5, 2.25)
+    assert fit.config("ensemble") == LinearConfig("ensemble", 0.8, 0.5)
+    assert fit.config("cascade") == LinearConfig("cascade", 0.8, 0.5, 2.25)
 
 
 @pytest.mark.parametrize(
@@ -241,10 +241,12 @@ def test_a_gain_is_claimed_only_where_it_is_shown(gain: Gain, text: str) -> None
 
 
 def test_the_linear_model_is_advised_where_it_is_shown_to_lose_little_and_keeps_the_gates(built: Build) -> None:
-    found = wide_of(built).wide
+    found = combined_of(built).combined
     assert found is not None and found.instead() is None  # up to 1.4 points may be lost
 
-    def ships(gain: Gain, over_encoder: Gain = found.ships.gains_over_encoder["accuracy"], **ways: Any) -> WideArtifact:
+    def ships(
+        gain: Gain, over_encoder: Gain = found.ships.gains_over_encoder["accuracy"], **ways: Any
+    ) -> CombineArtifact:
         chosen = replace(found.way("cascade"), gains={"accuracy": gain}, gains_over_encoder={"accuracy": over_encoder})
         others = [replace(found.way(name), **ways.get(name, {})) for name in ("encoder", "linear")]
         return replace(found, ways=(chosen, *others))
@@ -262,13 +264,13 @@ def test_the_linear_model_is_advised_where_it_is_shown_to_lose_little_and_keeps_
 
 
 def test_a_build_gives_one_piece_of_advice_as_a_command_that_loads(built: Build, tmp_path: Path) -> None:
-    build = wide_of(built)
-    assert build.wide is not None
-    cascade = replace(build.wide.way("cascade"), gains=gained(0.1, -0.3, 0.4))
-    wide = replace(build.wide, ways=(*build.wide.ways[:2], cascade, build.wide.way("linear")))
+    build = combined_of(built)
+    assert build.combined is not None
+    cascade = replace(build.combined.way("cascade"), gains=gained(0.1, -0.3, 0.4))
+    combined = replace(build.combined, ways=(*build.combined.ways[:2], cascade, build.combined.way("linear")))
     poor = replace(built.teacher, test_score=replace(built.teacher.test_score, value=0.7, low=0.68, high=0.72))
-    [warning] = replace(build, wide=wide, teacher=poor).warnings("a b.yaml", ["wide=auto", "version=1.0.1"])
-    settings = ["version=1.0.1", "wide=only", "gates.accuracy.max_drop_points=null"]
+    [warning] = replace(build, combined=combined, teacher=poor).warnings("a b.yaml", ["linear=auto", "version=1.0.1"])
+    settings = ["version=1.0.1", "linear=only", "gates.accuracy.max_drop_points=null"]
     assert warning.endswith(f": edgepack build 'a b.yaml' --set {' --set '.join(settings)}")
     [warning] = replace(build, teacher=poor).warnings("recipe.yaml")
     assert warning.endswith(": edgepack build recipe.yaml --set teacher=null --set student.distill=null")
@@ -277,8 +279,8 @@ def test_a_build_gives_one_piece_of_advice_as_a_command_that_loads(built: Build,
 
 
 def test_the_ledger_begins_with_the_linear_model_and_its_models_end_with_the_way_that_ships(built: Build) -> None:
-    build = wide_of(built)
-    assert build.wide is not None
+    build = combined_of(built)
+    assert build.combined is not None
     first, *others, chosen, gated = build.ledger
     assert (first.stage, first.mean_ms, first.model_mib) == ("linear", 0.052, 0.211)
     assert (
@@ -291,7 +293,7 @@ def test_the_ledger_begins_with_the_linear_model_and_its_models_end_with_the_way
         f"{bundle_alone.note}; cascade ships: the fastest of the best on dev beyond noise (encoder 90.0 %"
     )
     assert bundle_alone.note.endswith(": INT8 ships")
-    assert build.wide.chosen == "cascade"
+    assert build.combined.chosen == "cascade"
     assert (chosen.stage, chosen.score.value, chosen.mean_ms) == ("cascade", 0.907, 0.472)
     assert chosen.note == (
         "the linear model answers 67% alone; "

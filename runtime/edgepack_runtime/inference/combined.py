@@ -1,4 +1,4 @@
-"""A linear model beside an encoder, as `wide` of `model.json` describes: the sum of both, or the linear model alone."""
+"""A linear model and an encoder, as `linear` of `model.json` describes: the sum of both, or the linear model alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence
 
-from edgepack_runtime.bundle.model_config import CASCADE, CONFIG_NAME, LINEAR_NAME, ONLY, ModelConfig, WideConfig
+from edgepack_runtime.bundle.model_config import CASCADE, CONFIG_NAME, LINEAR_NAME, ONLY, LinearConfig, ModelConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.tasks.task import Task
@@ -19,22 +19,22 @@ class AnsweredTexts(NamedTuple):
     encoder: int
 
 
-class Wide:
+class Combined:
     """The linear model of a model folder, and the rule by which it answers; safe to share between threads."""
 
-    def __init__(self, model: LinearModel, config: WideConfig, task: Task) -> None:
+    def __init__(self, model: LinearModel, config: LinearConfig, task: Task) -> None:
         self._model, self._config, self._task = model, config, task
         self._lock = threading.Lock()
         self.answered = AnsweredTexts(0, 0)
 
     @classmethod
-    def load(cls, folder: Path, config: ModelConfig) -> Optional[Wide]:
-        """The linear model of `folder`; None if its configuration has no `wide`.
+    def load(cls, folder: Path, config: ModelConfig) -> Optional[Combined]:
+        """The linear model of `folder`; None if its configuration has no `linear`.
 
         Raises:
             BundleInvalidError: `linear.json` is missing or invalid, or has other labels.
         """
-        if config.wide is None:
+        if config.linear is None:
             return None
         model = LinearModel.load(folder / LINEAR_NAME)
         if model.outputs != len(config.labels):
@@ -43,7 +43,7 @@ class Wide:
                 why=f"it has {model.outputs} outputs for {len(config.labels)} labels",
                 fix="build the bundle again",
             )
-        return cls(model, config.wide, config.text_task)
+        return cls(model, config.linear, config.text_task)
 
     def logits(self, texts: Sequence[str]) -> List[List[float]]:
         """The linear model's logits of each text."""

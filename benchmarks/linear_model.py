@@ -3,7 +3,8 @@
 Prints a table for each data set and ends in one JSON line. Started again it continues: every training is a stage of a
 build, kept in --work.
 
-    python benchmarks/wide.py --data DATA --weights WEIGHTS [--only hotel-sentiment] [--seeds 3] [--rows N] [--work DIR]
+    python benchmarks/linear_model.py --data DATA --weights WEIGHTS [--only hotel-sentiment] [--seeds 3] [--rows N]
+        [--work DIR]
 
 DATA holds folders with train, dev and test files (.tsv) of hotel-sentiment, news-topics and question-pairs; WEIGHTS
 holds ERNIE folders for --teacher and --student. The built-in reviews need neither. The seeds are those of the students;
@@ -25,7 +26,7 @@ from typing import Any, Final
 import yaml
 from build_recipe import build_recipe
 
-from edgepack.artifacts import DataArtifact, ExportArtifact, ModelArtifact, Score, WideArtifact, load, proportion
+from edgepack.artifacts import CombineArtifact, DataArtifact, ExportArtifact, ModelArtifact, Score, load, proportion
 
 ROLES: Final = ("distilled", "alone")
 REVIEWS: Final = "built-in reviews"
@@ -65,7 +66,7 @@ def recipe(name: str, case: Case, options: argparse.Namespace, seed: int, role: 
     common = {"max_length": case.max_length, "batch_size": 32, "device": "cpu"}
     found = {
         "edgepack": 1,
-        "name": "wide",
+        "name": "combine",
         "version": "0.0.1",
         "data": data,
         "teacher": {"model": models["teacher"], **case.teacher, **common, "seed": 0},
@@ -88,7 +89,7 @@ def measured(name: str, case: Case, options: argparse.Namespace, seed: int) -> d
         work.mkdir(parents=True, exist_ok=True)
         file = work / "recipe.yaml"
         file.write_text(yaml.safe_dump(recipe(name, case, options, seed, role)), encoding="utf-8")
-        folders = build_recipe(file, options.work / "workspace", "export" if name == PAIRS else "wide")
+        folders = build_recipe(file, options.work / "workspace", "export" if name == PAIRS else "combine")
         rows[f"student {role}"] = of_score(load(ModelArtifact, folders["student"]).test_score)
         if role == "alone":
             continue
@@ -96,17 +97,17 @@ def measured(name: str, case: Case, options: argparse.Namespace, seed: int) -> d
         if name == PAIRS:
             rows |= of_pairs(load(DataArtifact, folders["data"]), load(ExportArtifact, folders["export"]))
             continue
-        wide = load(WideArtifact, folders["wide"])
-        for way in wide.ways:
+        combined = load(CombineArtifact, folders["combine"])
+        for way in combined.ways:
             rows["INT8" if way.name == "encoder" else way.name] = {
-                **of_score(way.test_scores[wide.metric]),
+                **of_score(way.test_scores[combined.metric]),
                 "mean_ms": way.mean_ms,
                 "p95_ms": way.p95_ms,
                 "weight_mb": round(way.weight_bytes / 1e6, 2),
                 "alone": round(way.share, 4),
                 **asdict(way.reliability),
             }
-        rows["auto"] = {"ships": wide.chosen, **rows["INT8" if wide.chosen == "encoder" else wide.chosen]}
+        rows["auto"] = {"ships": combined.chosen, **rows["INT8" if combined.chosen == "encoder" else combined.chosen]}
     return rows
 
 
@@ -154,7 +155,7 @@ if __name__ == "__main__":
     parser.add_argument("--only", choices=[*CASES], action="append")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, help="training rows, a seeded sample; 0 for all")
-    parser.add_argument("--work", type=Path, default=Path("build/wide"))
+    parser.add_argument("--work", type=Path, default=Path("build/combined"))
     options = parser.parse_args()
     results: dict[str, list[dict[str, Any]]] = {}
     for name in options.only or CASES:
@@ -162,4 +163,4 @@ if __name__ == "__main__":
             results.setdefault(name, []).append(measured(name, CASES[name], options, seed))
             print(f"{name}: seed {seed} done", file=sys.stderr)
         table(name, results[name])
-    print(json.dumps({"benchmark": "wide", "rows": options.rows, "results": results}, ensure_ascii=False))
+    print(json.dumps({"benchmark": "combine", "rows": options.rows, "results": results}, ensure_ascii=False))

@@ -1,0 +1,1 @@
+"""The documents that both sides read and write, each described once as frozen dataclasses."""

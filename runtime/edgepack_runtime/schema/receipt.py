@@ -1,0 +1,258 @@
+"""Receipts: what a gate measured and decided, and what is read of the receipt of any verb.
+
+A receipt is the record of a device, and may be of another version: `parse` ignores keys that it does not know. Bounds
+keep figures out that cannot be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Dict, List, Literal, Mapping, Optional, Tuple
+
+from edgepack_runtime.schema import fields, figures
+from edgepack_runtime.schema.fields import field
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, DELIVER, REFUSE, is_minimum
+from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS, Interval
+
+ACCURACY_NOT_GATED = "accuracy is not gated: the recipe sets no limit for it"
+NO_GATES = "the recipe sets no gates"  # reason in receipts of releases without limits
+UNGATED = "no gates"  # shown instead of a verdict if the recipe sets no gates
+FORMAT = 1
+_VERDICT: Mapping[str, Any] = {"pattern": f"^({PASS}|{FAIL}|{INCONCLUSIVE})$"}
+_MOST = 1e12
+_FIGURE: Mapping[str, Any] = {"ge": -_MOST, "le": _MOST}
+_MS: Mapping[str, Any] = {"ge": 0, "le": 1e7}
+_MOST_ROWS = 10**12
+_MOST_ITEMS = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class GateCheck:
+    """One gate: a measured value with its interval, limit and verdict.
+
+    `low`, `high` and `confidence` are None for a value read once (a size). `high` alone is None if the samples are too
+    few to bound the value from above. `detail` holds what was measured and why it did not pass, without repeating the
+    other fields.
+    """
+
+    gate: str
+    verdict: str = field(**_VERDICT)
+    value: Optional[float] = field(**_FIGURE)
+    low: Optional[float] = field(**_FIGURE)
+    high: Optional[float] = field(**_FIGURE)
+    limit: float = field(**_FIGURE)
+    unit: str = field()
+    n: Optional[int] = field(ge=0, le=_MOST_ROWS)
+    confidence: Optional[float] = None
+    detail: str = ""
+
+    @classmethod
+    def sampled(
+        cls, gate: str, verdict: str, interval: Interval, *, limit: float, unit: str, n: int, confidence: float,
+        detail: str,
+    ) -> GateCheck:  # fmt: skip
+        """Check of a value that is estimated from `n` samples."""
+        value, low, high = (round(number, 6) if math.isfinite(number) else None for number in interval)
+        return cls(gate, verdict, value, low, high, limit, unit, n, confidence, detail)
+
+    @classmethod
+    def read_once(cls, gate: str, value: float, *, limit: float, unit: str, detail: str) -> GateCheck:
+        """Check of a value that is read once, without an interval, and may be at most `limit`."""
+        return cls(gate, FAIL if value > limit else PASS, round(value, 6), None, None, limit, unit, 1, None, detail)
+
+    @classmethod
+    def unmeasured(cls, gate: str, limit: float, unit: str, why: str) -> GateCheck:
+        """Check of a limit whose figure cannot be measured here."""
+        return cls(gate, INCONCLUSIVE, None, None, None, limit, unit, 0, None, why)
+
+    @property
+    def missed(self) -> str:
+        """One line about a check that did not pass: value, limit and reason."""
+        measured = figures.interval(self.low, self.high, self.unit)
+        if measured == figures.NOTHING:
+            measured = figures.shown(self.value, self.unit)
+        sign = figures.direction(minimum=is_minimum(self.gate))
+        against = f"{measured}, limit {sign} {figures.shown(self.limit, self.unit)}; "
+        return f"{self.gate}: {'' if measured == figures.NOTHING else against}{self.detail or self.verdict}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Unmeasured:
+    """A gate without its rows, which the bundle does not carry. `waived`: the other gates alone decide."""
+
+    gate: str
+    why: str
+    waived: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class BundleFacts:
+    """The release of a receipt. `release_id` is None where there was none to roll back to or to remove."""
+
+    name: str
+    version: Optional[str] = field(default=None, optional=True)
+    target: Optional[str] = field(default=None, optional=True)
+    release_id: Optional[str] = field(default=None)
+    manifest_sha256: Optional[str] = field(default=None, optional=True)
+    sequence: Optional[int] = field(default=None, optional=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """A metric, 0 to 1, with its interval on `n` labelled rows.
+
+    `distinct_texts` is less than `n` if texts, or pairs of texts, repeat. `positive` is the positive label of `f1`.
+    """
+
+    metric: str
+    value: float = field(ge=0, le=1)
+    low: Optional[float] = field(default=None, optional=True, **_FIGURE)
+    high: Optional[float] = field(default=None, optional=True, **_FIGURE)
+    n: int = field(default=1, ge=1, le=_MOST_ROWS)
+    distinct_texts: Optional[int] = field(default=None, optional=True)
+    confidence: Optional[float] = field(default=None, optional=True)
+    positive: Optional[str] = field(default=None, optional=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Contention:
+    """CPU use of other programs during a measurement, as `device.interference` has it."""
+
+    wall_ms: Optional[float] = None
+    own_cpu_ms: Optional[float] = None
+    cores: Optional[int] = None
+    others_ms: Optional[float] = None
+    stolen_ms: Optional[float] = None
+    others_cores: Optional[float] = None
+    disturbed: Optional[bool] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class GateLatency:
+    """Latency from text to label, batch 1: percentiles in ms, and those of its parts. None: too few samples."""
+
+    p50_ms: float = field(**_MS)
+    p95_ms: Optional[float] = field(**_MS)
+    threads: int = field(ge=1, le=4096)
+    n: Optional[int] = None
+    mean_ms: Optional[float] = field(default=None, **_MS)
+    p99_ms: Optional[float] = field(default=None, **_MS)
+    tokenize_p50_ms: Optional[float] = None
+    run_p50_ms: Optional[float] = None
+    post_p50_ms: Optional[float] = None
+    distribution: Mapping[str, float] = field(default={})
+    stable: Optional[bool] = None
+    window_p50_ms: Tuple[float, ...] = ()
+    processes: Optional[int] = None
+    contention: Optional[Contention] = None
+    sustained: Optional[Mapping[str, Any]] = None
+    turns: Optional[Mapping[str, Any]] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class GateReceipt:
+    """The receipt of a gate.
+
+    Attributes:
+        inconclusive: the recipe's policy for a release in doubt.
+        accuracy: on the golden rows; None without them.
+        answered: number of rows that the linear model answered alone, and that the encoder answered.
+        promised: the score of the same file on the same rows during the build.
+        classes: scores of classes (`gate.accuracy.classes`).
+        seconds: of the whole gate.
+    """
+
+    verdict: str = field(**_VERDICT)
+    checks: Tuple[GateCheck, ...] = field(max_length=_MOST_ITEMS)
+    bundle: Optional[BundleFacts] = None
+    inconclusive: Literal["deliver", "refuse"] = DELIVER
+    unmeasured: Tuple[Unmeasured, ...] = field(default=(), max_length=_MOST_ITEMS)
+    accuracy: Optional[Score] = None
+    answered: Optional[Mapping[str, int]] = None
+    promised: Optional[Score] = None
+    classes: Optional[Mapping[str, Any]] = None
+    latency: Optional[GateLatency] = None
+    tuning: Mapping[str, Any] = field(default={})
+    conditions: Mapping[str, Any] = field(default={})
+    seconds: Optional[float] = None
+    receipt: int = FORMAT
+    verb: str = "gate"
+
+    @classmethod
+    def parse(cls, document: Any) -> GateReceipt:
+        """Read a receipt.
+
+        Raises:
+            ValueError: a part is missing or invalid.
+        """
+        return fields.parse(cls, document)
+
+    def to_json(self) -> Dict[str, Any]:
+        """The receipt in JSON types."""
+        found: Dict[str, Any] = fields.to_json(self)
+        return found
+
+    @property
+    def judged(self) -> str:
+        """The verdict; `no gates` if the recipe sets none."""
+        left_out = [one.gate for one in self.unmeasured]
+        return UNGATED if self.verdict == PASS and not self.checks and left_out in ([], ["gates"]) else self.verdict
+
+    @property
+    def is_accuracy_gated(self) -> bool:
+        """Whether the recipe sets a limit on accuracy, measured or not."""
+        gates = [*(check.gate for check in self.checks), *(one.gate for one in self.unmeasured)]
+        return any(gate.startswith("accuracy.") and gate != ABOVE_MAJORITY for gate in gates)
+
+    @property
+    def not_shown(self) -> List[str]:
+        """A line for each check that did not pass, and each gate that was not measured."""
+        lines = [check.missed for check in self.checks if check.verdict != PASS]
+        return lines + [f"{one.gate}: not measured: {one.why}" for one in self.unmeasured]
+
+    def refusal(self, *, refuse_doubt: Optional[bool] = None) -> Optional[str]:
+        """The verdict that keeps a release from going on; None if it goes on.
+
+        A gate refuses what is shown to be bad. Doubt is written down, and refuses only by the policy of the recipe.
+        One floor must be shown, whatever the policy: better than the most frequent answer.
+
+        Args:
+            refuse_doubt: overrides the policy.
+        """
+        if self.verdict == FAIL:
+            return FAIL
+        if any(check.gate == ABOVE_MAJORITY and check.verdict != PASS for check in self.checks):
+            return INCONCLUSIVE
+        if refuse_doubt is None:
+            refuse_doubt = self.inconclusive == REFUSE
+        return INCONCLUSIVE if refuse_doubt and self.verdict == INCONCLUSIVE else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Receipt:
+    """What is read of the receipt of any verb; that of the verb `gate` is its own `gate`.
+
+    Attributes:
+        serving: the active release after the verb.
+        number: of receipts that a device numbered itself.
+    """
+
+    verb: str
+    verdict: Optional[str] = None
+    bundle: Optional[BundleFacts] = None
+    error: Optional[str] = None
+    serving: Optional[str] = None
+    notes: Tuple[str, ...] = field(default=(), max_length=_MOST_ITEMS)
+    gate: Optional[GateReceipt] = None
+    number: Optional[int] = None
+
+    @classmethod
+    def parse(cls, document: Any) -> Receipt:
+        """Read a receipt.
+
+        Raises:
+            ValueError: a part is missing or invalid.
+        """
+        found = fields.parse(cls, document)
+        return dataclasses.replace(found, gate=GateReceipt.parse(document)) if found.verb == "gate" else found
