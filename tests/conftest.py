@@ -12,20 +12,20 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import settings
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from tests import sweeps
 
 from edgepack_runtime.bundle.model_config import EngineConfig, ModelConfig, dump
 from edgepack_runtime.device import info
 from edgepack_runtime.util import gate_lock
 
-# No example is timed: how long it takes tells of the machine and what else runs there.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
-
 MakeWheel = Callable[..., Path]
 MakeModel = Callable[..., Path]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    sweeps.choose(config.option.markexpr)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 import pytest
 from onnx import TensorProto
-from tests.integration.conftest import NO_COLD_START, RECIPE, Project
+from tests.integration.conftest import RECIPE, Project
 
 from edgepack.targets.local import base_python
 from edgepack_runtime.bundle import model_config
@@ -163,7 +163,7 @@ def test_a_flipped_byte_is_refused_by_name(
 @pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
 def test_a_missed_gate_exits_6_and_delivers_nothing(project: Project, metric: str) -> None:
     """Whatever it judges by, it names the stage, and nothing is trained or exported for it again."""
-    asked = RECIPE.replace("min: 0.3", f"metric: {metric}, min: 0.9999").replace("  cold_start: {ms: 60000}\n", "")
+    asked = RECIPE.replace("min: 0.3", f"metric: {metric}, min: 0.9999")
     (project.folder / "strict.yaml").write_text(asked, encoding="utf-8")
     done = project.edgepack("build", "strict.yaml", "--dist", "strict-dist")
     assert done.returncode == 6, done.stderr[-2000:]
@@ -193,8 +193,7 @@ def test_gate_command_runs_the_bundles_own_gate(project: Project) -> None:
 
 def test_golden_rows_can_be_kept_out(project: Project, device_environment: dict[str, str], tmp_path: Path) -> None:
     dist = tmp_path / "dist"
-    settings = ("--set", "gates.golden.carry=false", *NO_COLD_START)
-    built = project.edgepack("build", "tiny.yaml", *settings, "--dist", str(dist))
+    built = project.edgepack("build", "tiny.yaml", "--set", "gates.golden.carry=false", "--dist", str(dist))
     assert built.returncode == 0, built.stderr[-4000:]  # the build has them, and gates with them
     bundle, rows = dist / project.bundle.name, dist / f"{project.bundle.stem}.rows.jsonl"
     texts = {json.loads(line)["text"] for line in rows.read_text(encoding="utf-8").splitlines()}

@@ -104,7 +104,7 @@ def test_the_build_reports_the_score(given: tuple[Project, Done], bundle: Path) 
 
 def test_twice_the_same_bytes(bundle: Path, tmp_path: Path) -> None:
     other = write_project(tmp_path / "a" / "much" / "longer" / "place")
-    done = other.edgepack("build", "given.yaml", "--until", "bundle", environment={"TZ": "Asia/Shanghai"})
+    done = other.edgepack_alone("build", "given.yaml", "--until", "bundle", environment={"TZ": "Asia/Shanghai"})
     assert done.returncode == 0, done.stderr
     [second] = (other.folder / ".edgepack").rglob(NAME)
     assert second.read_bytes() == bundle.read_bytes()

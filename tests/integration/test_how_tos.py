@@ -12,6 +12,8 @@ import pytest
 from doc_commands import blocks
 from tests.integration.conftest import RECIPE, Project, write_rows
 
+from edgepack_runtime.util import gate_lock
+
 ROOT = Path(__file__).parents[2]
 HOW_TOS = ROOT / "docs" / "how-to"
 PAGES = [
@@ -30,6 +32,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
         "EDGEPACK_CACHE": cache,
         "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": "1",
+        gate_lock.VARIABLE: os.environ[gate_lock.VARIABLE],
     }
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script.replace("quickstart", "tiny")],
@@ -40,7 +43,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         encoding="utf-8",
         check=False,
-        timeout=600,  # gates on one machine wait for each other
+        timeout=600,
         start_new_session=True,  # no terminal: nothing can ask
     )
 

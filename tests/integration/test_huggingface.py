@@ -17,6 +17,7 @@ from torch_pickle import save as torch_save
 from edgepack.errors import StageFailedError
 from edgepack.recipe.pretrained_models import of_folder, parameters
 from edgepack.training import environment
+from edgepack_runtime.tasks.registry import task_of
 
 pytestmark = pytest.mark.integration
 
@@ -176,7 +177,7 @@ def test_the_network_computes_the_same(
     assert shape is not None
     assert parameters(shape, len(LABELS)) == made.parameters
     made.save(tmp_path)
-    again = models.load(tmp_path, LABELS, 16, "text-classification")
+    again = models.load(tmp_path, LABELS, 16, task_of("text-classification"))
     assert difference(again.network, weights, config) < 1e-5
     written = {path.name for path in tmp_path.iterdir()} - {"hf"}
     assert {"config.json", "model_state.pdparams", "vocab.txt", "tokenizer_config.json"} <= written
@@ -221,7 +222,7 @@ def test_texts_are_cut_as_the_checkpoint_s_tokenizer_would(models: Any, tmp_path
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": not keeps_case}), encoding="utf-8")
     made = models.create(str(folder), LABELS, 16, [], 0, tmp_path)
     made.save(tmp_path)
-    again = models.load(tmp_path, LABELS, 16, "text-classification")
+    again = models.load(tmp_path, LABELS, 16, task_of("text-classification"))
     names = ["[CLS]", "房", "A" if keeps_case else "a", "B" if keeps_case else "b", "[SEP]"]
     for classifier in (made, again):
         [ids] = classifier.tokenizer.encode(["房A B"], 16)

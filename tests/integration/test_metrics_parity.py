@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sweeps import examples
 
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.util.spans import token_spans
@@ -31,7 +32,7 @@ SENTENCES = st.lists(
 LABELS = st.sampled_from("abcd")
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(TAGS, max_size=12))
 def test_spans_are_those_of_seqeval(tags: list[str]) -> None:
     """Broken sequences among them."""
@@ -39,7 +40,7 @@ def test_spans_are_those_of_seqeval(tags: list[str]) -> None:
     assert sorted(token_spans(tags)) == sorted(theirs)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(SENTENCES)
 def test_entities_are_scored_as_by_seqeval(sentences: Sequence[tuple[list[str], list[str]]]) -> None:
     truths, answers = ([pair[side] for pair in sentences] for side in (0, 1))
@@ -55,7 +56,7 @@ def test_entities_are_scored_as_by_seqeval(sentences: Sequence[tuple[list[str], 
 
 
 @pytest.mark.filterwarnings("ignore:A single label was found")
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(LABELS, LABELS), min_size=1, max_size=30))
 def test_labels_are_scored_as_by_scikit_learn(pairs: list[metrics.Pair]) -> None:
     truths, answers = ([pair[side] for pair in pairs] for side in (0, 1))
@@ -69,7 +70,7 @@ def test_labels_are_scored_as_by_scikit_learn(pairs: list[metrics.Pair]) -> None
     assert [[found.get(row, {}).get(column, 0) for column in tallies] for row in tallies] == matrix
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(*[st.lists(LABELS, unique=True).map(tuple)] * 2), min_size=1, max_size=20))
 def test_several_labels_are_scored_as_by_scikit_learn(pairs: list[metrics.Pair]) -> None:
     tallies = metrics.class_tallies(pairs)

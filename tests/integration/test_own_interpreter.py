@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tarfile
@@ -15,8 +16,9 @@ from edgepack.errors import StageFailedError
 from edgepack.recipe.model import OwnInterpreter
 from edgepack.targets.profiles import Profile, load_profiles
 from edgepack.util.hashing import sha256_file
+from edgepack_runtime.util import gate_lock
 
-from .conftest import NO_COLD_START, Project
+from .conftest import Project
 
 pytestmark = pytest.mark.integration
 SYSTEM = Path("/usr/bin/python3")
@@ -65,7 +67,6 @@ def test_a_bundle_carries_it_and_runs_on_it(project: Project, own: OwnInterprete
         "tiny.yaml",
         "--dist",
         str(tmp_path),
-        *NO_COLD_START,
         *(word for one in settings for word in ("--set", one)),
     )
     assert done.returncode == 0, done.stderr[-4000:]
@@ -77,7 +78,11 @@ def test_a_bundle_carries_it_and_runs_on_it(project: Project, own: OwnInterprete
     (tmp_path / "lib").mkdir()
     with zipfile.ZipFile(tmp_path / f"lib/python{version}.zip", "w") as archive:  # in a folder above all that runs
         archive.writestr("encodings/__init__.py", "raise SystemExit('a planted library')")
-    environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "TMPDIR": str(tmp_path),
+        gate_lock.VARIABLE: os.environ[gate_lock.VARIABLE],
+    }
     for command in (
         ["sh", bundle, "install", "--wait", "0", "--prefix", prefix, "--no-tune"],
         [prefix / "bin/tiny", "predict", "好"],

@@ -34,6 +34,7 @@ from edgepack.recipe.pretrained_models import (
 from edgepack.recipe.training import FromScratch, Scratch
 from edgepack.training import environment
 from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.tasks.registry import task_of
 
 pytestmark = pytest.mark.integration
 
@@ -243,7 +244,7 @@ def test_a_model_of_the_hub_is_downloaded_once(
     monkeypatch.setattr(_Hub, "files", {})
     monkeypatch.setattr(_Hub, "status", 503)
     again = models.create(hub_model, ("a", "b"), 16, TEXTS, 0, tmp_path / "again")
-    there = models.load(tmp_path / "tiny", ("a", "b"), 16, "text-classification")
+    there = models.load(tmp_path / "tiny", ("a", "b"), 16, task_of("text-classification"))
     for name, weight in there.network.ernie.state_dict().items():
         for made in (first, again):
             assert np.array_equal(made.network.ernie.state_dict()[name].numpy(), weight.numpy()), name

@@ -129,7 +129,7 @@ def student_of(folder: Path, rows: Sequence[Row], shape: FromScratch = CALM) -> 
     (folder / "student").mkdir(parents=True)
     data = replace(data_of(rows, folder), rows=dict.fromkeys(("train", "dev", "test"), len(rows)))
     for split in data.rows:
-        lines = [json.dumps(row.document(data.answer), ensure_ascii=False) for row in rows]
+        lines = [json.dumps(row.document(data.text_task.answer_key), ensure_ascii=False) for row in rows]
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     job = TrainingJob("student", shape, SETTINGS.model_copy(update={"epochs": 12.0, "learning_rate": 5e-3}))
     return data, finetune(job, data, folder / "student", SILENT, folder / "checkpoint", ALONE)

@@ -56,7 +56,7 @@ def test_paths_apart_the_same_recipe_gives_the_same_bytes(project: Project, else
     }
     options = ("--offline", "--wheel-cache", str(default_wheel_cache()))
     other = Project(folder)
-    done = other.edgepack("build", "tiny.yaml", *options, environment=surroundings, umask=LEGIBLE_BY_OWNER_ALONE)
+    done = other.edgepack_alone("build", "tiny.yaml", *options, environment=surroundings, umask=LEGIBLE_BY_OWNER_ALONE)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "train student" in done.stderr, "nothing is taken from the other build"
     assert differing(project.bundle, other.bundle) == []

@@ -39,7 +39,7 @@ SMALL = SEARCH.replace("hidden: 312, heads: 12", "hidden: 16, heads: 2").replace
 BROKEN = """\
 gates:
   accuracy: {min: 0.1, confidence: 0.9}
-linear: cascade
+linear: off
 quantize: {method: none}
 search:
   over:
@@ -73,6 +73,7 @@ def alone(project: Project, tmp_path_factory: pytest.TempPathFactory) -> str:
     return bundle_digest(copy)
 
 
+@pytest.mark.sweep
 def test_workers_make_the_bytes_of_a_build(project: Project, tmp_path: Path, alone: str) -> None:
     copy = recipe(project, tmp_path / "project")
     done = copy.edgepack("sweep", "recipe.yaml", "--workers", "2")

@@ -25,8 +25,9 @@ from edgepack.progress import SILENT
 from edgepack.targets.context import BuildContext
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.util import gate_lock
 
-from .conftest import CARRIED, NO_COLD_START, Project
+from .conftest import CARRIED, COLD_START, Project
 
 pytestmark = pytest.mark.integration
 LOCKED = debian.locked("x86_64")
@@ -50,7 +51,7 @@ def delivered(project: Project, dist: str) -> tuple[Path, dict[str, Any]]:
 
 def built(project: Project, target: str) -> tuple[Path, dict[str, Any], str]:
     """As `delivered`, and the output of the build."""
-    settings = ("--set", f"targets=[{target}]", "--set", "serve=true", *NO_COLD_START, "--offline")
+    settings = ("--set", f"targets=[{target}]", "--set", "serve=true", "--offline")
     done = project.edgepack("build", "tiny.yaml", *settings, "--dist", f"dist-{target}")
     assert done.returncode == 0, done.stderr[-4000:]
     return *delivered(project, f"dist-{target}"), done.stdout
@@ -58,7 +59,8 @@ def built(project: Project, target: str) -> tuple[Path, dict[str, Any], str]:
 
 def device(*command: str | Path, **changed: str) -> subprocess.CompletedProcess[str]:
     """Run on a device without HOME; `changed` are variables."""
-    environment = {"PATH": "/usr/bin:/bin", "TMPDIR": os.environ.get("TMPDIR", "/tmp"), **changed}
+    kept = {"TMPDIR": os.environ.get("TMPDIR", "/tmp"), gate_lock.VARIABLE: os.environ[gate_lock.VARIABLE]}
+    environment = {"PATH": "/usr/bin:/bin", **kept, **changed}
     return subprocess.run(
         [*map(str, command)], env=environment, capture_output=True, text=True, check=False, timeout=300
     )
@@ -106,7 +108,7 @@ def test_a_release_runs_on_its_own_interpreter_whatever_installed_it(
 def test_twice_the_same_bytes(carried: Project) -> None:
     bundle, _ = delivered(carried, "dist")
     options = ("--offline", "--from", "bundle", "--until", "bundle", "--json")
-    done = carried.edgepack("build", "tiny.yaml", *CARRIED, *options)
+    done = carried.edgepack("build", "tiny.yaml", *CARRIED, *COLD_START, *options)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "bundle done in" in done.stderr
     again = carried.folder / json.loads(done.stdout)["stages"][-1]["folder"] / bundle.name

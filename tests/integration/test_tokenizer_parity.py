@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sweeps import examples, sample
 
 from edgepack_runtime.bundle.model_config import TokenizerConfig
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
@@ -121,7 +122,7 @@ def test_hard_cases(both: Both) -> None:
 
 def test_hard_cases_next_to_each_other(both: Both) -> None:
     pairs = [first[:30] + glue + second[:30] for first in HARD for second in HARD for glue in ("", "a")]
-    assert both.differences(pairs) == []
+    assert both.differences(sample(pairs, 5)) == []
 
 
 def test_hard_pairs(both: Both) -> None:
@@ -187,27 +188,26 @@ def test_real_texts(both: Both) -> None:
     texts = real_texts()
     if not texts:
         pytest.skip("no shared data")
-    sample = texts[:: max(len(texts) // 20_000, 1)]
-    assert both.differences(sample) == []
+    assert both.differences(sample(texts[:: max(len(texts) // 20_000, 1)], 5)) == []
 
 
 @LONG
 @given(text=mixed)
-@settings(max_examples=3000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(3000), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_generated_texts(both: Both, text: str) -> None:
     assert both.differences([text]) == []
 
 
 @LONG
 @given(pair=st.tuples(mixed, mixed), max_length=st.integers(3, 48))
-@settings(max_examples=1500, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(1500), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_generated_pairs(both: Both, pair: tuple[str, str], max_length: int) -> None:
     assert both.pair_differences([pair], max_length) == []
 
 
 @LONG
 @given(text=mixed)
-@settings(max_examples=1500, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(1500), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_tokens_stand_where_their_offsets_say(both: Both, text: str) -> None:
     """A text that ends where a word ends gives the tokens up to there: nothing more is in front of it, nothing less."""
     [ids], [offsets] = both.device.encode_with_offsets([text], MAX_LENGTH)

@@ -119,5 +119,5 @@ def test_a_build_logs_one_run(project: Project, tmp_path: Path, monkeypatch: pyt
 
 def test_nothing_is_sent_without_the_option(project: Project, tmp_path: Path) -> None:
     copy = project.copy(tmp_path / "copy")
-    done = copy.edgepack("build", "tiny.yaml", environment={"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"})
+    done = copy.edgepack_alone("build", "tiny.yaml", environment={"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"})
     assert done.returncode == 0 and "MLflow" not in done.stderr

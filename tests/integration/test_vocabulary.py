@@ -25,6 +25,7 @@ from edgepack.stages.prune import PruneStage
 from edgepack.stages.train import StudentStage
 from edgepack.targets.local import base_python
 from edgepack_runtime.inference.tokenizer import read_vocab
+from edgepack_runtime.tasks.registry import task_of
 
 pytestmark = pytest.mark.integration
 FOREIGN = "丁丂七丄丅丆万丈三上下丌不与丏丐丑丒专且丕世丗丘丙业丛东丝丞丟丠両丢丣两严並丧丨"
@@ -37,7 +38,7 @@ def rows_on_disk(folder: Path, rows: Sequence[Row]) -> DataArtifact:
     folder.mkdir(parents=True)
     unseen = [replace(row, text=f"{row.text}丨") for row in rows[-12:]]
     for split, some in {"train": rows[:-12], "dev": unseen, "test": unseen}.items():
-        lines = (json.dumps(row.document(data.answer), ensure_ascii=False) for row in some)
+        lines = (json.dumps(row.document(data.text_task.answer_key), ensure_ascii=False) for row in some)
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return replace(data, rows={"train": len(rows) - 12, "dev": 12, "test": 12})
 
@@ -135,7 +136,7 @@ def test_the_padding_keeps_its_row_wherever_it_stands(tmp_path: Path) -> None:
     from edgepack.training.models import tokenizer_files as tokens
 
     student = student_of(tmp_path / "student", ONE)
-    whole = classifiers.load(student.folder, student.labels, student.max_length, "text-classification")
+    whole = classifiers.load(student.folder, student.labels, student.max_length, task_of("text-classification"))
     whole.network.config.pad_token_id = 9
     (tmp_path / "pruned").mkdir()
     smaller = classifiers.with_tokens(whole, student.folder, [0, 1, 2, 3, 4, 7, 9, 11], tmp_path / "pruned")

@@ -19,8 +19,11 @@ from edgepack.progress import SILENT
 from edgepack.recipe.training import Distill, FromScratch
 from edgepack.training.checkpoint import Arrays
 from edgepack.training.models.pruning import Importance, choose
+from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.task import Task
 
 pytestmark = pytest.mark.integration
+ONE_LABEL = task_of("text-classification")
 FOUR_HEADS = FromScratch.model_validate({"scratch": {"layers": 2, "hidden": 16, "heads": 4, "dropout": 0}})
 ABLY = SETTINGS.model_copy(update={"epochs": 12.0, "learning_rate": 2e-2})
 LEARNT: dict[str, Arrays] = {}
@@ -63,7 +66,7 @@ def pruned(
     teacher: Path,
     name: str,
     width: float,
-    task: Any = "text-classification",
+    task: Task = ONE_LABEL,
     layers: Any = 2,
     measured: Callable[..., list[Importance]] = importances,
 ) -> Any:
@@ -72,7 +75,7 @@ def pruned(
 
     folder = teacher.parent / name
     folder.mkdir(exist_ok=True)
-    rows = SPANS if task == "token-classification" else ONE
+    rows = SPANS if task.per_token else ONE
     labels = data_of(rows, folder).model_labels
     found = measured(classifiers.load(teacher, labels, 16, task), rows)
     return classifiers.cut(teacher, layers, labels, 16, folder, task, choose(found, width))
@@ -83,7 +86,7 @@ def test_the_whole_width_is_the_cut_of_today(tmp_path: Path) -> None:
     from edgepack.training.models import classifiers
 
     (tmp_path / "cut").mkdir()
-    cut = classifiers.cut(tmp_path / "teacher", [2], ("a", "b"), 16, tmp_path / "cut", "text-classification")
+    cut = classifiers.cut(tmp_path / "teacher", [2], ("a", "b"), 16, tmp_path / "cut", ONE_LABEL)
     assert apart(cut, pruned(tmp_path / "teacher", "whole", 1.0, layers=[2])) == 0
 
 
@@ -140,9 +143,9 @@ def test_importance_foretells_what_the_loss_loses(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("task", ["text-classification", "token-classification"])
-def test_a_pruned_student_is_saved_and_opened_again(tmp_path: Path, task: Any) -> None:
-    rows = SPANS if task == "token-classification" else ONE
+@pytest.mark.parametrize("task", [ONE_LABEL, task_of("token-classification")], ids=["one label", "spans"])
+def test_a_pruned_student_is_saved_and_opened_again(tmp_path: Path, task: Task) -> None:
+    rows = SPANS if task.per_token else ONE
     teacher = taught(tmp_path / "teacher", rows)
     student = pruned(tmp_path / "teacher", "student", 0.5, task)
     student.save(tmp_path / "student")
@@ -175,7 +178,7 @@ def test_a_pruned_model_that_says_it_wrongly(tmp_path: Path) -> None:
     from edgepack.training.models import classifiers
 
     with pytest.raises(StageFailedError, match="kept_attention_heads` is 5"):
-        classifiers.load(tmp_path / "student", student.labels, 16, "text-classification")
+        classifiers.load(tmp_path / "student", student.labels, 16, ONE_LABEL)
 
 
 @pytest.mark.parametrize("wanted", ["hidden", "relations"])

@@ -75,7 +75,8 @@ def classifier_of(rows: Sequence[Row], folder: Path, source: FromScratch = SHAPE
     data = data_of(rows, folder)
     folder.mkdir(exist_ok=True, parents=True)
     texts = [row.text + (row.text_pair or "") for row in rows]
-    return classifiers.create(source, data.model_labels, settings.max_length, texts, settings.seed, folder, data.task)
+    labels, length = data.model_labels, settings.max_length
+    return classifiers.create(source, labels, length, texts, settings.seed, folder, data.text_task)
 
 
 def learn(

@@ -30,7 +30,7 @@ from edgepack.errors import (
     TargetUnreachableError,
     UsageError,
 )
-from edgepack.gating import remote
+from edgepack.gating import remote, ssh
 from edgepack.gating.address import Address
 from edgepack.gating.local import NO_ROWS
 from edgepack.gating.remote import RemoteGate, VerifiedBundle
@@ -348,7 +348,8 @@ def gone(process: int) -> bool:
     return False
 
 
-def test_a_gate_ends_with_its_connection(far: Far, tmp_path: Path) -> None:
+def test_a_gate_ends_with_its_connection(far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssh, "_GRACE_S", 1.0)  # what runs on the device keeps the pipes of the killed ssh open
     bundle = far_bundle(tmp_path / "x.edgepack", gate="hang")
     found: list[int] = []
     running = threading.Event()

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from tests.sweeps import sample
 from tests.unit.onnx_graph.ernie_graphs import NAMES, exported, run, some_ids
 
 from edgepack.onnx_graph.graph_writer import Layout
@@ -243,7 +244,7 @@ def test_whatever_a_graph_is_it_is_understood_or_not_recognised(
     mutate: Callable[[onnx.GraphProto, np.random.Generator], None], name: str
 ) -> None:
     """Valid or not: nothing but `Unrecognised` is raised, and what is rewritten gives the logits of the mutant."""
-    for seed in range(SEEDS):
+    for seed in sample(range(SEEDS), 4):
         model = exported(name)
         mutate(model.graph, np.random.default_rng(seed))
         try:

@@ -18,6 +18,18 @@ ORIN = {
     ),
 }
 
+# /proc/self/mountinfo with control groups of both versions, and as a container has them.
+V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+V1 = (
+    "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
+    "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+    "33 31 0:30 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n"
+)
+DOCKER_V1 = (
+    "701 700 0:29 /docker/4f2a /sys/fs/cgroup/cpu,cpuacct ro master:11 - cgroup cgroup rw,cpu,cpuacct\n"
+    "702 700 0:30 /docker/4f2a /sys/fs/cgroup/memory ro master:12 - cgroup cgroup rw,memory\n"
+)
+
 
 def tree(root: Path, files: dict[str, str]) -> Path:
     """A file system with `files` below `root`."""
@@ -26,3 +38,9 @@ def tree(root: Path, files: dict[str, str]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return root
+
+
+def system(root: Path, mounts: str, groups: str, files: dict[str, str]) -> Path:
+    """A file system with /proc/self and `files` below /sys/fs/cgroup."""
+    below = {f"sys/fs/cgroup/{path}": text for path, text in files.items()}
+    return tree(root, {"proc/self/mountinfo": mounts, "proc/self/cgroup": groups, **below})

@@ -5,31 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fake_device import V1, V2, system
 
 from edgepack.util import hardware
 from edgepack.util.hardware import Memory
 
-V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
-V1 = (
-    "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
-    "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
-    "33 31 0:30 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n"
-)
-DOCKER_V1 = (
-    "701 700 0:29 /docker/4f2a /sys/fs/cgroup/cpu,cpuacct ro master:11 - cgroup cgroup rw,cpu,cpuacct\n"
-    "702 700 0:30 /docker/4f2a /sys/fs/cgroup/memory ro master:12 - cgroup cgroup rw,memory\n"
-)
 CPUINFO = "processor\t: 0\nvendor_id\t: {}\nmodel name\t: some\n"
-
-
-def system(root: Path, mounts: str, groups: str, files: dict[str, str]) -> Path:
-    """A file system with /proc/self and `files` below /sys/fs/cgroup."""
-    content = {"proc/self/mountinfo": mounts, "proc/self/cgroup": groups}
-    content |= {f"sys/fs/cgroup/{path}": text for path, text in files.items()}
-    for path, text in content.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text, encoding="utf-8")
-    return root
 
 
 @pytest.mark.parametrize(

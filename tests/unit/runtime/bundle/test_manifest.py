@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.sweeps import examples
 
 from edgepack_runtime.bundle.manifest import (
     FileEntry,
@@ -74,7 +75,7 @@ def test_any_bytes_give_a_manifest_or_an_error(raw: bytes) -> None:
 
 
 @given(manifests(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_any_value_in_any_field_gives_a_manifest_or_an_error(manifest: Manifest, data: st.DataObject) -> None:
     document = json.loads(dump(manifest))
     place: Any = document

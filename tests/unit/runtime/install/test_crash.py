@@ -17,7 +17,7 @@ import pytest
 import syscalls
 
 SCENARIOS = ["first install", "update", "same again", "repair", "rollback", "uninstall", "purge"]
-SHORT = {"same again": 4, "rollback": 9}  # strides of those with few calls
+SHORT = {"same again": 4, "rollback": 9, "purge": 13}  # strides of those with few calls
 OFTEN = ("update", "rollback")  # without power and with failing calls, the other scenarios are part of the sweep
 EVERY = [pytest.param(name, 1, marks=pytest.mark.sweep, id=f"{name}, every call") for name in SCENARIOS]
 
@@ -42,21 +42,21 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> crash.Bench:
     return crash.Bench(tmp_path, found[request.param])
 
 
-@pytest.mark.parametrize(("bench", "stride"), strides(13, SCENARIOS), indirect=["bench"])
+@pytest.mark.parametrize(("bench", "stride"), strides(23, SCENARIOS), indirect=["bench"])
 def test_killed_before_a_call(bench: crash.Bench, stride: int) -> None:
     tally = crash.kill(bench, stride)
     assert tally.failures == []
     assert tally.points == tally.states > 2
 
 
-@pytest.mark.parametrize(("bench", "stride"), strides(21, OFTEN), indirect=["bench"])
+@pytest.mark.parametrize(("bench", "stride"), strides(41, OFTEN), indirect=["bench"])
 def test_without_power_before_a_call(bench: crash.Bench, stride: int) -> None:
     tally = crash.power(bench, stride, seeds=4 if stride == 1 else 1)
     assert tally.failures == []
     assert tally.states > tally.points > 1
 
 
-@pytest.mark.parametrize(("bench", "stride"), strides(31, OFTEN), indirect=["bench"])
+@pytest.mark.parametrize(("bench", "stride"), strides(61, OFTEN), indirect=["bench"])
 def test_a_call_that_fails(bench: crash.Bench, stride: int) -> None:
     tally = crash.fault(bench, stride)
     assert tally.failures == []

@@ -19,11 +19,19 @@ from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.install.rollback import rollback
 
 
-@pytest.fixture
-def updated(bundle: Path, second: Path, prefix: Prefix) -> Prefix:
-    """`second` serves, and `bundle` is kept."""
+@pytest.fixture(scope="module")
+def once_updated(bundle: Path, second: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The prefix that tests copy: nothing in it names its own path."""
+    root = tmp_path_factory.mktemp("updated") / "prefix"
     for item in (bundle, second):
-        install(item, prefix.root, log=silent)
+        install(item, root, log=silent)
+    return root
+
+
+@pytest.fixture
+def updated(once_updated: Path, prefix: Prefix) -> Prefix:
+    """`second` serves, and `bundle` is kept."""
+    shutil.copytree(once_updated, prefix.root, symlinks=True)
     return prefix
 
 
