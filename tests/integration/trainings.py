@@ -120,7 +120,7 @@ def learn(
     def on_rows() -> float:
         found = logits(classifier, encoded, SILENT, "dev")
         answers = [task.answer(*row) for row in zip(found, rows, encoded, strict=True)]
-        return evaluation.value(evaluation.metric_of(data), rows, answers)
+        return evaluation.value(task.device, rows, answers, data.labels)
 
     matched = distill is not None and (distill.hidden or distill.relations)
     run = TrainingRun(

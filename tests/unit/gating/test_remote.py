@@ -40,6 +40,7 @@ from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle.manifest import MACHINES, FileEntry, release_id
 from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.errors import reported
+from edgepack_runtime.util import gate_lock
 
 __all__ = ["far"]
 LINE3 = Address("line3")
@@ -246,7 +247,8 @@ def installed(far: Far, bundle: Path) -> Path:
     """The prefix of an install of `bundle` on the device."""
     prefix = far.root / "line3" / "my opt"
     line = [far.python, "-I", "-S", str(bundle), "install", "--prefix", str(prefix), "--no-tune"]
-    done = subprocess.run(line, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
+    environment = {"PATH": "/usr/bin:/bin", gate_lock.VARIABLE: os.environ[gate_lock.VARIABLE]}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return prefix
 

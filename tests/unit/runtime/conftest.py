@@ -10,13 +10,14 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from installing import MakeBundle
+from installing import MakeBundle, silent
 from ssh_keys import make_key
 from tests.stubs import STUB, STUB_SHA256
 from tiny_model import TUNED
@@ -28,6 +29,7 @@ from edgepack_runtime.bundle import model_config
 from edgepack_runtime.bundle.manifest import FileEntry, Manifest, TargetFacts, dump
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.install import release_process, trust
+from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.util import gate_lock
 
@@ -276,6 +278,21 @@ def device(lock_folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]
 def prefix(tmp_path: Path) -> Prefix:
     """One that does not exist yet."""
     return Prefix(tmp_path / "prefix")
+
+
+@pytest.fixture(scope="session")
+def once_installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
+    """`bundle` serves. For all tests: one that changes it takes `served_prefix`."""
+    prefix = Prefix(tmp_path_factory.mktemp("installed") / "prefix")
+    install(bundle, prefix.root, log=silent)
+    return prefix
+
+
+@pytest.fixture
+def served_prefix(once_installed: Prefix, prefix: Prefix) -> Prefix:
+    """A copy of `once_installed`: nothing in an install names its path."""
+    shutil.copytree(once_installed.root, prefix.root, symlinks=True)
+    return prefix
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from installing import Device, MakeBundle, full_disk, silent
+from installing import Device, MakeBundle, full_disk
 from tests.interpreters import other_machine
 from tests.stubs import STUB
 from tiny_model import write_lines, write_model_folder
@@ -28,7 +28,6 @@ from edgepack_runtime.cli.context import report_damage
 from edgepack_runtime.cli.parser import Context, build_parser
 from edgepack_runtime.errors import EdgepackError, ExitCode, StageFailedError
 from edgepack_runtime.install import receipts
-from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix
 
 VERBS = [
@@ -39,9 +38,9 @@ OUTSIDE = Context("edgert", bundle=None, release=None)
 
 
 @pytest.fixture(scope="module")
-def installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
+def installed(once_installed: Prefix, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
     prefix = Prefix(tmp_path_factory.mktemp("installed") / "prefix")
-    install(bundle, prefix.root, log=silent)
+    shutil.copytree(once_installed.root, prefix.root, symlinks=True)
     return prefix
 
 

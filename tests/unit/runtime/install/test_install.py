@@ -178,12 +178,13 @@ def test_install_keeps_one_previous_release(
     ],
 )
 def test_a_release_that_fails_a_step_never_serves(
-    make_bundle: MakeBundle, bundle: Path, prefix: Prefix, behaviour: dict[str, str], error: type, code: int
+    make_bundle: MakeBundle, bundle: Path, served_prefix: Prefix, behaviour: dict[str, str], error: type, code: int
 ) -> None:
+    prefix = served_prefix
+
     def contents() -> set[Path]:
         return {path for path in prefix.root.rglob("*") if "receipts" not in path.parts}
 
-    install(bundle, prefix.root, log=silent)
     before = contents()
     with pytest.raises(error) as caught:
         install(make_bundle(version="2.0.0", **behaviour), prefix.root, log=silent)

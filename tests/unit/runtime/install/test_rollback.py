@@ -20,11 +20,10 @@ from edgepack_runtime.install.rollback import rollback
 
 
 @pytest.fixture(scope="module")
-def once_updated(bundle: Path, second: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The prefix that tests copy: nothing in it names its own path."""
+def once_updated(once_installed: Prefix, second: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("updated") / "prefix"
-    for item in (bundle, second):
-        install(item, root, log=silent)
+    shutil.copytree(once_installed.root, root, symlinks=True)
+    install(second, root, log=silent)
     return root
 
 

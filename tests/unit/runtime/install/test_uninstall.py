@@ -249,8 +249,8 @@ def test_uninstall_refuses_while_an_install_runs(installed: Prefix, monkeypatch:
 
 
 @pytest.mark.parametrize(("answer", "gone"), [("y", True), ("n", False), ("", False)])
-def test_uninstall_asks_for_confirmation_on_a_terminal(bundle: Path, prefix: Prefix, answer: str, gone: bool) -> None:
-    install(bundle, prefix.root, log=silent)
+def test_uninstall_asks_for_confirmation_on_a_terminal(served_prefix: Prefix, answer: str, gone: bool) -> None:
+    prefix = served_prefix
     ours, theirs = pty.openpty()
     os.write(ours, f"{answer}\n".encode())
     done = subprocess.run(

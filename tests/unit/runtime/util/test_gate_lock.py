@@ -118,19 +118,12 @@ def test_an_install_waits_and_its_own_gate_does_not_wait_for_it(
     assert any(WAITING in note for note in receipt["notes"])
 
 
-@pytest.fixture(scope="module")
-def installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Prefix:
-    prefix = Prefix(tmp_path_factory.mktemp("installed") / "prefix")
-    install(bundle, prefix.root, log=silent)
-    return prefix
-
-
 @pytest.mark.parametrize(("verb", "begins"), [("gate", "measuring"), ("tune", "trying")])
 def test_a_verb_of_an_installed_release_waits(
-    installed: Prefix, other: contextlib.ExitStack, verb: str, begins: str
+    once_installed: Prefix, other: contextlib.ExitStack, verb: str, begins: str
 ) -> None:
     log = Log(other)
-    line = [str(installed.bin / "sentiment"), verb]
+    line = [str(once_installed.bin / "sentiment"), verb]
     with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for text in process.stderr:
@@ -142,10 +135,10 @@ def test_a_verb_of_an_installed_release_waits(
 
 @pytest.mark.usefixtures("other")
 def test_an_install_that_waited_too_long_changes_nothing(
-    installed: Prefix, make_bundle: MakeBundle, monkeypatch: pytest.MonkeyPatch
+    once_installed: Prefix, make_bundle: MakeBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    serving = installed.current_id()
+    serving = once_installed.current_id()
     monkeypatch.setattr(gate_lock, "WAIT_S", 0.1)
     with pytest.raises(EnvironmentUnfitError, match="another gate held the lock"):
-        install(make_bundle(version="1.3.0", sequence=2), installed.root, log=silent)
-    assert installed.current_id() == serving
+        install(make_bundle(version="1.3.0", sequence=2), once_installed.root, log=silent)
+    assert once_installed.current_id() == serving
