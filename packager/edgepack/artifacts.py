@@ -346,7 +346,7 @@ class ExamplesArtifact(Artifact):
     """`examples.jsonl` with one `item` or `file` and the `expected` answer per line, and the files in `files/`.
 
     Attributes:
-        item: what the adapter reads: `text`, `json` or `file`.
+        item: what the handler reads: `text`, `json` or `file`.
         rows: number of examples.
     """
 
@@ -677,8 +677,8 @@ A = TypeVar("A", bound=Artifact)
 
 def save(artifact: Artifact) -> None:
     """Write `artifact.json` into the artifact's folder."""
-    adapter: TypeAdapter[Any] = TypeAdapter(type(artifact))
-    document = adapter.dump_python(artifact, mode="json")
+    handler: TypeAdapter[Any] = TypeAdapter(type(artifact))
+    document = handler.dump_python(artifact, mode="json")
     del document["folder"]
     text = json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False)
     (artifact.folder / ARTIFACT_FILE).write_text(text + "\n", encoding="utf-8")
@@ -690,10 +690,10 @@ def load(kind: type[A], folder: Path) -> A:
     Raises:
         StageFailedError: `artifact.json` is missing, or does not describe a `kind`.
     """
-    adapter: TypeAdapter[A] = TypeAdapter(kind)
+    handler: TypeAdapter[A] = TypeAdapter(kind)
     try:
         document = json.loads((folder / ARTIFACT_FILE).read_text(encoding="utf-8"))
-        return adapter.validate_python({**document, "folder": folder}, strict=False)
+        return handler.validate_python({**document, "folder": folder}, strict=False)
     except (OSError, ValueError, TypeError, ValidationError) as error:
         raise StageFailedError(
             f"{folder / ARTIFACT_FILE} does not hold a {kind.__name__}", why=str(error), fix="build again"

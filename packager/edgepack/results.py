@@ -125,7 +125,7 @@ _FIELDS: Final = {
 class Build:
     """The results of a build. `recipe` has the values of the chosen candidate.
 
-    An imported model has no student and no scales, and with an adapter `examples` in place of data. A linear model
+    An imported model has no student and no scales, and with a handler `examples` in place of data. A linear model
     alone has no student, scales and export. A build that ended early (`--until`) has what it made.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""A given model with an adapter: from a recipe to installed releases on this machine."""
+"""A given model with a handler: from a recipe to installed releases on this machine."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from served import Served
 from .conftest import Done, Project
 
 pytestmark = pytest.mark.integration
-ADAPTER = """\
-class Adapter:
+HANDLER = """\
+class Handler:
     item = "file"
 
     def load(self, folder):
         self.unit = (folder / "unit.txt").read_text().strip()
 
-    def prepare(self, item):
+    def preprocess(self, item):
         return {"x": [[float(len(item)), 0.0, 0.0, 0.0]]}
 
-    def answer(self, outputs):
+    def postprocess(self, outputs):
         return {"length": outputs["y"].tolist()[0][0], "unit": self.unit}
 
     def score(self, answer, expected):
@@ -39,7 +39,7 @@ name: given
 version: 1.0.0
 task: custom
 model: {graph: model.onnx, files: [unit.txt]}
-adapter: adapter.py
+handler: handler.py
 examples: examples.jsonl
 serve: true
 gates:
@@ -55,7 +55,7 @@ def write_project(folder: Path) -> Project:
     folder.mkdir(parents=True)
     write_graph(folder / "model.onnx", weight=2.0, bias=1.0)
     (folder / "unit.txt").write_text("bytes\n", encoding="utf-8")
-    (folder / "adapter.py").write_text(ADAPTER, encoding="utf-8")
+    (folder / "handler.py").write_text(HANDLER, encoding="utf-8")
     (folder / "given.yaml").write_text(RECIPE, encoding="utf-8")
     (folder / "files").mkdir()
     lines = []
@@ -127,9 +127,9 @@ def test_the_bundle_is_inspected_and_compared(given: tuple[Project, Done], bundl
     project, _ = given
     shown = project.edgepack("inspect", str(bundle))
     assert shown.returncode == 0, shown.stderr
-    assert "an adapter that reads file" in shown.stdout
+    assert "a handler that reads file" in shown.stdout
     found = json.loads(project.edgepack("inspect", "--json", str(bundle)).stdout)
-    assert (found["ships"], found["adapter"]) == ("adapter", {"graphs": ["model"], "item": "file"})
+    assert (found["ships"], found["handler"]) == ("handler", {"graphs": ["model"], "item": "file"})
     assert project.edgepack("diff", str(bundle), str(bundle)).returncode == 0
 
 
@@ -168,14 +168,14 @@ def test_a_worse_version_does_not_replace_an_installed_one(
         server.close()
 
 
-def test_an_adapter_that_fails_ends_the_build(tmp_path: Path) -> None:
+def test_a_handler_that_fails_ends_the_build(tmp_path: Path) -> None:
     project = write_project(tmp_path / "broken")
-    source = ADAPTER.replace('outputs["y"]', 'outputs["z"]')
-    (project.folder / "adapter.py").write_text(source, encoding="utf-8")
+    source = HANDLER.replace('outputs["y"]', 'outputs["z"]')
+    (project.folder / "handler.py").write_text(source, encoding="utf-8")
     done = project.edgepack("build", "given.yaml")
     assert done.returncode == 5, done.stderr
-    assert "the adapter's answer failed (example 1)" in done.stderr
-    assert "KeyError: 'z' (adapter.py, line 11)" in done.stderr
+    assert "the handler's postprocess failed (example 1)" in done.stderr
+    assert "KeyError: 'z' (handler.py, line 11)" in done.stderr
 
 
 def test_a_graph_of_paddle_is_converted_and_compared(tmp_path: Path) -> None:
@@ -190,8 +190,8 @@ traced = paddle.jit.to_static(layer, input_spec=spec, full_graph=True)
 paddle.jit.save(traced, "graph/inference")
 """
     subprocess.run([sys.executable, "-c", paddle], cwd=project.folder, check=True, capture_output=True, timeout=300)
-    adapter = (project.folder / "adapter.py").read_text(encoding="utf-8")
-    (project.folder / "adapter.py").write_text(adapter.replace('outputs["y"]', "next(iter(outputs.values()))"))
+    handler = (project.folder / "handler.py").read_text(encoding="utf-8")
+    (project.folder / "handler.py").write_text(handler.replace('outputs["y"]', "next(iter(outputs.values()))"))
     recipe = RECIPE.replace("graph: model.onnx", "graph: graph").replace("serve: true", "quantize: {method: ptq}")
     (project.folder / "given.yaml").write_text(recipe, encoding="utf-8")
     done = project.edgepack("build", "given.yaml")

@@ -1,4 +1,4 @@
-"""Given classifiers of texts without an adapter: from a recipe to answers of installed releases."""
+"""Given classifiers of texts without a handler: from a recipe to answers of installed releases."""
 
 from __future__ import annotations
 

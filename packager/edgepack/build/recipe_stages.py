@@ -22,7 +22,7 @@ from edgepack.imported.rows import ImportedRowsStage
 from edgepack.imported.shipment import ImportedShipment
 from edgepack.recipe.model import AnyRecipe, Candidate, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe, distinct
 from edgepack.recipe.training import FromTeacher
-from edgepack.recipe.validate_given import read_adapter
+from edgepack.recipe.validate_given import read_handler
 from edgepack.stages.bundle import BundleStage, Shipment
 from edgepack.stages.chain import Candidates, Chain
 from edgepack.stages.combine import CombineStage
@@ -171,8 +171,8 @@ def _imported(recipe: CustomRecipe | GivenTextRecipe, context: BuildContext) -> 
     rows: ExamplesStage | ImportedRowsStage
     graphs: GraphsStage | ClassifierStage
     if isinstance(recipe, CustomRecipe):
-        rows = ExamplesStage(Path(recipe.examples), str(read_adapter(Path(recipe.adapter)).item))
-        graphs = GraphsStage(recipe.model, Path(recipe.adapter), recipe.requirements, recipe.quantize, rows)
+        rows = ExamplesStage(Path(recipe.examples), str(read_handler(Path(recipe.handler)).item))
+        graphs = GraphsStage(recipe.model, Path(recipe.handler), recipe.requirements, recipe.quantize, rows)
     else:
         calibration = MOST_RUNS if recipe.quantize.method == "ptq" else 0
         rows = ImportedRowsStage(recipe.data, tuple(recipe.model.labels), calibration)

@@ -79,18 +79,18 @@ class _Linear(TypedDict):
     mode: str
 
 
-class _Adapter(TypedDict):
+class _Handler(TypedDict):
     item: str
     graphs: list[str]
 
 
 class _ModelFacts(TypedDict):
-    """Of a model of texts `labels`, and `max_length` unless a linear model is alone; of one with an adapter that."""
+    """Of a model of texts `labels`, and `max_length` unless a linear model is alone; of one with a handler that."""
 
     labels: NotRequired[list[str]]
     max_length: NotRequired[int]
     linear: NotRequired[_Linear]
-    adapter: NotRequired[_Adapter]
+    handler: NotRequired[_Handler]
 
 
 class _ShippedModel(TypedDict):
@@ -145,8 +145,8 @@ def inspect(bundle: Path) -> dict[str, Any]:
         "task": manifest.task,
         "labels": config.get("labels", []),
         "max_length": config.get("max_length"),
-        "adapter": config.get("adapter"),
-        "ships": "adapter" if "adapter" in config else config["linear"]["mode"] if "linear" in config else "encoder",
+        "handler": config.get("handler"),
+        "ships": "handler" if "handler" in config else config["linear"]["mode"] if "linear" in config else "encoder",
         "target": asdict(manifest.target),
         "model": dict(manifest.model),
         "parts": {part: asdict(size) for part, size in bytes_by_part(bundle).items()},

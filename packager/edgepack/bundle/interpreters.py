@@ -129,7 +129,7 @@ def assemble(
 
 
 def _with_bytecode(members: Members, compiler: Compiler, version: str, folder: Path, added: Collection[str]) -> Members:
-    # An adapter, in `model/`, is run from its source.
+    # A handler, in `model/`, is run from its source.
     modules = {
         name: file
         for name, file in members.items()

@@ -1,4 +1,4 @@
-"""The packages of a recipe, unpacked for the Python that builds: an adapter runs with them during the build."""
+"""The packages of a recipe, unpacked for the Python that builds: a handler runs with them during the build."""
 
 from __future__ import annotations
 

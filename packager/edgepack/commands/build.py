@@ -282,7 +282,7 @@ def _raise_if_left_out(built: Build, console: Console) -> None:
 
 def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
     """The delivered files, a limit on latency if the recipe has none, and how to install a bundle."""
-    from edgepack.imported.adapter_payload import ARGUMENT
+    from edgepack.imported.handler_payload import ARGUMENT
     from edgepack.results import NotRunHere
 
     lines = [f"wrote {path}" for path in delivered]

@@ -104,10 +104,10 @@ def _check_examples(loaded: CustomRecipe, recipe: Path, console: Console) -> str
 
     from edgepack.data import gates
     from edgepack.imported.examples import ExamplesStage
-    from edgepack.recipe.validate_given import read_adapter
+    from edgepack.recipe.validate_given import read_handler
     from edgepack.stages.stage import Context
 
-    stage = ExamplesStage(Path(loaded.examples), str(read_adapter(Path(loaded.adapter)).item))
+    stage = ExamplesStage(Path(loaded.examples), str(read_handler(Path(loaded.handler)).item))
     with tempfile.TemporaryDirectory(prefix="edgepack-") as scratch:
         rows = stage.run(Context(), Path(scratch)).rows
     reasons = gates.examples_out_of_reach(loaded.gates.accuracy, rows)

@@ -156,14 +156,14 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
     yield Text(
         safe(f"{found['name']} {found['version']} for {target['profile']} ({found['release_id']})"), style="bold"
     )
-    labels, adapter = ", ".join(found["labels"]), found["adapter"]
-    if adapter is None:
+    labels, handler = ", ".join(found["labels"]), found["handler"]
+    if handler is None:
         task = f"{found['task']}, {counted(len(found['labels']), 'label')}: {labels}"
         most = found["max_length"]
         reads = "a linear model on characters" if most is None else f"cuts texts to {most} tokens"
     else:
-        task = f"{found['task']}, an adapter that reads {adapter['item']}"
-        reads = f"{counted(len(adapter['graphs']), 'graph')}: {', '.join(adapter['graphs'])}"
+        task = f"{found['task']}, a handler that reads {handler['item']}"
+        reads = f"{counted(len(handler['graphs']), 'graph')}: {', '.join(handler['graphs'])}"
     facts = {
         "task": task,
         "model": f"{model['precision']}, {reads}",

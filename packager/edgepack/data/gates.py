@@ -156,7 +156,7 @@ def _out_of_reach(gate: AccuracyLimits, answers: Sequence[Any]) -> Iterator[tupl
 
 
 def examples_out_of_reach(gate: AccuracyLimits | None, examples: int) -> list[tuple[str, str]]:
-    """Reason and fix if so few golden examples of an adapter cannot show `gates.accuracy.min`."""
+    """Reason and fix if so few golden examples of a handler cannot show `gates.accuracy.min`."""
     fix = "add examples, or choose a limit that so few can show"
     return [] if gate is None else list(min_out_of_reach(gate, examples, "example", fix))
 

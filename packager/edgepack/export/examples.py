@@ -1,4 +1,4 @@
-"""Answers of a model folder with an adapter to the golden examples, from a separate process."""
+"""Answers of a model folder with a handler to the golden examples, from a separate process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import edgepack_runtime
 from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact, Score
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
-from edgepack_runtime.bundle.model_config import ADAPTER_NAME
+from edgepack_runtime.bundle.model_config import HANDLER_NAME
 from edgepack_runtime.engine.ort_api import library_path
 from edgepack_runtime.errors import from_json
 from edgepack_runtime.install.release_process import die_with_parent
@@ -104,10 +104,10 @@ def answer(
     most_runs: int = 3,
     recorded_rows: int = RECORDED_ROWS,
 ) -> list[Answers]:
-    """Answer every example with the adapter of each model folder, in turns, one thread.
+    """Answer every example with the handler of each model folder, in turns, one thread.
 
     Args:
-        packages: folder with the packages that the adapter imports; None without any.
+        packages: folder with the packages that the handler imports; None without any.
         label: names the progress bar.
         timeout_s: longest time for one example.
         runs: folder for the first runs of each graph, for `read_runs`; None records none.
@@ -115,7 +115,7 @@ def answer(
         recorded_rows: of the first examples alone.
 
     Raises:
-        StageFailedError: the adapter raises, gives no JSON, or takes too long; names the example.
+        StageFailedError: the handler raises, gives no JSON, or takes too long; names the example.
     """
     with tempfile.TemporaryDirectory(prefix="edgepack-") as scratch:
         job = {
@@ -144,7 +144,7 @@ def answer(
             finally:
                 process.kill()
     if len(found) < examples.rows:
-        raise _failed(found, "its process ended early", f"look at {ADAPTER_NAME}: it may end Python itself")
+        raise _failed(found, "its process ended early", f"look at {HANDLER_NAME}: it may end Python itself")
     return [
         Answers(
             tuple(line["scores"][number] for line in found),
@@ -164,7 +164,7 @@ def _lines(process: subprocess.Popen[bytes], timeout_s: float, found: list[dict[
         while True:
             if not selector.select(timeout_s):
                 why = f"there is no answer after {timeout_s:g} s"
-                raise _failed(found, why, f"look at {ADAPTER_NAME}: it may wait for something, or loop for ever")
+                raise _failed(found, why, f"look at {HANDLER_NAME}: it may wait for something, or loop for ever")
             chunk = os.read(process.stdout.fileno(), 1 << 16)
             if not chunk:
                 return
@@ -179,7 +179,7 @@ def _lines(process: subprocess.Popen[bytes], timeout_s: float, found: list[dict[
 
 
 def _failed(found: list[dict[str, Any]], why: str, fix: str) -> StageFailedError:
-    return StageFailedError(f"the adapter does not answer example {len(found) + 1}", why=why, fix=fix)
+    return StageFailedError(f"the handler does not answer example {len(found) + 1}", why=why, fix=fix)
 
 
 def _site(folder: Path) -> Path:

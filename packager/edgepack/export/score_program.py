@@ -2,7 +2,7 @@
 
 The process sees the runtime, ONNX Runtime and the packages of the recipe, and nothing else that is installed: an import
 which a device would miss fails here. It prints one JSON object for each example, with `scores`, `answers` and times
-(`ms`), each a list with an entry for each model; for a failure one with `error`. What the adapter prints is discarded.
+(`ms`), each a list with an entry for each model; for a failure one with `error`. What the handler prints is discarded.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def main(job: dict[str, Any], results: TextIO) -> None:
             _report(results, {"scores": [round(score, 6) for score in scores], "ms": times, "answers": answers})
     except EdgepackError as error:
         _report(results, {"error": to_json(error)})
-    except Exception as error:  # noqa: BLE001 - what the adapter does to this process, for the message
-        failed = StageFailedError("the adapter's answer cannot be scored", why=f"{type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - what the handler does to this process, for the message
+        failed = StageFailedError("the handler's answer cannot be scored", why=f"{type(error).__name__}: {error}")
         _report(results, {"error": to_json(failed)})
 
 

@@ -1,1 +1,1 @@
-"""Stages of models that edgepack did not train: examples and graphs with an adapter, and classifiers of texts."""
+"""Stages of models that edgepack did not train: examples and graphs with a handler, and classifiers of texts."""

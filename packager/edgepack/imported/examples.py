@@ -1,4 +1,4 @@
-"""Stage `examples`: check the golden examples of an adapter and copy their files for all later stages."""
+"""Stage `examples`: check the golden examples of a handler and copy their files for all later stages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ExamplesStage(Stage[ExamplesArtifact]):
 
     Attributes:
         examples: the .jsonl of the recipe; the files that it names lie in its folder or below.
-        item: what the adapter reads.
+        item: what the handler reads.
     """
 
     examples: Path
@@ -118,7 +118,7 @@ def _row(line: str, item: str) -> dict[str, Any]:
     key = "file" if item == FILE else "item"
     if not isinstance(row, dict) or set(row) != {key, "expected"}:
         found = ", ".join(sorted(row)) if isinstance(row, dict) else type(row).__name__
-        raise ValueError(f"an example of this adapter has the keys `{key}` and `expected`, and this has {found}")
+        raise ValueError(f"an example of this handler has the keys `{key}` and `expected`, and this has {found}")
     if item in (FILE, TEXT) and not (isinstance(row[key], str) and row[key].strip()):
         raise ValueError(f"`{key}` is not a text")
     return row

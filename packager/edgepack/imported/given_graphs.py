@@ -31,7 +31,7 @@ INT8_FOLDER: Final = "onnx-int8"
 MOST_RUNS: Final = 32  # of each graph, for calibration
 PARITY_RUNS: Final = 3  # of each graph, compared with Paddle Inference
 TOLERANCE: Final = 1e-3  # of the largest magnitude of an output; deep graphs were seen to differ by 3e-6
-# Of stage `graphs`, for an adapter and for a text model.
+# Of stage `graphs`, for a handler and for a text model.
 IMPORT_LIBRARIES: Final = ("paddlepaddle", "paddlepaddle-gpu", "paddle2onnx", "onnx", "onnxruntime")
 GRAPHS_KEYS: Final[Mapping[str, str]] = {"": "model", "quantize": "quantize"}
 _OLD_GRAPH: Final = (
@@ -141,7 +141,7 @@ def parity(source: PaddleFiles, runs: Sequence[Run]) -> float:
     """Largest difference of an output to Paddle Inference's, relative to the largest magnitude of that output.
 
     Raises:
-        StageFailedError: it exceeds `TOLERANCE`, or the adapter ran the graph for no example.
+        StageFailedError: it exceeds `TOLERANCE`, or the handler ran the graph for no example.
     """
     from edgepack.training.models import paddle_graph
 
@@ -154,7 +154,7 @@ def parity(source: PaddleFiles, runs: Sequence[Run]) -> float:
     ]
     worst = max(apart, default=0.0)
     if not runs or not worst <= TOLERANCE:
-        why = f"an output is {worst:.1e} of its magnitude off" if runs else "the adapter ran it for no example"
+        why = f"an output is {worst:.1e} of its magnitude off" if runs else "the handler ran it for no example"
         raise StageFailedError(
             f"graphs: {source.graph.name} is not shown to equal Paddle Inference",
             why=why,

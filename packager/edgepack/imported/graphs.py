@@ -1,4 +1,4 @@
-"""Stage `graphs`: the model folder of a given model with its adapter, scored and timed on the golden examples."""
+"""Stage `graphs`: the model folder of a given model with its handler, scored and timed on the golden examples."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from edgepack.stages.stage import Context, Input, Stage
 from edgepack.targets.context import default_cache
 from edgepack.util.text import counted
 from edgepack_runtime.bundle.model_config import (
-    ADAPTER_NAME,
     CONFIG_NAME,
     CUSTOM,
-    AdapterConfig,
+    HANDLER_NAME,
+    HandlerConfig,
     ModelConfig,
     dump,
     weight_bytes,
@@ -51,16 +51,16 @@ _LEAST_ROWS: Final = 4
 class GraphsStage(Stage[ExportArtifact]):
     """Writes `onnx-float/`, `onnx-int8/` if it is wanted, and `scores.json`.
 
-    Error of `run`: StageFailedError if a graph is no ONNX model, or the adapter fails on an example.
+    Error of `run`: StageFailedError if a graph is no ONNX model, or the handler fails on an example.
 
     Attributes:
-        adapter: the Python file.
-        requirements: locks the packages that the adapter imports; None without any.
+        handler: the Python file.
+        requirements: locks the packages that the handler imports; None without any.
         quantize: whether INT8 is tried.
     """
 
     section: GivenModel
-    adapter: Path
+    handler: Path
     requirements: Path | None
     quantize: GivenQuantize
     examples: ExamplesStage
@@ -82,7 +82,7 @@ class GraphsStage(Stage[ExportArtifact]):
 
     def inputs(self, ctx: Context) -> list[Input]:
         files = [path for file in self.section.graphs.values() for path in given_graphs.files(file)]
-        files += [*map(Path, self.section.files), self.adapter]
+        files += [*map(Path, self.section.files), self.handler]
         files += [] if self.requirements is None else [self.requirements]
         given = [keys.file_input(file.name, file) for file in files]
         return [keys.whole(ctx[self.examples]), *given, *keys.runtime()]
@@ -92,7 +92,7 @@ class GraphsStage(Stage[ExportArtifact]):
         if self.requirements is not None:
             site = packages.unpacked_here(self.requirements, ctx.targets, ctx.progress, default_cache() / "packages")
         job = functools.partial(self.write, ctx.artifact(self.examples), site, out)
-        return sandbox.run(job, ExportArtifact, out, ctx.progress, stage=self.name)  # an adapter reads what it likes
+        return sandbox.run(job, ExportArtifact, out, ctx.progress, stage=self.name)  # a handler reads what it likes
 
     def _calibration_rows(self, examples: ExamplesArtifact) -> int:
         """The first examples calibrate INT8, at most a quarter, and are not scored.
@@ -108,14 +108,14 @@ class GraphsStage(Stage[ExportArtifact]):
         return min(MOST_RUNS, examples.rows // 4)
 
     def write(self, examples: ExamplesArtifact, site: Path | None, out: Path, progress: Progress) -> ExportArtifact:
-        """The work of `run`, in the sandbox. `site` is the folder of the packages that the adapter imports."""
+        """The work of `run`, in the sandbox. `site` is the folder of the packages that the handler imports."""
         folder = out / FLOAT_FOLDER
         folder.mkdir()
         sources = {
             name: given_graphs.write(file, folder / f"{name}.onnx", progress)
             for name, file in self.section.graphs.items()
         }
-        shutil.copyfile(self.adapter, folder / ADAPTER_NAME)
+        shutil.copyfile(self.handler, folder / HANDLER_NAME)
         for file in self.section.files:
             shutil.copyfile(file, folder / Path(file).name)
         _write_config(folder, "float32", examples, self.section)
@@ -127,7 +127,7 @@ class GraphsStage(Stage[ExportArtifact]):
                 [folder],
                 examples,
                 site,
-                "answers of the adapter",
+                "answers of the handler",
                 progress,
                 runs=runs,
                 most_runs=MOST_RUNS if ptq else PARITY_RUNS,
@@ -179,7 +179,7 @@ def _write_int8(folder: Path, runs: Mapping[str, Sequence[Run]], target: Path, p
         if not recorded:
             raise StageFailedError(
                 f"graphs: {file.stem} cannot be quantized",
-                why="the adapter ran it for no example",
+                why="the handler ran it for no example",
                 fix="add an example that needs it, or set `quantize: {method: none}`",
             )
         progress.line(f"quantizing {file.stem} with {counted(len(recorded), 'run')} of the examples")
@@ -187,7 +187,7 @@ def _write_int8(folder: Path, runs: Mapping[str, Sequence[Run]], target: Path, p
 
 
 def _write_config(folder: Path, precision: str, examples: ExamplesArtifact, section: GivenModel) -> None:
-    config = ModelConfig(CUSTOM, (), 0, precision, adapter=AdapterConfig(examples.item, tuple(sorted(section.graphs))))
+    config = ModelConfig(CUSTOM, (), 0, precision, handler=HandlerConfig(examples.item, tuple(sorted(section.graphs))))
     (folder / CONFIG_NAME).write_bytes(dump(config))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.artifacts import DataArtifact, ExamplesArtifact
-from edgepack.imported import adapter_payload
+from edgepack.imported import handler_payload
 from edgepack.imported.classifier import ClassifierStage
 from edgepack.imported.examples import ExamplesStage
 from edgepack.imported.graphs import GraphsStage
@@ -23,7 +23,7 @@ from edgepack_runtime.bundle.model_config import CONFIG_NAME, CPU, EngineConfig,
 
 @dataclass(frozen=True, eq=False)
 class ImportedShipment(Shipment):
-    """An imported model with what answers before and after it: an adapter, or a tokenizer and labels."""
+    """An imported model with what answers before and after it: a handler, or a tokenizer and labels."""
 
     imported: CustomRecipe | GivenTextRecipe
     rows: ExamplesStage | ImportedRowsStage
@@ -50,8 +50,8 @@ class ImportedShipment(Shipment):
     def payload(self, ctx: Context, target: str, scratch: Path) -> Payload:
         recipe, model, rows = self.imported, ctx.artifact(self.graphs), ctx.artifact(self.rows)
         if isinstance(recipe, CustomRecipe):
-            assert isinstance(rows, ExamplesArtifact), "an adapter has examples"
-            made = adapter_payload.make(recipe, model, rows)
+            assert isinstance(rows, ExamplesArtifact), "a handler has examples"
+            made = handler_payload.make(recipe, model, rows)
         else:
             assert isinstance(rows, DataArtifact), "a text model has rows"
             made = text_payload.make(recipe, text_payload.of_export(model), rows, scratch, ctx.progress)

@@ -123,7 +123,7 @@ def _roles(inputs: Sequence[str]) -> dict[str, str]:
         raise StageFailedError(
             f"graphs: the graph reads {', '.join(inputs) or 'nothing'}",
             why=f"a classifier of texts reads {IDS}, and may read {TYPES} and {MASK}",
-            fix="export it with these inputs alone; or use `task: custom` with an adapter",
+            fix="export it with these inputs alone; or use `task: custom` with a handler",
         )
     return {role: found[role] for role in _NAMES if role in found}
 

@@ -55,7 +55,7 @@ With the tasks of texts the graph reads tokens of a BERT-type vocabulary.
 _CUSTOM_HEAD: Final = f"""\
 ### Any other model: `task: custom`
 
-An adapter does what comes before and after the graphs. These are for models of texts alone:
+A handler does what comes before and after the graphs. These are for models of texts alone:
 {fill(listed(CustomRecipe.REFUSED), 120)}.
 
 """

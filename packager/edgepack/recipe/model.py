@@ -416,9 +416,9 @@ class GivenModel(Section):
 
     graph: Annotated[FilePath | _Graphs, MEANT] = Field(
         description="An ONNX file, or a folder of Paddle Inference with a `.json` or `.pdmodel` and its `.pdiparams`; "
-        "or several by name, which the adapter calls: `{detect: d.onnx, read: r.onnx}`."
+        "or several by name, which the handler calls: `{detect: d.onnx, read: r.onnx}`."
     )
-    files: tuple[FilePath, ...] = Field((), description="Files that the adapter reads, such as a vocabulary.")
+    files: tuple[FilePath, ...] = Field((), description="Files that the handler reads, such as a vocabulary.")
 
     @property
     def graphs(self) -> dict[str, str]:
@@ -440,23 +440,23 @@ class GivenQuantize(Section):
 
 
 class CustomRecipe(BaseRecipe):
-    """A recipe that packages a given model with an adapter."""
+    """A recipe that packages a given model with a handler."""
 
     CALLED = f"recipes with `task: {CUSTOM}`"
     REFUSED = {  # noqa: RUF012 - never changed
-        "gates.accuracy.metric": ("an adapter has one metric, its own score", "remove it"),
-        "gates.accuracy.per_class": ("an adapter has no classes", "remove it"),
+        "gates.accuracy.metric": ("a handler has one metric, its own score", "remove it"),
+        "gates.accuracy.per_class": ("a handler has no classes", "remove it"),
         "gates.accuracy.baseline": ("scores of an earlier release are not recorded", "remove it"),
         "gates.accuracy.max_regression_points": ("scores of an earlier release are not recorded", "remove it"),
-        "gates.latency.by_length": ("items of an adapter have no number of tokens", "remove it"),
-        "gates.golden.carry": ("a bundle with an adapter carries its examples", "remove it"),
+        "gates.latency.by_length": ("items of a handler have no number of tokens", "remove it"),
+        "gates.golden.carry": ("a bundle with a handler carries its examples", "remove it"),
     }
 
-    task: Literal["custom"] = Field(description="A given model, with an adapter for what comes before and after it.")
+    task: Literal["custom"] = Field(description="A given model, with a handler for what comes before and after it.")
     model: GivenModel = Field(description="The graphs of the model.")
-    adapter: FilePath = Field(
-        description="A Python file with a class `Adapter`: `load(folder)`, `prepare(item)` and `answer(outputs)`, or "
-        "`predict(item, graphs)`, and `score(answer, expected)`."
+    handler: FilePath = Field(
+        description="A Python file with a class `Handler`: `load(folder)`, `preprocess(item)` and "
+        "`postprocess(outputs)`, or `predict(item, graphs)`, and `score(answer, expected)`."
     )
     examples: FilePath = Field(
         description="Golden examples: a .jsonl with `item` (a text or a JSON value) or `file` (its path, in the same "
@@ -465,7 +465,7 @@ class CustomRecipe(BaseRecipe):
     quantize: GivenQuantize = Field(GivenQuantize(), description="INT8 of the graphs.")
     packages: FilePath | None = Field(
         None,
-        description="A requirements file, locked by hash, of the packages that the adapter imports; null: it needs the "
+        description="A requirements file, locked by hash, of the packages that the handler imports; null: it needs the "
         "standard library alone.",
     )
 
@@ -507,7 +507,7 @@ class GivenData(Section):
 
 
 class GivenTextRecipe(TextRecipe):
-    """A recipe that packages a given classifier of texts, without an adapter."""
+    """A recipe that packages a given classifier of texts, without a handler."""
 
     CALLED = "recipes of a given model (`model:`)"
     model: GivenTextModel = Field(description="The graph, its vocabulary and its labels.")

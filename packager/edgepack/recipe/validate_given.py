@@ -1,4 +1,4 @@
-"""Checks of recipes with a given model: its files, labels, the adapter, and gates that an adapter does not have."""
+"""Checks of recipes with a given model: its files, labels, the handler, and gates that a handler does not have."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from edgepack.recipe.paths import check_there, is_file, is_folder
 from edgepack.recipe.section import or_none
 from edgepack.recipe.yaml import KeyPath, Problem
 from edgepack.util import given_files
-from edgepack_runtime.bundle.model_config import ADAPTER_ITEMS, ADAPTER_NAME, CONFIG_NAME, TokenizerConfig
+from edgepack_runtime.bundle.model_config import CONFIG_NAME, HANDLER_ITEMS, HANDLER_NAME, TokenizerConfig
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.inference.adapter import CLASS, METHODS
+from edgepack_runtime.inference.handler import CLASS, METHODS
 from edgepack_runtime.inference.tokenizer import read_vocab
 from edgepack_runtime.tasks.registry import TOKENS
 from edgepack_runtime.util.fs import read_regular
@@ -23,24 +23,24 @@ from edgepack_runtime.util.spans import OUTSIDE
 
 GRAPHS: Final = (".json", ".pdmodel")  # of Paddle 3 and Paddle 2
 _VOCABULARY: Final = "give the vocab.txt of a BERT or an ERNIE, with one token in each line"
-_FORM: Final = "docs/how-to/your-own-model.md shows an adapter"
+_FORM: Final = "docs/how-to/your-own-model.md shows a handler"
 
 
 @dataclass(frozen=True)
-class AdapterSource:
-    """What the source of an adapter declares: its kind of item and its methods, each with its parameters."""
+class HandlerSource:
+    """What the source of a handler declares: its kind of item and its methods, each with its parameters."""
 
     item: str | None
     methods: Mapping[str, tuple[str, ...]]
 
 
-def read_adapter(file: Path) -> AdapterSource:
-    """The class `Adapter` of a file, without running it.
+def read_handler(file: Path) -> HandlerSource:
+    """The class `Handler` of a file, without running it.
 
     Raises:
         OSError: the file cannot be read.
         SyntaxError: it is not valid Python.
-        ValueError: it has no class `Adapter`.
+        ValueError: it has no class `Handler`.
     """
     tree = ast.parse(read_regular(file), str(file))
     found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS), None)
@@ -58,19 +58,19 @@ def read_adapter(file: Path) -> AdapterSource:
             named = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args[: max(needed, 1)])]
             static = any(isinstance(one, ast.Name) and one.id == "staticmethod" for one in node.decorator_list)
             methods[node.name] = tuple(named if static else named[1:])
-    return AdapterSource(item, methods)
+    return HandlerSource(item, methods)
 
 
-def check_adapter(recipe: CustomRecipe) -> Iterator[Problem]:
-    """Problems of `adapter`: the file, and what its class declares."""
-    where: KeyPath = ("adapter",)
-    file = Path(recipe.adapter)
-    problems = list(_check_file(where, recipe.adapter))
+def check_handler(recipe: CustomRecipe) -> Iterator[Problem]:
+    """Problems of `handler`: the file, and what its class declares."""
+    where: KeyPath = ("handler",)
+    file = Path(recipe.handler)
+    problems = list(_check_file(where, recipe.handler))
     yield from problems
     if problems:
         return
     try:
-        source = read_adapter(file)
+        source = read_handler(file)
     except SyntaxError as error:
         yield where, f"{file.name} is not valid Python: {error.msg} (line {error.lineno})", "correct that line"
         return
@@ -81,16 +81,16 @@ def check_adapter(recipe: CustomRecipe) -> Iterator[Problem]:
         yield where, f"{file.name}: {reason}", _FORM
 
 
-def _reasons(source: AdapterSource, *, several: bool) -> Iterator[str]:
-    if source.item not in ADAPTER_ITEMS:
-        yield f'`{CLASS}` declares no `item = "..."`, one of {", ".join(ADAPTER_ITEMS)}'
+def _reasons(source: HandlerSource, *, several: bool) -> Iterator[str]:
+    if source.item not in HANDLER_ITEMS:
+        yield f'`{CLASS}` declares no `item = "..."`, one of {", ".join(HANDLER_ITEMS)}'
     has = source.methods
     if "score" not in has:
         yield f"`{CLASS}` has no method `score(answer, expected)`"
     if "predict" not in has and several:
         yield f"several graphs need the method `predict(item, graphs)`, and `{CLASS}` has none"
     elif "predict" not in has:
-        for name in ("prepare", "answer"):
+        for name in ("preprocess", "postprocess"):
             if name not in has:
                 yield f"`{CLASS}` has no method `{name}({', '.join(METHODS[name])})`, and no `predict(item, graphs)`"
     for name, parameters in METHODS.items():
@@ -107,7 +107,7 @@ def check_model(recipe: CustomRecipe) -> Iterator[Problem]:
             yield from _check_graph(("model", "graph", name), file)
     else:
         yield from _check_graph(("model", "graph"), graph or "")
-    seen = {ADAPTER_NAME, CONFIG_NAME}
+    seen = {HANDLER_NAME, CONFIG_NAME}
     for index, file in enumerate(recipe.model.files):
         here: KeyPath = ("model", "files", index)
         name = PurePosixPath(file or "").name

@@ -224,7 +224,7 @@ _CHECKS: Final[Mapping[type[BaseRecipe], tuple[_Check, ...]]] = {
     LinearRecipe: (validate_data.check_data, validate_data.check_columns, check_linear, check_metric),
     CustomRecipe: (
         validate_given.check_model,
-        validate_given.check_adapter,
+        validate_given.check_handler,
         validate_given.check_files,
     ),
     GivenTextRecipe: (

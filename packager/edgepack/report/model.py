@@ -58,7 +58,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Data:
-    """The rows of a build; of a model with an adapter its examples."""
+    """The rows of a build; of a model with a handler its examples."""
 
     source: str
     labels: tuple[str, ...]

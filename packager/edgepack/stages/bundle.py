@@ -64,7 +64,7 @@ class Payload:
         facts: `model` of the manifest.
         gates: `gates` of the manifest.
         described: the model, for the bill of materials.
-        examples: wrong and changed answers, for the report; None for an adapter.
+        examples: wrong and changed answers, for the report; None for a handler.
         readme: values of the README's placeholders.
     """
 

@@ -126,8 +126,8 @@ class Ranks:
         """
         if self.count == 1:
             return make()
-        adapter: TypeAdapter[T] = TypeAdapter(kind)
-        return adapter.validate_json(self.bytes_of(0, adapter.dump_json(make()) if self.is_first else b""))
+        handler: TypeAdapter[T] = TypeAdapter(kind)
+        return handler.validate_json(self.bytes_of(0, handler.dump_json(make()) if self.is_first else b""))
 
     def bytes_of(self, source: int, data: bytes) -> bytes:
         """The `data` of rank `source`. Collective."""

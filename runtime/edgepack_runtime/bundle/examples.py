@@ -1,7 +1,7 @@
-"""Golden examples of a model with an adapter: items with their expected answers, and the scores of the build.
+"""Golden examples of a model with a handler: items with their expected answers, and the scores of the build.
 
 `golden/rows.jsonl` holds one JSON object per line: `item` (a text or a JSON value) or `file` (the path of a file of the
-release), `expected` (any JSON value), and the adapter's scores of two answers on the machine that built: `score` of the
+release), `expected` (any JSON value), and the handler's scores of two answers on the machine that built: `score` of the
 shipped model, and `float_score` of the float model.
 """
 
@@ -60,14 +60,14 @@ def timing_items(release: Path, config: ModelConfig) -> List[Any]:
     Raises:
         BundleInvalidError: as `read_examples` and `golden.read_items`.
     """
-    if config.adapter is None:
+    if config.handler is None:
         return list(golden.read_items(release, config))
     return [example.item for example in read_examples(release, config)]
 
 
 def selftest_items(release: Path, config: ModelConfig) -> List[Any]:
     """The items of the self-test: the golden texts, or the first examples. Raises as `timing_items`."""
-    if config.adapter is None:
+    if config.handler is None:
         return [text.item for text in golden.read_golden(release, config)]
     return [example.item for example in read_examples(release, config)[:SELFTEST_EXAMPLES]]
 

@@ -1,8 +1,8 @@
 """The configuration of a model folder, `model.json`.
 
 The folder of a text model holds `model.onnx`, `vocab.txt` and `model.json`, and `linear.json` if its configuration has
-`linear`. A linear model alone is `linear.json` and `model.json`. The folder of a model with an adapter holds
-`NAME.onnx` for each graph, `adapter.py`, `model.json` and the files that the adapter reads. The build side writes
+`linear`. A linear model alone is `linear.json` and `model.json`. The folder of a model with a handler holds
+`NAME.onnx` for each graph, `handler.py`, `model.json` and the files that the handler reads. The build side writes
 `model.json` through `dump`.
 """
 
@@ -24,13 +24,13 @@ CONFIG_NAME = "model.json"
 MODEL_NAME = "model.onnx"
 VOCAB_NAME = "vocab.txt"
 LINEAR_NAME = "linear.json"
-ADAPTER_NAME = "adapter.py"
+HANDLER_NAME = "handler.py"
 MANIFEST_NAME = "manifest.json"  # beside the model folder, in a release
-CUSTOM = "custom"  # the task of models with an adapter
+CUSTOM = "custom"  # the task of models with a handler
 TASKS = (*TEXT_TASKS, CUSTOM)
-# What an item of a model is: one text, two texts, any JSON value, or the bytes of a file. Adapters choose among three.
+# What an item of a model is: one text, two texts, any JSON value, or the bytes of a file. Handlers choose among three.
 TEXT, TEXTS, JSON, FILE = "text", "texts", "json", "file"
-ADAPTER_ITEMS = (TEXT, JSON, FILE)
+HANDLER_ITEMS = (TEXT, JSON, FILE)
 GRAPH_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}\Z")
 PRECISIONS = ("float32", "float16", "int8")
 ERNIE, BERT = TOKENIZERS = ("ernie-wordpiece", "bert-wordpiece")
@@ -39,7 +39,7 @@ CPU, CUDA = PROVIDERS = ("CPUExecutionProvider", "CUDAExecutionProvider")  # ONN
 MAX_LABELS = 10_000
 MAX_TOKENS = 8192
 _MOST_WEIGHT = 1e9  # of `linear`
-_ADAPTER_KEYS = ("task", "precision", "engine", "adapter")
+_HANDLER_KEYS = ("task", "precision", "engine", "handler")
 _LINEAR_KEYS = ("task", "labels", "multi_label", "linear")  # of a linear model alone
 
 
@@ -88,8 +88,8 @@ class LinearConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class AdapterConfig:
-    """What the adapter reads, one of ADAPTER_ITEMS, and the names of the graphs that it calls."""
+class HandlerConfig:
+    """What the handler reads, one of HANDLER_ITEMS, and the names of the graphs that it calls."""
 
     item: str
     graphs: Tuple[str, ...]
@@ -103,7 +103,7 @@ class ModelConfig:
     not, a batch has texts of one length only. `run_alone`: batches have one text, since the graph computes quantization
     ranges for each run. `linear` (some tasks only): a linear model answers too; None without one.
 
-    A model with an `adapter` has of the other fields only task, precision and engine. A linear model alone has task,
+    A model with a `handler` has of the other fields only task, precision and engine. A linear model alone has task,
     labels, `multi_label` and `linear`. Both have a `max_length` of 0: they cut nothing to tokens.
     """
 
@@ -117,24 +117,24 @@ class ModelConfig:
     hides_padding: bool = True
     run_alone: bool = False
     linear: Optional[LinearConfig] = None
-    adapter: Optional[AdapterConfig] = None
+    handler: Optional[HandlerConfig] = None
 
     @property
     def text_task(self) -> Task:
-        """What items and answers are. A model with an adapter has none."""
+        """What items and answers are. A model with a handler has none."""
         return task_of(self.task, multi_label=self.multi_label)
 
     @property
     def item(self) -> str:
         """What an item of the model is: one of TEXT, TEXTS, JSON and FILE."""
-        if self.adapter is not None:
-            return self.adapter.item
+        if self.handler is not None:
+            return self.handler.item
         return TEXTS if self.takes_pairs else TEXT
 
     @property
     def takes_pairs(self) -> bool:
         """Whether an input of the model is a pair of texts."""
-        return self.adapter is None and self.text_task.pairs
+        return self.handler is None and self.text_task.pairs
 
     @property
     def needs_encoder(self) -> bool:
@@ -143,8 +143,8 @@ class ModelConfig:
 
     @property
     def classes(self) -> Tuple[str, ...]:
-        """The classes of answers: the labels, or the sorted types of spans; none with an adapter."""
-        return () if self.adapter is not None else self.text_task.classes(self.labels)
+        """The classes of answers: the labels, or the sorted types of spans; none with a handler."""
+        return () if self.handler is not None else self.text_task.classes(self.labels)
 
 
 def weight_bytes(folder: Path) -> int:
@@ -159,12 +159,12 @@ def dump(config: ModelConfig) -> bytes:
         BundleInvalidError: `parse` refuses the result.
     """
     document = {"model_format": FORMAT, **dataclasses.asdict(config)}
-    if config.adapter is not None:
-        document = {key: document[key] for key in ("model_format", *_ADAPTER_KEYS)}
+    if config.handler is not None:
+        document = {key: document[key] for key in ("model_format", *_HANDLER_KEYS)}
     elif not config.needs_encoder:
         document = {key: document[key] for key in ("model_format", *_LINEAR_KEYS)}
     else:
-        for key in ("adapter", *(("linear",) if config.linear is None else ())):
+        for key in ("handler", *(("linear",) if config.linear is None else ())):
             del document[key]
     raw = (json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True) + "\n").encode("utf-8")
     parse(raw)
@@ -197,20 +197,20 @@ def parse(raw: bytes) -> ModelConfig:
         raise _invalid("it is not a JSON object")
     _one_of(document.pop("model_format", None), (FORMAT,), "model_format")
     _one_of(document.get("task"), TASKS, "task")
-    return _with_adapter(document) if document["task"] == CUSTOM else _of_texts(document)
+    return _with_handler(document) if document["task"] == CUSTOM else _of_texts(document)
 
 
-def _with_adapter(document: Dict[str, Any]) -> ModelConfig:
-    fields = _exactly(document, {*_ADAPTER_KEYS}, "the document")
+def _with_handler(document: Dict[str, Any]) -> ModelConfig:
+    fields = _exactly(document, {*_HANDLER_KEYS}, "the document")
     _one_of(fields["precision"], PRECISIONS, "precision")
     fields["engine"] = _engine(fields["engine"])
-    adapter = _fields(fields["adapter"], AdapterConfig, "adapter")
-    _one_of(adapter["item"], ADAPTER_ITEMS, "adapter.item")
-    adapter["graphs"] = _texts(adapter["graphs"], "adapter.graphs", minimum=1)
-    for name in adapter["graphs"]:
+    handler = _fields(fields["handler"], HandlerConfig, "handler")
+    _one_of(handler["item"], HANDLER_ITEMS, "handler.item")
+    handler["graphs"] = _texts(handler["graphs"], "handler.graphs", minimum=1)
+    for name in handler["graphs"]:
         if not GRAPH_NAME.match(name):
-            raise _invalid(f"adapter.graphs holds {name!r}, which is not a name of a graph")
-    return ModelConfig(**{**fields, "adapter": AdapterConfig(**adapter)}, labels=(), max_length=0)
+            raise _invalid(f"handler.graphs holds {name!r}, which is not a name of a graph")
+    return ModelConfig(**{**fields, "handler": HandlerConfig(**handler)}, labels=(), max_length=0)
 
 
 def _of_texts(document: Dict[str, Any]) -> ModelConfig:
@@ -219,7 +219,7 @@ def _of_texts(document: Dict[str, Any]) -> ModelConfig:
     if linear is not None and not task_of(document["task"]).linear:
         raise _invalid(f"it has `linear`, but {document['task']} does not support a linear model")
     alone = linear is not None and linear.mode == ONLY
-    every = {field.name for field in dataclasses.fields(ModelConfig)} - {"adapter"}
+    every = {field.name for field in dataclasses.fields(ModelConfig)} - {"handler"}
     fields = {**_exactly(document, {*_LINEAR_KEYS} if alone else every, "the document"), "linear": linear}
     _one_of(fields["multi_label"], (False, True), "multi_label")
     try:

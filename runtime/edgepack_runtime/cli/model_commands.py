@@ -265,7 +265,7 @@ def run_predict(options: argparse.Namespace, context: Context, arguments: List[s
     with report_damage(context.release):
         predictor = open_model(options, folders[0])
     if task == model_config.CUSTOM:
-        _show(options, map(predictor.predict, adapter_items(words, predictor.config.item)), flush=True)
+        _show(options, map(predictor.predict, handler_items(words, predictor.config.item)), flush=True)
     else:
         _predict(options, given, predictor)
     return ExitCode.OK
@@ -281,13 +281,13 @@ def _require_plain(options: argparse.Namespace) -> None:
     if given:
         raise UsageError(
             f"{given[0]} is for models of texts",
-            why="this model has an adapter, and prints one line of JSON for each item",
+            why="this model has a handler, and prints one line of JSON for each item",
             fix="give the items as arguments or on standard input: predict ITEM... > answers.jsonl",
         )
 
 
-def adapter_items(words: Sequence[str], item: str) -> Iterator[Any]:
-    """The items of a model with an adapter: from arguments, or else from standard input.
+def handler_items(words: Sequence[str], item: str) -> Iterator[Any]:
+    """The items of a model with a handler: from arguments, or else from standard input.
 
     An argument is a text, a JSON value, or the path of a file. Standard input is one file, or a text or JSON value in
     each line.

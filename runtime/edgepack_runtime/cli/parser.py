@@ -150,7 +150,7 @@ def add_predict(verbs: Verbs) -> None:
         "A text-pair model takes two arguments (TEXT TEXT_PAIR), two columns of a file, or two texts per line\n"
         "separated by a tab. Spans count characters from 0; the end is exclusive. The model reads the first\n"
         "`max_length` tokens of a text; with --long windows, all of them.\n\n"
-        "A model with an adapter reads texts, JSON values or files, from arguments or standard input, and takes\n"
+        "A model with a handler reads texts, JSON values or files, from arguments or standard input, and takes\n"
         "neither --input nor --output. Standard input is one file, or a text or JSON value in each line.\n\n"
         "With --output, an invalid row does not stop the run: its line has nulls or empty cells, and\n"
         "OUTPUT.errors.jsonl names the reason. --resume continues an interrupted run. With --strict, and without\n"
@@ -162,7 +162,7 @@ def add_predict(verbs: Verbs) -> None:
         "texts",
         nargs="*",
         metavar="TEXT",
-        help="texts to classify, or items for an adapter; put -- before one that begins with -",
+        help="texts to classify, or items for a handler; put -- before one that begins with -",
     )
     parser.add_argument(
         "--input",

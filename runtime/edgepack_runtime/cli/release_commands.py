@@ -223,7 +223,7 @@ def run_selftest(options: argparse.Namespace, context: Context, arguments: List[
     with report_damage(context.release):
         result = selftest.run(context.release)
     text, item = "ok: {done}, largest difference of a logit {max_difference:.2g} (allowed: {tolerance:.2g})", "text"
-    if model_config.load(context.release / golden.MODEL_FOLDER).adapter is not None:
+    if model_config.load(context.release / golden.MODEL_FOLDER).handler is not None:
         text = (
             "ok: {done}, largest difference of a score {max_difference:.2g} (their mean may be {tolerance:.2g} lower)"
         )

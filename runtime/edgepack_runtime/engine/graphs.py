@@ -1,4 +1,4 @@
-"""Graphs of any shape that an adapter calls by name, on the CPU or on an NVIDIA GPU."""
+"""Graphs of any shape that a handler calls by name, on the CPU or on an NVIDIA GPU."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Graph:
         if not isinstance(inputs, Mapping) or set(inputs) != set(self.inputs):
             keys = sorted(map(str, inputs)) if isinstance(inputs, Mapping) else type(inputs).__name__
             raise StageFailedError(
-                f"the adapter does not give the inputs of the graph {self._name!r}",
+                f"the handler does not give the inputs of the graph {self._name!r}",
                 why=f"it gave {keys}; the graph reads {sorted(self.inputs)}",
                 fix="return a dict with an array for each input",
             )

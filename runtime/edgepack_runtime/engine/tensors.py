@@ -102,7 +102,7 @@ def as_tensor(value: Any, dtype: str, where: str) -> Tensor:
     try:
         view = memoryview(value)
     except (TypeError, ValueError):  # the latter for arrays of dates
-        raise _unfit(where, f"the adapter gave a {type(value).__name__}, not an array or lists of numbers") from None
+        raise _unfit(where, f"the handler gave a {type(value).__name__}, not an array or lists of numbers") from None
     letter = view.format.lstrip("@=<")
     kind = "bool" if letter == "?" else f"{_KINDS.get(letter, letter)}{8 * view.itemsize}"
     return _checked(Tensor(view.tobytes(), view.shape or (), kind), dtype, where)
@@ -110,7 +110,7 @@ def as_tensor(value: Any, dtype: str, where: str) -> Tensor:
 
 def _checked(tensor: Tensor, dtype: str, where: str) -> Tensor:
     if tensor.dtype != dtype:
-        raise _unfit(where, f"the graph takes {dtype}, and the adapter gave {tensor.dtype}")
+        raise _unfit(where, f"the graph takes {dtype}, and the handler gave {tensor.dtype}")
     return tensor
 
 
@@ -137,4 +137,4 @@ def from_lists(value: Any, dtype: str) -> Tensor:
 
 
 def _unfit(where: str, why: str) -> StageFailedError:
-    return StageFailedError(f"the adapter's input {where!r} does not fit the graph", why=why, fix="correct `prepare`")
+    return StageFailedError(f"the handler's input {where!r} does not fit the graph", why=why, fix="correct `prepare`")

@@ -210,7 +210,7 @@ def _measure_accuracy(
     predictor: Predictor, release: Path, limits: Limits, rows_file: Optional[Path], progress: Log
 ) -> Optional[gate_accuracy.AccuracyResult]:
     """Accuracy on the golden rows or examples; None without rows."""
-    if predictor.config.adapter is not None:
+    if predictor.config.handler is not None:
         return gate_scores.measure(predictor, release, limits, progress)
     rows = gate_rows.read(release, predictor.config, limits, rows_file)
     if rows is None:
@@ -274,11 +274,11 @@ def _process_checks(
     if limits.memory is not None:
         most_mib = limits.memory.peak_rss_mib
         peaks_mib = process.peaks_mib(release, threads, most_mib, progress)
-        ran = wording.counted(len(texts), "golden text" if predictor.config.adapter is None else "example")
+        ran = wording.counted(len(texts), "golden text" if predictor.config.handler is None else "example")
         checks.append(process.memory_check(peaks_mib, most_mib, ran, emulated_why))
     if limits.cold_start is not None:
-        adapter = predictor.config.adapter is not None
-        words = [examples.example_argument(release, predictor.config)] if adapter else process.presentable(texts)
+        handler = predictor.config.handler is not None
+        words = [examples.example_argument(release, predictor.config)] if handler else process.presentable(texts)
         runs = process.cold_starts(release, words, progress)
         checks.append(process.cold_start_check(runs, limits.cold_start.ms, emulated_why))
     return checks

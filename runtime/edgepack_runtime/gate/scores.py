@@ -1,4 +1,4 @@
-"""Accuracy gates of models with an adapter: the mean of the adapter's scores on the golden examples."""
+"""Accuracy gates of models with a handler: the mean of the handler's scores on the golden examples."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def measure(predictor: Predictor, release: Path, limits: Limits, progress: Log) 
     """Answer every example and check the limits on the scores.
 
     Raises:
-        BundleInvalidError: the release is incomplete, or a limit does not apply to an adapter.
-        StageFailedError: the adapter fails.
+        BundleInvalidError: the release is incomplete, or a limit does not apply to a handler.
+        StageFailedError: the handler fails.
     """
     if limits.accuracy.metric not in (None, scores.SCORE) or _is_about_texts(limits):
         raise BundleInvalidError(
             "this runtime cannot measure the gates of the manifest",
-            why="a model with an adapter has scores, and no labels",
+            why="a model with a handler has scores, and no labels",
             fix="build the bundle again",
         )
     examples = read_examples(release, predictor.config)

@@ -1,6 +1,6 @@
 """The interface between `Predictor` and a loaded model.
 
-`TextModel` and `AdapterModel` implement it. Gates, files, HTTP and timing go through `Predictor` and know no other way.
+`TextModel` and `HandlerModel` implement it. Gates, files, HTTP and timing go through `Predictor` and know no other way.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 class GraphInputs(NamedTuple):
-    """An item that runs a graph of a model with an adapter, and not the adapter: the graph's name, and its inputs."""
+    """An item that runs a graph of a model with a handler, and not the handler: the graph's name, and its inputs."""
 
     graph: str
     inputs: Mapping[str, Tensor]
 
 
 class JsonPrediction(NamedTuple):
-    """The answer of an adapter: any JSON value."""
+    """The answer of a handler: any JSON value."""
 
     answer: Any
 
@@ -31,7 +31,7 @@ class JsonPrediction(NamedTuple):
 
 
 class TensorsPrediction(NamedTuple):
-    """The outputs of a graph that ran without its adapter, by name."""
+    """The outputs of a graph that ran without its handler, by name."""
 
     tensors: Mapping[str, Tensor]
 
@@ -48,7 +48,7 @@ class TensorsPrediction(NamedTuple):
 class Split(NamedTuple):
     """Times of one prediction: preparing the inputs, running the model, making the answer.
 
-    A linear model is part of the first; what an adapter does between two graphs is part of the last.
+    A linear model is part of the first; what a handler does between two graphs is part of the last.
     """
 
     tokenize_ms: float

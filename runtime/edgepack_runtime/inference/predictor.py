@@ -80,16 +80,16 @@ class Predictor:
         self.folder = found.model
         self.config = model_config.load(found.model)
         self._text: Optional[TextModel] = None
-        self.graphs: Mapping[str, Graph] = {}  # of a model with an adapter; an item `GraphInputs` runs one
-        if self.config.adapter is None:
+        self.graphs: Mapping[str, Graph] = {}  # of a model with a handler; an item `GraphInputs` runs one
+        if self.config.handler is None:
             self._text = TextModel(found.model, self.config, self.tuning, long_texts)
             self._model: LoadedModel = self._text
         else:
-            from edgepack_runtime.inference.adapter_model import AdapterModel
+            from edgepack_runtime.inference.handler_model import HandlerModel
 
             if long_texts != windows.TRUNCATE:
-                raise UsageError("this model has an adapter, which reads each item as a whole", fix="omit long_texts")
-            self._model = adapted = AdapterModel(found.model, self.config, self.tuning)
+                raise UsageError("this model has a handler, which reads each item as a whole", fix="omit long_texts")
+            self._model = adapted = HandlerModel(found.model, self.config, self.tuning)
             self.graphs = adapted.graphs
 
     @property
@@ -208,10 +208,10 @@ class Predictor:
         """What only models of texts have: logits and tokens.
 
         Raises:
-            UsageError: the model has an adapter.
+            UsageError: the model has a handler.
         """
         if self._text is None:
-            raise UsageError("this model has an adapter, and no logits of texts", fix="use `predict`")
+            raise UsageError("this model has a handler, and no logits of texts", fix="use `predict`")
         return self._text
 
     def needs_encoder(self, item: Item) -> bool:

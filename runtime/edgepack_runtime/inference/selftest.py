@@ -1,4 +1,4 @@
-"""Self-test: compares the model's logits, or an adapter's scores, on this device with those of the build."""
+"""Self-test: compares the model's logits, or a handler's scores, on this device with those of the build."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def compare(release: Path, predictor: Predictor) -> Dict[str, Any]:
     """`run` with an open predictor; returns the part of the result about texts. Raises as `run`."""
     manifest, _ = verify.read_manifest(release)
     tolerance = _tolerance(manifest.model.get("golden_tolerance"))
-    if predictor.config.adapter is not None:
+    if predictor.config.handler is not None:
         return _compare_scores(release, predictor, tolerance)
     expected = golden.read_golden(release, predictor.config)
     compared = [_compare(item, predictor, tolerance) for item in expected]

@@ -81,7 +81,7 @@ def run(release: Path, *, most_threads: int, progress: Log) -> Dict[str, Any]:
     best = Tuning()
     if why_emulated is None and config.needs_encoder:
         best, trials = walk(
-            best, steps(config.engine, most, rewrites=config.adapter is None), arena.duel, arena.objection, progress
+            best, steps(config.engine, most, rewrites=config.handler is None), arena.duel, arena.objection, progress
         )
     where = conditions.collect(threads=best.threads, engine=arena.engine, providers=arena.providers)
     return {

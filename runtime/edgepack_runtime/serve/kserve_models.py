@@ -1,10 +1,10 @@
-"""The models that the Open Inference Protocol names: the loaded model, and each graph of one with an adapter.
+"""The models that the Open Inference Protocol names: the loaded model, and each graph of one with a handler.
 
 The loaded model reads texts as `BYTES` tensors named `text`, and `text_pair` for pairs, of shape [n] or [n, 1]. It has
 an output over the n texts for each key of an answer: BYTES [n] for a text, and for other JSON values as JSON; FP32 [n]
-for a number; FP32 [n, labels] for a number of each label. An adapter's is `answer`, BYTES [n], as JSON.
+for a number; FP32 [n, labels] for a number of each label. A handler's is `answer`, BYTES [n], as JSON.
 
-An adapter of JSON values reads `item` BYTES, each a JSON text; one of files reads `file` BYTES, in base64 or binary.
+A handler of JSON values reads `item` BYTES, each a JSON text; one of files reads `file` BYTES, in base64 or binary.
 
 The graph `detect` of the model `ocr` is the model `ocr.detect`. Its inputs and outputs are the graph's own.
 """
@@ -67,7 +67,7 @@ class ItemModel(ServedModel):
     def values(self, output: str, predictions: Sequence[Prediction]) -> List[Any]:
         found = [prediction.as_json(with_scores=True) for prediction in predictions]
         known = self._outputs_by_name.get(output)
-        if known is None:  # the only one of an adapter
+        if known is None:  # the only one of a handler
             return [json.dumps(answer, ensure_ascii=False) for answer in found]
         values = [answer[output] for answer in found]
         if known.by_label:
@@ -76,7 +76,7 @@ class ItemModel(ServedModel):
 
 
 class GraphModel(ServedModel):
-    """A graph of a model with an adapter. The adapter is not called.
+    """A graph of a model with a handler. The handler is not called.
 
     Args:
         inputs, outputs: of the graph.
@@ -139,7 +139,7 @@ def _decoded(raw: bytes, name: str) -> str:
 
 
 def _values(entries: Sequence[Any], item: str, max_texts: int) -> List[Any]:
-    """The items of a model with an adapter: from JSON or base64 in texts, or the bytes of a binary tensor."""
+    """The items of a model with a handler: from JSON or base64 in texts, or the bytes of a binary tensor."""
     if item == FILE and any(isinstance(entry, bytes) for entry in entries):
         entries = [base64.b64encode(entry).decode() for entry in entries]
     if item == JSON:

@@ -101,7 +101,7 @@ class Middleware:
             await self._app(scope, receive, sent)
         except HttpError as error:
             await self._refuse(scope, sent, error)
-        except UsageError as error:  # an adapter's, about an item
+        except UsageError as error:  # a handler's, about an item
             await self._refuse(scope, sent, http_errors.unfit(error.what, error.fix))
         except EdgepackError as error:
             self._note(scope, error)
@@ -113,7 +113,7 @@ class Middleware:
             self._close(scope, sent.status, time.perf_counter() - begin)
 
     def _note(self, scope: Scope, error: Exception) -> None:
-        """Log an error by type and place. Its message, or that of its cause in an adapter, may quote a text."""
+        """Log an error by type and place. Its message, or that of its cause in a handler, may quote a text."""
         scope["log_fields"].update(logs.error((type(error), error, error.__traceback__)))
         if self._logger.isEnabledFor(logging.DEBUG):
             scope["log_fields"]["why"] = str(error)

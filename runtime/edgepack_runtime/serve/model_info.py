@@ -22,7 +22,7 @@ _DEFAULT_VERSION = "0.0.0"  # of a model folder without a release
 class ModelInfo:
     """Properties of the loaded model. `labels` are in the order of the scores; tags for token classification.
 
-    A model with an adapter has no labels. It and a linear model have a `max_length` of 0: they cut nothing to tokens.
+    A model with a handler has no labels. It and a linear model have a `max_length` of 0: they cut nothing to tokens.
     """
 
     name: str
@@ -39,7 +39,7 @@ class ModelInfo:
 
     @property
     def outputs(self) -> Sequence[Output]:
-        """The keys of an answer; none for a model with an adapter, whose answer is any JSON value."""
+        """The keys of an answer; none for a model with a handler, whose answer is any JSON value."""
         return () if self.task == CUSTOM else task_of(self.task, multi_label=self.multi_label).outputs(self.labels)
 
     def as_json(self) -> Dict[str, Any]:

@@ -83,7 +83,7 @@ def _predict_item(facts: ModelInfo, settings: Settings) -> Schema:
     several = {"type": "array", "items": one, "minItems": 1, "maxItems": settings.max_texts}
     forms = [{**_object({key: schema}), "required": [key]} for key, schema in ((name, one), (f"{name}s", several))]
     answers = {**_object({"predictions": {"type": "array", "items": {}}}), "required": ["predictions"]}
-    asked = _ask("The adapter's answer for one or several items.", {"oneOf": forms}, {"anyOf": [{}, answers]})
+    asked = _ask("The handler's answer for one or several items.", {"oneOf": forms}, {"anyOf": [{}, answers]})
     if facts.item == FILE:
         asked["requestBody"]["content"]["application/octet-stream"] = {"schema": {}}
     return asked
@@ -119,7 +119,7 @@ def _read(summary: str, *, media: str = "application/json", open_to_all: bool = 
 
 
 def _answer(facts: ModelInfo) -> Schema:
-    if not facts.outputs:  # an adapter's
+    if not facts.outputs:  # a handler's
         return {}
     keys = _object({output.name: dict(output.schema) for output in facts.outputs})
     return {**keys, "required": [output.name for output in facts.outputs if not output.is_extra]}

@@ -151,7 +151,7 @@ def read(raw: bytes, content_type: str, item: str, max_texts: int) -> PredictReq
 
 
 def values(entries: Sequence[Any], item: str, *, max_texts: int, form: str) -> List[Any]:
-    """Check `entries` of a model with an adapter; files are decoded from base64.
+    """Check `entries` of a model with a handler; files are decoded from base64.
 
     Raises:
         HttpError: 422, with the number of the item.

@@ -52,12 +52,12 @@ class Service:
     def __init__(self, predictor: Predictor, facts: ModelInfo, settings: Settings, metrics: Metrics) -> None:
         self.facts = facts
         self.settings = settings = settings.for_item(facts.item)
-        adapter = predictor.config.adapter is not None
+        handler = predictor.config.handler is not None
         self.models = kserve_models.models(facts, predictor.graphs, max_texts=settings.max_texts)
         self._metrics = metrics
         self.batcher = Batcher(
             predictor.timed_batch,
-            max_batch=1 if adapter else settings.max_batch,  # an adapter answers one item at a time
+            max_batch=1 if handler else settings.max_batch,  # a handler answers one item at a time
             max_wait_ms=settings.max_wait_ms,
             capacity=settings.queue,
             workers=settings.workers,
@@ -70,7 +70,7 @@ class Service:
         metrics.describe(facts, lambda: self.batcher.queued)
         if predictor.combined is not None:
             metrics.count_answers(predictor.combined)
-        if not adapter and not predictor.config.takes_pairs:
+        if not handler and not predictor.config.takes_pairs:
             metrics.count_cut_texts(lambda: predictor.cut_texts)
 
     def unready(self) -> str:

@@ -1,4 +1,4 @@
-"""Means of scores from 0 to 1, such as an adapter gives, and drops between two models on the same rows.
+"""Means of scores from 0 to 1, such as a handler gives, and drops between two models on the same rows.
 
 Scores that are all 0 or 1 are proportions and have closed formulas (`intervals.proportion`, `intervals.paired_drop`).
 Others use the Bayesian bootstrap over rows (D. B. Rubin, Annals of Statistics 9 (1981) 130-134), with one more row at
@@ -16,7 +16,7 @@ from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.intervals import Interval
 from edgepack_runtime.stats.scoring import resamples_for
 
-SCORE = "score"  # the metric of models with an adapter
+SCORE = "score"  # the metric of models with a handler
 _SEED = 20261127  # the same scores give the same interval everywhere
 
 

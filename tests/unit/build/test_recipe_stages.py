@@ -39,11 +39,11 @@ def text_model(**more: Any) -> GivenTextRecipe:
 
 
 def custom(**more: Any) -> CustomRecipe:
-    given = {"model": {"graph": "a.onnx"}, "adapter": str(ADAPTER), "examples": "examples.jsonl"}
+    given = {"model": {"graph": "a.onnx"}, "handler": str(HANDLER), "examples": "examples.jsonl"}
     return CustomRecipe.model_validate({**COMMON, "task": "custom", **given, **more})
 
 
-ADAPTER = Path(__file__).parents[3] / "recipes" / "file-type" / "adapter.py"
+HANDLER = Path(__file__).parents[3] / "recipes" / "file-type" / "handler.py"
 TARGETS = ["bundle", "gate", "bundle", "gate"]
 
 

@@ -128,9 +128,7 @@ def test_a_server_that_does_not_answer_is_found_before_the_build(
 
 
 @pytest.mark.parametrize(("item", "shown"), [("text", '"你好"'), ("json", "'JSON'"), ("file", "FILE-TO-ANSWER")])
-def test_a_model_with_an_adapter_shows_how_to_give_it_an_item(
-    built: Any, tmp_path: Path, item: str, shown: str
-) -> None:
+def test_a_model_with_a_handler_shows_how_to_give_it_an_item(built: Any, tmp_path: Path, item: str, shown: str) -> None:
     (delivered,) = built.deliveries
     bundle = tmp_path / delivered.bundle.file_name
     given = replace(built, data=None, examples=ExamplesArtifact(tmp_path, item, 1))

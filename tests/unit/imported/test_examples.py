@@ -68,7 +68,7 @@ def test_every_line_that_does_not_fit_is_found(tmp_path: Path) -> None:
     ]
     found = findings(write(tmp_path, *rows), "text")
     assert [line for line, _ in found] == [2, 3, 4, 5, 6, 7]
-    assert found[0][1] == "an example of this adapter has the keys `item` and `expected`, and this has item"
+    assert found[0][1] == "an example of this handler has the keys `item` and `expected`, and this has item"
     assert "this has list" in found[2][1]
     assert found[4][1] == found[5][1] == "`item` is not a text"
 

@@ -21,5 +21,5 @@ def test_the_model_runs_on_the_provider_of_its_target(tmp_path: Path, provider: 
     made = for_provider(provider, Payload(model, {}, None, {}, {}, empty, None, {}))
     raw = made.model["model/model.json"]
     config, before = parse(raw.read_bytes() if isinstance(raw, Path) else raw), load(folder)
-    assert (config.engine.provider, config.adapter) == (provider, before.adapter)
+    assert (config.engine.provider, config.handler) == (provider, before.handler)
     assert made.model["model/model.onnx"] == folder / "model.onnx"

@@ -67,8 +67,8 @@ def test_feeds_have_the_types_of_the_given_graph() -> None:
 @pytest.mark.parametrize(
     ("made", "what", "fix"),
     [
-        ({"names": ("pixels", "boxes", "words")}, "the graph reads pixels, boxes, words", "adapter"),
-        ({"names": ("ids", "token_type_ids")}, "the graph reads ids, token_type_ids", "adapter"),
+        ({"names": ("pixels", "boxes", "words")}, "the graph reads pixels, boxes, words", "handler"),
+        ({"names": ("ids", "token_type_ids")}, "the graph reads ids, token_type_ids", "handler"),
         ({"shape": (1, 128)}, "the input input_ids has the fixed shape 1 x 128", "dynamic axes"),
         ({"shape": ("batch", 128)}, "the input input_ids has the fixed shape any x 128", "dynamic axes"),
     ],

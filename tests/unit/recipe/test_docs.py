@@ -24,7 +24,7 @@ VALIDATOR = Draft202012Validator(SCHEMA)
 PLAIN = {"edgepack": 1, "name": "a", "version": "1.0.0", "data": {"train": "a.tsv"}, "student": {"model": "ernie-1.0"}}
 GIVEN = {
     "edgepack": 1, "name": "a", "version": "1.0.0", "task": "custom", "model": {"graph": "a.onnx"},
-    "adapter": "adapter.py", "examples": "e.jsonl",
+    "handler": "handler.py", "examples": "e.jsonl",
 }  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def test_the_schema_accepts_a_given_model(extra: dict[str, Any]) -> None:
         {"model": {"graph": {"../detect": "d.onnx"}}},
         {"model": {"graph": {"a" * 33: "d.onnx"}}},
         {"model": {"graph": "a.onnx", "folder": "x"}},
-        {"adapter": None},
+        {"handler": None},
         {"examples": ["e.jsonl"]},
     ],
     ids=str,

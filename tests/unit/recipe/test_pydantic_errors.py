@@ -31,7 +31,7 @@ def found(folder: Path, more: str) -> list[Finding]:
     [
         ("quantise: {}\n", "quantise", 1, "did you mean `quantize`?"),
         ("max_length: 8\n", "max_length", 1, "it belongs below `teacher` or `student`: indent it there"),
-        ("adapter: a.py\n", "adapter", 1, "it is for recipes with `task: custom`"),
+        ("handler: a.py\n", "handler", 1, "it is for recipes with `task: custom`"),
         ("student.epochs: 8\n", "student.epochs", 1, "write `epochs:` below the section it belongs to, indented"),
         ("quantize: {method: ptqq}\n", "quantize.method", 12, "did you mean `ptq`?"),
         ("teacher: {model: 3}\n", "teacher.model", 11, "write keys below it, indented: `scratch`"),

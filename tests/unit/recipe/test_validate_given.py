@@ -6,12 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from given_model import ADAPTER
+from given_model import HANDLER
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import CustomRecipe, Recipe
-from edgepack.recipe.validate_given import read_adapter
+from edgepack.recipe.validate_given import read_handler
 
 ROOT = Path(__file__).parents[3]
 RECIPE = """\
@@ -22,14 +22,14 @@ task: custom
 model:
   graph: a.onnx
   files: [words.txt]
-adapter: adapter.py
+handler: handler.py
 examples: examples.jsonl
 packages: lock.txt
 """
 FILES = ("a.onnx", "b.onnx", "words.txt", "examples.jsonl", "lock.txt")
 SEVERAL = "{detect: a.onnx, read: b.onnx}"
 PREDICT = """\
-class Adapter:
+class Handler:
     item: str = "file"
     def predict(self, item, graphs, *, quick=True): ...
     @staticmethod
@@ -41,7 +41,7 @@ class Adapter:
 def folder(tmp_path: Path) -> Path:
     for name in FILES:
         (tmp_path / name).write_bytes(b"")
-    (tmp_path / "adapter.py").write_text(ADAPTER.format(item="json"), encoding="utf-8")
+    (tmp_path / "handler.py").write_text(HANDLER.format(item="json"), encoding="utf-8")
     return tmp_path
 
 
@@ -62,14 +62,14 @@ def test_paths_become_absolute(folder: Path) -> None:
     recipe = load(folder, RECIPE)
     assert recipe.model.graphs == {"model": str(folder / "a.onnx")}
     assert recipe.model.files == (str(folder / "words.txt"),)
-    assert (recipe.adapter, recipe.examples) == (str(folder / "adapter.py"), str(folder / "examples.jsonl"))
+    assert (recipe.handler, recipe.examples) == (str(folder / "handler.py"), str(folder / "examples.jsonl"))
     assert recipe.requirements == folder / "lock.txt"
     assert recipe.targets == ("local",)
     assert load(folder, RECIPE.replace("packages: lock.txt\n", "")).requirements is None
 
 
 def test_several_graphs_have_names(folder: Path) -> None:
-    (folder / "adapter.py").write_text(PREDICT, encoding="utf-8")
+    (folder / "handler.py").write_text(PREDICT, encoding="utf-8")
     recipe = load(folder, RECIPE.replace("graph: a.onnx", f"graph: {SEVERAL}"))
     assert recipe.model.graphs == {"detect": str(folder / "a.onnx"), "read": str(folder / "b.onnx")}
 
@@ -82,11 +82,11 @@ def test_several_graphs_have_names(folder: Path) -> None:
         ("graph: a.onnx", "graph: {}", "6: model.graph"),
         ("[words.txt]", "[nowhere.txt]", "7: model.files[0]"),
         ("[words.txt]", "[model.json]", "7: model.files[0]"),
-        ("[words.txt]", "[x/adapter.py]", "7: model.files[0]"),
+        ("[words.txt]", "[x/handler.py]", "7: model.files[0]"),
         ("[words.txt]", "[b.onnx]", "7: model.files[0]"),
         ("[words.txt]", "[words.txt, ./words.txt]", "7: model.files[1]"),
-        ("adapter.py", "nowhere.py", "8: adapter"),
-        ("adapter.py", "words.txt", "8: adapter"),
+        ("handler.py", "nowhere.py", "8: handler"),
+        ("handler.py", "words.txt", "8: handler"),
         ("examples.jsonl", "nowhere.jsonl", "9: examples"),
         ("lock.txt", "nowhere.txt", "10: packages"),
         ("lock.txt", "lock.txt\ntargets: [moon]", "11: targets[0]"),
@@ -115,7 +115,7 @@ def test_a_misspelled_section_is_missing_as_well(folder: Path) -> None:
     assert refused(folder, RECIPE.replace("model:", "modell:", 1)) == ["1: model", "5: modell"]
 
 
-@pytest.mark.parametrize("key", ["model", "adapter", "examples"])
+@pytest.mark.parametrize("key", ["model", "handler", "examples"])
 def test_required_keys_are_named(folder: Path, key: str) -> None:
     text = RECIPE.replace("model:\n  graph: a.onnx\n  files: [words.txt]\n", "model: {graph: a.onnx}\n")
     text = "".join(line + "\n" for line in text.splitlines() if not line.startswith(key))
@@ -127,7 +127,7 @@ def test_keys_of_the_other_kind_say_so(folder: Path) -> None:
     with pytest.raises(RecipeInvalidError) as caught:
         load_recipe(folder / "recipe.yaml", {"local"})
     fixes = {finding.reason: finding.fix for finding in caught.value.findings}
-    assert fixes["unknown key `adapter` in a recipe"] == "it is for recipes with `task: custom`"
+    assert fixes["unknown key `handler` in a recipe"] == "it is for recipes with `task: custom`"
     (folder / "recipe.yaml").write_text(RECIPE + "student: {model: a}\n", encoding="utf-8")
     with pytest.raises(RecipeInvalidError) as caught:
         load_recipe(folder / "recipe.yaml", {"local"})
@@ -137,37 +137,39 @@ def test_keys_of_the_other_kind_say_so(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "reasons"),
     [
-        ("class Adapter:\n  def", ["is not valid Python"]),
-        ("x = 1", ["it has no class `Adapter`"]),
-        ("class Adapter: pass", ["declares no `item", "method `score(", "method `prepare(item)`", "method `answer("]),
+        ("class Handler:\n  def", ["is not valid Python"]),
+        ("x = 1", ["it has no class `Handler`"]),
+        ("class Handler: pass",
+         ["declares no `item", "method `score(", "method `preprocess(item)`", "method `postprocess("]),
         (PREDICT.replace('"file"', '"image"'), ["declares no `item"]),
         (PREDICT.replace("(self, item, graphs, *, quick=True)", "(self, item)"),
          ["`predict(item)` should take item, graphs"]),
-        (ADAPTER.format(item="text").replace("(self, item)", "(item)"), ["`prepare()` should take item"]),
-        (ADAPTER.format(item="text").replace("(self, answer, expected)", "(self, a, b, c)"),
+        (HANDLER.format(item="text").replace("(self, item)", "(item)"), ["`preprocess()` should take item"]),
+        (HANDLER.format(item="text").replace("(self, answer, expected)", "(self, a, b, c)"),
          ["`score(a, b, c)` should take answer, expected"]),
-        (ADAPTER.format(item="text").replace("    def answer", "    async def answer"), ["no method `answer("]),
+        (HANDLER.format(item="text").replace("    def postprocess", "    async def postprocess"),
+         ["no method `postprocess("]),
     ],
 )  # fmt: skip
-def test_an_adapter_is_read_without_running_it(folder: Path, source: str, reasons: list[str]) -> None:
-    (folder / "adapter.py").write_text("raise SystemExit(3)\n" + source, encoding="utf-8")
+def test_a_handler_is_read_without_running_it(folder: Path, source: str, reasons: list[str]) -> None:
+    (folder / "handler.py").write_text("raise SystemExit(3)\n" + source, encoding="utf-8")
     with pytest.raises(RecipeInvalidError) as caught:
         load(folder, RECIPE)
     findings = caught.value.findings
-    assert [(finding.line, finding.key) for finding in findings] == [(8, "adapter")] * len(reasons)
+    assert [(finding.line, finding.key) for finding in findings] == [(8, "handler")] * len(reasons)
     for finding, reason in zip(findings, reasons, strict=True):
         assert reason in finding.reason
 
 
-def test_an_adapter_is_no_link_out(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    other = tmp_path_factory.mktemp("home") / "adapter.py"
-    (folder / "adapter.py").rename(other)
-    (folder / "adapter.py").symlink_to(other)
-    assert refused(folder, RECIPE) == ["8: adapter"]
+def test_a_handler_is_no_link_out(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("home") / "handler.py"
+    (folder / "handler.py").rename(other)
+    (folder / "handler.py").symlink_to(other)
+    assert refused(folder, RECIPE) == ["8: handler"]
 
 
 def test_several_graphs_need_predict(folder: Path) -> None:
-    assert refused(folder, RECIPE.replace("graph: a.onnx", f"graph: {SEVERAL}")) == ["8: adapter"]
+    assert refused(folder, RECIPE.replace("graph: a.onnx", f"graph: {SEVERAL}")) == ["8: handler"]
 
 
 def test_one_graph_may_have_a_name(folder: Path) -> None:
@@ -177,15 +179,15 @@ def test_one_graph_may_have_a_name(folder: Path) -> None:
 
 
 def test_names_of_graphs_are_plain(folder: Path) -> None:
-    (folder / "adapter.py").write_text(PREDICT, encoding="utf-8")
+    (folder / "handler.py").write_text(PREDICT, encoding="utf-8")
     for name in ("Detect", "../detect", "a b", "a" * 33):
         [finding] = refused(folder, RECIPE.replace("graph: a.onnx", f"graph: {{{name!r}: a.onnx}}"))
         assert finding.startswith("6: ")
 
 
-def test_an_adapter_may_be_written_in_several_ways(folder: Path) -> None:
-    (folder / "adapter.py").write_text(PREDICT, encoding="utf-8")
-    found = read_adapter(folder / "adapter.py")
+def test_a_handler_may_be_written_in_several_ways(folder: Path) -> None:
+    (folder / "handler.py").write_text(PREDICT, encoding="utf-8")
+    found = read_handler(folder / "handler.py")
     assert (found.item, dict(found.methods)) == (
         "file",
         {"predict": ("item", "graphs"), "score": ("answer", "expected")},
@@ -199,7 +201,7 @@ def test_the_recipe_of_the_repository_loads(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("MAGIKA", str(tmp_path))
     recipe = load_recipe(tmp_path / "file-type" / "recipe.yaml", {"local"})
     assert isinstance(recipe, CustomRecipe)
-    assert read_adapter(Path(recipe.adapter)).item == "file"
+    assert read_handler(Path(recipe.handler)).item == "file"
 
 
 def test_a_recipe_that_trains_is_of_the_other_kind(tmp_path: Path) -> None:

@@ -294,7 +294,7 @@ def test_a_label_of_200_characters_breaks_within_its_column(report: dict[str, An
     assert re.search(r"td\.text\b[^{]*\{[^}]*overflow-wrap: anywhere", text)
 
 
-def test_the_page_of_a_model_with_an_adapter_speaks_of_no_texts(report: dict[str, Any]) -> None:
+def test_the_page_of_a_model_with_a_handler_speaks_of_no_texts(report: dict[str, Any]) -> None:
     page = render({**report, "task": "custom"})
     for words in ("characters of a text", "difference of a logit", "tokenizer ", "encoder (", "分词", "文本字数"):
         assert words in render(report), words

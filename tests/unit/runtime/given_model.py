@@ -1,6 +1,6 @@
-"""Models of one tiny graph, y = weight * x + bias over rows of four numbers, with an adapter; and a release around one.
+"""Models of one tiny graph, y = weight * x + bias over rows of four numbers, with a handler; and a release around one.
 
-The adapter puts the length of its item into x[0], so an item of length 3 has the answer 2 * 3 + 1 = 7. Its score falls
+The handler puts the length of its item into x[0], so an item of length 3 has the answer 2 * 3 + 1 = 7. Its score falls
 from 1 to 0 over a distance of 1 from the expected answer.
 """
 
@@ -16,16 +16,16 @@ from tiny_model import write_lines, write_manifest
 
 from edgepack_runtime.bundle import golden, model_config
 from edgepack_runtime.bundle.manifest import Manifest
-from edgepack_runtime.bundle.model_config import ADAPTER_NAME, CONFIG_NAME, CUSTOM, AdapterConfig, ModelConfig
+from edgepack_runtime.bundle.model_config import CONFIG_NAME, CUSTOM, HANDLER_NAME, HandlerConfig, ModelConfig
 
-ADAPTER = """\
-class Adapter:
+HANDLER = """\
+class Handler:
     item = "{item}"
 
-    def prepare(self, item):
+    def preprocess(self, item):
         return {{"x": [[float(len(item)), 1.0, 2.0, 3.0]]}}
 
-    def answer(self, outputs):
+    def postprocess(self, outputs):
         return outputs["y"].tolist()[0][0]
 
     def score(self, answer, expected):
@@ -66,16 +66,16 @@ def write_given(
     folder: Path,
     *,
     item: str = "json",
-    adapter: str | None = None,
+    handler: str | None = None,
     graphs: Sequence[str] = ("model",),
     weight: float = 2.0,
 ) -> Path:
-    """A model folder; `adapter` is the source instead of ADAPTER."""
+    """A model folder; `handler` is the source instead of HANDLER."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in graphs:
         write_graph(folder / f"{name}.onnx", weight=weight)
-    (folder / ADAPTER_NAME).write_text(ADAPTER.format(item=item) if adapter is None else adapter, encoding="utf-8")
-    config = ModelConfig(CUSTOM, (), 0, "float32", adapter=AdapterConfig(item, tuple(graphs)))
+    (folder / HANDLER_NAME).write_text(HANDLER.format(item=item) if handler is None else handler, encoding="utf-8")
+    config = ModelConfig(CUSTOM, (), 0, "float32", handler=HandlerConfig(item, tuple(graphs)))
     (folder / CONFIG_NAME).write_bytes(model_config.dump(config))
     return folder
 

@@ -101,7 +101,7 @@ def test_it_reads_what_it_was_given_alone(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name, encoding="ascii")
     paths = [tmp_path / "given", tmp_path / "secret"]
     assert run(jobs.read, tmp_path / "out", paths, reads=[paths[0]]) == {str(paths[0]): "given", str(paths[1]): "13"}
-    assert run(jobs.read, tmp_path / "out", paths)[str(paths[1])] == "secret"  # of the user's own adapter
+    assert run(jobs.read, tmp_path / "out", paths)[str(paths[1])] == "secret"  # of the user's own handler
 
 
 def test_it_reaches_no_port(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Golden examples of models with an adapter."""
+"""Golden examples of models with a handler."""
 
 from __future__ import annotations
 

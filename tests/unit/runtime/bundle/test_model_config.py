@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from edgepack_runtime.bundle.model_config import (
     CONFIG_NAME,
-    AdapterConfig,
     EngineConfig,
+    HandlerConfig,
     LinearConfig,
     ModelConfig,
     dump,
@@ -204,17 +204,17 @@ def test_only_labels_of_texts_have_a_linear_model() -> None:
     assert "text-pair-classification does not support a linear model" in caught.value.why
 
 
-GIVEN = ModelConfig("custom", (), 0, "float32", engine=ENGINE, adapter=AdapterConfig("file", ("detect", "read_2")))
+GIVEN = ModelConfig("custom", (), 0, "float32", engine=ENGINE, handler=HandlerConfig("file", ("detect", "read_2")))
 
 
-def test_a_model_with_an_adapter_has_few_keys() -> None:
+def test_a_model_with_a_handler_has_few_keys() -> None:
     document = json.loads(dump(GIVEN))
     assert document == {
         "model_format": 1,
         "task": "custom",
         "precision": "float32",
         "engine": {"provider": "CPUExecutionProvider", "disabled_optimizers": ["SkipLayerNormFusion"]},
-        "adapter": {"item": "file", "graphs": ["detect", "read_2"]},
+        "handler": {"item": "file", "graphs": ["detect", "read_2"]},
     }
     assert parse(dump(GIVEN)) == GIVEN
     assert (GIVEN.item, GIVEN.takes_pairs, GIVEN.classes) == ("file", False, ())
@@ -225,26 +225,26 @@ def test_a_model_with_an_adapter_has_few_keys() -> None:
     [
         ({"labels": ["a", "b"]}, "the document should be"),
         ({"task": "text-classification"}, "the document should be"),
-        ({"adapter": None}, "adapter should be an object"),
-        ({"adapter": {"item": "file"}}, "adapter should be an object"),
-        ({"adapter": {"item": "texts", "graphs": ["a"]}}, "adapter.item is 'texts'"),
-        ({"adapter": {"item": "file", "graphs": []}}, "adapter.graphs"),
-        ({"adapter": {"item": "file", "graphs": ["a", "a"]}}, "the same text twice"),
-        ({"adapter": {"item": "file", "graphs": ["../a"]}}, "not a name of a graph"),
-        ({"adapter": {"item": "file", "graphs": ["a\n"]}}, "not a name of a graph"),
-        ({"adapter": {"item": "file", "graphs": "abc"}}, "adapter.graphs"),
+        ({"handler": None}, "handler should be an object"),
+        ({"handler": {"item": "file"}}, "handler should be an object"),
+        ({"handler": {"item": "texts", "graphs": ["a"]}}, "handler.item is 'texts'"),
+        ({"handler": {"item": "file", "graphs": []}}, "handler.graphs"),
+        ({"handler": {"item": "file", "graphs": ["a", "a"]}}, "the same text twice"),
+        ({"handler": {"item": "file", "graphs": ["../a"]}}, "not a name of a graph"),
+        ({"handler": {"item": "file", "graphs": ["a\n"]}}, "not a name of a graph"),
+        ({"handler": {"item": "file", "graphs": "abc"}}, "handler.graphs"),
         ({"precision": "int4"}, "precision is 'int4'"),
         ({"engine": {"provider": "X", "disabled_optimizers": []}}, "engine.provider"),
     ],
 )
-def test_an_adapter_that_does_not_fit_is_refused(changes: dict[str, Any], words: str) -> None:
+def test_a_handler_that_does_not_fit_is_refused(changes: dict[str, Any], words: str) -> None:
     document = {**json.loads(dump(GIVEN)), **changes}
     with pytest.raises(BundleInvalidError) as caught:
         parse(json.dumps(document).encode())
     assert words in str(caught.value)
 
 
-def test_a_model_of_texts_has_no_adapter() -> None:
-    document = {**json.loads(dump(CONFIG)), "adapter": None}
+def test_a_model_of_texts_has_no_handler() -> None:
+    document = {**json.loads(dump(CONFIG)), "handler": None}
     with pytest.raises(BundleInvalidError, match="the document should be"):
         parse(json.dumps(document).encode())

@@ -1,4 +1,4 @@
-"""`predict` and `bench` with a model that has an adapter."""
+"""`predict` and `bench` with a model that has a handler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from given_model import ADAPTER, write_given
+from given_model import HANDLER, write_given
 
 from edgepack_runtime.cli import main
 from edgepack_runtime.cli.parser import Context
@@ -101,13 +101,13 @@ def test_lines_that_do_not_fit_are_refused(
     assert named in capsys.readouterr().err
 
 
-def test_an_adapter_that_fails_is_reported(tmp_path: Path, capsys: Capture) -> None:
-    source = ADAPTER.format(item="text").replace("return outputs", "return missing")
-    assert predict(write_given(tmp_path / "m", adapter=source, item="text"), "a") == ExitCode.STAGE_FAILED
-    assert "NameError: name 'missing' is not defined (adapter.py, line 8)" in capsys.readouterr().err
+def test_a_handler_that_fails_is_reported(tmp_path: Path, capsys: Capture) -> None:
+    source = HANDLER.format(item="text").replace("return outputs", "return missing")
+    assert predict(write_given(tmp_path / "m", handler=source, item="text"), "a") == ExitCode.STAGE_FAILED
+    assert "NameError: name 'missing' is not defined (handler.py, line 8)" in capsys.readouterr().err
 
 
-def test_bench_has_no_texts_for_an_adapter(tmp_path: Path, capsys: Capture) -> None:
+def test_bench_has_no_texts_for_a_handler(tmp_path: Path, capsys: Capture) -> None:
     model = write_given(tmp_path / "m")
     (tmp_path / "texts.txt").write_text("a\n", encoding="utf-8")
     assert main.run(["bench", str(model), "--texts", str(tmp_path / "texts.txt")], OUTSIDE) == ExitCode.USAGE

@@ -1,4 +1,4 @@
-"""Tensors between an adapter and its graph."""
+"""Tensors between a handler and its graph."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def test_other_buffers_are_read_too() -> None:
 @pytest.mark.parametrize(
     ("value", "dtype", "words"),
     [
-        (np.zeros(2), "float32", "takes float32, and the adapter gave float64"),
-        (np.zeros(2, ">f4"), "float32", "takes float32, and the adapter gave"),
-        (np.zeros(2, "complex64"), "float32", "takes float32, and the adapter gave"),
-        (Tensor(b"\0" * 8, (1,), "int64"), "int32", "takes int32, and the adapter gave int64"),
+        (np.zeros(2), "float32", "takes float32, and the handler gave float64"),
+        (np.zeros(2, ">f4"), "float32", "takes float32, and the handler gave"),
+        (np.zeros(2, "complex64"), "float32", "takes float32, and the handler gave"),
+        (Tensor(b"\0" * 8, (1,), "int64"), "int32", "takes int32, and the handler gave int64"),
         ([[1, 2], [3]], "int64", "lists have different lengths"),
         ([[1, 2], 3], "int64", "lists have different lengths"),
         ([1, [2]], "int64", "are not all int64"),
@@ -91,8 +91,8 @@ def test_other_buffers_are_read_too() -> None:
         ("text", "float32", "gave a str"),
         (None, "float32", "gave a NoneType"),
         ({"x": 1}, "float32", "gave a dict"),
-        (np.array([None]), "float32", "adapter gave"),
-        (np.array(["a"]), "float32", "adapter gave"),
+        (np.array([None]), "float32", "handler gave"),
+        (np.array(["a"]), "float32", "handler gave"),
         (np.array(["2026-01-01"], "datetime64[D]"), "int64", "gave a ndarray"),
         ([1], "type 8", "type 8, which edgepack does not pass on"),
     ],

@@ -1,4 +1,4 @@
-"""The accuracy gates and the self-test of models with an adapter."""
+"""The accuracy gates and the self-test of models with a handler."""
 
 from __future__ import annotations
 

@@ -383,7 +383,7 @@ async def test_log_lines_are_json_and_hold_no_text(make_app: MakeApp, log: io.St
     assert [line["path"] for line in lines if line.get("status") == 404] == ["other"]
 
 
-async def test_an_item_that_an_adapter_refuses_is_422(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_item_that_a_handler_refuses_is_422(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(*_: Any) -> Any:
         raise UsageError("the file is no image", fix="send a PNG file")
 
@@ -413,8 +413,8 @@ async def test_an_unforeseen_error_is_500_and_told_without_its_message(
             assert (line["level"], line["error"], line["why"]) == ("error", code, str(error))  # at `debug` alone
 
 
-ADAPTER = """\
-class Adapter:
+HANDLER = """\
+class Handler:
     item = "text"
 
     def predict(self, item, graphs):
@@ -428,15 +428,15 @@ class Adapter:
 """
 
 
-async def test_no_line_of_the_log_quotes_what_an_adapter_was_given(tmp_path: Path, log: io.StringIO) -> None:
-    folder = write_given(tmp_path / "hotel", item="text", adapter=ADAPTER)
+async def test_no_line_of_the_log_quotes_what_a_handler_was_given(tmp_path: Path, log: io.StringIO) -> None:
+    folder = write_given(tmp_path / "hotel", item="text", handler=HANDLER)
     logger = logs.configure("info", log)
     async with started(application.application(Settings(model=folder), logger)) as app:
         refused(await post(app, "/predict", {"text": "秘密"}), 500, "failed")
         logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: <Task ValueError('秘密')>")
     (line,) = [found for found in map(json.loads, log.getvalue().splitlines()) if found.get("status") == 500]
     assert (line["error"], line["cause"]["error"]) == ("StageFailedError", "ValueError")
-    assert line["cause"]["where"][-1].endswith("adapter.py:8 deeper")
+    assert line["cause"]["where"][-1].endswith("handler.py:8 deeper")
     assert "密" not in log.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""HTTP for models with an adapter: files, JSON values and texts."""
+"""HTTP for models with a handler: files, JSON values and texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from asgi import ask, post, started
-from given_model import ADAPTER, write_given
+from given_model import HANDLER, write_given
 
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve import logs
@@ -21,8 +21,8 @@ from edgepack_runtime.serve.settings import Settings
 INFER = "/v2/models/given/infer"
 
 
-def served(folder: Path, item: str, log: io.StringIO, *, adapter: str | None = None, **changes: Any) -> Middleware:
-    settings = Settings(model=write_given(folder / "given", item=item, adapter=adapter), **changes)
+def served(folder: Path, item: str, log: io.StringIO, *, handler: str | None = None, **changes: Any) -> Middleware:
+    settings = Settings(model=write_given(folder / "given", item=item, handler=handler), **changes)
     return application.application(settings, logs.configure("debug", log))
 
 
@@ -100,9 +100,9 @@ async def test_texts_are_asked_as_of_any_model(tmp_path: Path, log: io.StringIO)
         assert output == {"name": "answer", "datatype": "BYTES", "shape": [1], "data": ["5.0"]}
 
 
-async def test_an_adapter_that_fails_is_an_error_of_the_server(tmp_path: Path, log: io.StringIO) -> None:
-    source = ADAPTER.format(item="json").replace("return outputs", "return secret")
-    async with started(served(tmp_path, "json", log, adapter=source)) as app:
+async def test_a_handler_that_fails_is_an_error_of_the_server(tmp_path: Path, log: io.StringIO) -> None:
+    source = HANDLER.format(item="json").replace("return outputs", "return secret")
+    async with started(served(tmp_path, "json", log, handler=source)) as app:
         answer = await post(app, "/predict", {"item": "private words"})
         assert answer.status == 500
         assert b"private words" not in answer.body

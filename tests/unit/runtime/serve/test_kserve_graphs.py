@@ -1,4 +1,4 @@
-"""Graphs of a model with an adapter as models of the Open Inference Protocol."""
+"""Graphs of a model with a handler as models of the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from edgepack_runtime.serve.settings import Settings
 FACTS = ModelInfo("ocr", "1.2.0", CUSTOM, (), False, 0, "float32", "onnxruntime 1.31.1", ("CPU",), 1, FILE)
 INFER = "/v2/models/given.model/infer"
 TWO_GRAPHS = """\
-class Adapter:
+class Handler:
     item = "json"
     def predict(self, item, graphs):
         return graphs["detect"]({"x": [item]})["y"].tolist()[0]
@@ -187,7 +187,7 @@ def served(folder: Path, log: io.StringIO, **changes: Any) -> Middleware:
 
 
 async def test_each_graph_is_a_model_beside_its_own(tmp_path: Path, log: io.StringIO) -> None:
-    folder = write_given(tmp_path / "given", adapter=TWO_GRAPHS, graphs=("detect", "read"))
+    folder = write_given(tmp_path / "given", handler=TWO_GRAPHS, graphs=("detect", "read"))
     async with started(served(folder, log)) as app:
         for name in ("detect", "read"):
             place = f"/v2/models/given.{name}"

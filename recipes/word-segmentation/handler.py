@@ -1,9 +1,9 @@
-"""Adapter of Baidu's LAC: the words of a Chinese text, each with its part of speech or kind of name."""
+"""Handler of Baidu's LAC: the words of a Chinese text, each with its part of speech or kind of name."""
 
 import struct
 
 
-class Adapter:
+class Handler:
     item = "text"
 
     def load(self, folder):

@@ -1,4 +1,4 @@
-"""A loaded model with an adapter: items of any kind in, JSON out, through one graph or several."""
+"""A loaded model with a handler: items of any kind in, JSON out, through one graph or several."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Generator, Iterable, List, Optional, Sequence, Tuple, Ty
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.engine.graphs import open_graphs, providers_of
-from edgepack_runtime.inference.adapter import Adapter
+from edgepack_runtime.inference.handler import Handler
 from edgepack_runtime.inference.loaded_model import (
     GraphInputs,
     JsonPrediction,
@@ -23,17 +23,17 @@ from edgepack_runtime.tasks.task import Prediction
 T = TypeVar("T")
 
 
-class AdapterModel:
+class HandlerModel:
     """See `edgepack_runtime.inference.loaded_model.LoadedModel`. Items are answered one after the other, whoever asks.
 
     Raises:
-        BundleInvalidError, EnvironmentUnfitError, StageFailedError: as `open_graphs` and `Adapter`.
+        BundleInvalidError, EnvironmentUnfitError, StageFailedError: as `open_graphs` and `Handler`.
     """
 
     def __init__(self, folder: Path, config: ModelConfig, tuning: Tuning) -> None:
-        assert config.adapter is not None
-        self.graphs = open_graphs(config.engine, folder, config.adapter.graphs, tuning)
-        self._adapter = Adapter(folder, config.adapter, self.graphs)
+        assert config.handler is not None
+        self.graphs = open_graphs(config.engine, folder, config.handler.graphs, tuning)
+        self._handler = Handler(folder, config.handler, self.graphs)
         self._lock = threading.Lock()
         self.providers = providers_of(config.engine)
 
@@ -56,7 +56,7 @@ class AdapterModel:
 
     def score(self, answer: Any, expected: Any) -> float:
         with self._lock:
-            return self._adapter.score(answer, expected)
+            return self._handler.score(answer, expected)
 
     def _answer(self, item: Any) -> Tuple[Prediction, Split]:
         graphs = self.graphs.values()
@@ -67,7 +67,7 @@ class AdapterModel:
         if isinstance(item, GraphInputs):
             prediction = TensorsPrediction(self.graphs[item.graph](item.inputs))
         else:
-            prediction = JsonPrediction(self._adapter.answer(item))
+            prediction = JsonPrediction(self._handler.answer(item))
         end = time.perf_counter()
         first = min((graph.began for graph in graphs if graph.began is not None), default=end)
         run_ms = sum(graph.run_ms for graph in graphs)

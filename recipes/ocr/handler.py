@@ -1,4 +1,4 @@
-"""Adapter of PP-OCR's models: the lines of text in an image.
+"""Handler of PP-OCR's models: the lines of text in an image.
 
 Detection is Differentiable Binarization (Liao and others, 2020): contours of the thresholded map, their smallest
 rectangles, grown by area * ratio / perimeter. Recognition is greedy CTC decoding (Graves and others, 2006). All numbers
@@ -33,7 +33,7 @@ FOR_DETECTION = ((_BYTES * (1 / 255.0) - np.full(256, 0.5)) / 0.5).astype(np.flo
 FOR_LINES = (_BYTES / 255 - 0.5) / 0.5
 
 
-class Adapter:
+class Handler:
     item = "file"
 
     def load(self, folder):

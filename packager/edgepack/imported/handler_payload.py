@@ -1,4 +1,4 @@
-"""The payload of a bundle with an adapter: model folder, golden examples, manifest facts and README."""
+"""The payload of a bundle with a handler: model folder, golden examples, manifest facts and README."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README of a bundle with an adapter: commands that its `predict` accepts."""
+"""The README of a bundle with a handler: commands that its `predict` accepts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from edgepack.artifacts import (
     proportion,
 )
 from edgepack.bundle.binaries import fit
-from edgepack.imported import adapter_payload
+from edgepack.imported import handler_payload
 from edgepack.recipe.model import CustomRecipe
 from edgepack.stages import bundle
 from edgepack.targets.profiles import load_profiles
@@ -38,9 +38,9 @@ def readme(folder: Path, item: str) -> str:
     export = ExportArtifact(folder, None, ModelFile("onnx-float", "float32", 1, row, {}), None, "float32", "given")
     recipe = CustomRecipe.model_validate({
         "edgepack": 1, "name": "ocr", "version": "1.0.0", "task": "custom", "model": {"graph": "a.onnx"},
-        "adapter": "a.py", "examples": "e.jsonl",
+        "handler": "a.py", "examples": "e.jsonl",
     })  # fmt: skip
-    payload = adapter_payload.make(recipe, export, ExamplesArtifact(folder, item, 1))
+    payload = handler_payload.make(recipe, export, ExamplesArtifact(folder, item, 1))
     needs = fit.Needs("2.28", (), Checks(), 0)
     return bundle._readme(recipe, load_profiles()["local"], needs, "ocr.edgepack", payload.readme).decode()
 
