@@ -261,7 +261,7 @@ def proportion(right: int, n: int, confidence: float = 0.95) -> Score:
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """One row of the loss ledger: a form of the model with its score and cost.
+    """One row of the ledger: a form of the model with its score and cost.
 
     Attributes:
         model_mib: size of the file with the weights.

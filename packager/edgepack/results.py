@@ -1,4 +1,4 @@
-"""Results of a build, and the loss ledger: score and cost after each stage."""
+"""Results of a build, and the ledger: score and cost after each stage."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class Build:
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
-        """The loss ledger, from the float teacher to every target; before it the linear model, if there is one."""
+        """The ledger, from the float teacher to every target; before it the linear model, if there is one."""
         gates = (self._gated(item, item.gate) for item in self.deliveries if isinstance(item.gate, GateArtifact))
         metric = self.recipe.gates.metric
         linear, chosen = _linear(self.linear, self.combined, metric), _chosen(self.combined, metric)

@@ -59,7 +59,7 @@ def command(
 ) -> None:
     """Build RECIPE: train, distil, quantize, export, bundle and gate. Bundles that pass go to --dist.
 
-    Ends with the loss ledger: accuracy, MiB and ms after each stage. Exits 6 if a gate failed; then no bundle is
+    Ends with the ledger: accuracy, MiB and ms after each stage. Exits 6 if a gate failed; then no bundle is
     delivered. An inconclusive bundle is delivered, and its report names what was not shown; with `--strict`, or
     `gates.inconclusive: refuse` in the recipe, it is not, and the exit code is 7. A bundle for a target that this
     machine cannot run is delivered without a verdict: install gates it on the device. To continue an interrupted build,

@@ -15,7 +15,7 @@ from edgepack.commands import options
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, with the digest of every file.")
 @click.pass_context
 def command(context: click.Context, bundle: Path, as_json: bool) -> None:
-    """Show the contents of BUNDLE: target, sizes by part, gates, loss ledger, versions. Verifies every byte first."""
+    """Show the contents of BUNDLE: target, sizes by part, gates, ledger, versions. Verifies every byte first."""
     from edgepack.bundle import inspect
     from edgepack.console import build_tables
 

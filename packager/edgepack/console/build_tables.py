@@ -1,4 +1,4 @@
-"""Tables of builds: loss ledger, candidates, contents and differences of bundles, comparison of builds."""
+"""Tables of builds: ledger, candidates, contents and differences of bundles, comparison of builds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MOST_NOTE_LINES: Final = 4  # longest note beside the figures
 
 
 def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Table | Text]:
-    """The loss ledger: accuracy, MiB and ms after each stage.
+    """The ledger: accuracy, MiB and ms after each stage.
 
     Notes are beside the figures if `width` columns leave room, else below the table. If the figures do not fit either,
     each stage has several lines.

@@ -124,7 +124,7 @@ class Console:
         _print(self._err, text)
 
     def ledger(self, rows: Sequence[LedgerRow]) -> None:
-        """Print the loss ledger: accuracy, MiB and ms after each stage."""
+        """Print the ledger: accuracy, MiB and ms after each stage."""
         self.show(build_tables.ledger(rows, live=self._out.is_terminal, width=self._out.width))
 
     def selection(self, selected: SelectArtifact) -> None:

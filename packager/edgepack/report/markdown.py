@@ -83,7 +83,7 @@ def _not_run(reason: NotRunHere) -> dict[str, Any]:
 
 def _ledger(report: Report) -> Iterator[str]:
     yield from (f"- warning: {code(warning)}" for warning in report.warnings)
-    yield from ("", "### Loss ledger", "", _row(_LEDGER_HEAD), _row(["---", *["---:"] * 4, "---"]))
+    yield from ("", "### Ledger", "", _row(_LEDGER_HEAD), _row(["---", *["---:"] * 4, "---"]))
     for row in report.ledger:
         yield _row([
             code(row.stage, cell=True),

@@ -27,7 +27,7 @@ _VALUE_CHARACTERS: Final = 6000
 _BATCH: Final = 100
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.\- ]")
 _PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*@")
-_FIGURES: Final = ("model_mib", "mean_ms", "p50_ms", "p95_ms", "parity", "seconds")  # of a row of the loss ledger
+_FIGURES: Final = ("model_mib", "mean_ms", "p50_ms", "p95_ms", "parity", "seconds")  # of a row of the ledger
 
 
 class MlflowExperiment:
@@ -116,7 +116,7 @@ def _name(*parts: str) -> str:
 
 
 def _metrics(build: Build, report: Report) -> Iterator[tuple[str, int, float]]:
-    """Name, step and value: of the loss ledger, of the checks of each gate, of the trainings."""
+    """Name, step and value: of the ledger, of the checks of each gate, of the trainings."""
     for row in report.ledger:
         score = row.score
         for name, value in [(score.metric, score.value), *((name, getattr(row, name)) for name in _FIGURES)]:

@@ -87,7 +87,7 @@ class Manifest:
     target: TargetFacts
     model: Mapping[str, Any]  # precision, engine, bytes and reference of the shipped model
     gates: Mapping[str, Any]  # as in the recipe
-    ledger: Tuple[Mapping[str, Any], ...]  # rows of the loss ledger
+    ledger: Tuple[Mapping[str, Any], ...]  # rows of the ledger
     tools: Mapping[str, str]  # versions of the build tools
     recipe_sha256: str
     stub_sha256: str  # of the shell program at the beginning of the file

@@ -82,7 +82,7 @@ def words_of(report: dict[str, Any], language: str = "en") -> str:
 def cards_of(report: dict[str, Any], language: str = "en") -> str:
     """The words between the heading of the verdicts and that of the ledger."""
     words = words_of(report, language)
-    begin, end = {"en": ("Verdict", "Loss ledger"), "zh": ("结论", "损失账本")}[language]
+    begin, end = {"en": ("Verdict", "Ledger"), "zh": ("结论", "账本")}[language]
     return words[words.index(f"{begin} ") : words.index(f"{end} ")]
 
 

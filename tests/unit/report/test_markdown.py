@@ -139,7 +139,7 @@ def test_a_build_has_its_gates_warnings_and_ledger(built: Build) -> None:
     lines = markdown_of(report).splitlines()
     assert lines[0] == f"## ❌ Gate: {report['verdict']}"
     assert r"- warning: `the teacher is | weak`" in lines
-    ledger = lines[lines.index("### Loss ledger") + 2 :]
+    ledger = lines[lines.index("### Ledger") + 2 :]
     assert ledger[0] == "| stage | score | size | mean | p95 | note |"
     assert len(ledger) == 2 + len(report["ledger"])
     assert ledger[-1].startswith("| `on local` | 89.5 % [87.4, 91.5] | 10.9 MiB | ")
