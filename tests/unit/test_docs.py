@@ -91,6 +91,13 @@ def test_the_walk_through_the_code_names_files_that_exist() -> None:
     assert len(page.splitlines()) <= 60
 
 
+def test_the_route_of_a_recipe_is_that_of_the_imports() -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "scripts/route.py")], capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["lost"], found["climbs"]) == (0, [], 0)
+    assert found["stays"] <= 60
+
+
 def test_the_page_of_commands_is_current(tmp_path: Path) -> None:
     script, page = ROOT / "scripts" / "commands_page.py", tmp_path / "commands.md"
     subprocess.run([sys.executable, str(script), str(page)], check=True)
