@@ -1,7 +1,7 @@
 """Check the route of a recipe through the code, as docs/explanation/architecture.md describes it, against the imports.
 
-A *stay* is a file of the route. Each must be imported by a file before it: a *return* if not by the one just before, and
-a *climb* if the route has had it already. Ends in one JSON line; exits 1 where no file before imports one.
+A *stay* is a file of the route. Each must be imported by a file before it: a *return* if not by the one just before,
+and a *climb* if the route has had it already. Ends in one JSON line; exits 1 where no file before imports one.
 """
 
 from __future__ import annotations

@@ -83,7 +83,9 @@ def test_pages_that_messages_and_comments_name_exist(folder: str) -> None:
 
 def test_the_walk_through_the_code_names_files_that_exist() -> None:
     page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
-    paths = [path.as_posix() for folder in ("packager", "runtime", "tests") for path in (ROOT / folder).rglob("*")]
+    paths = [
+        path.as_posix() for folder in ("packager", "runtime", "scripts", "tests") for path in (ROOT / folder).rglob("*")
+    ]
     named = re.findall(r"`([\w/]+(?:\.py|/))`", page)
     assert len(named) > 50
     made = "dist/"  # by builds
