@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
     Its installs do not wait until the other tests on this machine are quiet.
     """
-    typed = script.replace("quickstart", "tiny").replace(".edgepack install ", ".edgepack install --wait 0 ")
+    typed = re.sub(r"(\.edgepack|bin/tiny) install ", r"\1 install --wait 0 ", script.replace("quickstart", "tiny"))
     cache = os.environ.get("EDGEPACK_CACHE", str(Path.home() / ".cache" / "edgepack"))
     environment = {
         "PATH": f"{folder / 'bin'}:/usr/bin:/bin",
