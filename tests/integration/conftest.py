@@ -9,7 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,10 +66,22 @@ class Project:
         """What the command said, in a fork of a process that has imported Paddle."""
         return warm().run(arguments, self.folder)
 
-    def edgepack_alone(self, *arguments: str, environment: Mapping[str, str] | None = None, umask: int = -1) -> Done:
-        """As `edgepack`, in its own process. `environment` adds to that of this one; -1 leaves the umask as it is."""
+    def edgepack_alone(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        umask: int = -1,
+        flags: Sequence[str] = ("-I",),
+    ) -> Done:
+        """As `edgepack`, in its own process.
+
+        Args:
+            environment: added to that of this process.
+            umask: -1 leaves it as it is.
+            flags: of Python; with `-I` it reads no variables.
+        """
         return subprocess.run(
-            [sys.executable, "-I", "-m", "edgepack.cli", *arguments],
+            [sys.executable, *flags, "-m", "edgepack.cli", *arguments],
             cwd=self.folder,
             env={**os.environ, **(environment or {})},
             umask=umask,

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.integration.warm import warm
 
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.training import devices, environment
@@ -17,17 +18,13 @@ from edgepack_runtime.errors import ExitCode
 pytestmark = pytest.mark.integration
 
 
-def edgepack(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def test_the_doctor_examines_this_machine(tmp_path: Path) -> None:
     unset = (environment.THREADS_VARIABLE, environment.AMD_VARIABLE)
     variables = {name: value for name, value in os.environ.items() if name not in unset}
-    command = [sys.executable, "-m", "edgepack.cli", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=variables, capture_output=True, text=True, encoding="utf-8", check=False, timeout=300
+    command = [sys.executable, "-m", "edgepack.cli", "doctor", "--json"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, encoding="utf-8", check=False, timeout=300
     )
-
-
-def test_the_doctor_examines_this_machine(tmp_path: Path) -> None:
-    done = edgepack(tmp_path, "doctor", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     assert found["can_train"]
@@ -73,7 +70,7 @@ def test_a_build_that_wants_a_gpu_does_not_start_to_train_without(tmp_path: Path
         'student: {model: {scratch: {layers: 1, hidden: 8, heads: 2}}, device: "gpu:77"}\n',
         encoding="utf-8",
     )
-    done = edgepack(tmp_path, "build", "r.yaml")
+    done = warm().run(["build", "r.yaml"], tmp_path)
     assert done.returncode == ExitCode.ENVIRONMENT_UNFIT, done.stderr
     assert "error: student.device: gpu:77 is requested, but cannot be used" in done.stderr
     assert "  why: " in done.stderr

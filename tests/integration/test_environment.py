@@ -130,7 +130,8 @@ def as_fat(field: Field) -> str:
 def test_everything_at_once(field: Field, stick: Callable[[Field], str]) -> None:
     clock = in_1970(field.folder)
     done = field.run(
-        f"{stick(field)}umask 077; exec {field.python} stick/tiny.edgepack install --prefix {field.folder}/prefix",
+        f"{stick(field)}umask 077; "
+        f"exec {field.python} stick/tiny.edgepack install --wait 0 --prefix {field.folder}/prefix",
         LD_PRELOAD=str(clock),
     )
     assert done.returncode == 0, done.stderr[-4000:]
@@ -165,7 +166,7 @@ def test_where_it_cannot_be_installed(field: Field) -> None:
 
 def test_what_another_user_may_do_with_an_install(field: Field) -> None:
     place = field.folder / "other"
-    done = field.run(f"---exec {field.python} tiny.edgepack install --no-tune --prefix {place}", nobody=False)
+    done = field.run(f"---exec {field.python} tiny.edgepack install --wait 0 --no-tune --prefix {place}", nobody=False)
     assert done.returncode == 0, done.stderr[-4000:]
     command = place / "bin" / "tiny"
     assert field.run(f"---exec {command} status").returncode == 0

@@ -20,6 +20,7 @@ from edgepack.training import environment
 from edgepack_runtime.tasks.registry import task_of
 
 pytestmark = pytest.mark.integration
+ONE_LABEL = task_of("text-classification")
 
 Array = npt.NDArray[Any]
 Weights = dict[str, Array]
@@ -171,13 +172,13 @@ def test_the_network_computes_the_same(
 ) -> None:
     weights = random_weights(config)
     folder = write(tmp_path / "hf", config, named(weights), file)
-    made = models.create(str(folder), LABELS, 16, [], 0, tmp_path)
+    made = models.create(str(folder), LABELS, 16, [], 0, tmp_path, ONE_LABEL)
     assert difference(made.network, weights, config) < 1e-5
     shape = of_folder(folder)
     assert shape is not None
     assert parameters(shape, len(LABELS)) == made.parameters
     made.save(tmp_path)
-    again = models.load(tmp_path, LABELS, 16, task_of("text-classification"))
+    again = models.load(tmp_path, LABELS, 16, ONE_LABEL)
     assert difference(again.network, weights, config) < 1e-5
     written = {path.name for path in tmp_path.iterdir()} - {"hf"}
     assert {"config.json", "model_state.pdparams", "vocab.txt", "tokenizer_config.json"} <= written
@@ -212,7 +213,7 @@ def test_half_precision_becomes_float32(models: Any, tmp_path: Path, kind: str) 
         length = int.from_bytes(raw[:8], "little")
         header = raw[8 : 8 + length].replace(b'"U16"', b'"BF16"').rstrip()
         file.write_bytes(len(header).to_bytes(8, "little") + header + raw[8 + length :])
-    made = models.create(str(folder), LABELS, 16, [], 0, tmp_path)
+    made = models.create(str(folder), LABELS, 16, [], 0, tmp_path, ONE_LABEL)
     assert difference(made.network, rounded, CONFIG) < 1e-5
 
 
@@ -220,9 +221,9 @@ def test_half_precision_becomes_float32(models: Any, tmp_path: Path, kind: str) 
 def test_texts_are_cut_as_the_checkpoint_s_tokenizer_would(models: Any, tmp_path: Path, keeps_case: bool) -> None:
     folder = write(tmp_path / "hf", CONFIG, random_weights(CONFIG))
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": not keeps_case}), encoding="utf-8")
-    made = models.create(str(folder), LABELS, 16, [], 0, tmp_path)
+    made = models.create(str(folder), LABELS, 16, [], 0, tmp_path, ONE_LABEL)
     made.save(tmp_path)
-    again = models.load(tmp_path, LABELS, 16, task_of("text-classification"))
+    again = models.load(tmp_path, LABELS, 16, ONE_LABEL)
     names = ["[CLS]", "房", "A" if keeps_case else "a", "B" if keeps_case else "b", "[SEP]"]
     for classifier in (made, again):
         [ids] = classifier.tokenizer.encode(["房A B"], 16)
@@ -232,19 +233,19 @@ def test_texts_are_cut_as_the_checkpoint_s_tokenizer_would(models: Any, tmp_path
 def test_tokens_are_classified_with_it_too_and_a_student_is_cut_out_of_it(models: Any, tmp_path: Path) -> None:
     weights = random_weights(ERNIE)
     folder = write(tmp_path / "hf", ERNIE, weights)
-    made = models.create(str(folder), ("O", "B-x", "I-x"), 16, [], 0, tmp_path, "token-classification")
+    made = models.create(str(folder), ("O", "B-x", "I-x"), 16, [], 0, tmp_path, task_of("token-classification"))
     assert difference(made.network, weights, ERNIE) < 1e-5
     made.save(tmp_path)
     (tmp_path / "student").mkdir()
-    student = models.cut(tmp_path, [1], made.labels, 16, tmp_path / "student", "token-classification")
+    student = models.cut(tmp_path, [1], made.labels, 16, tmp_path / "student", made.task)
     assert difference(student.network, weights, {**ERNIE, "num_hidden_layers": 1}) < 1e-5
 
 
 def test_the_epsilon_that_paddlenlp_s_own_folders_name_counts(models: Any, tmp_path: Path) -> None:
     weights = random_weights(ERNIE)
-    models.create(str(write(tmp_path / "hf", ERNIE, weights)), LABELS, 16, [], 0, tmp_path).save(tmp_path)
+    models.create(str(write(tmp_path / "hf", ERNIE, weights)), LABELS, 16, [], 0, tmp_path, ONE_LABEL).save(tmp_path)
     (tmp_path / "next").mkdir()
-    again = models.create(str(tmp_path), LABELS, 16, [], 0, tmp_path / "next")
+    again = models.create(str(tmp_path), LABELS, 16, [], 0, tmp_path / "next", ONE_LABEL)
     assert difference(again.network, weights, ERNIE) < 1e-5
 
 

@@ -37,6 +37,7 @@ from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.tasks.registry import task_of
 
 pytestmark = pytest.mark.integration
+ONE_LABEL = task_of("text-classification")
 
 COMMON = "paddlenlp.utils.download.common"
 BOS = "paddlenlp.utils.download.bos_download"  # its package has a function of this name, too
@@ -101,7 +102,7 @@ def test_parameters_are_those_of_a_real_network(
 
 def test_a_model_from_scratch_has_the_shape_that_is_planned(models: Any, tmp_path: Path) -> None:
     source = FromScratch(scratch=Scratch(layers=1, hidden=8, heads=2, max_vocabulary=17))
-    made = models.create(source, ("a", "b", "c"), 12, TEXTS * 9, 0, tmp_path)
+    made = models.create(source, ("a", "b", "c"), 12, TEXTS * 9, 0, tmp_path, ONE_LABEL)
     shape = shape_of(source, 12)
     assert shape is not None
     actual = of_config(made.network.config.to_dict())
@@ -141,7 +142,7 @@ def test_without_a_network_the_folder_that_works_is_named(
     monkeypatch.setattr(socket, "getaddrinfo", blocked)
     monkeypatch.setattr(socket.socket, "connect", blocked)
     with pytest.raises(EnvironmentUnfitError, match="cannot be downloaded") as caught:
-        models.create(source, ("a", "b"), 16, TEXTS, 0, tmp_path)
+        models.create(source, ("a", "b"), 16, TEXTS, 0, tmp_path, ONE_LABEL)
     assert caught.value.exit_code == ExitCode.ENVIRONMENT_UNFIT
     assert "retries" not in caught.value.why
     for word in ("config.json", "model_state.pdparams", "vocab.txt", "tokenizer_config.json", "model: ./"):
@@ -192,7 +193,7 @@ def test_what_the_hub_does_not_have_is_no_stage_s_fault(
 ) -> None:
     monkeypatch.setattr(_Hub, "status", status)
     with pytest.raises(EnvironmentUnfitError, match="cannot be downloaded") as caught:
-        models.create("someone/ernie", ("a", "b"), 16, TEXTS, 0, tmp_path)
+        models.create("someone/ernie", ("a", "b"), 16, TEXTS, 0, tmp_path, ONE_LABEL)
     assert str(status) in caught.value.why
 
 
@@ -202,14 +203,14 @@ def test_a_folder_with_the_name_of_a_model_of_the_hub_is_not_loaded(
     planted = tmp_path / "someone" / "ernie"
     planted.mkdir(parents=True)
     source = FromScratch(scratch=Scratch(layers=1, hidden=8, heads=2, max_vocabulary=17))
-    models.create(source, ("a", "b"), 16, TEXTS, 0, planted).save(planted)
+    models.create(source, ("a", "b"), 16, TEXTS, 0, planted, ONE_LABEL).save(planted)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(_Hub, "status", 404)
     with pytest.raises(EnvironmentUnfitError, match="cannot be downloaded"):
-        models.create("someone/ernie", ("a", "b"), 16, TEXTS, 0, tmp_path)
+        models.create("someone/ernie", ("a", "b"), 16, TEXTS, 0, tmp_path, ONE_LABEL)
     assert Path.cwd() == tmp_path
     (tmp_path / "out").mkdir()
-    models.create(str(planted), ("a", "b"), 16, TEXTS, 0, tmp_path / "out")
+    models.create(str(planted), ("a", "b"), 16, TEXTS, 0, tmp_path / "out", ONE_LABEL)
 
 
 @pytest.fixture(params=["ernie-3.0-tiny-pico-v2-zh", "someone/ernie"])
@@ -218,7 +219,7 @@ def hub_model(request: Any, models: Any, hub: str, ernie: Any, tmp_path: Path, m
     folder = tmp_path / "tiny"
     folder.mkdir()
     source = FromScratch(scratch=Scratch(layers=1, hidden=8, heads=2, max_vocabulary=17))
-    models.create(source, ("a", "b"), 16, TEXTS, 0, folder).save(folder)
+    models.create(source, ("a", "b"), 16, TEXTS, 0, folder, ONE_LABEL).save(folder)
     config = json.loads((folder / "config.json").read_bytes())
     shape = ernie.configuration.ErnieConfig.pretrained_init_configuration
     monkeypatch.setitem(shape, "ernie-3.0-tiny-pico-v2-zh", config)
@@ -240,11 +241,11 @@ def test_a_model_of_the_hub_is_downloaded_once(
 
     (tmp_path / "first").mkdir()
     (tmp_path / "again").mkdir()
-    first = models.create(hub_model, ("a", "b"), 16, TEXTS, 0, tmp_path / "first")
+    first = models.create(hub_model, ("a", "b"), 16, TEXTS, 0, tmp_path / "first", ONE_LABEL)
     monkeypatch.setattr(_Hub, "files", {})
     monkeypatch.setattr(_Hub, "status", 503)
-    again = models.create(hub_model, ("a", "b"), 16, TEXTS, 0, tmp_path / "again")
-    there = models.load(tmp_path / "tiny", ("a", "b"), 16, task_of("text-classification"))
+    again = models.create(hub_model, ("a", "b"), 16, TEXTS, 0, tmp_path / "again", ONE_LABEL)
+    there = models.load(tmp_path / "tiny", ("a", "b"), 16, ONE_LABEL)
     for name, weight in there.network.ernie.state_dict().items():
         for made in (first, again):
             assert np.array_equal(made.network.ernie.state_dict()[name].numpy(), weight.numpy()), name
@@ -271,7 +272,7 @@ def test_a_preset_that_is_gone_from_the_hub(models: Any, hub: str, ernie: Any, t
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(files, name, f"{hub}/gone_vocab.txt")
         with pytest.raises(EnvironmentUnfitError, match="cannot be downloaded") as caught:
-            models.create(name, ("a", "b"), 16, TEXTS, 0, tmp_path)
+            models.create(name, ("a", "b"), 16, TEXTS, 0, tmp_path, ONE_LABEL)
     assert "404" in caught.value.why
 
 
@@ -284,7 +285,7 @@ def test_a_full_disk_is_not_called_a_network(
     monkeypatch.setattr(_Hub, "status", 200)
     monkeypatch.setattr(sys.modules[BOS], "http_get", full)
     with pytest.raises(StageFailedError, match="cannot be loaded") as caught:
-        models.create("someone/ernie", ("a", "b"), 16, TEXTS, 0, tmp_path)
+        models.create("someone/ernie", ("a", "b"), 16, TEXTS, 0, tmp_path, ONE_LABEL)
     assert "No space left" in caught.value.why
 
 
@@ -295,7 +296,7 @@ def test_a_damaged_folder_is_no_download(models: Any, tmp_path: Path) -> None:
     (folder / "vocab.txt").write_text("[PAD]\n[CLS]\n[SEP]\n[UNK]\n", encoding="utf-8")
     (folder / "model_state.pdparams").write_bytes(b"no weights" * 100_000)
     with pytest.raises(StageFailedError, match="cannot be used") as caught:
-        models.create(str(folder), ("a", "b"), 16, TEXTS, 0, tmp_path)
+        models.create(str(folder), ("a", "b"), 16, TEXTS, 0, tmp_path, ONE_LABEL)
     assert caught.value.why
 
 
@@ -319,7 +320,7 @@ def test_files_of_a_tokenizer_name_no_other_files(models: Any, ernie: Any, tmp_p
     (folder / "special_tokens_map.json").write_text(json.dumps({"tokenizer_config_file": str(victim)}))
     settings = {"vocab_file": str(secret), "chat_template": "{{ 'x' * 10 ** 10 }}", "x": "$(touch ran)"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    models.create(str(folder), ("a", "b"), 16, TEXTS, 0, out)
+    models.create(str(folder), ("a", "b"), 16, TEXTS, 0, out, ONE_LABEL)
     assert victim.read_text() == "mine"
     assert (out / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
     assert not any(value in (out / "tokenizer_config.json").read_text() for value in settings.values())
@@ -328,7 +329,7 @@ def test_files_of_a_tokenizer_name_no_other_files(models: Any, ernie: Any, tmp_p
     secret.write_text("secret")
     (folder / "vocab.txt").symlink_to(secret)
     with pytest.raises(StageFailedError, match="leads out of the folder"):
-        models.create(str(folder), ("a", "b"), 16, TEXTS, 0, tmp_path)
+        models.create(str(folder), ("a", "b"), 16, TEXTS, 0, tmp_path, ONE_LABEL)
 
 
 @pytest.mark.parametrize(
@@ -351,12 +352,12 @@ def test_a_config_takes_no_more_memory_than_its_weights(
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **change}))
     with nullcontext() if why is None else pytest.raises(StageFailedError, match=why):
-        models.create(str(folder), ("a", "b"), 16, TEXTS, 0, tmp_path)
+        models.create(str(folder), ("a", "b"), 16, TEXTS, 0, tmp_path, ONE_LABEL)
 
 
 def test_a_saved_encoder_serves_any_number_of_labels(models: Any, ernie: Any, tmp_path: Path) -> None:
     saved = save(ernie, "ErnieModel", tmp_path / "ernie").state_dict()
-    made = models.create(str(tmp_path / "ernie"), tuple("abcde"), 16, TEXTS, 0, tmp_path).network
+    made = models.create(str(tmp_path / "ernie"), tuple("abcde"), 16, TEXTS, 0, tmp_path, ONE_LABEL).network
     loaded = made.ernie.state_dict()
     assert made.classifier.weight.shape == [8, 5]
     assert all((saved[name] == loaded[name]).all() for name in saved)
@@ -365,5 +366,5 @@ def test_a_saved_encoder_serves_any_number_of_labels(models: Any, ernie: Any, tm
 def test_a_saved_classifier_of_other_labels_says_so(models: Any, ernie: Any, tmp_path: Path) -> None:
     save(ernie, "ErnieForSequenceClassification", tmp_path / "ernie", num_labels=2)
     with pytest.raises(StageFailedError, match="cannot be loaded") as caught:
-        models.create(str(tmp_path / "ernie"), tuple("abcde"), 16, TEXTS, 0, tmp_path)
+        models.create(str(tmp_path / "ernie"), tuple("abcde"), 16, TEXTS, 0, tmp_path, ONE_LABEL)
     assert "ErnieModel" in caught.value.fix

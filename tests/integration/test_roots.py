@@ -83,7 +83,7 @@ def ran(root: Root, script: str, *codes: int) -> str:
 
 def live(root: Root, shell: str = "sh") -> None:
     """Install, predict, gate, serve, update, roll back and uninstall; nothing is left."""
-    ran(root, f"{shell} /0.edgepack install --prefix /opt/here")
+    ran(root, f"{shell} /0.edgepack install --wait 0 --prefix /opt/here")
     answer = json.loads(ran(root, f"{OWN} predict {TEXT}"))
     assert json.loads(ran(root, f"{shell} /0.edgepack predict {TEXT}")) == answer
     receipt = json.loads(ran(root, f"{OWN} gate --json", ExitCode.OK, ExitCode.GATE_INCONCLUSIVE))
@@ -93,7 +93,7 @@ def live(root: Root, shell: str = "sh") -> None:
         server.terminate()
         server.communicate(timeout=60)
     assert (json.loads(served)["label"], server.returncode) == (answer["label"], 0)
-    ran(root, f"{shell} /1.edgepack install --prefix /opt/here")
+    ran(root, f"{shell} /1.edgepack install --wait 0 --prefix /opt/here")
     assert "0.2.0" in ran(root, f"{OWN} status")
     ran(root, f"{OWN} rollback")
     assert "0.1.0" in ran(root, f"{OWN} status").splitlines()[0]
@@ -171,13 +171,13 @@ def test_no_standard_library_beside_the_temporary_folder_is_taken(root: Root) ->
     (root.folder / "tmp/lib/python3.11/lib-dynload").mkdir(parents=True)
     (root.folder / "tmp/lib/python3.11/os.py").write_text("open('/taken', 'w').close()\n")
     assert json.loads(ran(root, f"sh /0.edgepack predict {TEXT}"))["label"]
-    ran(root, "sh /0.edgepack install --prefix /tmp/there")
+    ran(root, "sh /0.edgepack install --wait 0 --prefix /tmp/there")
     assert json.loads(ran(root, f"/tmp/there/bin/tiny predict {TEXT}"))["label"]
     assert not (root.folder / "taken").exists()
 
 
 def test_a_linear_model_needs_no_onnx_runtime(root: Root) -> None:
-    ran(root, "sh /1.edgepack install --prefix /opt/here")
+    ran(root, "sh /1.edgepack install --wait 0 --prefix /opt/here")
     assert not list(root.folder.glob("opt/here/releases/*/site/onnxruntime*"))
     assert json.loads(ran(root, f"{OWN} predict {TEXT}"))["label"]
     receipt = json.loads(ran(root, f"{OWN} gate --json", ExitCode.OK, ExitCode.GATE_INCONCLUSIVE))

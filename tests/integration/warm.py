@@ -44,6 +44,7 @@ class Warm:
                 code = int(self._socket.recv(MESSAGE_BYTES))
             except TimeoutError:
                 os.kill(child, signal.SIGKILL)
+                self._socket.recv(MESSAGE_BYTES)  # its exit code is no answer to the next command
                 raise
             texts = []
             for file in (out, err):
