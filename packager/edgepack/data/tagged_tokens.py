@@ -9,6 +9,7 @@ from edgepack.data.files import filled_lines
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.tasks.labelled_spans import tag_problem
 from edgepack.util.text import counted
+from edgepack_runtime.rows.lines import MAX_LINE_BYTES
 from edgepack_runtime.rows.reader import Rows
 
 _DOCUMENT: Final = "-DOCSTART-"  # token of a line that starts a document
@@ -26,7 +27,7 @@ def sentences(rows: Rows, log: FindingLog) -> Iterator[Sentence]:
         RowError: the rest of the file cannot be read.
     """
     start, tokens, tags = 0, list[str](), list[str]()
-    complete, known = True, set[str]()
+    complete, known, size = True, set[str](), 0
     for number, line in filled_lines(rows):
         if not line.strip():
             if tokens and complete:
@@ -49,6 +50,11 @@ def sentences(rows: Rows, log: FindingLog) -> Iterator[Sentence]:
                 log.add("unknown tags", "error", number, *problem)
                 continue
             known.add(tag)
+        size = size + len(line) if tokens else len(line)
+        if size > MAX_LINE_BYTES:
+            reason = f"the sentence that begins here goes on for more than {MAX_LINE_BYTES >> 20} MiB"
+            log.end("sentences without an end", start, reason, "write a blank line between two sentences")
+            return
         start = start if tokens else number
         tokens.append(token)
         tags.append(tag)

@@ -67,11 +67,12 @@ class ExamplesStage(Stage[ExamplesArtifact]):
                         size += added
                         if size > _MOST_BYTES:
                             break  # the disk is not filled with what no bundle carries
+                    stream.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
+                    rows += 1
+                except UnicodeEncodeError:
+                    findings.append(_finding(examples, number, "it holds half a surrogate pair"))
                 except (ValueError, RecursionError) as error:
                     findings.append(_finding(examples, number, str(error)))
-                    continue
-                stream.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
-                rows += 1
         if not rows and not findings:
             findings.append(_finding(examples, None, "it has no examples"))
         if size > _MOST_BYTES:

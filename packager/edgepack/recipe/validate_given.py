@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -198,7 +199,7 @@ def _reasons_against(labels: Sequence[str], *, tokens: bool) -> Iterator[str]:
         yield "a classifier has at least two"
     if not all(label.strip() for label in labels):
         yield "one of them is empty"
-    twice = next((label for label in labels if labels.count(label) > 1), None)
+    twice = next((label for label, times in Counter(labels).items() if times > 1), None)
     if twice is not None:
         yield f"duplicate label {twice[:60]!r}"
     if not tokens:

@@ -108,13 +108,14 @@ def _restrict_calls() -> bool:
     calls = seccomp.calls()
     refused = [calls["socket"], calls["io_uring_setup"]]  # io_uring opens sockets, too
     privileged = [calls[name] for name in seccomp.PRIVILEGED]
-    about_files = [calls[name] for name in seccomp.ABOUT_FILES if name in calls]
+    ignored = [calls[name] for name in (*seccomp.ABOUT_FILES, *seccomp.ABOUT_GROUPS) if name in calls]
     program = [
         *seccomp.only_native(),
         *(line for number in refused for line in seccomp.refuse_call(number, errno.EACCES)),
         *(line for number in privileged for line in seccomp.refuse_call(number, errno.EPERM)),
-        # They succeed and do nothing: whatever copies a file sets its mode, and the caller sets those of the results.
-        *(line for number in about_files for line in seccomp.refuse_call(number, 0)),
+        # They succeed and do nothing: whatever copies a file sets its mode, and the caller sets those of the results;
+        # what starts a session of its own is ended with the others.
+        *(line for number in ignored for line in seccomp.refuse_call(number, 0)),
         # prlimit64 of another process; 0 is the own one.
         *seccomp.refuse_call(calls["prlimit64"], errno.EPERM, unless_first_is=0),
         seccomp.ALLOW,

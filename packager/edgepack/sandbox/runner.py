@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import pickle
@@ -37,6 +38,7 @@ T = TypeVar("T")
 COMMAND: Final = (sys.executable, "-I", "-m", "edgepack.sandbox.runner")
 _LIMITS, _JOB, _PROGRESS, _RESULT, _LOG = "limits.pickle", "job.pickle", "progress.jsonl", "result.json", "process.log"
 _POLL_S: Final = 0.05
+_END_S: Final = 10.0
 _LAST_LINES: Final = 12
 _MOST_LOG_BYTES: Final = 1 << 16
 # What Python, the C++ library, ONNX Runtime and Paddle say when memory is refused.
@@ -127,6 +129,22 @@ def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: st
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # a graph in a loop hears no other signal
             process.wait()
+            _wait_for_group(process.pid)
+
+
+def _wait_for_group(group: int) -> None:
+    """Wait until no process of a killed group runs: what is in a system call finishes it."""
+    end = time.monotonic() + _END_S
+    while any(map(functools.partial(_runs_in, group), Path("/proc").glob("[0-9]*/stat"))) and time.monotonic() < end:
+        time.sleep(_POLL_S)
+
+
+def _runs_in(group: int, stat: Path) -> bool:
+    try:
+        state, _, of_process = stat.read_bytes().rpartition(b")")[2].split()[:3]  # behind the name: proc(5)
+    except (OSError, ValueError):  # it has ended
+        return False
+    return int(of_process) == group and state not in (b"Z", b"X")
 
 
 def _variables() -> dict[str, str]:
@@ -213,7 +231,11 @@ def _require_plain(folder: Path, stage: str) -> None:
         for path, kind in walk(folder):
             if kind not in ("file", "folder"):
                 raise StageFailedError(f"{stage}: the process of the model left a {kind}, {path}", fix=_SUSPECT)
-            (folder / path).chmod(FOLDER_MODE if kind == "folder" else FILE_MODE)  # it cannot do so itself
+            descriptor = os.open(folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.fchmod(descriptor, FOLDER_MODE if kind == "folder" else FILE_MODE)  # it cannot do so itself
+            finally:
+                os.close(descriptor)
     except (OSError, RecursionError) as error:
         what = f"{stage}: what the process of the model left cannot be read"
         raise StageFailedError(what, why=str(error)[:500], fix=_SUSPECT) from error

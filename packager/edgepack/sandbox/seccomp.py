@@ -25,6 +25,8 @@ ABOUT_FILES: Final = (
     *("utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
     *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
 )
+# Calls by which a process leaves its group: all of a group can be ended.
+ABOUT_GROUPS: Final = ("setsid", "setpgid")
 # Calls about other processes, about keys, and into parts of the kernel that no library of ours needs.
 PRIVILEGED: Final = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "setpriority", "ioprio_set"),
@@ -42,6 +44,8 @@ _NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = {
     "fchown": (93, 55),
     "lchown": (94, None),
     "ptrace": (101, 117),
+    "setpgid": (109, 154),
+    "setsid": (112, 157),
     "utime": (132, None),
     "setpriority": (141, 140),
     "sched_setparam": (142, 118),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from typing import Final
+from typing import Final, Literal
 
 # Shorter texts are equal by chance: `好的！` and `好的。` are no sign of a leak.
 MIN_NORMALISED: Final = 6
 DIGEST_BYTES: Final = 8  # the probability of a collision among 3 million rows is 2.5e-7
 NO_DIGEST: Final = bytes(DIGEST_BYTES)
 _BETWEEN: Final = "\x1f"  # between the two texts of a pair
+_LONGEST_RUN: Final = 2000
+_LONG_RUN: Final = re.compile(rf"[^\x00-\u02ff\u4e00-\u9fff\uac00-\ud7a3]{{{_LONGEST_RUN}}}")
 _NO_WORD: Final = re.compile(r"[\W_]+")
 # White space, joiners, separators, bidirectional marks and control characters: a text of these only is not visible.
 _UNSEEN: Final = "".join(
@@ -28,7 +30,18 @@ def normalise(text: str) -> str:
 
     Full-width forms, case, punctuation, symbols, white space, emoji and combining marks make no difference.
     """
-    return _NO_WORD.sub("", unicodedata.normalize("NFKC", text).lower())
+    return _NO_WORD.sub("", composed("NFKC", text).lower())
+
+
+def composed(form: Literal["NFKC", "NFD"], text: str) -> str:
+    """`text` in a normal form of Unicode. Long runs of other characters than Latin, Chinese and Korean are cut.
+
+    A run of combining marks takes the square of its length: a cell of them would hold the program for days.
+    """
+    if not _LONG_RUN.search(text):
+        return unicodedata.normalize(form, text)
+    pieces = (text[start : start + _LONGEST_RUN] for start in range(0, len(text), _LONGEST_RUN))
+    return "".join(unicodedata.normalize(form, piece) for piece in pieces)
 
 
 def digest(text: str) -> bytes:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from edgepack_runtime.engine.ort_api import TensorInfo
 
 TEXT_PAIR = "text_pair"
+# Product of the other axes of a tensor without elements: a request of a few bytes must not decide about gigabytes.
+_MOST_OF_EMPTY = 1 << 16
 
 
 def models(facts: ModelInfo, graphs: Mapping[str, Graph], *, max_texts: int) -> Dict[str, ServedModel]:
@@ -171,6 +173,8 @@ def _tensor(given: InputTensor, declared: TensorInfo) -> Tensor:
     sizes, dtype = declared
     if sizes and (len(shape) != len(sizes) or any(size not in (-1, got) for size, got in zip(sizes, shape))):
         raise http_errors.malformed(f"the shape of `{name}` is {list(sizes)}, where -1 is any size")
+    if 0 in shape and math.prod(filter(None, shape)) > _MOST_OF_EMPTY:
+        raise http_errors.malformed(f"`{name}` holds nothing, and its shape is a large one")
     if isinstance(data, bytes):
         fits = len(data) == tensors.size_bytes(shape, dtype)
         if dtype == "bool" and set(data) - {0, 1}:

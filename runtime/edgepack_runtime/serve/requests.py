@@ -18,6 +18,9 @@ from edgepack_runtime.util.texts import Item
 
 _KEYS = ("text", "text_pair", "texts", "scores")
 _SINGLE = 'send {"text": "..."} or {"texts": ["...", "..."]}'
+_MOST_VALUES = 1_000_000  # about, of a JSON document: half a second
+_MOST_UNFINISHED = 1 << 26  # bytes of all bodies that are being received
+_unfinished = 0
 _PAIR = 'send {"text": "...", "text_pair": "..."} or {"texts": [["...", "..."], ...]}'
 _UTF8 = "send JSON in UTF-8, whatever the charset of its `Content-Type`"
 # The rest of a refused body is not read: the connection ends.
@@ -64,6 +67,8 @@ def parse_json(raw: bytes) -> Any:
         raise http_errors.malformed("the body is empty")
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw[:4]:
         raise http_errors.malformed("the body is in UTF-16 or UTF-32", _UTF8)
+    if sum(raw.count(mark) for mark in (b",", b"[", b"{")) > _MOST_VALUES:  # all other requests wait for the parser
+        raise http_errors.malformed(f"the body has more than {_MOST_VALUES} values", "send less at a time")
     try:
         return json.loads(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -99,16 +104,24 @@ def gone(request: Request) -> Callable[[], Coroutine[Any, Any, None]]:
 
 async def _read(request: Request, most: int) -> bytes:
     """The body; reading ends as soon as it is known to be longer than `most` bytes."""
+    global _unfinished
     length = request.headers.get("content-length", "0")
     parts: List[bytes] = []
     size = int(length) if length.isdecimal() else 0
     if size <= most:
         size = 0
-        async for part in request.stream():
-            size += len(part)
-            if size > most:
-                break
-            parts.append(part)
+        try:
+            async for part in request.stream():
+                size += len(part)
+                _unfinished += len(part)
+                if size > most:
+                    break
+                if _unfinished > max(_MOST_UNFINISHED, 2 * most):
+                    message = "too many bodies are on their way"
+                    raise HttpError(503, "busy", message, fix="try again later", headers={**_CLOSE, "Retry-After": "1"})
+                parts.append(part)
+        finally:
+            _unfinished -= size
     if size > most:
         raise HttpError(
             413,

@@ -126,3 +126,13 @@ def test_anything_gets_an_answer(tmp_path_factory: pytest.TempPathFactory, conte
     assert rows or found or not content.strip().replace("-DOCSTART-", "")
     for _, row in rows:
         assert all(isinstance(span, Span) and row.text[span.start : span.end].strip() for span in row.label)
+
+
+def test_a_sentence_without_an_end_is_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgepack.data.tagged_tokens.MAX_LINE_BYTES", 100)
+    (tmp_path / "a.conll").write_text("北\tO\n\n" + "北\tO\n" * 1000, encoding="utf-8")
+    log = FindingLog(tmp_path / "a.conll")
+    rows = list(read_rows(tmp_path / "a.conll", Columns(spans="spans"), log))
+    assert len(rows) == 1 and log.ended
+    [finding] = log.findings()
+    assert (finding.severity, finding.line) == ("error", 3)

@@ -111,6 +111,11 @@ def test_a_file_of_the_user_does_not_get_into_a_bundle(tmp_path: Path) -> None:
     assert list((folder / "out" / "files").iterdir()) == []
 
 
+def test_half_a_surrogate_pair_is_found(tmp_path: Path) -> None:
+    file = write(tmp_path, {"item": "a", "expected": 1}, '{"item": "\\ud800x", "expected": 1}')
+    assert [line for line, _ in findings(file, "text")] == [2]
+
+
 @pytest.mark.parametrize("name", ["a.b\nc", "a.b\\c:d?", "a." + 240 * "x", "a.onnx", "a.图"])
 def test_names_that_no_bundle_can_hold_are_found(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"x")

@@ -175,6 +175,13 @@ def plant_pipe(progress: Progress) -> dict[str, Any]:
     return hang(progress)
 
 
+def leave_child(folder: Path, progress: Progress) -> dict[str, Any]:
+    """A child in a session of its own, and one in a group of its own."""
+    line = [sys.executable, "-c", "import time; time.sleep(600)"]
+    children = [subprocess.Popen(line, start_new_session=True), subprocess.Popen(line, preexec_fn=os.setpgrp)]
+    return {"pids": [child.pid for child in children]}
+
+
 def infer(graph: Path, progress: Progress) -> dict[str, Any]:
     import onnxruntime
 

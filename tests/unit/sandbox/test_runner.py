@@ -150,6 +150,13 @@ def test_a_forged_result_is_an_error(tmp_path: Path, forged: bytes) -> None:
         run(jobs.forge, tmp_path / "out", forged)
 
 
+def test_nothing_that_it_started_lives_on(tmp_path: Path) -> None:
+    found = run(jobs.leave_child, tmp_path / "out", tmp_path)
+    for pid in found["pids"]:
+        status = Path(f"/proc/{pid}/stat")
+        assert not status.exists() or status.read_text(encoding="ascii").rpartition(")")[2].split()[0] == "Z"
+
+
 def test_what_it_returns_names_files_of_its_folder_alone(tmp_path: Path) -> None:
     out, other = tmp_path / "out", tmp_path / "other"
     found = run(jobs.name_files, out, out, out / "x", returns=jobs.Answer)

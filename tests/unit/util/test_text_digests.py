@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import unicodedata
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgepack.util import text_digests
 from edgepack.util.text_digests import (
     DIGEST_BYTES,
     NO_DIGEST,
@@ -37,6 +41,23 @@ def test_only_letters_digits_and_ideographs_are_compared(text: str, expected: st
 @given(st.text())
 def test_normalising_never_fails_and_leaves_words_alone(text: str) -> None:
     assert all(character.isalnum() for character in normalise(text))
+
+
+def test_long_runs_of_marks_are_normalised_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run takes the square of its length."""
+    longest = 0
+    real = unicodedata.normalize
+
+    def normalize(form: Any, text: str) -> str:
+        nonlocal longest
+        longest = max(longest, len(text))
+        return real(form, text)
+
+    monkeypatch.setattr(text_digests.unicodedata, "normalize", normalize)
+    assert text_digests.normalise("好" + "\u0301\u0323" * 50_000 + "店") == "好店"
+    assert longest <= 2000
+    assert text_digests.normalise("Ａ" * 1999 + "。") == "a" * 1999
+    assert text_digests.normalise("房间很大，" * 5000) == "房间很大" * 5000
 
 
 def test_digests_are_the_same_in_every_process_and_of_pairs_in_their_order() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.recipe.training import Pruning
+from edgepack.util.text_digests import composed
 from edgepack_runtime.bundle.model_config import TokenizerConfig
 from edgepack_runtime.inference.tokenizer import MASK_TOKEN, ErnieTokenizer
 
@@ -102,7 +103,7 @@ def build(texts: Iterable[str], most: int) -> list[str]:
     counts: Counter[str] = Counter()
     for text in texts:
         previous_is_word = False
-        for character in unicodedata.normalize("NFD", text.lower()):
+        for character in composed("NFD", text.lower()):
             category = unicodedata.category(character)
             if character.isspace() or category[0] == "C" or category == "Mn":
                 previous_is_word = previous_is_word and category == "Mn"

@@ -106,6 +106,15 @@ def test_inputs_that_do_not_fit_the_graph_are_refused(inputs: list[Any], tail: b
     assert words in caught.value.message
 
 
+@pytest.mark.parametrize("data", [[], 0])
+def test_a_tensor_without_elements_decides_about_no_memory(data: Any) -> None:
+    free = model({"x": TensorInfo((-1, -1), "float32")})
+    [item] = free.parse({"inputs": [tensor("x", "FP32", [1000, 0], data)]}).items
+    assert item.inputs["x"].shape == (1000, 0)
+    with pytest.raises(HttpError, match="holds nothing"):
+        free.parse({"inputs": [tensor("x", "FP32", [10**8, 0], data)]})
+
+
 def test_a_refusal_shows_the_form_of_a_request() -> None:
     with pytest.raises(HttpError) as caught:
         PIXELS.parse({})

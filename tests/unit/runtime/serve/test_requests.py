@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, ClassVar
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,3 +37,33 @@ def _texts(document: Any) -> list[str]:
         return [document]
     inside = document.values() if isinstance(document, dict) else document if isinstance(document, list) else ()
     return [text for value in inside for text in _texts(value)]
+
+
+def test_a_document_of_too_many_values_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "_MOST_VALUES", 10)
+    assert requests.parse_json(b"[" + b"1," * 8 + b"1]") == [1] * 9
+    for raw in (b"[" + b"1," * 20 + b"1]", b"[" * 20 + b"]" * 20, b'{"a":' * 20 + b"1" + b"}" * 20):
+        with pytest.raises(HttpError, match="values"):
+            requests.parse_json(raw)
+
+
+def test_bodies_on_their_way_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "_MOST_UNFINISHED", 100)
+
+    class Sent:
+        headers: ClassVar = {"content-length": "60"}
+
+        async def stream(self) -> Any:
+            for _ in range(6):
+                yield b"x" * 10
+
+    async def both() -> list[Any]:
+        monkeypatch.setattr(requests, "_unfinished", 90)  # of others
+        return await asyncio.gather(requests._read(Sent(), 60), return_exceptions=True)  # type: ignore[arg-type]
+
+    [refused] = asyncio.run(both())
+    assert isinstance(refused, HttpError)
+    assert (refused.status, requests._unfinished) == (503, 90)
+    monkeypatch.setattr(requests, "_unfinished", 0)
+    assert asyncio.run(requests._read(Sent(), 60)) == b"x" * 60  # type: ignore[arg-type]
+    assert requests._unfinished == 0
