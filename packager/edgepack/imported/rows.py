@@ -14,7 +14,6 @@ from edgepack.recipe.model import GivenData
 from edgepack.stages import keys
 from edgepack.stages.data import DataStage, describe, write_rows
 from edgepack.stages.stage import Context, Input, Stage
-from edgepack_runtime.util.spans import types_of
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,7 @@ class ImportedRowsStage(Stage[DataArtifact]):
 
     def run(self, ctx: Context, out: Path) -> DataArtifact:
         columns = self.section.columns
-        tokens = columns.task == "token-classification"
-        classes = types_of(self.labels) if tokens else self.labels
+        classes = columns.text_task.classes(self.labels)
         rows, lengths = load_test(self.section, classes, ctx.progress)
         counts: dict[Split, int] = {}
         scored: Iterable[Row] = rows

@@ -319,7 +319,7 @@ class Recipe(TextRecipe):
     @property
     def has_linear(self) -> bool:
         """Whether a linear model is trained. On pairs it learned nothing, and it answers whole texts alone."""
-        return self.linear != "off" and self.task == "text-classification"
+        return self.linear != "off" and task_of(self.task).linear
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:

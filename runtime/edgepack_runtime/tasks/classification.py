@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple
 
 from edgepack_runtime.stats import metrics
-from edgepack_runtime.stats.intervals import Interval
 from edgepack_runtime.stats.metrics import Answer, Pair
+
+if TYPE_CHECKING:
+    from edgepack_runtime.stats.intervals import Interval  # slow to import, and every verb imports the tasks
 
 
 class Classification:

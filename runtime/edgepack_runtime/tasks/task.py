@@ -6,12 +6,14 @@ no task themselves. A new task is a class with this protocol, and its line in `r
 
 from __future__ import annotations
 
-from typing import AbstractSet, Any, Dict, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, AbstractSet, Any, Dict, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from edgepack_runtime.errors import StageFailedError
-from edgepack_runtime.stats.intervals import Interval
 from edgepack_runtime.stats.metrics import Answer, Pair
 from edgepack_runtime.util.texts import Item
+
+if TYPE_CHECKING:
+    from edgepack_runtime.stats.intervals import Interval  # slow to import, and every verb imports the tasks
 
 Offsets = Sequence[Tuple[int, int]]
 SCORE_DECIMALS = 6  # of a score in JSON
