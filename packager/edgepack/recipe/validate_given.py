@@ -41,9 +41,12 @@ def read_handler(file: Path) -> HandlerSource:
     Raises:
         OSError: the file cannot be read.
         SyntaxError: it is not valid Python.
-        ValueError: it has no class `Handler`.
+        ValueError: it has no class `Handler`, or is nested too deeply to be read.
     """
-    tree = ast.parse(read_regular(file), str(file))
+    try:
+        tree = ast.parse(read_regular(file), str(file))
+    except (MemoryError, RecursionError) as error:
+        raise ValueError("it is nested too deeply") from error
     found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS), None)
     if found is None:
         raise ValueError(f"it has no class `{CLASS}`")

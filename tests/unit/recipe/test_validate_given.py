@@ -139,6 +139,7 @@ def test_keys_of_the_other_kind_say_so(folder: Path) -> None:
     [
         ("class Handler:\n  def", ["is not valid Python"]),
         ("x = 1", ["it has no class `Handler`"]),
+        ("x = " + "not " * 30_000 + "1", ["it is nested too deeply"]),
         ("class Handler: pass",
          ["declares no `item", "method `score(", "method `preprocess(item)`", "method `postprocess("]),
         (PREDICT.replace('"file"', '"image"'), ["declares no `item"]),
