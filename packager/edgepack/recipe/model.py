@@ -271,7 +271,9 @@ class BaseRecipe(Section):
         description="Carry the packages of the verb `serve` (half a MiB): HTTP on the device, with a page to try "
         "the model.",
     )
-    sign: Sign | None = Field(None, description="Sign the bundles, for devices that pin keys; null for unsigned ones.")
+    sign: Sign | None = Field(
+        None, description="Sign the bundles, for devices with trusted keys; null for unsigned ones."
+    )
 
     @property
     def requirements(self) -> Path | None:

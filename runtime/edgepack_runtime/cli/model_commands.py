@@ -217,7 +217,7 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
         from edgepack_runtime.install import trust
 
         own = running_prefix(context)
-        trust.require_no_pins(own.root if own else None)
+        trust.require_no_trusted_keys(own.root if own else None)
     folders = [locate(path).model for path in options.models]
     if context.release is not None and not folders:
         folders = [context.release / golden.MODEL_FOLDER]
@@ -254,7 +254,7 @@ def run_predict(options: argparse.Namespace, context: Context, arguments: List[s
     if context.bundle is None and context.release is None:
         from edgepack_runtime.install import trust
 
-        trust.require_no_pins(None)
+        trust.require_no_trusted_keys(None)
         folders = [locate(options.model).model]
     task = _task(context, folders)
     if task == model_config.CUSTOM:

@@ -3,7 +3,7 @@
     `current` -> receipt -> launcher, unit -> releases, tuning, interpreters -> state.json
 
 No release is active after the first step, which is one unlink. After a kill in a later step, `status` reports it,
-`uninstall` continues and `install` installs again. The receipts, the pinned keys, and the name and sequence floor in
+`uninstall` continues and `install` installs again. The receipts, the trusted keys, and the name and sequence floor in
 state.json stay, unless `purge`. No link is followed. Foreign files stay and are named.
 
 The code may run from the release that it removes: it imports everything before.
@@ -23,7 +23,7 @@ from edgepack_runtime.bundle.manifest import RELEASE_ID
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError
 from edgepack_runtime.install import receipts, recovery, release_process
 from edgepack_runtime.install.prefix import (
-    PINNED,
+    KEY_FILES,
     RECORDS,
     Prefix,
     State,
@@ -50,7 +50,7 @@ def uninstall(root: Path, name: Optional[str], *, purge: bool, log: Log) -> Dict
 
     Args:
         name: the expected bundle; None accepts any.
-        purge: remove receipts, pinned keys and state.json too.
+        purge: remove receipts, trusted keys and state.json too.
 
     Raises:
         UsageError: the prefix holds no install, or one of another bundle.
@@ -166,12 +166,12 @@ def _remove_parts(run: Journal) -> None:
 
 
 def _remove_records(prefix: Prefix) -> None:
-    """Remove receipts and pinned keys, and last state.json, which names the owner of the prefix."""
+    """Remove receipts and trusted keys, and last state.json, which names the owner of the prefix."""
     for path in list(prefix.receipts.iterdir()) if prefix.receipts.is_dir() else ():
         if RECEIPT.match(path.name):
             remove_tree(path)
     _remove_empty(prefix.receipts)
-    for name in PINNED:
+    for name in KEY_FILES:
         remove_tree(prefix.root / name)
     fsync_folder(prefix.root)
     remove_tree(prefix.state_file)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from installing import Device, MakeBundle, id_of, silent, state_of
-from ssh_keys import make_key, pin
+from ssh_keys import make_key, write_trusted_keys
 
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.install import prefix as state
@@ -219,12 +219,12 @@ def test_an_uninstall_does_not_lower_the_floor(
 def test_a_release_whose_state_is_lost_knows_its_prefix_and_its_keys(
     bundle: Path, prefix: Prefix, device: Device, tmp_path: Path
 ) -> None:
-    """Where it took itself for one that is not installed, an update went elsewhere, past the keys that are pinned."""
+    """Where it took itself for one that is not installed, an update went elsewhere, past the trusted keys."""
     install(bundle, prefix.root, log=silent)
-    pin(prefix.root, make_key(tmp_path, "release"))
+    write_trusted_keys(prefix.root, make_key(tmp_path, "release"))
     prefix.state_file.unlink()
     entry = prefix.bin / "sentiment"
-    assert json.loads(device(entry, "trust", "list", "--json").stdout)["pinned"]
+    assert json.loads(device(entry, "trust", "list", "--json").stdout)["signature_required"]
     assert json.loads(device(entry, "status", "--json").stdout)["prefix"] == str(prefix.root)
     assert device(entry, "uninstall").returncode == 0
     assert not prefix.releases.exists()
