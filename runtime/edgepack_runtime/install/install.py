@@ -156,7 +156,7 @@ def _install_locked(run: Install, archive: Archive) -> None:
     run.receipt["signature"] = trust.require(
         trust.read_trusted_keys(run.prefix.root), run.bundle.name, run.raw, run.signature
     ).as_json()
-    _check_floor(run, before)
+    _check_minimum_sequence(run, before)
     if before.current == run.release and _is_intact(run):
         run.receipt["verdict"] = "already installed"
         with os_errors("the launcher cannot be written"):
@@ -202,12 +202,12 @@ def _warn_of_closed_folders(run: Install) -> None:
             run.log(f"        it uses {path}; to choose another: {fix}")
 
 
-def _check_floor(run: Install, before: State) -> None:
+def _check_minimum_sequence(run: Install, before: State) -> None:
     """Refuse a lower sequence number than any installed before, except that of the active release itself."""
     sequence, current = run.manifest.sequence, before.current or "no release"
-    if before.floor is None or run.release == before.current:
+    if before.minimum_sequence is None or run.release == before.current:
         return
-    if sequence < before.floor:
+    if sequence < before.minimum_sequence:
         way_out = (
             "return to the previous release with `rollback`"
             if before.previous
@@ -215,7 +215,7 @@ def _check_floor(run: Install, before: State) -> None:
         )
         raise BundleInvalidError(
             f"{run.bundle.name} is older than a bundle that was installed here before",
-            why=f"its sequence is {sequence} ({run.manifest.version}); {before.floor} was installed; "
+            why=f"its sequence is {sequence} ({run.manifest.version}); {before.minimum_sequence} was installed; "
             f"{current} is active",
             fix=f"install a newer bundle, or {way_out}",
         )

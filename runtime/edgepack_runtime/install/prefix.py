@@ -115,7 +115,7 @@ class Prefix:
 class State:
     """`state.json`. `pending` is the id of a release whose install began and did not end.
 
-    `floor` is the highest sequence number that was ever committed here; installs refuse lower ones.
+    `minimum_sequence` is the highest sequence number that was ever committed here; installs refuse lower ones.
     """
 
     name: str
@@ -125,7 +125,7 @@ class State:
     sequence: Optional[int] = None
     bundle_bytes: Optional[int] = None
     pending: Optional[str] = None
-    floor: Optional[int] = None
+    minimum_sequence: Optional[int] = None
 
     def interruption(self, current: Optional[str]) -> Optional[str]:
         """The operation that was interrupted, as a sentence, if `current` differs from this state; else None."""
@@ -246,7 +246,7 @@ def read_state(prefix: Prefix) -> Optional[State]:
         for value in (state.current, state.previous, state.pending):
             if value is not None and not RELEASE_ID.match(value):
                 raise ValueError(f"{value!r} is not a release id")
-        for number in (state.sequence, state.floor, state.bundle_bytes):
+        for number in (state.sequence, state.minimum_sequence, state.bundle_bytes):
             if number is not None and (type(number) is not int or number < 0):
                 raise ValueError(f"{number!r} is neither a sequence number nor a size")
     except FileNotFoundError:

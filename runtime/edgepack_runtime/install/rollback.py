@@ -4,7 +4,7 @@
 
 The switch is the same atomic rename of `current` as in an install. The release that served becomes the kept one, so
 that rolling back twice returns to the newer release. A damaged release, or one that fails its self-test, is never
-switched to. The sequence floor of installs does not apply: the previous release was installed and tested here.
+switched to. The minimum sequence of installs does not apply: the previous release was installed and tested here.
 """
 
 from __future__ import annotations

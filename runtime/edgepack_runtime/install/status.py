@@ -51,7 +51,7 @@ def status(prefix: Prefix) -> Dict[str, Any]:
         "current": current,
         "previous": state.previous if state else None,
         "sequence": state.sequence if state else None,
-        "floor": state.floor if state else None,
+        "minimum_sequence": state.minimum_sequence if state else None,
         "pending": state.pending if state else None,
         "running": running,
         "servers": [{"process": number, "release": release} for number, release in servers(prefix).items()],

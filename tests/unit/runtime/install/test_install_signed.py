@@ -1,4 +1,4 @@
-"""Installs with trusted keys, and the sequence floor."""
+"""Installs with trusted keys, and the minimum sequence."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_device_installs_only_updates_that_a_trusted_key_signed(
     again = device(entry, "verify")
     assert f"signed by release, {public(keys[0]).fingerprint}" in again.stdout
     told = json.loads(device(entry, "status", "--json").stdout)
-    assert (told["notes"], told["floor"], told["sequence"]) == ([], 2, 2)
+    assert (told["notes"], told["minimum_sequence"], told["sequence"]) == ([], 2, 2)
     assert told["signature"]["proven"]
     assert [key["fingerprint"] for key in told["trusted"]] == [public(keys[0]).fingerprint]
 
@@ -393,23 +393,23 @@ def releases(small_bundle: Path, tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.usefixtures("proven")
-def test_the_floor_never_decreases(releases: list[Path], prefix: Prefix) -> None:
+def test_the_minimum_sequence_never_decreases(releases: list[Path], prefix: Prefix) -> None:
     install(releases[1], prefix.root, log=silent)
-    assert state_of(prefix).floor == 1
+    assert state_of(prefix).minimum_sequence == 1
     install(releases[3], prefix.root, log=silent)
     for older in releases[:3]:
         with pytest.raises(BundleInvalidError, match="is older than a bundle that was installed here before"):
             install(older, prefix.root, log=silent)
-        assert (state_of(prefix).floor, prefix.current_id()) == (3, id_of(releases[3]))
+        assert (state_of(prefix).minimum_sequence, prefix.current_id()) == (3, id_of(releases[3]))
     last = last_receipt(prefix, "install")
     assert (last["verdict"], last["exit_code"]) == ("not installed", 8)
 
 
-def test_install_repairs_the_serving_release_below_the_floor(small_bundle: Path, installed: Prefix) -> None:
-    state.write_state(installed, dataclasses.replace(state_of(installed), floor=3))
+def test_install_repairs_the_serving_release_below_the_minimum_sequence(small_bundle: Path, installed: Prefix) -> None:
+    state.write_state(installed, dataclasses.replace(state_of(installed), minimum_sequence=3))
     (installed.current / "site/词.txt").write_bytes(b"x")
     assert install(small_bundle, installed.root, log=silent)["verdict"] == "repaired"
-    assert state_of(installed).floor == 3
+    assert state_of(installed).minimum_sequence == 3
 
 
 def test_install_notes_another_bundle_with_the_same_sequence(
@@ -422,16 +422,18 @@ def test_install_notes_another_bundle_with_the_same_sequence(
 
 
 @pytest.mark.usefixtures("proven")
-@pytest.mark.parametrize("damage", [b"\0" * 100, b'{"state_format": 1, "name": "sentiment", "floor": -1}', b"[]"])
-def test_a_rebuilt_state_keeps_the_floor(releases: list[Path], prefix: Prefix, damage: bytes) -> None:
-    """The floor comes from the receipts, or without them from `current`."""
+@pytest.mark.parametrize(
+    "damage", [b"\0" * 100, b'{"state_format": 1, "name": "sentiment", "minimum_sequence": -1}', b"[]"]
+)
+def test_a_rebuilt_state_keeps_the_minimum_sequence(releases: list[Path], prefix: Prefix, damage: bytes) -> None:
+    """The minimum sequence comes from the receipts, or without them from `current`."""
     for bundle in releases[1:]:
         install(bundle, prefix.root, log=silent)
     fs.switch_link(prefix.current, f"releases/{id_of(releases[2])}")
     prefix.state_file.write_bytes(damage)
     with pytest.raises(BundleInvalidError, match="; 3 was installed"):
         install(releases[1], prefix.root, log=silent)
-    assert state_of(prefix).floor == 3
+    assert state_of(prefix).minimum_sequence == 3
     for receipt in prefix.receipts.iterdir():
         receipt.write_bytes(b"{" if receipt.name < "000002" else b'{"bundle": null}')
     prefix.state_file.write_bytes(damage)
@@ -440,7 +442,7 @@ def test_a_rebuilt_state_keeps_the_floor(releases: list[Path], prefix: Prefix, d
 
 
 @pytest.mark.usefixtures("proven")
-def test_an_uncommitted_release_does_not_raise_the_floor(
+def test_an_uncommitted_release_does_not_raise_the_minimum_sequence(
     releases: list[Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(releases[1], prefix.root, log=silent)
@@ -451,7 +453,7 @@ def test_an_uncommitted_release_does_not_raise_the_floor(
     )
     with pytest.raises(EdgepackError):
         install(releases[3], prefix.root, log=silent)
-    assert state_of(prefix).floor == 1
+    assert state_of(prefix).minimum_sequence == 1
     prefix.state_file.write_bytes(b"")
     assert receipts.highest_installed(prefix) == 1
 
