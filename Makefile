@@ -36,7 +36,7 @@ test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## unit and integration tests
 
 test-all: $(VENV)/.installed-dev $(CLIENTS)/.installed ## the exhaustive sweeps too: builds killed everywhere, several machines, Pythons, simulated verdicts; both lanes
 	@OMP_NUM_THREADS=1 $(PY) $(PYTEST)
-	@$(MAKE) test-paddle26 PADDLE26_TESTS="training width narrow resume ranks huggingface observers vocabulary qat build" PADDLE26_MARKS="not first_lane"
+	@$(MAKE) test-paddle26 PADDLE26_TESTS="training width width_pruning resume ranks huggingface observers vocabulary qat build" PADDLE26_MARKS="not first_lane"
 
 coverage: $(VENV)/.installed-dev $(CLIENTS)/.installed ## lines and branches that `make test` runs, child processes included (twice its time)
 	@rm -f .coverage*

@@ -707,8 +707,8 @@ def moved(artifact: A, folder: Path) -> A:
 
 
 @dataclass(frozen=True)
-class NarrowedArtifact(ModelArtifact):
-    """A student that was narrowed and trained again: figures are of this training, heads and neurons per layer."""
+class WidthPrunedArtifact(ModelArtifact):
+    """A student that was pruned in width and trained again: figures of this training, heads and neurons per layer."""
 
     heads: int
     heads_before: int
@@ -725,7 +725,7 @@ class NarrowedArtifact(ModelArtifact):
 
 
 @dataclass(frozen=True)
-class PrunedArtifact(ModelArtifact):
+class TrimmedArtifact(ModelArtifact):
     """A student with a smaller vocabulary. Training figures are the student's.
 
     `unknown` and `unknown_before` are shares (0 to 1) of [UNK] among the tokens of the dev rows.

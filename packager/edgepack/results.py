@@ -18,10 +18,10 @@ from edgepack.artifacts import (
     LedgerRow,
     LinearArtifact,
     ModelArtifact,
-    NarrowedArtifact,
-    PrunedArtifact,
     ScalesArtifact,
     SelectArtifact,
+    TrimmedArtifact,
+    WidthPrunedArtifact,
     mebibytes,
 )
 from edgepack.errors import EdgepackError, RecipeInvalidError
@@ -110,8 +110,8 @@ _FIELDS: Final = {
     "examples": "examples",
     "teacher": "teacher",
     "student": "student",
-    "narrow": "narrowed",
-    "prune": "pruned",
+    "width_pruning": "width_pruned",
+    "vocabulary_trimming": "trimmed",
     "quantize": "scales",
     "export": "export",
     "graphs": "export",
@@ -143,8 +143,8 @@ class Build:
     failures: tuple[Failure, ...] = ()  # failed targets (`--keep-going`)
     selection: SelectArtifact | None = None
     left_out: tuple[Failure, ...] = ()  # failed candidates (`--keep-going`)
-    narrowed: NarrowedArtifact | None = None
-    pruned: PrunedArtifact | None = None
+    width_pruned: WidthPrunedArtifact | None = None
+    trimmed: TrimmedArtifact | None = None
     linear: LinearArtifact | None = None
     combined: CombineArtifact | None = None
     examples: ExamplesArtifact | None = None
@@ -237,7 +237,12 @@ class Build:
         return why, ("teacher=null", "student.distill=null", *unlabelled)
 
     def _model_rows(self, exported: ExportArtifact | None) -> tuple[LedgerRow, ...]:
-        every = {"teacher": self.teacher, "student": self.student, "narrow": self.narrowed, "prune": self.pruned}
+        every = {
+            "teacher": self.teacher,
+            "student": self.student,
+            "width_pruning": self.width_pruned,
+            "vocabulary_trimming": self.trimmed,
+        }
         models = [(stage, model) for stage, model in every.items() if model is not None]
         return _ledger(models, exported, self.recipe.gates.metric)
 
@@ -292,11 +297,11 @@ def _chosen(combined: CombineArtifact | None, metric: str | None) -> Iterator[Le
 def _model(stage: str, model: ModelArtifact, metric: str | None) -> LedgerRow:
     size = mebibytes(model.weight_bytes)
     score = model.test_score if metric is None else model.test_scores[metric]
-    if isinstance(model, PrunedArtifact):
-        return LedgerRow("pruned", score, model_mib=size, note=f"vocabulary {model.cost}")
+    if isinstance(model, TrimmedArtifact):
+        return LedgerRow("trimmed", score, model_mib=size, note=f"vocabulary {model.cost}")
     note = f"{model.parameters / 1e6:.1f} M weights, {counted(model.steps, 'step')}"
     if model.calibration is not None:
         note = f"{note}; {model.calibration.text}"
-    if isinstance(model, NarrowedArtifact):
-        stage, note = "narrowed", f"{note}; {model.cost}"
+    if isinstance(model, WidthPrunedArtifact):
+        stage, note = "width-pruned", f"{note}; {model.cost}"
     return LedgerRow(stage, score, model_mib=size, note=note, seconds=model.train_seconds)

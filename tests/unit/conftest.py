@@ -31,17 +31,17 @@ from edgepack.artifacts import (
     LinearScales,
     ModelArtifact,
     ModelFile,
-    NarrowedArtifact,
     PartCost,
-    PrunedArtifact,
     Quantization,
     ScalesArtifact,
     Score,
     SelectArtifact,
     Split,
     Tried,
+    TrimmedArtifact,
     Usage,
     Way,
+    WidthPrunedArtifact,
 )
 from edgepack.bundle import wheels
 from edgepack.calibration import Reliability, ScoreCalibration
@@ -327,19 +327,19 @@ def beside_one_not_run(built: Build) -> Build:
     return replace(built, deliveries=(item, Delivery(bundle, gate)))
 
 
-def narrowed_of(built: Build) -> NarrowedArtifact:
+def width_pruned_of(built: Build) -> WidthPrunedArtifact:
     """The student of a build with three quarters of its width."""
     told = {field.name: getattr(built.student, field.name) for field in fields(ModelArtifact)}
-    return NarrowedArtifact(
+    return WidthPrunedArtifact(
         **told | {"weight_bytes": 37_600_000, "parameters": 9_400_000, "train_seconds": 28.8},
         heads=9, heads_before=12, neurons=936, neurons_before=1248, dev_score_before=built.student.dev_score,
     )  # fmt: skip
 
 
-def pruned_of(built: Build) -> PrunedArtifact:
+def trimmed_of(built: Build) -> TrimmedArtifact:
     """The student of a build with fewer tokens."""
     told = {field.name: getattr(built.student, field.name) for field in fields(ModelArtifact)}
-    return PrunedArtifact(
+    return TrimmedArtifact(
         **told | {"weight_bytes": 24_000_000, "parameters": 6_000_000},
         tokens=3491, tokens_before=18_000, dev_score_before=built.student.dev_score, unknown=0.0237,
         unknown_before=0.0138,

@@ -106,8 +106,8 @@ def read_further_texts(recipe: Recipe, read_held_out: Callable[[], Iterable[Row]
     Raises:
         RecipeInvalidError: they cannot be read.
     """
-    pruned = (student.pruning for student in recipe.students)
-    for file in dict.fromkeys(pruning.texts for pruning in pruned if pruning is not None):
+    found = (student.trimming for student in recipe.students)
+    for file in dict.fromkeys(trimming.texts for trimming in found if trimming is not None):
         if file is not None:
             further_texts(Path(file), recipe.data.columns, read_held_out())
 

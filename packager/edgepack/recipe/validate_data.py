@@ -130,10 +130,10 @@ def check_unlabelled(recipe: Recipe) -> Iterator[Problem]:
 
 
 def check_vocabulary(recipe: Recipe) -> Iterator[Problem]:
-    """Problems of the file of texts for vocabulary pruning."""
-    pruning = recipe.student.pruning
-    if pruning is not None and pruning.texts is not None:
-        yield from _check_texts(("student", "vocabulary", "prune", "texts"), pruning.texts, or_none(recipe, "task"))
+    """Problems of the file of texts for vocabulary trimming."""
+    trimming = recipe.student.trimming
+    if trimming is not None and trimming.texts is not None:
+        yield from _check_texts(("student", "vocabulary", "trim", "texts"), trimming.texts, or_none(recipe, "task"))
 
 
 def _check_split(name: str, value: str, task: str | None) -> Iterator[Problem]:

@@ -92,12 +92,16 @@ def make(build: Build, file_name: str = "recipe.yaml") -> Report:
         data=_data_of(build),
         models=tuple(
             _model(role, model)
-            for role, model in (("teacher", build.teacher), ("student", build.student), ("narrowed", build.narrowed))
+            for role, model in (
+                ("teacher", build.teacher),
+                ("student", build.student),
+                ("width-pruned", build.width_pruned),
+            )
             if model is not None
         ),
         selection=None if build.selection is None else selection(build.selection),
-        width=None if build.narrowed is None else _copied(Width, build.narrowed),
-        vocabulary=None if build.pruned is None else _copied(Vocabulary, build.pruned),
+        width=None if build.width_pruned is None else _copied(Width, build.width_pruned),
+        vocabulary=None if build.trimmed is None else _copied(Vocabulary, build.trimmed),
         quantization=_quantization(None if build.export is None else build.export.int8, build.scales),
         export=None if build.export is None else _export(build.export),
         combined=None
@@ -167,9 +171,9 @@ def _name_sources(document: dict[str, Any], recipe: Recipe) -> None:
     for role, section in (("teacher", recipe.teacher), ("student", recipe.student)):
         if section is not None and is_local_folder(section.model):
             document[role]["model"] = Path(str(section.model)).name
-    pruning = recipe.student.pruning
-    if pruning is not None and pruning.texts is not None:
-        document["student"]["vocabulary"]["prune"]["texts"] = Path(pruning.texts).name
+    trimming = recipe.student.trimming
+    if trimming is not None and trimming.texts is not None:
+        document["student"]["vocabulary"]["trim"]["texts"] = Path(trimming.texts).name
 
 
 def _data_of(build: Build) -> Data:

@@ -134,7 +134,7 @@ def _metrics(build: Build, report: Report) -> Iterator[tuple[str, int, float]]:
 
 def _trainings(build: Build) -> Iterator[tuple[str, Path]]:
     """The trainings of the build, with the folders of their results."""
-    for role, model in (("teacher", build.teacher), ("student", build.student), ("narrowed", build.narrowed)):
+    for role, model in (("teacher", build.teacher), ("student", build.student), ("width-pruned", build.width_pruned)):
         if model is not None:
             yield role, model.folder
     if build.scales is None:

@@ -21,12 +21,12 @@ from edgepack.artifacts import (
     Int8Choice,
     LedgerRow,
     ModelArtifact,
-    NarrowedArtifact,
     Precision,
-    PrunedArtifact,
     Quantization,
     Row,
     ScalesArtifact,
+    TrimmedArtifact,
+    WidthPrunedArtifact,
     mebibytes,
 )
 from edgepack.errors import StageFailedError
@@ -46,11 +46,11 @@ from edgepack.progress import Progress
 from edgepack.recipe.model import Quantize
 from edgepack.stages import keys
 from edgepack.stages.data import DataStage
-from edgepack.stages.narrow import NarrowStage
-from edgepack.stages.prune import PruneStage
 from edgepack.stages.quantize import QuantizeStage
 from edgepack.stages.stage import TRAINING, Context, Input, Stage
 from edgepack.stages.train import StudentStage
+from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
+from edgepack.stages.width_pruning import WidthPruningStage
 from edgepack.training import environment
 from edgepack.util.text import counted
 from edgepack_runtime.inference.predictor import Predictor
@@ -74,7 +74,7 @@ class ExportStage(Stage[ExportArtifact]):
     section: Quantize
     targets: tuple[str, ...]
     rows: DataStage
-    student: StudentStage | NarrowStage | PruneStage
+    student: StudentStage | WidthPruningStage | VocabularyTrimmingStage
     scales: QuantizeStage
 
     name = "export"
@@ -193,7 +193,7 @@ def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> 
         student.test_score,
         model_mib=mebibytes(sum(path.stat().st_size for path in folder.glob("model.*"))),
         parity=static.max_abs,
-        parity_with={NarrowedArtifact: "narrowed", PrunedArtifact: "pruned"}.get(type(student), "student"),
+        parity_with={WidthPrunedArtifact: "width-pruned", TrimmedArtifact: "trimmed"}.get(type(student), "student"),
         note="the student's weights, not measured again",
     )
 

@@ -68,7 +68,7 @@ def test_every_kind_of_recipe_has_a_list_of_stages(recipe: Any, names: list[str]
 
 
 def test_the_stages_of_a_candidate_are_named_as_such() -> None:
-    student = {"model": {"scratch": {"layers": 1, "hidden": 8, "heads": 2}}, "width": 0.5, "vocabulary": "prune"}
+    student = {"model": {"scratch": {"layers": 1, "hidden": 8, "heads": 2}}, "width": 0.5, "vocabulary": "trim"}
     [chain] = stages_of(trained(student=student), context()).chains.values()
     assert tuple(stage.name for stage in chain.stages) == CANDIDATE_STAGES
     assert chain.stages[-1] is chain.last

@@ -56,7 +56,7 @@ def test_the_section_is_that_with_most_of_the_keys(written: Any, kind: type, key
     [
         (Student, {"model": ["a"]}, ["model"]),
         (Student, {"model": {"from": "teacher", "layers": [1, 0]}}, ["model", "layers", 1]),
-        (Student, {"model": "a", "vocabulary": "trim"}, ["vocabulary"]),
+        (Student, {"model": "a", "vocabulary": "tri"}, ["vocabulary"]),
         (GivenModel, {"graph": {"A": "a.onnx"}}, ["graph", "A", "[key]"]),
         (GivenModel, {"graph": 3}, ["graph"]),
     ],

@@ -11,7 +11,15 @@ from xml.etree import ElementTree
 
 import pytest
 from markupsafe import Markup
-from tests.unit.conftest import EXAMPLES, beside_one_not_run, combined_of, linear_of, narrowed_of, pruned_of, ungated_of
+from tests.unit.conftest import (
+    EXAMPLES,
+    beside_one_not_run,
+    combined_of,
+    linear_of,
+    trimmed_of,
+    ungated_of,
+    width_pruned_of,
+)
 from tests.unit.report.pages import Page, cards_of, document, junit_of, render, words_of
 
 from edgepack.report import html
@@ -213,7 +221,7 @@ def test_a_float16_file_is_named(built: Any) -> None:
 def test_a_smaller_width_and_vocabulary_are_shown_with_their_cost(built: Any) -> None:
     words = words_of(document(built))
     assert "heads and" not in words and "tokens kept" not in words
-    words = words_of(document(replace(built, narrowed=narrowed_of(built), pruned=pruned_of(built))))
+    words = words_of(document(replace(built, width_pruned=width_pruned_of(built), trimmed=trimmed_of(built))))
     assert "Width: 9 of 12 heads and 936 of 1,248 neurons of each layer kept, 9,400,000 parameters left" in words
     assert "3,491 of 18,000 tokens kept, 6,000,000 parameters left" in words
     assert "[UNK] 2.37 % of dev tokens, before 1.38 %" in words

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.training.models.pruning import Importance, Kept, choose, narrowed
+from edgepack.training.models.width_pruning import Importance, Kept, choose, pruned
 
 HEADS, SIZE, HIDDEN, NEURONS = 3, 2, 5, 4
 SHAPES = {
@@ -65,7 +65,7 @@ def test_what_is_left_of_the_weights() -> None:
         for layer in (0, 1)
         for name, shape in SHAPES.items()
     } | {"ernie.pooler.dense.weight": np.ones((HIDDEN, HIDDEN))}
-    found = narrowed(weights, [kept([0, 2], [1]), kept([1], [0, 3])], SIZE)
+    found = pruned(weights, [kept([0, 2], [1]), kept([1], [0, 3])], SIZE)
     assert found.keys() == weights.keys()
     columns, rows = [0, 1, 4, 5], weights["ernie.encoder.layers.0.self_attn.out_proj.weight"]
     first, second = "ernie.encoder.layers.0.", "ernie.encoder.layers.1."

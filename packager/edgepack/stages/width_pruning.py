@@ -1,4 +1,4 @@
-"""Stage `narrow`: keep the most important heads and neurons of the trained student, then train them again.
+"""Stage `width_pruning`: keep the most important heads and neurons of the trained student, then train them again.
 
 Width is reduced after training, as in Hou et al., "DynaBERT" (2020).
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from edgepack.artifacts import ModelArtifact, NarrowedArtifact
+from edgepack.artifacts import ModelArtifact, WidthPrunedArtifact
 from edgepack.recipe.pretrained_models import of_folder
 from edgepack.recipe.training import Distill, Student
 from edgepack.stages import keys
@@ -20,7 +20,7 @@ from edgepack.training import environment
 
 
 @dataclass(frozen=True)
-class NarrowStage(Stage[NarrowedArtifact]):
+class WidthPruningStage(Stage[WidthPrunedArtifact]):
     """Cuts the student to `section.width` and trains it with its own settings. Continues from its checkpoint.
 
     Attributes:
@@ -32,9 +32,9 @@ class NarrowStage(Stage[NarrowedArtifact]):
     student: StudentStage
     teacher: TeacherStage | None = None
 
-    name = "narrow"
+    name = "width_pruning"
     version = 6
-    kind = NarrowedArtifact
+    kind = WidthPrunedArtifact
     libraries = TRAINING
     recipe_keys = {"": "student"}  # noqa: RUF012 - never changed
 
@@ -62,18 +62,18 @@ class NarrowStage(Stage[NarrowedArtifact]):
         found = [*keys.labelled(rows), *keys.model(ctx[self.student])]
         return found if self._distill is None else [*found, *keys.model(ctx[self._source]), *keys.unlabelled(rows)]
 
-    def run(self, ctx: Context, out: Path) -> NarrowedArtifact:
+    def run(self, ctx: Context, out: Path) -> WidthPrunedArtifact:
         environment.start(ctx.progress)
-        from edgepack.training.finetune import NarrowedModel, TrainingJob
+        from edgepack.training.finetune import TrainingJob, WidthPrunedModel
         from edgepack.training.launch import run_job
 
         student, distill = ctx.artifact(self.student), self._distill
         source = None if distill is None else ctx.artifact(self._source)
-        job = TrainingJob("narrowed", NarrowedModel(student, self.section.width), self.section, source, distill)
+        job = TrainingJob("width-pruned", WidthPrunedModel(student, self.section.width), self.section, source, distill)
         trained = run_job(job, ctx.artifact(self.rows), out, ctx.progress, ctx.checkpoint)
         before, after = of_folder(student.folder), of_folder(out)
         assert before is not None and after is not None, "built networks have sizes"
-        artifact = NarrowedArtifact(
+        artifact = WidthPrunedArtifact(
             **{field.name: getattr(trained, field.name) for field in fields(ModelArtifact)},
             heads=after.heads,
             heads_before=before.heads,
@@ -81,5 +81,5 @@ class NarrowStage(Stage[NarrowedArtifact]):
             neurons_before=before.feed_forward,
             dev_score_before=student.dev_score,
         )
-        ctx.progress.line(f"narrow: {artifact.cost}")
+        ctx.progress.line(f"width_pruning: {artifact.cost}")
         return artifact

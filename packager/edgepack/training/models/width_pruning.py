@@ -48,7 +48,7 @@ def choose(importances: Sequence[Importance], width: float) -> list[Kept]:
     return [Kept(_largest(layer.heads, width), _largest(layer.neurons, width)) for layer in importances]
 
 
-def narrowed(weights: Mapping[str, Array], kept: Sequence[Kept], head_size: int) -> dict[str, Array]:
+def pruned(weights: Mapping[str, Array], kept: Sequence[Kept], head_size: int) -> dict[str, Array]:
     """The weights of a network by name, reduced to the `kept` parts of each layer."""
     result = {}
     for name, weight in weights.items():
