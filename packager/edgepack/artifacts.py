@@ -593,7 +593,7 @@ class Variation:
 class ExportArtifact(Artifact):
     """`paddle/` (static graph), `onnx-float/`, and a smaller form in `onnx-int8/` or `onnx-fp16/`.
 
-    A given model has no `static_graph`.
+    An imported model has no `static_graph`.
     """
 
     static_graph: LedgerRow | None

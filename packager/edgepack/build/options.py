@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # its import takes a second, and every command imports this m
 
 STAGES: Final = (
     *("examples", "data"),
-    "graphs",  # of a given model
+    "graphs",  # of an imported model
     *("linear", "teacher", "student", "width_pruning", "vocabulary_trimming", "quantize", "export"),
     *("select", "combine", "bundle", "gate"),
 )

@@ -15,14 +15,14 @@ from typing import Any
 from edgepack.build.options import CANDIDATE_STAGES
 from edgepack.errors import RecipeInvalidError
 from edgepack.imported.classifier import ClassifierStage
+from edgepack.imported.conversion import MOST_RUNS
 from edgepack.imported.examples import ExamplesStage
-from edgepack.imported.given_graphs import MOST_RUNS
 from edgepack.imported.graphs import GraphsStage
 from edgepack.imported.rows import ImportedRowsStage
 from edgepack.imported.shipment import ImportedShipment
-from edgepack.recipe.model import AnyRecipe, Candidate, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe, distinct
+from edgepack.recipe.model import AnyRecipe, Candidate, CustomRecipe, ImportedTextRecipe, LinearRecipe, Recipe, distinct
 from edgepack.recipe.training import FromTeacher
-from edgepack.recipe.validate_given import read_handler
+from edgepack.recipe.validate_imported import read_handler
 from edgepack.stages.bundle import BundleStage, Shipment
 from edgepack.stages.chain import Candidates, Chain
 from edgepack.stages.combine import CombineStage
@@ -159,7 +159,7 @@ def _linear(recipe: LinearRecipe, context: BuildContext) -> RecipeStages:
     return RecipeStages(recipe, (rows, linear), LinearShipment(recipe, rows, linear))
 
 
-def _imported(recipe: CustomRecipe | GivenTextRecipe, context: BuildContext) -> RecipeStages:
+def _imported(recipe: CustomRecipe | ImportedTextRecipe, context: BuildContext) -> RecipeStages:
     gpu = _gpu_target(recipe, context)
     if gpu is not None and recipe.quantize.method != "none":
         raise RecipeInvalidError(

@@ -23,7 +23,7 @@ from edgepack.progress import SILENT, Progress
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding, errors
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import BUILTIN_PREFIX, Data, GivenData, is_builtin
+from edgepack.recipe.model import BUILTIN_PREFIX, Data, ImportedData, is_builtin
 from edgepack.util.text import counted
 
 BAR_FROM_BYTES: Final = 8 * 2**20  # smaller files are read within two seconds, and need no bar
@@ -135,7 +135,7 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
     )
 
 
-def load_test(section: GivenData, labels: Sequence[str], progress: Progress = SILENT) -> tuple[RowReader, Lengths]:
+def load_test(section: ImportedData, labels: Sequence[str], progress: Progress = SILENT) -> tuple[RowReader, Lengths]:
     """Check the test rows of a model with these `labels` (of spans: their types), and the lengths of their texts.
 
     Raises:
@@ -169,7 +169,7 @@ def _facts_of(name: SplitName, rows: Iterable[Row]) -> SplitFacts:
     return gather_facts(SplitFacts(name, Path(name), FindingLog(Path(name))), enumerate(rows, start=1))
 
 
-def _file_rows(facts: SplitFacts, section: Data | GivenData, state: State | None, kept: _Kept | None) -> FileRows:
+def _file_rows(facts: SplitFacts, section: Data | ImportedData, state: State | None, kept: _Kept | None) -> FileRows:
     def read() -> Iterator[Row]:
         log = FindingLog(facts.file)
         rows = read_rows(facts.file, section.columns, log, label_separator=section.label_separator)

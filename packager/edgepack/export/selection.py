@@ -119,8 +119,8 @@ def choose(float_model: ModelFile, small_model: ModelFile, doubts: Doubts) -> tu
     return float_model, f"{figures}; it must have at most {1 - LEAST_GAIN:.2f} x of both: float ships{why}"
 
 
-def choose_given(float_model: ModelFile, small_model: ModelFile, limit_points: float) -> tuple[ModelFile, str]:
-    """`choose` for a given model, whose INT8 may lose `limit_points` of its score."""
+def choose_imported(float_model: ModelFile, small_model: ModelFile, limit_points: float) -> tuple[ModelFile, str]:
+    """`choose` for an imported model, whose INT8 may lose `limit_points` of its score."""
     lost = 100 * (float_model.ledger.score.value - small_model.ledger.score.value)
     exceeds = evaluation.exceeds(lost, limit_points)
     refusal = f"it loses {lost:.2f} points, where {limit_points:g} may be lost" if exceeds else ""

@@ -13,7 +13,7 @@ from typing import Any, Final
 from edgepack.recipe import keys
 from edgepack.recipe.keys import choices, range_of, type_of
 from edgepack.recipe.messages import listed
-from edgepack.recipe.model import KINDS, BaseRecipe, Columns, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe
+from edgepack.recipe.model import KINDS, BaseRecipe, Columns, CustomRecipe, ImportedTextRecipe, LinearRecipe, Recipe
 from edgepack.recipe.pretrained_models import PRESETS, parameters
 from edgepack.recipe.training import Student
 
@@ -41,8 +41,8 @@ Refused, because they compare with an encoder or count its tokens:
 {listed(LinearRecipe.REFUSED)}.
 
 """
-_GIVEN_HEAD: Final = """\
-## A given model
+_IMPORTED_HEAD: Final = """\
+## An imported model
 
 A recipe with the section `model` packages a model that you have, and trains nothing. Besides the keys of the tables
 here it has of those above: {shared}.
@@ -77,7 +77,7 @@ def page() -> str:
     """The text of the page."""
     made = _properties_of(Recipe)
     sections = "".join(_sections(made, made["$defs"]))
-    return "".join((_HEAD, sections, _LINEAR, *_given_models(), _PRESETS_HEAD, *_presets()))
+    return "".join((_HEAD, sections, _LINEAR, *_imported_models(), _PRESETS_HEAD, *_presets()))
 
 
 def _properties_of(kind: type[BaseRecipe]) -> dict[str, Any]:
@@ -93,11 +93,11 @@ def _properties_of(kind: type[BaseRecipe]) -> dict[str, Any]:
     return {**made, "properties": {key: properties[key] for key in (*shared[:at], *own, *shared[at:])}}
 
 
-def _given_models() -> Iterator[str]:
-    """The part about recipes of given models: their own keys, and the sections that only they have."""
-    yield _GIVEN_HEAD.format(shared=", ".join(f"`{key}`" for key in BaseRecipe.model_fields))
+def _imported_models() -> Iterator[str]:
+    """The part about recipes of imported models: their own keys, and the sections that only they have."""
+    yield _IMPORTED_HEAD.format(shared=", ".join(f"`{key}`" for key in BaseRecipe.model_fields))
     described = {Columns.__name__}  # as in a recipe that trains
-    yield from _own_keys(GivenTextRecipe, described)
+    yield from _own_keys(ImportedTextRecipe, described)
     yield _CUSTOM_HEAD
     yield from _own_keys(CustomRecipe, described)
 

@@ -29,7 +29,15 @@ from edgepack.artifacts import (
     mebibytes,
 )
 from edgepack.data.recipe_checks import check_built
-from edgepack.recipe.model import AnyRecipe, BaseRecipe, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe, is_builtin
+from edgepack.recipe.model import (
+    AnyRecipe,
+    BaseRecipe,
+    CustomRecipe,
+    ImportedTextRecipe,
+    LinearRecipe,
+    Recipe,
+    is_builtin,
+)
 from edgepack.recipe.paths import without_folders
 from edgepack.recipe.training import is_local_folder
 from edgepack.report.loss_attribution import losses
@@ -177,7 +185,7 @@ def _name_sources(document: dict[str, Any], recipe: Recipe) -> None:
 
 
 def _data_of(build: Build) -> Data:
-    """The rows of a build; of a given model the examples."""
+    """The rows of a build; of an imported model the examples."""
     recipe = build.recipe
     if not isinstance(recipe, CustomRecipe):
         assert build.data is not None
@@ -188,9 +196,9 @@ def _data_of(build: Build) -> Data:
     return Data(_name(recipe.examples), (), {"examples": split}, ())
 
 
-def _data(data: DataArtifact, recipe: Recipe | LinearRecipe | GivenTextRecipe) -> Data:
+def _data(data: DataArtifact, recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> Data:
     return Data(
-        source=_name(recipe.data.test if isinstance(recipe, GivenTextRecipe) else recipe.data.train),
+        source=_name(recipe.data.test if isinstance(recipe, ImportedTextRecipe) else recipe.data.train),
         labels=data.labels,
         splits={split: _split(data, split) for split in SPLITS if split in data.rows},
         warnings=(*_warnings(data, recipe), *_cut_texts(data, recipe)),
@@ -204,7 +212,7 @@ def _warnings(data: DataArtifact, recipe: BaseRecipe) -> list[str]:
     return [f"{counted(len(data.warnings), 'warning')} about the data, which may quote it: `edgepack check` tells"]
 
 
-def _cut_texts(data: DataArtifact, recipe: Recipe | LinearRecipe | GivenTextRecipe) -> list[str]:
+def _cut_texts(data: DataArtifact, recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> list[str]:
     return [f"warning: {finding.reason}" for finding in check_built(data, recipe)]
 
 

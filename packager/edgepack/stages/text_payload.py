@@ -19,7 +19,7 @@ from edgepack.gating import on_rows
 from edgepack.gating.on_rows import Judge
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
-from edgepack.recipe.model import BaseRecipe, GivenTextRecipe, Recipe
+from edgepack.recipe.model import BaseRecipe, ImportedTextRecipe, Recipe
 from edgepack.recipe.training import is_local_folder
 from edgepack.sandbox import runner as sandbox
 from edgepack.stages.bundle import Payload
@@ -197,7 +197,7 @@ def _asked(
 ) -> T:
     """Call `job`, which runs the models: in a sandbox if one of them is not of this build."""
     baseline = recipe.gates.baseline
-    if not isinstance(recipe, GivenTextRecipe) and baseline is None:
+    if not isinstance(recipe, ImportedTextRecipe) and baseline is None:
         return job(progress=progress)
     reads = [*{folder for folder in models if folder is not None}, *([] if baseline is None else [baseline])]
     found: T = sandbox.run(job, returns, scratch, progress, stage="bundle", reads=reads)

@@ -12,7 +12,7 @@ from edgepack.build import preflight
 from edgepack.build.options import CANDIDATE_STAGES, STAGES, BuildOptions
 from edgepack.build.recipe_stages import stages_of
 from edgepack.errors import RecipeInvalidError, UsageError
-from edgepack.recipe.model import CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe
+from edgepack.recipe.model import CustomRecipe, ImportedTextRecipe, LinearRecipe, Recipe
 from edgepack.targets.context import BuildContext
 from edgepack_runtime.bundle.model_config import CPU, CUDA
 
@@ -34,8 +34,8 @@ def linear(**more: Any) -> LinearRecipe:
     return LinearRecipe.model_validate({**COMMON, "data": SPLITS, "linear": "only", **more})
 
 
-def text_model(**more: Any) -> GivenTextRecipe:
-    return GivenTextRecipe.model_validate({**COMMON, "model": MODEL, "data": {"test": "t.tsv"}, **more})
+def text_model(**more: Any) -> ImportedTextRecipe:
+    return ImportedTextRecipe.model_validate({**COMMON, "model": MODEL, "data": {"test": "t.tsv"}, **more})
 
 
 def custom(**more: Any) -> CustomRecipe:

@@ -13,7 +13,7 @@ from edgepack.data import loader
 from edgepack.data.loader import load_splits, load_test
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import Task
-from edgepack.recipe.model import Data, GivenData
+from edgepack.recipe.model import Data, ImportedData
 
 
 @pytest.fixture
@@ -113,12 +113,12 @@ def test_rows_that_leak_or_repeat_are_left_out_of_train(tmp_path: Path) -> None:
     assert "the label `y` (1 row) is not in the train split" in caught.value.findings[-1].reason
 
 
-def test_test_rows_of_a_given_model_have_its_labels(section: Data) -> None:
-    rows, lengths = load_test(GivenData(test=section.test), ["0", "1", "2"])
+def test_test_rows_of_an_imported_model_have_its_labels(section: Data) -> None:
+    rows, lengths = load_test(ImportedData(test=section.test), ["0", "1", "2"])
     assert [row.label for row in rows] == ["0", "1"] * 10
     assert sum(lengths.rows_by_tokens.values()) == 20
     with pytest.raises(RecipeInvalidError) as caught:
-        load_test(GivenData(test=section.test), ["0", "10"])
+        load_test(ImportedData(test=section.test), ["0", "10"])
     [finding] = caught.value.findings
     assert (finding.line, finding.reason) == (3, "the label `1` is none of the model's")
 
@@ -126,5 +126,5 @@ def test_test_rows_of_a_given_model_have_its_labels(section: Data) -> None:
 def test_no_test_rows_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("text\tlabel\n", encoding="utf-8")
     with pytest.raises(RecipeInvalidError) as caught:
-        load_test(GivenData(test=str(tmp_path / "test.tsv")), ["0", "1"])
+        load_test(ImportedData(test=str(tmp_path / "test.tsv")), ["0", "1"])
     assert len(caught.value.findings) == 1

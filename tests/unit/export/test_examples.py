@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from given_model import HANDLER, write_given
+from imported_model import HANDLER, write_imported
 
 from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact
 from edgepack.errors import StageFailedError
@@ -22,7 +22,7 @@ def answer(
     """The answers of a handler of this source to examples; three lists of length 0 to 2 by default."""
     rows = rows or tuple({"item": [0] * n, "expected": 2 * n + 1} for n in range(3))
     (folder / EXAMPLES_FILE).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    model = write_given(folder / "model", handler=source, item=item)
+    model = write_imported(folder / "model", handler=source, item=item)
     found = ExamplesArtifact(folder, item, len(rows))
     [answers] = export_examples.answer([model], found, options.pop("packages", None), "answers", SILENT, **options)
     return answers

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ValidationError
 
 from edgepack.recipe import docs
-from edgepack.recipe.model import CustomRecipe, GivenModel, Recipe
+from edgepack.recipe.model import CustomRecipe, ImportedModel, Recipe
 from edgepack.recipe.training import FromScratch
 from edgepack.recipe.yaml import parse
 
@@ -53,7 +53,7 @@ def test_the_schema_has_what_editors_want() -> None:
 
 def test_every_key_is_described_and_stands_in_the_reference() -> None:
     found = list(dict.fromkeys([*sections(), *sections(CustomRecipe)]))
-    assert {FromScratch, GivenModel} < set(found)
+    assert {FromScratch, ImportedModel} < set(found)
     page = docs.page()
     for section in found:
         assert section.__doc__, section
@@ -173,7 +173,7 @@ def test_the_schema_refuses_what_the_model_refuses(extra: dict[str, Any]) -> Non
     ],
     ids=str,
 )
-def test_the_schema_accepts_a_given_model(extra: dict[str, Any]) -> None:
+def test_the_schema_accepts_an_imported_model(extra: dict[str, Any]) -> None:
     assert VALIDATOR.is_valid({**GIVEN, **extra})
     CustomRecipe.model_validate_json(json.dumps({**GIVEN, **extra}), strict=True)
 
@@ -195,7 +195,7 @@ def test_the_schema_accepts_a_given_model(extra: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_the_schema_refuses_a_given_model_as_the_model_does(extra: dict[str, Any]) -> None:
+def test_the_schema_refuses_an_imported_model_as_the_model_does(extra: dict[str, Any]) -> None:
     assert not VALIDATOR.is_valid({**GIVEN, **extra})
     with pytest.raises(ValidationError):
         CustomRecipe.model_validate_json(json.dumps({**GIVEN, **extra}), strict=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from asgi import Answer, ask, post, started
-from given_model import write_given
+from imported_model import write_imported
 from ssh_keys import write_trusted_keys
 from tiny_model import write_model_folder
 
@@ -431,7 +431,7 @@ class Handler:
 
 
 async def test_no_line_of_the_log_quotes_what_a_handler_was_given(tmp_path: Path, log: io.StringIO) -> None:
-    folder = write_given(tmp_path / "hotel", item="text", handler=HANDLER)
+    folder = write_imported(tmp_path / "hotel", item="text", handler=HANDLER)
     logger = logs.configure("info", log)
     async with started(application.application(Settings(model=folder), logger)) as app:
         refused(await post(app, "/predict", {"text": "秘密"}), 500, "failed")

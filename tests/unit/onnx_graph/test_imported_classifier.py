@@ -1,4 +1,4 @@
-"""Given classifiers of texts, adapted to what the runtime feeds and reads."""
+"""Imported classifiers of texts, adapted to what the runtime feeds and reads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from given_texts import NAMES, model
+from imported_texts import NAMES, model
 from onnx import TensorProto
 
 from edgepack.errors import StageFailedError
-from edgepack.onnx_graph.given_classifier import GivenClassifier
+from edgepack.onnx_graph.imported_classifier import ImportedClassifier
 
 IDS = np.array([[2, 4, 4, 3], [2, 5, 3, 0]])  # the second text has one token of padding
 TYPES = np.zeros_like(IDS)
@@ -39,25 +39,25 @@ def run(graph: onnx.ModelProto, ids: np.ndarray = IDS, types: np.ndarray = TYPES
 )
 def test_the_mask_is_computed_and_probabilities_are_undone(made: dict[str, Any]) -> None:
     wanted = np.array([[3.0, 1.0], [4 / 3, 8 / 3]], np.float32)  # ids 2, 4, 4 vote for the first of four; 2 of three
-    assert np.allclose(run(GivenClassifier(model(**made)).adapted(pad_id=0)), wanted)
+    assert np.allclose(run(ImportedClassifier(model(**made)).adapted(pad_id=0)), wanted)
 
 
 @pytest.mark.parametrize("names", [("x0",), ("x0", "x1")])
 def test_one_or_two_inputs_without_known_names_are_ids_and_types(names: Sequence[str]) -> None:
-    found = run(GivenClassifier(model(names=names)).adapted(pad_id=0))
+    found = run(ImportedClassifier(model(names=names)).adapted(pad_id=0))
     assert np.allclose(found[1], [8 / 4, 8 / 4])  # without a mask the padding votes, too
 
 
 def test_tags_come_in_the_order_that_is_asked_for() -> None:
-    given = GivenClassifier(model(names=NAMES[:2], tokens=True, labels=3))
-    plain, ordered = run(given.adapted(0)), run(given.adapted(0, order=[2, 0, 1]))
+    imported = ImportedClassifier(model(names=NAMES[:2], tokens=True, labels=3))
+    plain, ordered = run(imported.adapted(0)), run(imported.adapted(0, order=[2, 0, 1]))
     assert plain.shape == (2, 4, 3)
     assert np.array_equal(ordered, plain[..., [2, 0, 1]])
 
 
-def test_feeds_have_the_types_of_the_given_graph() -> None:
-    given = GivenClassifier(model(integer=TensorProto.INT32, mask=TensorProto.FLOAT))
-    feeds = given.feeds(IDS, TYPES, pad_id=0)
+def test_feeds_have_the_types_of_the_imported_graph() -> None:
+    imported = ImportedClassifier(model(integer=TensorProto.INT32, mask=TensorProto.FLOAT))
+    feeds = imported.feeds(IDS, TYPES, pad_id=0)
     assert {name: array.dtype.name for name, array in feeds.items()} == {
         "input_ids": "int32", "token_type_ids": "int32", "attention_mask": "float32",
     }  # fmt: skip
@@ -75,7 +75,7 @@ def test_feeds_have_the_types_of_the_given_graph() -> None:
 )
 def test_a_graph_of_another_kind_is_refused(made: dict[str, Any], what: str, fix: str) -> None:
     with pytest.raises(StageFailedError, match=what) as caught:
-        GivenClassifier(model(**made))
+        ImportedClassifier(model(**made))
     assert fix in caught.value.fix
 
 
@@ -83,7 +83,7 @@ def test_one_of_several_outputs_has_to_be_named_logits() -> None:
     graph = model(output="scores")
     graph.graph.output.append(onnx.helper.make_tensor_value_info("mean", TensorProto.FLOAT, ["batch", 2]))
     with pytest.raises(StageFailedError, match="the graph gives scores, mean"):
-        GivenClassifier(graph)
+        ImportedClassifier(graph)
     graph = model()
     graph.graph.output.append(onnx.helper.make_tensor_value_info("mean", TensorProto.FLOAT, ["batch", 2]))
-    assert np.allclose(run(GivenClassifier(graph).adapted(0))[0], [3.0, 1.0])
+    assert np.allclose(run(ImportedClassifier(graph).adapted(0))[0], [3.0, 1.0])

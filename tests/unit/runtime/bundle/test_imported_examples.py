@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from given_model import write_given_release
+from imported_model import write_imported_release
 
 from edgepack_runtime.bundle import examples, golden
 from edgepack_runtime.bundle.examples import GoldenExample
@@ -18,7 +18,7 @@ SCORES = {"score": 1.0, "float_score": 0.5}
 
 
 def release(folder: Path, item: str, *rows: dict[str, Any], **options: Any) -> tuple[Path, ModelConfig]:
-    found, _ = write_given_release(
+    found, _ = write_imported_release(
         folder / "release", [{"expected": 3, **SCORES, **row} for row in rows], item=item, **options
     )
     return found, load(found / golden.MODEL_FOLDER)

@@ -1,4 +1,4 @@
-"""Recipes of a given model: resolved when they are right, every finding once when they are not."""
+"""Recipes of an imported model: resolved when they are right, every finding once when they are not."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-from given_model import HANDLER
+from imported_model import HANDLER
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import CustomRecipe, Recipe
-from edgepack.recipe.validate_given import read_handler
+from edgepack.recipe.validate_imported import read_handler
 
 ROOT = Path(__file__).parents[3]
 RECIPE = """\
 edgepack: 1
-name: given
+name: imported
 version: 1.0.0
 task: custom
 model:

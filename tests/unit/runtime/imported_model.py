@@ -62,7 +62,7 @@ def write_echo(path: Path, dtypes: Iterable[str], *, shape: Sequence[str | int] 
     return path
 
 
-def write_given(
+def write_imported(
     folder: Path,
     *,
     item: str = "json",
@@ -80,7 +80,7 @@ def write_given(
     return folder
 
 
-def write_given_release(
+def write_imported_release(
     folder: Path,
     rows: Iterable[dict[str, Any]],
     *,
@@ -90,7 +90,7 @@ def write_given_release(
     **model: Any,
 ) -> tuple[Path, Manifest]:
     """An unpacked release with the examples `rows`; `files` lie below `golden/files`."""
-    write_given(folder / golden.MODEL_FOLDER, **model)
+    write_imported(folder / golden.MODEL_FOLDER, **model)
     (folder / "golden" / "files").mkdir(parents=True)
     for name, content in (files or {}).items():
         (folder / "golden" / "files" / name).write_bytes(content)

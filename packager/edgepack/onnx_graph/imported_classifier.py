@@ -1,6 +1,6 @@
-"""Given classifiers of texts, in the form that the runtime reads: `input_ids` and perhaps `token_type_ids` to `logits`.
+"""Imported classifiers of texts, as the runtime reads them: `input_ids` and perhaps `token_type_ids` to `logits`.
 
-Nodes around the given graph do the rest: they compute the attention mask from the ids, take the input of a final
+Nodes around the imported graph do the rest: they compute the attention mask from the ids, take the input of a final
 softmax, and put the tag `O` first.
 """
 
@@ -20,7 +20,7 @@ from edgepack.onnx_graph.recognise import IDS, TYPES
 from edgepack.onnx_graph.utils import Array, GraphView, drop_unused, every_node
 
 MASK: Final = "attention_mask"
-_GIVEN: Final = "given/"  # before the names of the given graph
+_PREFIX: Final = "imported/"  # before the names of the imported graph
 # What an input is for -> words that its name may hold, as BERT of TensorFlow, Hugging Face and PaddleNLP write it.
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     IDS: ("input_ids", "src_ids"),
@@ -31,7 +31,7 @@ _PROBABILITIES: Final = ("Softmax", "LogSoftmax", "Sigmoid")
 _AXES: Final = ("texts", "tokens")
 
 
-class GivenClassifier:
+class ImportedClassifier:
     """The inputs and the output of a given graph.
 
     Attributes:
@@ -51,7 +51,7 @@ class GivenClassifier:
             _require_any_size(self._inputs[name])
 
     def feeds(self, ids: Array, types: Array, pad_id: int) -> dict[str, Array]:
-        """The inputs of the given graph for a batch, both of shape (texts, tokens)."""
+        """The inputs of the imported graph for a batch, both of shape (texts, tokens)."""
         values = {IDS: ids, TYPES: types, MASK: ids != pad_id}
         return {
             name: values[role].astype(helper.tensor_dtype_to_np_dtype(_type(self._inputs[name])))
@@ -65,11 +65,11 @@ class GivenClassifier:
             pad_id: id of [PAD], which the mask hides.
             order: positions of the outputs in the order of the labels; None: as they are.
         """
-        made = onnx.compose.add_prefix(self._model, _GIVEN)
+        made = onnx.compose.add_prefix(self._model, _PREFIX)
         graph = made.graph
         before, inputs = [], []
         for role, name in self.names.items():
-            given, tensor = _GIVEN + name, role
+            given, tensor = _PREFIX + name, role
             if role == MASK:
                 graph.initializer.append(onnx.numpy_helper.from_array(np.array(pad_id, np.int64), "pad_id"))
                 before += [
@@ -80,7 +80,7 @@ class GivenClassifier:
             else:
                 inputs.append(helper.make_tensor_value_info(role, TensorProto.INT64, _AXES))
             before.append(helper.make_node("Cast", [tensor], [given], to=_type(self._inputs[name])))
-        after, (logits, cast) = [], _before_probabilities(GraphView(made), _GIVEN + self._output.name)
+        after, (logits, cast) = [], _before_probabilities(GraphView(made), _PREFIX + self._output.name)
         if order is not None:
             graph.initializer.append(onnx.numpy_helper.from_array(np.array(order, np.int64), "order"))
             after.append(helper.make_node("Gather", [logits, "order"], ["in_order"], axis=-1))
@@ -90,7 +90,7 @@ class GivenClassifier:
         else:
             after.append(helper.make_node("Identity", [logits], [OUTPUT]))
         nodes = [*before, *graph.node, *after]
-        fed = {_GIVEN + name for name in self._inputs}
+        fed = {_PREFIX + name for name in self._inputs}
         kept = [value for value in graph.input if value.name not in fed]
         rank = len(self._output.type.tensor_type.shape.dim) or 2
         result = helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [*_AXES[: rank - 1], "labels"])

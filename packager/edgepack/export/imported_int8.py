@@ -1,4 +1,4 @@
-"""INT8 of given graphs by ONNX Runtime's quantizer, with the examples as calibration data."""
+"""INT8 of imported graphs by ONNX Runtime's quantizer, with the examples as calibration data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Given graphs: files as they are, and weights beside them."""
+"""Imported graphs: files as they are, and weights beside them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from given_model import write_graph
+from imported_model import write_graph
 
 from edgepack.errors import StageFailedError
 from edgepack.export.examples import Run
-from edgepack.imported import given_graphs
+from edgepack.imported import conversion
 from edgepack.progress import SILENT
 from edgepack.training.models import paddle_graph
 
@@ -22,24 +22,24 @@ def test_weights_in_another_file_are_put_into_the_graph(tmp_path: Path, monkeypa
     (tmp_path / "given").mkdir()
     onnx.save(model, str(tmp_path / "given/a.onnx"), save_as_external_data=True, location="a.data", size_threshold=0)
     monkeypatch.chdir(tmp_path)  # not the folder of the graph
-    assert [file.name for file in given_graphs.files("given/a.onnx")] == ["a.onnx", "a.data"]
-    assert given_graphs.write("given/a.onnx", tmp_path / "one.onnx", SILENT) is None
+    assert [file.name for file in conversion.files("given/a.onnx")] == ["a.onnx", "a.data"]
+    assert conversion.write("given/a.onnx", tmp_path / "one.onnx", SILENT) is None
     (tmp_path / "given/a.data").unlink()
     x = np.ones((1, 4), np.float32)
     assert onnxruntime.InferenceSession(str(tmp_path / "one.onnx")).run(None, {"x": x})[0].tolist() == [[3, 3, 3, 3]]
     with pytest.raises(StageFailedError, match=r"a\.onnx is no valid ONNX model"):
-        given_graphs.write("given/a.onnx", tmp_path / "two.onnx", SILENT)
+        conversion.write("given/a.onnx", tmp_path / "two.onnx", SILENT)
 
 
 def test_a_graph_of_one_file_is_copied_as_it_is(tmp_path: Path) -> None:
     source = write_graph(tmp_path / "plain.onnx")
-    given_graphs.write(str(source), tmp_path / "copy.onnx", SILENT)
+    conversion.write(str(source), tmp_path / "copy.onnx", SILENT)
     assert (tmp_path / "copy.onnx").read_bytes() == source.read_bytes()
     (tmp_path / "bad.onnx").write_bytes(b"no graph")
     with pytest.raises(StageFailedError, match=r"bad\.onnx is no valid ONNX model"):
-        given_graphs.files(str(tmp_path / "bad.onnx"))
+        conversion.files(str(tmp_path / "bad.onnx"))
     with pytest.raises(StageFailedError, match=r"bad\.onnx is no valid ONNX model"):
-        given_graphs.write(str(tmp_path / "bad.onnx"), tmp_path / "copy.onnx", SILENT)
+        conversion.write(str(tmp_path / "bad.onnx"), tmp_path / "copy.onnx", SILENT)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_graph_of_one_file_is_copied_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_a_difference_is_relative_and_never_hidden(ours: list[float], expected: float) -> None:
-    found = given_graphs.difference(np.array([2.0, 4.0], np.float32), np.array(ours, np.float32))
+    found = conversion.difference(np.array([2.0, 4.0], np.float32), np.array(ours, np.float32))
     assert found == pytest.approx(expected, abs=1e-6)
 
 
@@ -61,8 +61,8 @@ def test_a_converted_graph_that_lost_a_scale_is_refused(tmp_path: Path, monkeypa
     x = np.array([[1, 2, 3, 4]], np.float32)
     lost = (x - x.mean()) / x.std()
     monkeypatch.setattr(paddle_graph, "outputs", lambda *_: [lost * np.array([1, 2, 1, 1], np.float32)])
-    source = given_graphs.PaddleFiles(tmp_path / "model.json", tmp_path / "model.pdiparams")
+    source = conversion.PaddleFiles(tmp_path / "model.json", tmp_path / "model.pdiparams")
     with pytest.raises(StageFailedError, match=r"model\.json is not shown to equal Paddle Inference"):
-        given_graphs.parity(source, [Run({"x": x}, {"y": lost})])
+        conversion.parity(source, [Run({"x": x}, {"y": lost})])
     monkeypatch.setattr(paddle_graph, "outputs", lambda *_: [lost])
-    assert given_graphs.parity(source, [Run({"x": x}, {"y": lost})]) == 0
+    assert conversion.parity(source, [Run({"x": x}, {"y": lost})]) == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.util import given_files
+from edgepack.util import confined_files
 
 
 def test_a_file_of_the_folder_is_read(tmp_path: Path) -> None:
@@ -16,8 +16,8 @@ def test_a_file_of_the_folder_is_read(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("sub/a")
     (tmp_path / "here").symlink_to(tmp_path)
     for name in ("sub/a", "./sub/a", "link", "here/sub/a"):
-        assert given_files.read(tmp_path, name) == b"1"
-    assert given_files.read(tmp_path / "here", "sub/a") == b"1"  # the folder itself may be a link
+        assert confined_files.read(tmp_path, name) == b"1"
+    assert confined_files.read(tmp_path / "here", "sub/a") == b"1"  # the folder itself may be a link
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,6 @@ def test_what_is_not_is_refused(tmp_path: Path, name: str, reason: str) -> None:
     (inner / "large").write_bytes(bytes(11))
     os.mkfifo(inner / "pipe")
     with pytest.raises(ValueError, match=reason):
-        given_files.read(inner, name, 10)
+        confined_files.read(inner, name, 10)
     with pytest.raises(FileNotFoundError):
-        given_files.read(inner, "missing", 10)
+        confined_files.read(inner, "missing", 10)

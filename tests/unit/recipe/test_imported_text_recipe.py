@@ -1,4 +1,4 @@
-"""Recipes of a given classifier of texts."""
+"""Recipes of an imported classifier of texts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.loader import load_recipe
-from edgepack.recipe.model import GivenTextRecipe
+from edgepack.recipe.model import ImportedTextRecipe
 
 RECIPE = """\
 edgepack: 1
-name: given
+name: imported
 version: 1.0.0
 task: {task}
 model: {{graph: a.onnx, vocab: vocab.txt, labels: {labels}}}
@@ -29,10 +29,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def load(folder: Path, labels: str, task: str = "text-classification", more: str = "") -> GivenTextRecipe:
+def load(folder: Path, labels: str, task: str = "text-classification", more: str = "") -> ImportedTextRecipe:
     (folder / "recipe.yaml").write_text(RECIPE.format(labels=labels, task=task) + more, encoding="utf-8")
     recipe = load_recipe(folder / "recipe.yaml", {"local"})
-    assert isinstance(recipe, GivenTextRecipe)
+    assert isinstance(recipe, ImportedTextRecipe)
     return recipe
 
 

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 from asgi import ask, post, started
-from given_model import HANDLER, write_given
+from imported_model import HANDLER, write_imported
 
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve import logs
 from edgepack_runtime.serve.middleware import Middleware
 from edgepack_runtime.serve.settings import Settings
 
-INFER = "/v2/models/given/infer"
+INFER = "/v2/models/imported/infer"
 
 
 def served(folder: Path, item: str, log: io.StringIO, *, handler: str | None = None, **changes: Any) -> Middleware:
-    settings = Settings(model=write_given(folder / "given", item=item, handler=handler), **changes)
+    settings = Settings(model=write_imported(folder / "imported", item=item, handler=handler), **changes)
     return application.application(settings, logs.configure("debug", log))
 
 
@@ -117,7 +117,7 @@ async def test_properties_and_openapi_describe_the_items(tmp_path: Path, log: io
         content = (await ask(app, "GET", "/openapi.json")).json()["paths"]["/predict"]["post"]["requestBody"]["content"]
         assert set(content) == {"application/json", "application/octet-stream"}
         assert [form["required"] for form in content["application/json"]["schema"]["oneOf"]] == [["file"], ["files"]]
-        metadata = (await ask(app, "GET", "/v2/models/given")).json()
+        metadata = (await ask(app, "GET", "/v2/models/imported")).json()
         assert [tensor["name"] for tensor in metadata["inputs"]] == ["file"]
         assert [tensor["name"] for tensor in metadata["outputs"]] == ["answer"]
 

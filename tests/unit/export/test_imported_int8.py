@@ -1,4 +1,4 @@
-"""INT8 of given graphs."""
+"""INT8 of imported graphs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgepack.artifacts import LedgerRow, ModelFile, Precision, Score
 from edgepack.errors import StageFailedError
-from edgepack.export import given_int8, selection
+from edgepack.export import imported_int8, selection
 from edgepack.export.examples import Run
 
 WIDTH = 64
@@ -38,7 +38,7 @@ def test_a_product_is_smaller_and_close_in_each_column(tmp_path: Path, opset: in
     graph, small = write_product(tmp_path / "model.onnx", opset), tmp_path / "small.onnx"
     drawn = np.random.default_rng(1)
     runs = [Run({"x": drawn.uniform(-1, 1, (4, WIDTH)).astype(np.float32)}, {}) for _ in range(2)]
-    given_int8.write(graph, runs, small)
+    imported_int8.write(graph, runs, small)
     assert small.stat().st_size < 0.6 * graph.stat().st_size
     x = runs[0].inputs["x"]
     wanted, found = outputs(graph, x), outputs(small, x)
@@ -49,7 +49,7 @@ def test_a_product_is_smaller_and_close_in_each_column(tmp_path: Path, opset: in
 def test_a_graph_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"no graph")
     with pytest.raises(StageFailedError, match=r"ONNX Runtime cannot quantize model\.onnx"):
-        given_int8.write(tmp_path / "model.onnx", [Run({}, {})], tmp_path / "small.onnx")
+        imported_int8.write(tmp_path / "model.onnx", [Run({}, {})], tmp_path / "small.onnx")
 
 
 def model_file(precision: Precision, score: float, onnx_bytes: int, p50_ms: float) -> ModelFile:
@@ -71,6 +71,6 @@ def test_int8_ships_only_if_it_is_smaller_and_faster_by_a_tenth_and_as_good(
     score: float, onnx_bytes: int, p50_ms: float, ships: str, reason: str
 ) -> None:
     given, small = model_file("float32", 0.9, 100, 10.0), model_file("int8", score, onnx_bytes, p50_ms)
-    chosen, why = selection.choose_given(given, small, 0.5)
+    chosen, why = selection.choose_imported(given, small, 0.5)
     assert chosen.precision == ships
     assert reason in why

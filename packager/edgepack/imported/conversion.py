@@ -1,4 +1,4 @@
-"""Given graphs: ONNX files as they are, and graphs of Paddle converted and compared with Paddle Inference.
+"""Conversion of imported graphs: ONNX is copied; graphs of Paddle are converted, and compared with Paddle Inference.
 
 All of this but `files` runs in the sandbox alone.
 """
@@ -20,10 +20,10 @@ import onnxruntime
 from edgepack.errors import StageFailedError
 from edgepack.export.examples import Run
 from edgepack.progress import Progress
-from edgepack.recipe.validate_given import GRAPHS
+from edgepack.recipe.validate_imported import GRAPHS
 from edgepack.sandbox import operators
 from edgepack.training import environment
-from edgepack.util import given_files
+from edgepack.util import confined_files
 from edgepack.util.text import counted
 
 FLOAT_FOLDER: Final = "onnx-float"
@@ -62,7 +62,7 @@ class PaddleFiles:
         if len(graphs) == 1:
             try:
                 files = [graphs[0], graphs[0].with_suffix(".pdiparams")]
-                return cls(*(given_files.below(graphs[0].parent, file.name) for file in files))
+                return cls(*(confined_files.below(graphs[0].parent, file.name) for file in files))
             except (OSError, ValueError) as error:
                 why = str(error)
         raise StageFailedError(

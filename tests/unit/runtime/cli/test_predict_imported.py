@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from given_model import HANDLER, write_given
+from imported_model import HANDLER, write_imported
 
 from edgepack_runtime.cli import main
 from edgepack_runtime.cli.parser import Context
@@ -32,7 +32,7 @@ def type_in(monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
 
 
 def test_texts_are_arguments_or_lines(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = write_given(tmp_path / "m", item="text")
+    model = write_imported(tmp_path / "m", item="text")
     assert predict(model, "很好", "a") == 0
     type_in(monkeypatch, "很好\r\na\n".encode())
     assert predict(model) == 0
@@ -40,7 +40,7 @@ def test_texts_are_arguments_or_lines(tmp_path: Path, capsys: Capture, monkeypat
 
 
 def test_json_values_are_arguments_or_lines(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = write_given(tmp_path / "m", item="json")
+    model = write_imported(tmp_path / "m", item="json")
     assert predict(model, "[1, 2]", '{"a": "好"}') == 0
     type_in(monkeypatch, b'[1, 2]\n"abc"\n')
     assert predict(model) == 0
@@ -48,7 +48,7 @@ def test_json_values_are_arguments_or_lines(tmp_path: Path, capsys: Capture, mon
 
 
 def test_files_are_named_or_piped(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = write_given(tmp_path / "m", item="file")
+    model = write_imported(tmp_path / "m", item="file")
     (tmp_path / "图.bin").write_bytes(b"\0\xff\n")
     assert predict(model, tmp_path / "图.bin", model / "model.json") == 0
     type_in(monkeypatch, b"\0\xff")
@@ -79,7 +79,7 @@ def test_items_and_options_that_do_not_fit_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("a\n", encoding="utf-8")
-    assert predict(write_given(tmp_path / "m", item=item), *words) == ExitCode.USAGE
+    assert predict(write_imported(tmp_path / "m", item=item), *words) == ExitCode.USAGE
     shown = capsys.readouterr()
     assert named in shown.err
     assert len(shown.out.splitlines()) < 2
@@ -97,18 +97,18 @@ def test_lines_that_do_not_fit_are_refused(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, item: str, raw: bytes, named: str
 ) -> None:
     type_in(monkeypatch, raw)
-    assert predict(write_given(tmp_path / "m", item=item)) == ExitCode.USAGE
+    assert predict(write_imported(tmp_path / "m", item=item)) == ExitCode.USAGE
     assert named in capsys.readouterr().err
 
 
 def test_a_handler_that_fails_is_reported(tmp_path: Path, capsys: Capture) -> None:
     source = HANDLER.format(item="text").replace("return outputs", "return missing")
-    assert predict(write_given(tmp_path / "m", handler=source, item="text"), "a") == ExitCode.STAGE_FAILED
+    assert predict(write_imported(tmp_path / "m", handler=source, item="text"), "a") == ExitCode.STAGE_FAILED
     assert "NameError: name 'missing' is not defined (handler.py, line 8)" in capsys.readouterr().err
 
 
 def test_bench_has_no_texts_for_a_handler(tmp_path: Path, capsys: Capture) -> None:
-    model = write_given(tmp_path / "m")
+    model = write_imported(tmp_path / "m")
     (tmp_path / "texts.txt").write_text("a\n", encoding="utf-8")
     assert main.run(["bench", str(model), "--texts", str(tmp_path / "texts.txt")], OUTSIDE) == ExitCode.USAGE
     assert "--texts is for models of texts" in capsys.readouterr().err

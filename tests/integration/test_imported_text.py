@@ -1,4 +1,4 @@
-"""Given classifiers of texts without a handler: from a recipe to answers of installed releases."""
+"""Imported classifiers of texts without a handler: from a recipe to answers of installed releases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import onnx
 import pytest
-from given_texts import model, write_vocabulary
+from imported_texts import model, write_vocabulary
 
 from .conftest import Project
 from .test_custom import sh
@@ -36,7 +36,7 @@ def write_project(
         "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
     )
     recipe = RECIPE.format(task=task, labels=labels, columns=columns)
-    (folder / "given.yaml").write_text(recipe, encoding="utf-8")
+    (folder / "imported.yaml").write_text(recipe, encoding="utf-8")
     return Project(folder)
 
 
@@ -47,7 +47,7 @@ def test_a_classifier_with_a_mask_and_a_softmax_is_built_and_answers(tmp_path: P
     labels = tmp_path / "labels.txt"
     labels.write_text("pos\nneg\n", encoding="utf-8")
     project = write_project(tmp_path, model(end="Softmax"), rows, labels="labels.txt", task="text-classification")
-    done = project.edgepack("build", "given.yaml", "--json")
+    done = project.edgepack("build", "imported.yaml", "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["ledger"][0]["stage"] == "float ONNX"
@@ -68,7 +68,7 @@ def test_tags_with_O_last_and_a_graph_without_a_mask(tmp_path: Path) -> None:
     project = write_project(
         tmp_path, graph, rows, labels="[B-x, I-x, B-y, O]", columns="{spans: spans}", task="token-classification"
     )
-    done = project.edgepack("build", "given.yaml", "--until", "graphs", "--json")
+    done = project.edgepack("build", "imported.yaml", "--until", "graphs", "--json")
     assert done.returncode == 0, done.stderr
     [config] = tmp_path.glob(".edgepack/graphs/*/onnx-float/model.json")
     found = json.loads(config.read_bytes())
@@ -88,9 +88,9 @@ def test_tags_with_O_last_and_a_graph_without_a_mask(tmp_path: Path) -> None:
 )
 def test_what_does_not_fit_is_one_clear_error(tmp_path: Path, change: dict[str, Any], what: str) -> None:
     rows = [{"text": "好", "label": "pos"}, {"text": "坏", "label": "neg"}] * 10
-    given: dict[str, Any] = {"graph": model(), "rows": rows, "labels": "[pos, neg]", **change}
-    project = write_project(tmp_path, given["graph"], given["rows"], labels=given["labels"], task="text-classification")
-    done = project.edgepack("build", "given.yaml")
+    asked: dict[str, Any] = {"graph": model(), "rows": rows, "labels": "[pos, neg]", **change}
+    project = write_project(tmp_path, asked["graph"], asked["rows"], labels=asked["labels"], task="text-classification")
+    done = project.edgepack("build", "imported.yaml")
     assert done.returncode not in (0, 1)
     assert what in done.stderr
     assert "Traceback" not in done.stderr
@@ -100,7 +100,7 @@ def test_what_does_not_fit_is_one_clear_error(tmp_path: Path, change: dict[str, 
 def test_what_calibrates_int8_is_not_scored(tmp_path: Path) -> None:
     rows = [{"text": "好坏"[n % 2] * (1 + n % 5), "label": ("pos", "neg")[n % 2]} for n in range(40)]
     project = write_project(tmp_path, model(), rows, labels="[pos, neg]", task="text-classification")
-    done = project.edgepack("build", "given.yaml", "--until", "graphs", "--set", "quantize.method=ptq", "--json")
+    done = project.edgepack("build", "imported.yaml", "--until", "graphs", "--set", "quantize.method=ptq", "--json")
     assert done.returncode == 0, done.stderr
     assert "data: 30 test, 10 unlabelled" in done.stderr
     ledger = json.loads(done.stdout)["ledger"]
@@ -108,7 +108,7 @@ def test_what_calibrates_int8_is_not_scored(tmp_path: Path) -> None:
     assert "calibrated on 10 other rows" in ledger[1]["note"]
     few = project.copy(tmp_path / "few", ".edgepack")
     (few.folder / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:3]), encoding="utf-8")
-    done = few.edgepack("build", "given.yaml", "--until", "graphs", "--set", "quantize.method=ptq")
+    done = few.edgepack("build", "imported.yaml", "--until", "graphs", "--set", "quantize.method=ptq")
     assert done.returncode == 5, done.stderr
     assert "too few test rows to calibrate INT8" in done.stderr
 
@@ -135,11 +135,11 @@ paddle.jit.save(traced, "graph/inference")
 def test_a_classifier_of_paddle_is_converted_and_compared(tmp_path: Path) -> None:
     rows = [{"text": "好坏"[n % 2] * (1 + n % 5), "label": ("pos", "neg")[n % 2]} for n in range(40)]
     project = write_project(tmp_path, model(), rows, labels="[pos, neg]", task="text-classification")
-    recipe = (tmp_path / "given.yaml").read_text(encoding="utf-8")
-    (tmp_path / "given.yaml").write_text(recipe.replace("graph: model.onnx", "graph: graph"), encoding="utf-8")
+    recipe = (tmp_path / "imported.yaml").read_text(encoding="utf-8")
+    (tmp_path / "imported.yaml").write_text(recipe.replace("graph: model.onnx", "graph: graph"), encoding="utf-8")
     (tmp_path / "votes.py").write_text(PADDLE, encoding="ascii")  # Paddle reads the source of the layer
     subprocess.run([sys.executable, "votes.py"], cwd=tmp_path, check=True, capture_output=True, timeout=300)
-    done = project.edgepack("build", "given.yaml", "--until", "bundle", "--json")
+    done = project.edgepack("build", "imported.yaml", "--until", "bundle", "--json")
     assert done.returncode == 0, done.stderr
     [row] = json.loads(done.stdout)["ledger"]
     assert (row["score"]["value"], row["parity_with"]) == (1.0, "Paddle Inference")

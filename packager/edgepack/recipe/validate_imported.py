@@ -1,4 +1,4 @@
-"""Checks of recipes with a given model: its files, labels, the handler, and gates that a handler does not have."""
+"""Checks of recipes with an imported model: its files, labels, the handler, and gates that a handler does not have."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from edgepack.recipe.model import CustomRecipe, GivenTextRecipe
+from edgepack.recipe.model import CustomRecipe, ImportedTextRecipe
 from edgepack.recipe.paths import check_there, is_file, is_folder
 from edgepack.recipe.section import or_none
 from edgepack.recipe.yaml import KeyPath, Problem
-from edgepack.util import given_files
+from edgepack.util import confined_files
 from edgepack_runtime.bundle.model_config import CONFIG_NAME, HANDLER_ITEMS, HANDLER_NAME, TokenizerConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.handler import CLASS, METHODS
@@ -132,7 +132,7 @@ def _check_file(where: KeyPath, value: str) -> Iterator[Problem]:
     file = Path(value)
     if is_file(file):
         try:
-            given_files.below(file.parent, file.name)
+            confined_files.below(file.parent, file.name)
         except (OSError, ValueError) as error:
             yield where, str(error), "copy the file itself there: `cp -L`"
 
@@ -147,8 +147,8 @@ def _check_graph(where: KeyPath, file: str) -> Iterator[Problem]:
         yield where, f"{file[:200]!r} is not a graph", fix
 
 
-def check_text_model(recipe: GivenTextRecipe) -> Iterator[Problem]:
-    """Problems of the files of a given classifier."""
+def check_text_model(recipe: ImportedTextRecipe) -> Iterator[Problem]:
+    """Problems of the files of an imported classifier."""
     yield from _check_graph(("model", "graph"), or_none(recipe.model, "graph") or "")
     for key in ("vocab", "labels"):
         file = or_none(recipe.model, key)
@@ -156,8 +156,8 @@ def check_text_model(recipe: GivenTextRecipe) -> Iterator[Problem]:
             yield from _check_file(("model", key), file)
 
 
-def check_labels(recipe: GivenTextRecipe) -> Iterator[Problem]:
-    """Problems of the labels of a given classifier: such that no model can have."""
+def check_labels(recipe: ImportedTextRecipe) -> Iterator[Problem]:
+    """Problems of the labels of an imported classifier: such that no model can have."""
     where, labels = ("model", "labels"), recipe.model.labels
     if isinstance(labels, str):
         if not is_file(Path(labels)):
@@ -172,8 +172,8 @@ def check_labels(recipe: GivenTextRecipe) -> Iterator[Problem]:
             yield where, reason, "give them in the order of the graph's outputs"
 
 
-def check_vocabulary(recipe: GivenTextRecipe) -> Iterator[Problem]:
-    """Problems of the vocabulary of a given classifier."""
+def check_vocabulary(recipe: ImportedTextRecipe) -> Iterator[Problem]:
+    """Problems of the vocabulary of an imported classifier."""
     file = Path(recipe.model.vocab)
     if not is_file(file):
         return
