@@ -43,7 +43,7 @@ class NotRunHere:
 
 
 @dataclass(frozen=True)
-class Delivery:
+class TargetResult:
     """The bundle of one target, with the result of its gate if this machine can run it.
 
     `refuses_doubt`: whether the command refuses an inconclusive gate (`--strict`), whatever the recipe says.
@@ -97,7 +97,7 @@ def with_candidate(error: EdgepackError, name: str) -> EdgepackError:
 
 
 @dataclass(frozen=True)
-class Made:
+class StageArtifact:
     """The result of one stage. `candidates` are those that share it, if others have another result."""
 
     stage: str
@@ -129,7 +129,7 @@ class Build:
     alone has no student, scales and export. A build that ended early (`--until`) has what it made.
 
     Attributes:
-        made: the results of all stages that ran or were cached, in order.
+        stage_artifacts: the results of all stages that ran or were cached, in order.
         ended_early: before the gates.
     """
 
@@ -139,7 +139,7 @@ class Build:
     student: ModelArtifact | None = None
     scales: ScalesArtifact | None = None
     export: ExportArtifact | None = None
-    deliveries: tuple[Delivery, ...] = ()
+    target_results: tuple[TargetResult, ...] = ()
     failures: tuple[Failure, ...] = ()  # failed targets (`--keep-going`)
     selection: SelectArtifact | None = None
     left_out: tuple[Failure, ...] = ()  # failed candidates (`--keep-going`)
@@ -148,7 +148,7 @@ class Build:
     linear: LinearArtifact | None = None
     combined: CombineArtifact | None = None
     examples: ExamplesArtifact | None = None
-    made: tuple[Made, ...] = ()
+    stage_artifacts: tuple[StageArtifact, ...] = ()
     ended_early: bool = False
 
     @classmethod
@@ -158,25 +158,25 @@ class Build:
         return cls(recipe, **artifacts)
 
     @classmethod
-    def until(cls, recipe: AnyRecipe, made: Sequence[Made]) -> Build:
+    def until(cls, recipe: AnyRecipe, artifacts: Sequence[StageArtifact]) -> Build:
         """A build that ended early. Of several candidates it shows the chosen one, if there is one.
 
         Test scores must not decide between candidates.
         """
-        selection = next((one.artifact for one in made if isinstance(one.artifact, SelectArtifact)), None)
+        selection = next((one.artifact for one in artifacts if isinstance(one.artifact, SelectArtifact)), None)
         chosen = selection.chosen if selection else None
-        found = [(one.stage, one.artifact) for one in made if not one.candidates or chosen in one.candidates]
-        return replace(cls.of(recipe, found), made=tuple(made), ended_early=True)
+        found = [(one.stage, one.artifact) for one in artifacts if not one.candidates or chosen in one.candidates]
+        return replace(cls.of(recipe, found), stage_artifacts=tuple(artifacts), ended_early=True)
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
         """The ledger, from the float teacher to every target; before it the linear model, if there is one."""
-        gates = (self._gated(item, item.gate) for item in self.deliveries if isinstance(item.gate, GateArtifact))
+        gates = (self._gated(item, item.gate) for item in self.target_results if isinstance(item.gate, GateArtifact))
         metric = self.recipe.gates.metric
         linear, chosen = _linear(self.linear, self.combined, metric), _chosen(self.combined, metric)
         return (*linear, *self._model_rows(self.export), *chosen, *gates)
 
-    def ledger_of(self, item: Delivery) -> tuple[LedgerRow, ...]:
+    def ledger_of(self, item: TargetResult) -> tuple[LedgerRow, ...]:
         """The rows of one target, without other targets and models that do not ship to it."""
         way = None if self.export is None else self.export.for_target(item.bundle.target)
         if way is not None:
@@ -186,7 +186,7 @@ class Build:
         rows = (*_linear(self.linear, self.combined, metric), *self._model_rows(way), *_chosen(self.combined, metric))
         return (*rows, self._gated(item, item.gate)) if isinstance(item.gate, GateArtifact) else rows
 
-    def _gated(self, item: Delivery, gate: GateArtifact) -> LedgerRow:
+    def _gated(self, item: TargetResult, gate: GateArtifact) -> LedgerRow:
         """The row of a gated bundle: the verdict, and which model is in it for which reason."""
         why = []
         if self.export is not None:

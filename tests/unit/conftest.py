@@ -46,7 +46,7 @@ from edgepack.artifacts import (
 from edgepack.bundle import wheels
 from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.recipe.model import LinearRecipe, Recipe
-from edgepack.results import Build, Delivery, NotRunHere
+from edgepack.results import Build, NotRunHere, TargetResult
 from edgepack.targets.profiles import Profile
 
 TARGET = "local"
@@ -227,7 +227,7 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
                       calibration=CALIBRATION, **trained),
         ScalesArtifact(tmp_path, (Quantization("ptq", "hist", linears()), dynamic()), 256),
         export,
-        (Delivery(bundle, GateArtifact(tmp_path, TARGET, 6, "fail", ledger[5], receipt)),),
+        (TargetResult(bundle, GateArtifact(tmp_path, TARGET, 6, "fail", ledger[5], receipt)),),
     )  # fmt: skip
 
 
@@ -311,20 +311,20 @@ def dynamic() -> Quantization:
 
 def ungated_of(built: Build) -> Build:
     """The same build of a recipe that sets no gates: measured, and passed because nothing was asked."""
-    (item,) = built.deliveries
+    (item,) = built.target_results
     assert isinstance(item.gate, GateArtifact)
     left_out = [{"gate": "gates", "why": "the recipe sets no gates", "waived": True}]
     receipt = {**item.gate.receipt, "checks": [], "unmeasured": left_out, "verdict": "pass"}
     gate = replace(item.gate, receipt=receipt, verdict="pass", exit_code=0)
-    return replace(built, deliveries=(replace(item, gate=gate),))
+    return replace(built, target_results=(replace(item, gate=gate),))
 
 
 def beside_one_not_run(built: Build) -> Build:
     """The build with a bundle for another machine beside its own."""
-    (item,) = built.deliveries
+    (item,) = built.target_results
     bundle = replace(item.bundle, target="linux-aarch64", file_name="b.edgepack")
     gate = NotRunHere("it is for aarch64", "python3 b.edgepack gate")
-    return replace(built, deliveries=(item, Delivery(bundle, gate)))
+    return replace(built, target_results=(item, TargetResult(bundle, gate)))
 
 
 def width_pruned_of(built: Build) -> WidthPrunedArtifact:

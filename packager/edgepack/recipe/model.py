@@ -230,7 +230,7 @@ def _whole(value: object) -> object:
 
 
 class BaseRecipe(Section):
-    """What every recipe decides: name and version, targets, gates, delivery."""
+    """What every recipe decides: name and version, targets, gates, signing."""
 
     CALLED: ClassVar[str] = "recipes that train a model, without `model:`"
     REFUSED: ClassVar[Mapping[str, tuple[str, str]]] = {}  # keys that say nothing here -> the reason, and the fix

@@ -63,7 +63,7 @@ from edgepack.report.model import (
     WayFigures,
     Width,
 )
-from edgepack.results import Build, Delivery, NotRunHere, Verdict
+from edgepack.results import Build, NotRunHere, TargetResult, Verdict
 from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted
 from edgepack.util.versions import tool_versions
@@ -94,7 +94,7 @@ def make(build: Build, file_name: str = "recipe.yaml") -> Report:
         name=recipe.name,
         version=recipe.version,
         task=recipe.task,
-        verdict=worst([item.verdict for item in build.deliveries]),
+        verdict=worst([item.verdict for item in build.target_results]),
         warnings=tuple(build.warnings(file_name)),
         recipe=_recipe(recipe),
         data=_data_of(build),
@@ -116,7 +116,7 @@ def make(build: Build, file_name: str = "recipe.yaml") -> Report:
         if build.combined is None
         else _combined(build.combined, recipe.gates.metric or build.combined.metric),
         ledger=build.ledger,
-        targets=tuple(_target(item, build.ledger_of(item)) for item in build.deliveries),
+        targets=tuple(_target(item, build.ledger_of(item)) for item in build.target_results),
         tools=tool_versions(),
     )
 
@@ -342,7 +342,7 @@ def _combined(found: CombineArtifact, metric: str) -> Combined:
     )
 
 
-def _target(item: Delivery, ledger: Sequence[LedgerRow]) -> Target:
+def _target(item: TargetResult, ledger: Sequence[LedgerRow]) -> Target:
     bundle, gate = item.bundle, item.gate
     ran = gate if isinstance(gate, GateArtifact) else None
     return Target(

@@ -87,7 +87,7 @@ class MlflowExperiment:
                 self._client.log_batch(run, metrics[part], params[part], tags[part])
             for file in (dist / f"{stem}.report.json", dist / f"{stem}.report.html", recipe):
                 self._client.log_artifact(run, str(file))
-            for item in build.deliveries:
+            for item in build.target_results:
                 if isinstance(item.gate, GateArtifact):
                     receipt = str(item.gate.folder / "receipt.json")
                     self._client.log_artifact(run, receipt, f"receipts/{item.bundle.target}")
@@ -148,7 +148,7 @@ def _tags(build: Build, report: Report, dist: Path, recipe: Path) -> Iterator[tu
     yield "edgepack.version", __version__
     yield "edgepack.targets", ", ".join(build.recipe.targets)
     yield "edgepack.verdict", report.verdict
-    for item in build.deliveries:
+    for item in build.target_results:
         delivered = dist / item.bundle.file_name
         if delivered.is_file():
             yield f"edgepack.bundle_sha256.{item.bundle.target}", sha256_file(delivered)

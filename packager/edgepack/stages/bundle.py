@@ -244,7 +244,7 @@ def sequence(version: str) -> int:
 def recipe_sha256(recipe: AnyRecipe) -> str:
     """Digest of the resolved recipe. Absolute paths count by their last part, since a project may move.
 
-    The `sign` section does not count: bundles are signed at delivery.
+    The `sign` section does not count: bundles are signed when they are written to `dist`.
     """
     document = without_folders(recipe.model_dump(mode="json", by_alias=True, exclude={"sign"}))
     return hashlib.sha256(json.dumps(document, ensure_ascii=False, sort_keys=True).encode()).hexdigest()

@@ -20,7 +20,7 @@ from edgepack.build.workspace import Workspace
 from edgepack.console.console import Console
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.recipe.model import Candidate, Recipe, Search
-from edgepack.results import Build, Made
+from edgepack.results import Build, StageArtifact
 from edgepack.stages.bundle import BundleStage
 from edgepack.stages.data import DataStage
 from edgepack.stages.export import ExportStage
@@ -123,10 +123,10 @@ class Stages:
 
     def _bundle(self, stage: BundleStage, ctx: Context) -> Call:
         self.packed.append(tuple(row.timeless() for row in stage.shipment.build(ctx).ledger))
-        return f"bundle {stage.target}", "", replace(self._built.deliveries[0].bundle, target=stage.target)
+        return f"bundle {stage.target}", "", replace(self._built.target_results[0].bundle, target=stage.target)
 
     def _gate(self, stage: GateStage, ctx: Context) -> Call:
-        gate: Any = self._built.deliveries[0].gate
+        gate: Any = self._built.target_results[0].gate
         return f"gate {stage.target}", "", replace(gate, target=stage.target)
 
 
@@ -150,11 +150,11 @@ def test_a_target_that_fails_ends_the_build_unless_it_keeps_going(stages: Stages
     assert stages.called == [*UP_TO_EXPORT, "bundle one", "gate one", "bundle two"]
     made = stages.build(three_targets, BuildOptions(until="bundle", keep_going=True))
     assert stages.called == ["bundle two", "bundle three"]
-    assert [one.stage for one in made.made][5:] == ["bundle", "bundle"]
+    assert [one.stage for one in made.stage_artifacts][5:] == ["bundle", "bundle"]
     assert [failure.name for failure in made.failures] == ["two"]
     for stages.broken in (("bundle two",), ("gate two",)):
         made = stages.build(three_targets, BuildOptions(keep_going=True))
-        assert [item.bundle.target for item in made.deliveries] == ["one", "three"]
+        assert [item.bundle.target for item in made.target_results] == ["one", "three"]
         assert [(failure.name, failure.error.fix) for failure in made.failures] == [("two", "give it up")]
 
 
@@ -318,7 +318,7 @@ def test_the_ledger_is_in_the_metric_of_the_gates(stages: Stages, built: Build, 
     told = [(row.score.metric, round(100 * row.score.value, 2)) for row in made.ledger[:5]]
     assert told == [(metric, value - points) for value in (91.2, 89.7, 89.7, 89.7, 89.55)]
     assert [row.score for row in stages.packed[0]] == [row.score for row in made.ledger[:5]]
-    part = Build.until(recipe, (Made("student", built.student), Made("export", built.export)))
+    part = Build.until(recipe, (StageArtifact("student", built.student), StageArtifact("export", built.export)))
     assert [row.score for row in part.ledger] == [row.score for row in made.ledger[1:5]]
 
 

@@ -168,7 +168,7 @@ def test_a_build_may_end_in_the_midst_of_all_candidates(search: Callable[..., An
 
 def test_a_stage_that_all_candidates_share_names_no_candidate(search: Callable[..., Any]) -> None:
     made, _, planned = search("search={over: {quantize.method: [ptq, none]}}", "student.epochs=3", until="student")
-    assert [(one.stage, one.candidates) for one in made.made] == [("data", ()), ("student", ())]
+    assert [(one.stage, one.candidates) for one in made.stage_artifacts] == [("data", ()), ("student", ())]
     assert [row.stage for row in made.ledger] == ["student"]
     assert (planned.stages[1].candidate, planned.stages[2].candidate) == (None, "method=ptq")
 
@@ -187,7 +187,7 @@ def test_candidates_that_share_a_training_are_trained_once(
     assert search(over, "student.epochs=3", until="student")[1] == ["student 3"]
     part, did, planned = search(over, "student.epochs=3", until="vocabulary_trimming")
     assert did == []
-    assert [(one.stage, len(one.candidates)) for one in part.made] == [
+    assert [(one.stage, len(one.candidates)) for one in part.stage_artifacts] == [
         ("data", 0),
         ("student", 0),
         ("vocabulary_trimming", 1),
@@ -225,7 +225,7 @@ def test_candidates_of_several_widths_train_the_whole_student_once(
     over = "search={over: {student.width: [1.0, 0.75, 0.5]}, tolerance_points: 99}"
     part, did, planned = search(over, "student.epochs=4", until="width_pruning")
     assert did == ["student 4"]
-    assert [(one.stage, one.candidates) for one in part.made[1:]] == [
+    assert [(one.stage, one.candidates) for one in part.stage_artifacts[1:]] == [
         ("student", ()), ("width_pruning", ("width=0.75",)), ("width_pruning", ("width=0.5",)),
     ]  # fmt: skip
     about = "cut to 0.75 of its width, at most 0.2 M weights; 1 step of 32 (2 rows x 4 epochs, learning rate 0.004)"
@@ -293,7 +293,7 @@ def test_a_plan_lists_each_section_of_a_list(search: Callable[..., Any]) -> None
 
 def test_a_partial_build_shows_the_test_score_of_the_chosen_candidate_alone(search: Callable[..., Any]) -> None:
     made, _, _ = search(until="student")
-    assert [(one.stage, one.candidates) for one in made.made] == [
+    assert [(one.stage, one.candidates) for one in made.stage_artifacts] == [
         ("data", ()), ("student", ("epochs=1",)), ("student", ("epochs=2",)),
     ]  # fmt: skip
     assert made.ledger == ()
@@ -370,7 +370,7 @@ def test_a_candidate_that_cannot_be_loaded_is_named_before_the_teacher_is_traine
     with pytest.raises(StageFailedError) as caught:
         teacher("w", keep_going=False)
     assert caught.value.what == "its weights are damaged (candidate layers=3)"
-    assert teacher("w", keep_going=True).made[-1].stage == "teacher"
+    assert teacher("w", keep_going=True).stage_artifacts[-1].stage == "teacher"
     broken = [2, 3]
     with pytest.raises(StageFailedError) as caught:
         teacher("v", keep_going=True)

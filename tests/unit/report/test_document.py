@@ -75,10 +75,10 @@ def test_whatever_gate_was_missed_each_page_has_the_reason(
 ) -> None:
     """Few of the reasons have a figure in them. No plot has a reason: none is drawn."""
     monkeypatch.setattr(svg, "inline", lambda name, draw, rows: Markup())
-    (item,) = built.deliveries
+    (item,) = built.target_results
     (missed,) = (check for check in item.gate.receipt["checks"] if check["verdict"] == "fail")
     receipt = {**item.gate.receipt, "checks": [{**missed, "gate": gate}]}
-    report = document(replace(built, deliveries=(replace(item, gate=replace(item.gate, receipt=receipt)),)))
+    report = document(replace(built, target_results=(replace(item, gate=replace(item.gate, receipt=receipt)),)))
     (explained,) = report["targets"][0]["explained"]
     assert json.loads(text_of(report))["targets"][0]["explained"] == [explained]
     assert explained["gate"] == gate and explained["why"] in junit_of(report)

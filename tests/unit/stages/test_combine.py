@@ -300,4 +300,4 @@ def test_the_ledger_begins_with_the_linear_model_and_its_models_end_with_the_way
         "the cascade is not shown to be better than a linear model: +0.5 points (-0.4 to +1.4), "
         "and is not shown to be better than the encoder: +1.1 points (-0.1 to +2.4)"
     )
-    assert build.ledger_of(build.deliveries[0]) == (first, *others, chosen, gated)
+    assert build.ledger_of(build.target_results[0]) == (first, *others, chosen, gated)

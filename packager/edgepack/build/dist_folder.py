@@ -1,4 +1,4 @@
-"""Deliver a build to `dist/`: bundles that their gates do not refuse, reports, and the exported models."""
+"""Write a build to `dist/`: bundles that their gates do not refuse, reports, and the exported models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgepack.progress import Progress
 from edgepack.recipe.model import Sign
 from edgepack.report import document
 from edgepack.report.model import Report, dumps
-from edgepack.results import Build, Delivery
+from edgepack.results import Build, TargetResult
 from edgepack.util.folders import make_own
 from edgepack.util.hashing import files_below, sha256_file
 from edgepack.util.text import safe
@@ -55,7 +55,7 @@ def require_writable(dist: Path) -> None:
                 folder.rmdir()
 
 
-def deliver(build: Build, report: Report, dist: Path, progress: Progress) -> list[Path]:
+def write(build: Build, report: Report, dist: Path, progress: Progress) -> list[Path]:
     """Write the bundles, the reports and the models to `dist`; return their paths, bundles first.
 
     Bundles are signed here, not in their stage: a hardware key is not needed again for a bundle that is signed already.
@@ -78,7 +78,7 @@ def deliver(build: Build, report: Report, dist: Path, progress: Progress) -> lis
         make_own(dist)
         with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=dist) as temporary:
             staged = Path(temporary)
-            fresh = [name for item in build.deliveries for name in _bundle(item, dist, staged, sign, progress)]
+            fresh = [name for item in build.target_results for name in _bundle(item, dist, staged, sign, progress)]
             json_file = dist / names[REPORTS.index("report.json")]
             if not (
                 json_file.is_file()
@@ -87,7 +87,7 @@ def deliver(build: Build, report: Report, dist: Path, progress: Progress) -> lis
             ):
                 _write_reports(build, report, dict(zip(REPORTS, (staged / name for name in names), strict=True)))
             # Everything is written before `dist` changes: a full disk keeps the earlier files.
-            kept = [name for item in build.deliveries if (name := _rows(item, dist, staged))]
+            kept = [name for item in build.target_results if (name := _rows(item, dist, staged))]
             for path in sorted(staged.iterdir()):
                 _put(path, dist / path.name)
             everything = [dist / name for name in [*fresh, *names]]
@@ -145,7 +145,7 @@ def _write_reports(build: Build, report: Report, files: dict[str, Path]) -> None
     _models(build, files["models"])
 
 
-def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progress: Progress) -> list[str]:
+def _bundle(item: TargetResult, dist: Path, staged: Path, sign: Sign | None, progress: Progress) -> list[str]:
     """Copy or sign a bundle that is not refused, and its README; return their names. Else remove earlier ones."""
     name = item.bundle.file_name
     readme = name.removesuffix(BUNDLE_SUFFIX) + README_SUFFIX
@@ -187,7 +187,7 @@ def _bundle(item: Delivery, dist: Path, staged: Path, sign: Sign | None, progres
     return [name, readme]
 
 
-def _doubts(item: Delivery) -> list[str]:
+def _doubts(item: TargetResult) -> list[str]:
     """What the gate did not show, for the beginning of the README beside the bundle."""
     if not item.doubts:
         return []
@@ -212,7 +212,7 @@ def _earlier(there: Path) -> _Earlier | None:
     return _Earlier(hashlib.sha256(raw).hexdigest(), signature)
 
 
-def _rows(item: Delivery, dist: Path, staged: Path) -> str | None:
+def _rows(item: TargetResult, dist: Path, staged: Path) -> str | None:
     """Copy the golden rows that a delivered bundle does not carry and return their name; else remove earlier ones."""
     rows = item.bundle.rows_path
     if item.refused is not None and (dist / item.bundle.file_name).is_file():  # a signed one stays, with its rows

@@ -17,20 +17,20 @@ from tests.unit.conftest import check, ungated_of
 from tests.unit.far import Heard
 
 from edgepack.artifacts import GateArtifact
-from edgepack.build import delivery
-from edgepack.build.delivery import require_writable
+from edgepack.build import dist_folder
+from edgepack.build.dist_folder import require_writable
 from edgepack.bundle.archive import write_bundle
 from edgepack.bundle.signing import verify_signed
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import Sign
 from edgepack.report import document, html, model
-from edgepack.results import Delivery, NotRunHere
+from edgepack.results import NotRunHere, TargetResult
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME, README_NAME, FileEntry, Manifest, TargetFacts, dump
 
 
 def deliver(build: Any, dist: Path, heard: Heard | None = None) -> list[Path]:
-    return delivery.deliver(build, document.make(build), dist, heard or Heard())
+    return dist_folder.write(build, document.make(build), dist, heard or Heard())
 
 
 def sums_checked(dist: Path) -> str:
@@ -40,8 +40,8 @@ def sums_checked(dist: Path) -> str:
     return done.stdout
 
 
-def judged(item: Delivery, verdict: Literal["pass", "fail", "inconclusive"], **receipt: Any) -> Delivery:
-    """A delivery whose gate ended with `verdict`."""
+def judged(item: TargetResult, verdict: Literal["pass", "fail", "inconclusive"], **receipt: Any) -> TargetResult:
+    """A target's result whose gate ended with `verdict`."""
     assert isinstance(item.gate, GateArtifact)
     code = {"pass": 0, "fail": 6, "inconclusive": 7}[verdict]
     gate = replace(
@@ -74,7 +74,7 @@ NAMES = ["report.html", "report.json", "report.md", "junit.xml", "models", "sha2
 @pytest.fixture
 def passed(built: Any, tmp_path: Path) -> Any:
     """A build whose gate passed, with files where its artifacts say."""
-    item = built.deliveries[0]
+    item = built.target_results[0]
     bundle = replace(item.bundle, folder=tmp_path / "made")
     bundle.folder.mkdir()
     write_bundle({README_NAME: README}, bundle.path, STUB)
@@ -82,14 +82,14 @@ def passed(built: Any, tmp_path: Path) -> Any:
     (exported / "onnx-int8").mkdir(parents=True)
     (exported / "onnx-int8" / "model.onnx").write_bytes(b"the model")
     (exported / "texts.txt").write_text("好\n", encoding="utf-8")
-    delivery = judged(replace(item, bundle=bundle), "pass")
-    return replace(built, export=replace(built.export, folder=exported), deliveries=(delivery,))
+    result = judged(replace(item, bundle=bundle), "pass")
+    return replace(built, export=replace(built.export, folder=exported), target_results=(result,))
 
 
 def test_everything_is_there_and_its_sums_agree(passed: Any, tmp_path: Path) -> None:
     dist = tmp_path / "dist"
     paths = deliver(passed, dist)
-    assert paths[0].read_bytes() == passed.deliveries[0].bundle.path.read_bytes()
+    assert paths[0].read_bytes() == passed.target_results[0].bundle.path.read_bytes()
     assert paths[1].name == f"{paths[0].stem}.README.txt" and paths[1].read_bytes() == README
     assert [path.name.removeprefix("hotel-sentiment-1.2.0.") for path in paths[2:]] == NAMES
     assert "onnx-int8/model.onnx: OK" in sums_checked(dist)
@@ -127,18 +127,18 @@ def test_the_report_of_other_targets_is_kept_and_found(passed: Any, tmp_path: Pa
 
 
 def test_a_bundle_without_gates_or_whose_gate_cannot_run_here_is_delivered(passed: Any, tmp_path: Path) -> None:
-    (item,) = passed.deliveries
-    not_run = replace(passed, deliveries=(replace(item, gate=NotRunHere("it is for aarch64", "type this")),))
+    (item,) = passed.target_results
+    not_run = replace(passed, target_results=(replace(item, gate=NotRunHere("it is for aarch64", "type this")),))
     assert deliver(not_run, tmp_path / "dist")[0].read_bytes() == item.bundle.path.read_bytes()
     ungated = ungated_of(passed)
-    assert ungated.deliveries[0].verdict == "no gates"
+    assert ungated.target_results[0].verdict == "no gates"
     assert deliver(ungated, tmp_path / "ungated")[0].read_bytes() == item.bundle.path.read_bytes()
 
 
 def test_doubt_is_delivered_and_the_readme_begins_with_it(passed: Any, tmp_path: Path) -> None:
     dist = tmp_path / "dist"
-    doubtful = judged(passed.deliveries[0], "inconclusive")
-    deliver(replace(passed, deliveries=(doubtful,)), dist)
+    doubtful = judged(passed.target_results[0], "inconclusive")
+    deliver(replace(passed, target_results=(doubtful,)), dist)
     assert "local.edgepack: OK" in sums_checked(dist)
     (readme,) = dist.glob("*.README.txt")
     told = readme.read_text()
@@ -162,19 +162,19 @@ def test_doubt_that_is_refused_leaves_no_bundle(
 ) -> None:
     dist = tmp_path / "dist"
     deliver(passed, dist)
-    refused = replace(judged(passed.deliveries[0], "inconclusive", **policy), **changes)
+    refused = replace(judged(passed.target_results[0], "inconclusive", **policy), **changes)
     assert refused.refused == "inconclusive"
-    deliver(replace(passed, deliveries=(refused,)), dist)
+    deliver(replace(passed, target_results=(refused,)), dist)
     assert not [*dist.glob("*.edgepack"), *dist.glob("*.README.txt")]
     junit = (dist / "hotel-sentiment-1.2.0.junit.xml").read_text()
     assert '<error type="inconclusive"' in junit and "<skipped" not in junit
 
 
 def test_rows_that_a_bundle_does_not_carry_lie_beside_it_until_it_fails(passed: Any, tmp_path: Path) -> None:
-    item, dist = passed.deliveries[0], tmp_path / "dist"
+    item, dist = passed.target_results[0], tmp_path / "dist"
     bundle = replace(item.bundle, rows_name=f"{item.bundle.path.stem}.rows.jsonl")
     (bundle.folder / str(bundle.rows_name)).write_text("很好\n", encoding="utf-8")
-    paths = deliver(replace(passed, deliveries=(replace(item, bundle=bundle),)), dist)
+    paths = deliver(replace(passed, target_results=(replace(item, bundle=bundle),)), dist)
     rows = dist / str(bundle.rows_name)
     assert rows in paths and rows.read_text(encoding="utf-8") == "很好\n"
     assert rows.stat().st_mode & 0o777 == 0o600
@@ -186,7 +186,7 @@ def test_rows_that_a_bundle_does_not_carry_lie_beside_it_until_it_fails(passed: 
     assert not list((tmp_path / "other").rglob("texts.txt"))
     failed = judged(replace(item, bundle=bundle), "fail")
     heard = Heard()
-    assert not {rows, *paths[:2]} & {*deliver(replace(passed, deliveries=(failed,)), dist, heard), *dist.iterdir()}
+    assert not {rows, *paths[:2]} & {*deliver(replace(passed, target_results=(failed,)), dist, heard), *dist.iterdir()}
     assert heard.lines == [f"removed {paths[0]}: an earlier build made it, and its successor did not pass its gate"]
     rows.touch()
     deliver(passed, dist)  # the next build carries them
@@ -195,10 +195,10 @@ def test_rows_that_a_bundle_does_not_carry_lie_beside_it_until_it_fails(passed: 
 
 def test_another_bundle_of_the_same_version_is_replaced_with_a_word(passed: Any, tmp_path: Path) -> None:
     def made(manifest: bytes) -> Any:
-        (item,) = passed.deliveries
+        (item,) = passed.target_results
         write_bundle({README_NAME: README, MANIFEST_NAME: manifest}, item.bundle.path, STUB)
         bundle = replace(item.bundle, manifest_sha256=hashlib.sha256(manifest).hexdigest())
-        return replace(passed, deliveries=(replace(item, bundle=bundle),))
+        return replace(passed, target_results=(replace(item, bundle=bundle),))
 
     for manifest, words in ((b"one", []), (b"one", []), (b"two", ["is replaced"])):
         heard = Heard()
@@ -235,7 +235,7 @@ def test_what_is_not_as_it_was_is_written_again(passed: Any, tmp_path: Path, nam
     assert file.read_bytes() == before
 
 
-def test_a_full_disk_keeps_the_older_delivery(passed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_older_files(passed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dist = tmp_path / "dist"
     deliver(passed, dist)
     before = {path: path.read_bytes() for path in dist.rglob("*") if path.is_file()}
@@ -265,7 +265,7 @@ def test_a_bundle_is_signed_when_it_is_delivered(passed: Any, tmp_path: Path, mo
     """Its stage's result stays unsigned, and the key is not touched again for one that lies there signed."""
     key = make_key(tmp_path, "release")
     passed = replace(passed, recipe=passed.recipe.model_copy(update={"sign": Sign(key=str(key))}))
-    made = passed.deliveries[0].bundle.path
+    made = passed.target_results[0].bundle.path
     entry = FileEntry(README_NAME, len(README), hashlib.sha256(README).hexdigest())
     facts = TargetFacts("test", ("x86_64",), "2.5", "host", "CPUExecutionProvider")
     manifest = Manifest("hotel", "1.2.0", 1, "task", facts, {}, {}, (), {}, "0" * 64, STUB_SHA256, (), (entry,))
@@ -280,13 +280,13 @@ def test_a_bundle_is_signed_when_it_is_delivered(passed: Any, tmp_path: Path, mo
     assert bundle.read_bytes() == first
     text = (dist / "hotel-sentiment-1.2.0.report.json").read_text(encoding="utf-8")
     unsigned = replace(passed, recipe=passed.recipe.model_copy(update={"sign": None}))
-    (item,) = unsigned.deliveries
+    (item,) = unsigned.target_results
     same = replace(item.bundle, manifest_sha256=hashlib.sha256(dump(manifest)).hexdigest())
     heard = Heard()
-    deliver(replace(unsigned, deliveries=(replace(item, bundle=same),)), dist, heard)
+    deliver(replace(unsigned, target_results=(replace(item, bundle=same),)), dist, heard)
     assert bundle.read_bytes() == first and heard.lines == [f"{bundle} has the same content, and keeps its signature"]
     (rows := bundle.with_suffix(".rows.jsonl")).touch()
-    deliver(replace(passed, deliveries=(judged(item, "fail"),)), dist)
+    deliver(replace(passed, target_results=(judged(item, "fail"),)), dist)
     assert bundle.read_bytes() == first  # somebody signed it, and nothing makes it again
     assert rows.exists()
     heard = Heard()
