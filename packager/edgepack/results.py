@@ -73,7 +73,7 @@ class TargetResult:
         return isinstance(self.gate, GateArtifact) and self.refused != self.gate.gated.refusal()
 
     @property
-    def doubts(self) -> list[str]:
+    def caveats(self) -> list[str]:
         """What the gate of a delivered bundle did not show, a line each."""
         if self.verdict != "inconclusive" or isinstance(self.gate, NotRunHere):
             return []
@@ -178,12 +178,16 @@ class Build:
 
     def ledger_of(self, item: TargetResult) -> tuple[LedgerRow, ...]:
         """The rows of one target, without other targets and models that do not ship to it."""
-        way = None if self.export is None else self.export.for_target(item.bundle.target)
-        if way is not None:
-            small = None if way.shipped_model is way.float_model else way.shipped_model
-            way = replace(way, small_model=small, variations=())
+        exported = None if self.export is None else self.export.for_target(item.bundle.target)
+        if exported is not None:
+            small = None if exported.shipped_model is exported.float_model else exported.shipped_model
+            exported = replace(exported, small_model=small, variations=())
         metric = self.recipe.gates.metric
-        rows = (*_linear(self.linear, self.combined, metric), *self._model_rows(way), *_chosen(self.combined, metric))
+        rows = (
+            *_linear(self.linear, self.combined, metric),
+            *self._model_rows(exported),
+            *_chosen(self.combined, metric),
+        )
         return (*rows, self._gated(item, item.gate)) if isinstance(item.gate, GateArtifact) else rows
 
     def _gated(self, item: TargetResult, gate: GateArtifact) -> LedgerRow:
@@ -268,9 +272,9 @@ def _linear(found: LinearArtifact | None, combined: CombineArtifact | None, metr
     note, size = counted(found.ngrams, "n-gram"), mebibytes(found.file_bytes)
     row = LedgerRow("linear", score, size, note=note, seconds=found.train_seconds)
     if combined is not None:
-        way = combined.way("linear")
-        note = f"{note}; the encoder {combined.way('encoder').gains[score.metric].over('a linear model')}"
-        row = replace(row, mean_ms=way.mean_ms, p50_ms=way.p50_ms, p95_ms=way.p95_ms, note=note)
+        method = combined.method("linear")
+        note = f"{note}; the encoder {combined.method('encoder').gains[score.metric].over('a linear model')}"
+        row = replace(row, mean_ms=method.mean_ms, p50_ms=method.p50_ms, p95_ms=method.p95_ms, note=note)
     yield row
 
 
@@ -278,19 +282,19 @@ def _chosen(combined: CombineArtifact | None, metric: str | None) -> Iterator[Le
     """The row of the linear model and the encoder together, if they ship."""
     if combined is None or combined.chosen == "encoder":
         return
-    way = combined.ships
-    score = way.test_scores[metric or combined.metric]
-    over_linear, over_encoder = way.gains[score.metric], way.gains_over_encoder[score.metric].over("the encoder")
-    note = f"the linear model answers {way.share:.0%} alone"
+    method = combined.ships
+    score = method.test_scores[metric or combined.metric]
+    over_linear, over_encoder = method.gains[score.metric], method.gains_over_encoder[score.metric].over("the encoder")
+    note = f"the linear model answers {method.share:.0%} alone"
     note = f"{note}; the {combined.chosen} {over_linear.over('a linear model')}, and {over_encoder}"
     yield LedgerRow(
         combined.chosen,
         score,
-        mebibytes(way.weight_bytes),
-        way.p50_ms,
-        way.p95_ms,
+        mebibytes(method.weight_bytes),
+        method.p50_ms,
+        method.p95_ms,
         note=note,
-        mean_ms=way.mean_ms,
+        mean_ms=method.mean_ms,
     )
 
 

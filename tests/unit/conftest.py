@@ -16,6 +16,7 @@ from edgepack.artifacts import (
     Checks,
     CombineArtifact,
     CombineFit,
+    CombineMethod,
     Compared,
     ContentCheck,
     DataArtifact,
@@ -37,10 +38,9 @@ from edgepack.artifacts import (
     Score,
     SelectArtifact,
     Split,
-    Tried,
+    Trial,
     TrimmedArtifact,
     Usage,
-    Way,
     WidthPrunedArtifact,
 )
 from edgepack.bundle import wheels
@@ -198,7 +198,7 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
         tmp_path, ledger[2], ModelFile("onnx-float", "float32", 42_794_483, ledger[3], scored(0.897)), int8, "int8",
         "INT8 has 0.27 x the bytes and 0.32 x the p50 of float: INT8 ships",
         Int8Choice(
-            (Tried("ptq (hist)", 0.75, 0.0123), Tried("dynamic", 0.875, 0.0151)), "ptq (hist)",
+            (Trial("ptq (hist)", 0.75, 0.0123), Trial("dynamic", 0.875, 0.0151)), "ptq (hist)",
             (PartCost("layers.3.down", 0.0064), PartCost("head", 0.0011), PartCost("words", -2e-5)),
             ("layers.3.down",), 0.375, 0.5, 800,
         ),
@@ -242,17 +242,17 @@ def combined_of(built: Build) -> Build:
     """The build with a linear model; a cascade of both ships."""
     folder = built.data.folder
     both: Any = {"on_dev": KEEPS, "on_test": KEEPS}
-    ways = (
-        Way("encoder", 0.9, 0.0, **both, test_scores=scored(0.8955), gains=gained(-0.65, -2.41, 1.12),
+    methods = (
+        CombineMethod("encoder", 0.9, 0.0, **both, test_scores=scored(0.8955), gains=gained(-0.65, -2.41, 1.12),
             gains_over_encoder=gained(0.0, 0.0, 0.0), reliability=Reliability(2.1, 0.152), share=0.0,
             weight_bytes=11_429_478, mean_ms=1.302, p50_ms=1.248, p95_ms=2.02),
-        Way("ensemble", 0.91, 0.6, **both, test_scores=scored(0.906), gains=gained(0.4, -0.6, 1.4),
+        CombineMethod("ensemble", 0.91, 0.6, **both, test_scores=scored(0.906), gains=gained(0.4, -0.6, 1.4),
             gains_over_encoder=gained(1.05, 0.2, 1.9), reliability=Reliability(1.4, 0.141), share=0.0,
             weight_bytes=11_651_000, mean_ms=1.351, p50_ms=1.301, p95_ms=2.08),
-        Way("cascade", 0.91, 0.8, **both, test_scores=scored(0.907), gains=gained(0.5, -0.4, 1.4),
+        CombineMethod("cascade", 0.91, 0.8, **both, test_scores=scored(0.907), gains=gained(0.5, -0.4, 1.4),
             gains_over_encoder=gained(1.15, -0.1, 2.4), reliability=Reliability(1.6, 0.143), share=0.67,
             weight_bytes=11_651_000, mean_ms=0.472, p50_ms=0.061, p95_ms=1.95),
-        Way("linear", 0.895, 1.1, **both, test_scores=scored(0.902), gains=gained(0.0, 0.0, 0.0),
+        CombineMethod("linear", 0.895, 1.1, **both, test_scores=scored(0.902), gains=gained(0.0, 0.0, 0.0),
             gains_over_encoder=gained(0.65, -1.12, 2.41), reliability=Reliability(1.9, 0.149), share=1.0,
             weight_bytes=221_522, mean_ms=0.052, p50_ms=0.048, p95_ms=None),
     )  # fmt: skip
@@ -261,7 +261,7 @@ def combined_of(built: Build) -> Build:
         "on average)"
     )
     linear = LinearArtifact(folder, 20_000, 0.3, 221_522, 1.9, interval(0.902), scored(0.902))
-    combined = CombineArtifact(folder, "accuracy", CombineFit(0.8, 0.5, 2.25), ways, "cascade", why)
+    combined = CombineArtifact(folder, "accuracy", CombineFit(0.8, 0.5, 2.25), methods, "cascade", why)
     return replace(built, linear=linear, combined=combined)
 
 

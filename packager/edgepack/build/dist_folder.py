@@ -172,7 +172,7 @@ def _bundle(item: TargetResult, dist: Path, staged: Path, sign: Sign | None, pro
         )
     with Archive(item.bundle.path) as archive:
         text = archive.read(README_NAME, MAX_README_BYTES)
-        (staged / readme).write_bytes("".join(f"{line}\n" for line in _doubts(item)).encode() + text)
+        (staged / readme).write_bytes("".join(f"{line}\n" for line in _caveats(item)).encode() + text)
         if signature is not None and same:
             write_signed(archive, signature, staged / name)
             return [name, readme]
@@ -187,12 +187,12 @@ def _bundle(item: TargetResult, dist: Path, staged: Path, sign: Sign | None, pro
     return [name, readme]
 
 
-def _doubts(item: TargetResult) -> list[str]:
+def _caveats(item: TargetResult) -> list[str]:
     """What the gate did not show, for the beginning of the README beside the bundle."""
-    if not item.doubts:
+    if not item.caveats:
         return []
     heads = ("INCONCLUSIVE: the gates of the build did not show", "无法判定：构建时的门限未能证实")
-    return [*heads, *(f"  {safe(line)}" for line in item.doubts), ""]
+    return [*heads, *(f"  {safe(line)}" for line in item.caveats), ""]
 
 
 class _Earlier(NamedTuple):

@@ -73,7 +73,7 @@ class Carried:
     has_extensions: bool = False
 
 
-def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> fit.Needs:
+def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> fit.SystemRequirements:
     """Check everything that lies in `site` (the unpacked wheels) against the target.
 
     Raises:
@@ -99,7 +99,7 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> fit.Needs:
         ContentCheck("libstdc++", libstdcxx or "none", profile.glibcxx and f"<= {profile.glibcxx}"),
         *_gpu_checks(held, profile),
     )
-    return fit.Needs(glibc, loader.needed(binaries, carried), Checks(passed, tuple(notes)), len(binaries))
+    return fit.SystemRequirements(glibc, loader.needed(binaries, carried), Checks(passed, tuple(notes)), len(binaries))
 
 
 def _check_licenses(wheel: Carried) -> Iterator[str]:

@@ -47,7 +47,7 @@ def command(
     settings: tuple[str, ...],
     workspace: Path | None,
     dist: Path | None,
-    drawn: options.Drawn,
+    sources: options.SourceOptions,
     until: str | None,
     start: str | None,
     force: bool,
@@ -67,7 +67,7 @@ def command(
     """
     if mlflow is not None and (candidate is not None or until not in (None, STAGES[-1])):
         raise click.UsageError("--mlflow logs a finished build; use it without --until and --candidate")
-    loaded, build_context = options.load(recipe, settings, drawn)
+    loaded, build_context = options.load(recipe, settings, sources)
     build_options = options.build_options(until, start, force, keep_going=keep_going, strict=strict)
     if candidate is not None:
         loaded = _candidate_of(loaded, candidate).recipe
@@ -287,9 +287,9 @@ def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
 
     lines = [f"wrote {path}" for path in delivered]
     for item in built.target_results:
-        if item.doubts and item.refused is None:
+        if item.caveats and item.refused is None:
             lines += ["", f"INCONCLUSIVE for {item.bundle.target}; delivered, and written on it what was not shown:"]
-            lines += [f"  {line}" for line in item.doubts]
+            lines += [f"  {line}" for line in item.caveats]
     ran = [item.bundle.file_name for item in built.target_results if not isinstance(item.gate, NotRunHere)]
     bundle = next((path for path in delivered if path.name in ran), delivered[0])
     gates = "" if built.recipe.gates.asks_nothing else ", which gates it"

@@ -80,7 +80,7 @@ def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
 @click.pass_context
 def command(context: click.Context, recipe: Path, settings: tuple[str, ...], profiles: Path | None) -> None:
     """Check RECIPE and its data; print every finding as file:line, reason, fix."""
-    loaded, build_context = options.load(recipe, settings, options.Drawn(profiles=profiles))
+    loaded, build_context = options.load(recipe, settings, options.SourceOptions(profiles=profiles))
     from edgepack.build import downloads
 
     console = options.console(context)

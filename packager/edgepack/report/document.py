@@ -50,6 +50,7 @@ from edgepack.report.model import (
     Combined,
     Data,
     Export,
+    MethodFigures,
     Model,
     Parity,
     QuantizationFigures,
@@ -60,7 +61,6 @@ from edgepack.report.model import (
     Target,
     Variation,
     Vocabulary,
-    WayFigures,
     Width,
 )
 from edgepack.results import Build, NotRunHere, TargetResult, Verdict
@@ -237,7 +237,7 @@ def _quantization(int8: Int8Choice | None, scales: ScalesArtifact | None) -> Qua
     return QuantizationFigures(
         calibration_rows=0 if scales is None else scales.calibration_rows,
         int8=int8,
-        parts=calibrated_parts(() if scales is None else scales.ways, None if int8 is None else int8.way),
+        parts=calibrated_parts(() if scales is None else scales.ways, None if int8 is None else int8.method),
     )
 
 
@@ -251,14 +251,14 @@ def part_of(layer: str) -> str:
     return "head" if layer == "classifier" else layer
 
 
-def calibrated_parts(ways: Sequence[Quantization], taken: str | None) -> tuple[CalibratedPart, ...]:
+def calibrated_parts(methods: Sequence[Quantization], taken: str | None) -> tuple[CalibratedPart, ...]:
     """A row for each part, in the order of calibration; none without quantization.
 
-    The weights are those of the way that was taken, or else of the first.
+    The weights are those of the method that was taken, or else of the first.
     """
-    by_way = {way.name: _by_part(way.linears) for way in ways}
-    weights = by_way.get(taken or "") or next(iter(by_way.values()), {})
-    return tuple(_calibrated(part, linears, _ranges(part, by_way), taken) for part, linears in weights.items())
+    by_method = {method.name: _by_part(method.linears) for method in methods}
+    weights = by_method.get(taken or "") or next(iter(by_method.values()), {})
+    return tuple(_calibrated(part, linears, _ranges(part, by_method), taken) for part, linears in weights.items())
 
 
 def _calibrated(
@@ -281,14 +281,14 @@ def _by_part(linears: Sequence[LinearScales]) -> dict[str, list[LinearScales]]:
     return found
 
 
-def _ranges(part: str, by_way: Mapping[str, Mapping[str, Sequence[LinearScales]]]) -> dict[str, Range]:
+def _ranges(part: str, by_method: Mapping[str, Mapping[str, Sequence[LinearScales]]]) -> dict[str, Range]:
     found = {}
-    for way, known_parts in by_way.items():
+    for method, known_parts in by_method.items():
         ends = [linear.activation for linear in known_parts.get(part, ())]
         known = [end for end in ends if end is not None]
         if known and len(known) == len(ends):  # a range of some of its products would be none of the part
             low, high = min(0.0, *(low for low, _ in known)), max(0.0, *(high for _, high in known))
-            found[way] = Range(_rounded(low), _rounded(high))
+            found[method] = Range(_rounded(low), _rounded(high))
     return found
 
 
@@ -320,24 +320,24 @@ def _combined(found: CombineArtifact, metric: str) -> Combined:
     return Combined(
         chosen=found.chosen,
         why=found.why,
-        gain=found.way("encoder").gains[metric].over("a linear model"),
+        gain=found.method("encoder").gains[metric].over("a linear model"),
         fit=found.fit,
-        ways=tuple(
-            WayFigures(
-                name=way.name,
-                score=way.test_scores[metric],
-                gain=way.gains[metric],
-                gain_over_encoder=way.gains_over_encoder[metric],
-                dev_value=way.dev_value,
-                on_dev=way.on_dev,
-                share=way.share,
-                weight_mib=mebibytes(way.weight_bytes),
-                mean_ms=way.mean_ms,
-                p50_ms=way.p50_ms,
-                p95_ms=way.p95_ms,
-                reliability=way.reliability,
+        methods=tuple(
+            MethodFigures(
+                name=method.name,
+                score=method.test_scores[metric],
+                gain=method.gains[metric],
+                gain_over_encoder=method.gains_over_encoder[metric],
+                dev_value=method.dev_value,
+                on_dev=method.on_dev,
+                share=method.share,
+                weight_mib=mebibytes(method.weight_bytes),
+                mean_ms=method.mean_ms,
+                p50_ms=method.p50_ms,
+                p95_ms=method.p95_ms,
+                reliability=method.reliability,
             )
-            for way in found.ways
+            for method in found.methods
         ),
     )
 

@@ -139,9 +139,9 @@ def _trainings(build: Build) -> Iterator[tuple[str, Path]]:
             yield role, model.folder
     if build.scales is None:
         return
-    for way in build.scales.ways:
-        if way.weights is not None:
-            yield "quantized", build.scales.folder / way.weights
+    for quantization in build.scales.ways:
+        if quantization.weights is not None:
+            yield "quantized", build.scales.folder / quantization.weights
 
 
 def _tags(build: Build, report: Report, dist: Path, recipe: Path) -> Iterator[tuple[str, str]]:

@@ -39,10 +39,10 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Beside:
+class LinearPart:
     """A linear model that ships beside an encoder: its file, how it answers, and the test score of the whole."""
 
-    linear: Path
+    file: Path
     config: LinearConfig
     score: Score
 
@@ -72,19 +72,19 @@ class TextModel:
     ancestors: tuple[str, ...] = ()
 
 
-def of_export(export: ExportArtifact, beside: Beside | None = None, ancestors: tuple[str, ...] = ()) -> TextModel:
+def of_export(export: ExportArtifact, linear: LinearPart | None = None, ancestors: tuple[str, ...] = ()) -> TextModel:
     """An exported encoder, with the linear model that ships beside it; None for the encoder alone."""
     shipped, reference = export.shipped_model, export.float_model
 
     def folders(data: DataArtifact, scratch: Path) -> golden.Models:
         encoder = export.folder / reference.folder
-        if beside is None:
+        if linear is None:
             return golden.Models(export.folder / shipped.folder, encoder, encoder)
         made = {}
         for folder in {shipped.folder, reference.folder}:
             made[folder] = scratch / "models" / folder
             made[folder].parent.mkdir(exist_ok=True)
-            write_combined(export.folder / folder, beside.linear, beside.config, made[folder])
+            write_combined(export.folder / folder, linear.file, linear.config, made[folder])
         return golden.Models(made[shipped.folder], made[reference.folder], encoder)
 
     return TextModel(
@@ -97,7 +97,7 @@ def of_export(export: ExportArtifact, beside: Beside | None = None, ancestors: t
             "float_onnx_bytes": reference.onnx_bytes,
         },
         sbom.Architecture(f"ERNIE, {shipped.precision}", "transformer"),
-        shipped.ledger.score if beside is None else beside.score,
+        shipped.ledger.score if linear is None else linear.score,
         reference.ledger.score if shipped.precision != "float32" else None,
         ancestors,
     )

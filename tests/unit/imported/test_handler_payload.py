@@ -41,7 +41,7 @@ def readme(folder: Path, item: str) -> str:
         "handler": "a.py", "examples": "e.jsonl",
     })  # fmt: skip
     payload = handler_payload.make(recipe, export, ExamplesArtifact(folder, item, 1))
-    needs = fit.Needs("2.28", (), Checks(), 0)
+    needs = fit.SystemRequirements("2.28", (), Checks(), 0)
     return bundle._readme(recipe, load_profiles()["local"], needs, "ocr.edgepack", payload.readme).decode()
 
 

@@ -186,7 +186,7 @@ def test_ranges_of_the_ways_not_taken_stand_beside(built: Any) -> None:
 
 
 def test_where_ranges_are_found_in_each_run_the_weights_are_shown_alone(built: Any) -> None:
-    int8 = replace(built.export.int8, way="dynamic", kept_float=())
+    int8 = replace(built.export.int8, method="dynamic", kept_float=())
     bare = replace(built, export=replace(built.export, int8=int8), scales=replace(built.scales, ways=(dynamic(),)))
     told = words_of(document(bare))
     assert "dynamic finds ranges in each run." in told and "255 steps" not in told

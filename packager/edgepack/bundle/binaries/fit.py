@@ -18,7 +18,7 @@ _SYSTEMS: Final = ("ELFOSABI_SYSV", "ELFOSABI_LINUX")  # what linkers write on L
 
 
 @dataclass(frozen=True)
-class Needs:
+class SystemRequirements:
     """Requirements of the binaries on the device: the oldest glibc, and libraries besides glibc."""
 
     glibc: str
@@ -27,10 +27,10 @@ class Needs:
     binaries: int
 
 
-def together(parts: Iterable[Needs]) -> Needs:
+def together(parts: Iterable[SystemRequirements]) -> SystemRequirements:
     """What a device must have for all of them."""
     every = list(parts)
-    return Needs(
+    return SystemRequirements(
         max((needs.glibc for needs in every), key=version_numbers),
         tuple(sorted({library for needs in every for library in needs.libraries})),
         Checks(

@@ -124,7 +124,7 @@ def build(own: OwnInterpreter, profile: Profile, scratch: Path) -> tuple[Interpr
     return Interpreter(platform.machine(), version, folder, (origin,), licenses, needs), compiler
 
 
-def needs_of(folder: Path, profile: Profile) -> fit.Needs:
+def needs_of(folder: Path, profile: Profile) -> fit.SystemRequirements:
     """What an interpreter in `folder` needs of a device.
 
     Raises:
@@ -142,7 +142,7 @@ def needs_of(folder: Path, profile: Profile) -> fit.Needs:
                 fix=_ANOTHER,
             )
     oldest, libraries = glibc.oldest_glibc(binaries.values()), loader.needed(binaries, carried)
-    return fit.Needs(oldest, libraries, Checks((), tuple(notes)), len(binaries))
+    return fit.SystemRequirements(oldest, libraries, Checks((), tuple(notes)), len(binaries))
 
 
 def _unpack(file: Path, folder: Path) -> Path:
