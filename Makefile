@@ -78,7 +78,7 @@ golden: $(VENV)/.installed-dev ## write the files anew that tests compare with (
 		tests/unit/recipe tests/unit/report
 
 docs: $(VENV)/.installed-dev ## write the generated pages again and build the documentation site (build/site)
-	@$(PY) -m edgepack.recipe.docs recipes/recipe.schema.json docs/reference/recipe.md
+	@$(PY) -m edgepack.recipe.schema_files recipes/recipe.schema.json docs/reference/recipe.md
 	@$(PY) scripts/commands_page.py docs/reference/commands.md
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs --quiet build --strict --clean
 	@echo "open build/site/index.html"

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto
 from tests.integration.conftest import RECIPE, Project
 
-from edgepack.targets.local import base_python
+from edgepack.targets.this_machine import base_python
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.bundle.archive import Archive
 

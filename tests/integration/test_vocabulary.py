@@ -23,7 +23,7 @@ from edgepack.recipe.training import Student, Trimming
 from edgepack.stages.data import DataStage
 from edgepack.stages.train import StudentStage
 from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
-from edgepack.targets.local import base_python
+from edgepack.targets.this_machine import base_python
 from edgepack_runtime.inference.tokenizer import read_vocab
 from edgepack_runtime.tasks.registry import task_of
 

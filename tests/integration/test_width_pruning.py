@@ -23,7 +23,7 @@ from edgepack.recipe.training import Distill, Student, Teacher
 from edgepack.stages.data import DataStage
 from edgepack.stages.train import StudentStage, TeacherStage
 from edgepack.stages.width_pruning import WidthPruningStage
-from edgepack.targets.local import base_python
+from edgepack.targets.this_machine import base_python
 from edgepack_runtime.inference.tokenizer import read_vocab
 
 ROWS = DataStage(Data(train="builtin:reviews-zh"))

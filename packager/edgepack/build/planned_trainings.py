@@ -13,7 +13,7 @@ import numpy as np
 from edgepack.artifacts import DataArtifact, ModelArtifact, Split
 from edgepack.build.preflight import TRAININGS
 from edgepack.build.workspace import Earlier, Workspace
-from edgepack.data.loader import load_splits
+from edgepack.data.splits import load_splits
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.pretrained_models import Shape, cut, parameters, shape_of
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher

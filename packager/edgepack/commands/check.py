@@ -20,7 +20,7 @@ from edgepack_runtime.schema.figures import quantity, span
 
 if TYPE_CHECKING:
     from edgepack.console.console import Console
-    from edgepack.data.loader import Splits
+    from edgepack.data.splits import Splits
 
 _FITTED_ROWS: Final = 20_000  # of the linear model, which is to take seconds here
 
@@ -143,8 +143,8 @@ def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -
     """Check the rows of a recipe that trains, and print what they suggest; return their numbers."""
     from edgepack.data.gates import describe_gate
     from edgepack.data.lengths import describe_lengths
-    from edgepack.data.loader import load_splits
     from edgepack.data.recipe_checks import check_suited, read_further_texts, require_judged_by
+    from edgepack.data.splits import load_splits
 
     splits = load_splits(loaded.data, console)
     rows, labels = splits.rows, list(splits.labels["train"])

@@ -16,7 +16,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from edgepack.errors import StageFailedError
-from edgepack.export.examples import Run
+from edgepack.export.handler_answers import Run
 
 # Convolutions, products and embeddings hold nearly all weights; other operators gain little and cost accuracy.
 OPERATORS: Final = ("Conv", "MatMul", "Gemm", "Gather")

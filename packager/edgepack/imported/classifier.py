@@ -18,7 +18,7 @@ from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, ExportArtifact, Row
 from edgepack.errors import StageFailedError
 from edgepack.export import selection
-from edgepack.export.examples import Run
+from edgepack.export.handler_answers import Run
 from edgepack.export.model_folder import ON_CPU, finds_range
 from edgepack.export.selection import SHORT, Exported
 from edgepack.imported import conversion

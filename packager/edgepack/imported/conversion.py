@@ -18,7 +18,7 @@ import onnx
 import onnxruntime
 
 from edgepack.errors import StageFailedError
-from edgepack.export.examples import Run
+from edgepack.export.handler_answers import Run
 from edgepack.progress import Progress
 from edgepack.recipe.validate_imported import GRAPHS
 from edgepack.sandbox import operators

@@ -14,9 +14,8 @@ from typing import Any, Final
 from edgepack.artifacts import SCORES_FILE, ExamplesArtifact, ExportArtifact, LedgerRow, ModelFile, mebibytes
 from edgepack.bundle import packages
 from edgepack.errors import StageFailedError
-from edgepack.export import examples as export_examples
-from edgepack.export import selection
-from edgepack.export.examples import RECORDED_ROWS, Answers, Run
+from edgepack.export import handler_answers, selection
+from edgepack.export.handler_answers import RECORDED_ROWS, Answers, Run
 from edgepack.imported import conversion
 from edgepack.imported.conversion import (
     FLOAT_FOLDER,
@@ -123,7 +122,7 @@ class GraphsStage(Stage[ExportArtifact]):
             ptq = self.quantize.method == "ptq"
             runs = Path(scratch) if ptq or any(sources.values()) else None
             apart = self._calibration_rows(examples) if ptq else 0
-            [found] = export_examples.answer(
+            [found] = handler_answers.answer(
                 [folder],
                 examples,
                 site,
@@ -133,7 +132,7 @@ class GraphsStage(Stage[ExportArtifact]):
                 most_runs=MOST_RUNS if ptq else PARITY_RUNS,
                 recorded_rows=apart or RECORDED_ROWS,
             )
-            recorded = {} if runs is None else {name: export_examples.read_runs(runs, name) for name in sources}
+            recorded = {} if runs is None else {name: handler_answers.read_runs(runs, name) for name in sources}
             compared = {
                 name: conversion.parity(source, recorded[name][:PARITY_RUNS])
                 for name, source in sources.items()
@@ -147,7 +146,7 @@ class GraphsStage(Stage[ExportArtifact]):
         answers = {"float32": found}
         if ptq:
             folders = [folder, out / INT8_FOLDER]
-            both = export_examples.answer(folders, examples, site, "answers of float and INT8", progress)
+            both = handler_answers.answer(folders, examples, site, "answers of float and INT8", progress)
             answers = {name: one.after(apart) for name, one in zip(("float32", "int8"), both, strict=True)}
         scores = {name: one.scores for name, one in answers.items()}
         (out / SCORES_FILE).write_text(json.dumps({"first": apart, **scores}) + "\n", encoding="utf-8")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.artifacts import DataArtifact, Row, Split
-from edgepack.data.loader import load_test
 from edgepack.data.sampling import Sampler
+from edgepack.data.splits import load_test
 from edgepack.recipe.model import ImportedData
 from edgepack.stages import keys
 from edgepack.stages.data import DataStage, describe, write_rows

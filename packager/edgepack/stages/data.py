@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.artifacts import SPLITS, DataArtifact, Row, Split
-from edgepack.data.loader import Splits, load_splits
 from edgepack.data.sampling import Sampler
 from edgepack.data.split_stats import HELD_OUT
+from edgepack.data.splits import Splits, load_splits
 from edgepack.data.unlabelled import HeldOutTexts
 from edgepack.progress import SILENT, Progress
 from edgepack.progress import Task as Bar

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-from edgepack_runtime.bundle import examples, golden, model_config
+from edgepack_runtime.bundle import golden, handler_examples, model_config
 from edgepack_runtime.cli.context import (
     delegate,
     log,
@@ -230,7 +230,7 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
         if options.texts is not None:
             raise UsageError("--texts is for models of texts", fix="omit it: the examples of the release are timed")
         if context.release is not None:
-            given = examples.timing_items(context.release, model_config.load(folders[0]))
+            given = handler_examples.timing_items(context.release, model_config.load(folders[0]))
     elif source is not None:
         from edgepack_runtime.batch import inputs
 

@@ -58,7 +58,7 @@ class Stages:
         for check in ("check_inputs", "check_training"):
             monkeypatch.setattr(preflight, check, lambda *inputs, **how: None)
         monkeypatch.setattr("edgepack.stages.bundle.packages_and_templates", lambda *inputs: [])
-        monkeypatch.setattr("edgepack.targets.local.lacking", lambda *inputs, **options: None)
+        monkeypatch.setattr("edgepack.targets.this_machine.lacking", lambda *inputs, **options: None)
         for split in ("train", "dev", "test"):
             (folder / f"{split}.tsv").write_text("text\tlabel\n", encoding="utf-8")
         (folder / "ernie-base").mkdir()

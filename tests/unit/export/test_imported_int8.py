@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgepack.artifacts import LedgerRow, ModelFile, Precision, Score
 from edgepack.errors import StageFailedError
 from edgepack.export import imported_int8, selection
-from edgepack.export.examples import Run
+from edgepack.export.handler_answers import Run
 
 WIDTH = 64
 

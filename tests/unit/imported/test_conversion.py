@@ -11,7 +11,7 @@ import pytest
 from imported_model import write_graph
 
 from edgepack.errors import StageFailedError
-from edgepack.export.examples import Run
+from edgepack.export.handler_answers import Run
 from edgepack.imported import conversion
 from edgepack.progress import SILENT
 from edgepack.training.models import paddle_graph

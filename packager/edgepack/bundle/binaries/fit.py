@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from edgepack.artifacts import Checks
-from edgepack.bundle.binaries import glibc, loader
+from edgepack.bundle.binaries import dynamic_loader, glibc
 from edgepack.bundle.binaries.elf import Binary
 from edgepack.errors import StageFailedError
 from edgepack.targets.profiles import ELF_MACHINES, Profile
@@ -48,7 +48,7 @@ def check_binaries(binaries: Mapping[str, Binary], carried: set[str], profile: P
         StageFailedError: naming the file and what of it does not fit.
     """
     notes = [line for name, binary in binaries.items() for line in _fits(name, binary, carried, profile)]
-    return [*notes, *loader.check_needed(binaries, carried, profile)]
+    return [*notes, *dynamic_loader.check_needed(binaries, carried, profile)]
 
 
 def check_machine(name: str, binary: Binary, profile: Profile) -> None:
@@ -78,5 +78,5 @@ def _fits(name: str, binary: Binary, carried: set[str], profile: Profile) -> Ite
     check_machine(name, binary, profile)
     glibc.check_glibc(name, binary, profile)
     glibc.check_gcc_libraries(name, binary, carried, profile)
-    yield from loader.check_search_paths(name, binary)
-    yield from loader.check_flags(name, binary)
+    yield from dynamic_loader.check_search_paths(name, binary)
+    yield from dynamic_loader.check_flags(name, binary)

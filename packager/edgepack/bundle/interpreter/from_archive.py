@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.artifacts import Checks
-from edgepack.bundle.binaries import elf, fit, glibc, loader
+from edgepack.bundle.binaries import dynamic_loader, elf, fit, glibc
 from edgepack.bundle.interpreter.built import Interpreter, OwnBuild, end_search
 from edgepack.bundle.interpreter.bytecode import Compiler, library_modules, rules_of
 from edgepack.bundle.interpreter.extraction import extract
@@ -141,7 +141,7 @@ def needs_of(folder: Path, profile: Profile) -> fit.SystemRequirements:
                 why=f"it looks for libraries in {', '.join(binary.search_paths) or 'folders of the system alone'}",
                 fix=_ANOTHER,
             )
-    oldest, libraries = glibc.oldest_glibc(binaries.values()), loader.needed(binaries, carried)
+    oldest, libraries = glibc.oldest_glibc(binaries.values()), dynamic_loader.needed(binaries, carried)
     return fit.SystemRequirements(oldest, libraries, Checks((), tuple(notes)), len(binaries))
 
 

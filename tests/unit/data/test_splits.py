@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgepack.artifacts import Row
-from edgepack.data import loader
-from edgepack.data.loader import load_splits, load_test
+from edgepack.data.splits import load_splits, load_test
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import Task
 from edgepack.recipe.model import Data, ImportedData
@@ -83,8 +82,8 @@ def test_large_files_have_a_bar_of_their_size_and_small_ones_none(
     listener = Listener()
     load_splits(section, listener)
     assert listener.bars == []
-    monkeypatch.setattr(loader, "BAR_FROM_BYTES", 1)
-    monkeypatch.setattr(loader, "_MIB", 100)
+    monkeypatch.setattr("edgepack.data.splits.BAR_FROM_BYTES", 1)
+    monkeypatch.setattr("edgepack.data.splits._MIB", 100)
     load_splits(section, listener)
     ((total, *steps),) = listener.bars
     size = sum(Path(str(file)).stat().st_size for file in (section.train, section.dev, section.test))

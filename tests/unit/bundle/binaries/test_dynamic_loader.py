@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from edgepack.bundle.binaries import loader
+from edgepack.bundle.binaries import dynamic_loader
 from edgepack.bundle.binaries.elf import Binary, Need
 from edgepack.errors import StageFailedError
 from edgepack.targets.profiles import Cuda, Profile
@@ -21,8 +21,8 @@ def binary(*libraries: str, paths: tuple[str, ...] = (), stack: bool = False, te
     "path", ["$ORIGIN", "${ORIGIN}", "$ORIGIN/../../fakelib.libs", "$ORIGIN/../../nvidia/cublas/lib", "$ORIGIN/./x"]
 )
 def test_paths_within_the_bundle_are_fine(path: str) -> None:
-    assert list(loader.check_search_paths("fakelib/core/a.so", binary(paths=(path,)))) == []
-    assert list(loader.check_search_paths("a.so", binary(paths=("$ORIGIN", "$ORIGIN/a.libs")))) == []
+    assert list(dynamic_loader.check_search_paths("fakelib/core/a.so", binary(paths=(path,)))) == []
+    assert list(dynamic_loader.check_search_paths("a.so", binary(paths=("$ORIGIN", "$ORIGIN/a.libs")))) == []
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_places_that_anybody_fills_are_refused(path: str) -> None:
     with pytest.raises(
         StageFailedError, match=r"fakelib/a\.so would load libraries that are not the bundle's"
     ) as caught:
-        list(loader.check_search_paths("fakelib/a.so", binary(paths=("$ORIGIN", path))))
+        list(dynamic_loader.check_search_paths("fakelib/a.so", binary(paths=("$ORIGIN", path))))
     assert "RPATH" in caught.value.why
 
 
@@ -52,7 +52,7 @@ def test_places_that_anybody_fills_are_refused(path: str) -> None:
     ],
 )
 def test_other_places_are_noted(path: str, message: str) -> None:
-    [line] = loader.check_search_paths("fakelib/a.so", binary(paths=(path,)))
+    [line] = dynamic_loader.check_search_paths("fakelib/a.so", binary(paths=(path,)))
     assert line.startswith("fakelib/a.so ")
     assert path in line
     assert message in line
@@ -60,7 +60,7 @@ def test_other_places_are_noted(path: str, message: str) -> None:
 
 def test_libraries_that_the_device_must_have_leave_out_glibc_and_what_is_carried() -> None:
     files = {"a.so": binary("libc.so.6", "libm.so.6", "libmvec.so.1", "libresolv.so.2", "libz.so.1", "libx.so")}
-    assert loader.needed(files, {"libx.so"}) == ("libz.so.1",)
+    assert dynamic_loader.needed(files, {"libx.so"}) == ("libz.so.1",)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_libraries_that_nobody_promises_are_noted(
     profile: Profile, libraries: tuple[str, ...], gpu: bool, note: str
 ) -> None:
     meant = replace(profile, cuda=ORIN) if gpu else profile
-    found = list(loader.check_needed({"b.so": binary(*libraries), "a.so": binary(*libraries)}, (), meant))
+    found = list(dynamic_loader.check_needed({"b.so": binary(*libraries), "a.so": binary(*libraries)}, (), meant))
     assert len(found) == bool(note) and all(note in line for line in found)
 
 
@@ -91,14 +91,14 @@ def test_libraries_that_nobody_promises_are_noted(
 def test_another_release_of_the_gpu_stack_is_refused(profile: Profile, library: str, has: str) -> None:
     meant = replace(profile, cuda=ORIN)
     with pytest.raises(StageFailedError) as caught:
-        list(loader.check_needed({"pkg/a.so": binary(library)}, (), meant))
+        list(dynamic_loader.check_needed({"pkg/a.so": binary(library)}, (), meant))
     assert caught.value.why == f"it needs {library}, and the target has {has}"
-    assert list(loader.check_needed({"pkg/a.so": binary(library)}, {library}, meant)) == [], "it is carried"
+    assert list(dynamic_loader.check_needed({"pkg/a.so": binary(library)}, {library}, meant)) == [], "it is carried"
 
 
 def test_what_hardened_systems_refuse_is_noted() -> None:
-    assert list(loader.check_flags("a.so", binary())) == []
-    [stack] = loader.check_flags("a.so", binary(stack=True))
+    assert list(dynamic_loader.check_flags("a.so", binary())) == []
+    [stack] = dynamic_loader.check_flags("a.so", binary(stack=True))
     assert "executable stack" in stack
-    [text] = loader.check_flags("a.so", binary(text=True))
+    [text] = dynamic_loader.check_flags("a.so", binary(text=True))
     assert "text relocations" in text

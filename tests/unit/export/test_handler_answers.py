@@ -12,19 +12,19 @@ from imported_model import HANDLER, write_imported
 
 from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact
 from edgepack.errors import StageFailedError
-from edgepack.export import examples as export_examples
+from edgepack.export import handler_answers
 from edgepack.progress import SILENT
 
 
 def answer(
     folder: Path, source: str, *rows: dict[str, Any], item: str = "json", **options: Any
-) -> export_examples.Answers:
+) -> handler_answers.Answers:
     """The answers of a handler of this source to examples; three lists of length 0 to 2 by default."""
     rows = rows or tuple({"item": [0] * n, "expected": 2 * n + 1} for n in range(3))
     (folder / EXAMPLES_FILE).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     model = write_imported(folder / "model", handler=source, item=item)
     found = ExamplesArtifact(folder, item, len(rows))
-    [answers] = export_examples.answer([model], found, options.pop("packages", None), "answers", SILENT, **options)
+    [answers] = handler_answers.answer([model], found, options.pop("packages", None), "answers", SILENT, **options)
     return answers
 
 
@@ -52,7 +52,7 @@ def test_runs_are_recorded_as_examples_are_answered(tmp_path: Path) -> None:
     counted = doing("self.calls = getattr(self, 'calls', 0) + 1; return self.calls")
     found = answer(tmp_path, counted, runs=tmp_path / "runs", most_runs=2)
     assert found.answers == (2, 8, 13)  # the first two: recorded, then timed five times
-    runs = export_examples.read_runs(tmp_path / "runs", "model")
+    runs = handler_answers.read_runs(tmp_path / "runs", "model")
     assert [len(run.inputs) for run in runs] == [1, 1]
 
 

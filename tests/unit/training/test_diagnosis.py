@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from edgepack.errors import EnvironmentUnfitError
-from edgepack.training import devices, doctor, environment
+from edgepack.training import devices, diagnosis, environment
 from edgepack.training.devices import Card, PaddleBuild
-from edgepack.training.doctor import Report
+from edgepack.training.diagnosis import Report
 from edgepack.util import hardware, nvidia
 from edgepack.util.hardware import Cores, Machine, Memory
 from edgepack.util.nvidia import Gpu, Nvidia
@@ -42,7 +42,7 @@ def examine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Examine:
         monkeypatch.setattr(devices, "detect", lambda: build)
         monkeypatch.setattr(nvidia, "detect", lambda: driver)
         monkeypatch.setattr(environment, "installed", lambda: {**STACK, **(packages or {})})
-        return doctor.examine(tmp_path / "work" / ".edgepack")
+        return diagnosis.examine(tmp_path / "work" / ".edgepack")
 
     return run
 

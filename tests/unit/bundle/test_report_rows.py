@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgepack.artifacts import MOST
-from edgepack.bundle.examples import choose
+from edgepack.bundle.report_rows import choose
 from edgepack_runtime.tasks.labelled_spans import SpanPrediction, SpansPrediction
 from edgepack_runtime.tasks.one_label import LabelPrediction
 from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_of

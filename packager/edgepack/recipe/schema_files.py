@@ -1,4 +1,4 @@
-"""Writer of the JSON Schema and the reference page of recipes: `python -m edgepack.recipe.docs FILE...`."""
+"""Writer of the JSON Schema and the reference page of recipes: `python -m edgepack.recipe.schema_files FILE...`."""
 
 from __future__ import annotations
 

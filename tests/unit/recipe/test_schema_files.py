@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ValidationError
 
-from edgepack.recipe import docs
+from edgepack.recipe import schema_files
 from edgepack.recipe.model import CustomRecipe, ImportedModel, Recipe
 from edgepack.recipe.training import FromScratch
 from edgepack.recipe.yaml import parse
@@ -19,7 +19,7 @@ from edgepack.recipe.yaml import parse
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "unit" / "golden" / "recipes"
 EXAMPLES = sorted([*(ROOT / "recipes").glob("*.yaml"), *(ROOT / "recipes").glob("*/recipe.yaml")])
-SCHEMA = docs.schema()
+SCHEMA = schema_files.schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
 PLAIN = {"edgepack": 1, "name": "a", "version": "1.0.0", "data": {"train": "a.tsv"}, "student": {"model": "ernie-1.0"}}
 GIVEN = {
@@ -54,7 +54,7 @@ def test_the_schema_has_what_editors_want() -> None:
 def test_every_key_is_described_and_stands_in_the_reference() -> None:
     found = list(dict.fromkeys([*sections(), *sections(CustomRecipe)]))
     assert {FromScratch, ImportedModel} < set(found)
-    page = docs.page()
+    page = schema_files.page()
     for section in found:
         assert section.__doc__, section
         for name, field in section.model_fields.items():
@@ -64,7 +64,7 @@ def test_every_key_is_described_and_stands_in_the_reference() -> None:
     for line in page.splitlines():
         if line.startswith("|"):
             assert line.endswith("|")
-            assert line.replace(docs.BAR, "").count("|") in (6, 10)
+            assert line.replace(schema_files.BAR, "").count("|") in (6, 10)
 
 
 def test_the_published_schema_and_reference_are_those_of_the_model(
@@ -74,10 +74,10 @@ def test_the_published_schema_and_reference_are_those_of_the_model(
     import warnings
 
     schema, page = tmp_path / "schema.json", tmp_path / "page.md"
-    monkeypatch.setattr("sys.argv", [docs.__name__, str(schema), str(page)])
+    monkeypatch.setattr("sys.argv", [schema_files.__name__, str(schema), str(page)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the module has been imported already
-        runpy.run_module(docs.__name__, run_name="__main__")
+        runpy.run_module(schema_files.__name__, run_name="__main__")
     for made, published in ((schema, "recipes/recipe.schema.json"), (page, "docs/reference/recipe.md")):
         assert made.read_text(encoding="utf-8") == (ROOT / published).read_text(encoding="utf-8"), "run `make docs`"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgepack.results import NotRunHere
-from edgepack.targets import local
+from edgepack.targets import this_machine
 from edgepack_runtime.bundle.model_config import CPU, CUDA
 from edgepack_runtime.device import info
 from edgepack_runtime.errors import EnvironmentUnfitError
@@ -20,7 +20,7 @@ def a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def why(*inputs: str | tuple[str, ...], **options: str) -> str:
-    found = local.lacking(*inputs, **options)  # type: ignore[arg-type]
+    found = this_machine.lacking(*inputs, **options)  # type: ignore[arg-type]
     return found.why if isinstance(found, NotRunHere) else ""
 
 
@@ -41,14 +41,14 @@ def test_a_gpu_is_asked_for_where_one_has_to_compute(monkeypatch: pytest.MonkeyP
     def none() -> None:
         raise EnvironmentUnfitError("NVIDIA's driver is not there")
 
-    monkeypatch.setattr(local.nvidia, "gpu_facts", none)
+    monkeypatch.setattr(this_machine.nvidia, "gpu_facts", none)
     assert "NVIDIA's driver is not there" in why(("x86_64",), CUDA, "host")
-    monkeypatch.setattr(local.nvidia, "gpu_facts", lambda: None)
+    monkeypatch.setattr(this_machine.nvidia, "gpu_facts", lambda: None)
     assert not why(("x86_64",), CUDA, "host")
-    monkeypatch.setattr(local.jetson, "facts", lambda root: None)
+    monkeypatch.setattr(this_machine.jetson, "facts", lambda root: None)
     assert "not a Jetson with JetPack 6" in why(("x86_64",), CUDA, "host", jetpack="6")
 
 
 def test_a_bundle_starts_with_its_own_interpreter_or_with_a_bare_one_of_this_machine() -> None:
-    assert local.start(Path("/b"), "bundled") == ["sh", "/b"]
-    assert local.start(Path("/b"), "host") == [local.base_python(), "-I", "-S", "/b"]
+    assert this_machine.start(Path("/b"), "bundled") == ["sh", "/b"]
+    assert this_machine.start(Path("/b"), "host") == [this_machine.base_python(), "-I", "-S", "/b"]
