@@ -117,7 +117,8 @@ def _kept(
     entries = read_vocab(folder / VOCAB_NAME)[:rows]  # further entries have no weights
     if not 0 <= pad_id < len(entries):
         raise StageFailedError(
-            f"vocabulary_trimming: `pad_token_id` in the student's config.json is {pad_id}: no line of {VOCAB_NAME}",
+            f"vocabulary_trimming: `pad_token_id` of the student's config.json is {pad_id}, and {VOCAB_NAME} has no "
+            "such line",
             fix="write `vocabulary: keep`, or give the student's folder the id of its padding",
         )
     ids = {entry: number for number, entry in enumerate(entries)}
