@@ -20,14 +20,16 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.errors import StageFailedError
-from edgepack.recipe.model import Prefer, TaskName
+from edgepack.recipe.model import Prefer
 from edgepack.util.text import counted
 from edgepack_runtime.bundle.model_config import CASCADE, LinearConfig
+from edgepack_runtime.schema.figures import quantity
 from edgepack_runtime.schema.receipt import GateReceipt
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.stats.metrics import Answer
+from edgepack_runtime.stats.metrics import metric as metric_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
 from edgepack_runtime.tasks.task import Task
-from edgepack_runtime.util.spans import Span
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,6 @@ EVENTS_PREFIX: Final = "events.out.tfevents."  # of a training's TensorBoard fil
 Split = Literal["train", "dev", "test", "unlabelled"]
 LABELLED: Final[tuple[Split, ...]] = ("train", "dev", "test")
 SPLITS: Final[tuple[Split, ...]] = (*LABELLED, "unlabelled")
-Answer = str | tuple[str, ...] | tuple[Span, ...]  # one label; several labels, sorted; spans, sorted
 Precision = Literal["float32", "float16", "int8"]
 _SHELL_CHARACTERS = frozenset('"$`\\!\n\r')  # special to a shell inside double quotes
 _EXAMPLE_CHARACTERS = 24
@@ -204,13 +205,6 @@ class Row:
     text: str
     label: Answer
     text_pair: str | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of its labels, sorted, without repetition."""
-        if isinstance(self.label, str):
-            return (self.label,)
-        return tuple(sorted({item.label if isinstance(item, Span) else item for item in self.label}))
 
     @property
     def item(self) -> str | tuple[str, str]:
@@ -243,7 +237,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Score:
-    """A metric (0 to 1) with its interval at `confidence`, on `n` rows. Names are those of the runtime's `metrics`."""
+    """A metric with its interval at `confidence`, on `n` rows. Names are those of the runtime's `metrics`."""
 
     value: float
     low: float
@@ -251,6 +245,11 @@ class Score:
     n: int
     confidence: float
     metric: str = "accuracy"
+
+    @property
+    def unit(self) -> str:
+        """The unit of its figures."""
+        return metric_of(self.metric).unit
 
 
 def proportion(right: int, n: int, confidence: float = 0.95) -> Score:
@@ -315,7 +314,7 @@ class DataArtifact(Artifact):
     rows: dict[Split, int]
     warnings: tuple[str, ...]
     token_counts: dict[Split, dict[int, int]] = field(default_factory=dict)
-    task: TaskName = "text-classification"
+    task: str = ONE_TEXT
     multi_label: bool = False
 
     @property
@@ -746,7 +745,7 @@ class TrimmedArtifact(ModelArtifact):
 
 
 def _on_dev(before: Score, after: Score) -> str:
-    return f"dev {100 * before.value:.1f} -> {100 * after.value:.1f} %"
+    return f"dev {quantity(before.value, before.unit, with_unit=False)} -> {quantity(after.value, after.unit)}"
 
 
 @dataclass(frozen=True)

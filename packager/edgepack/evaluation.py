@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from edgepack.artifacts import Answer, DataArtifact, Gain, Row, Score
+from edgepack.artifacts import DataArtifact, Gain, Row, Score
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.util.text import counted
@@ -25,7 +25,8 @@ from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install.release_process import die_with_parent
 from edgepack_runtime.stats import metrics, scoring
-from edgepack_runtime.tasks.task import Part, Task
+from edgepack_runtime.stats.metrics import Answer, classes_of
+from edgepack_runtime.tasks.task import Part, Task, errors
 
 CONFIDENCE: Final = 0.95
 _ROUNDING_POINTS: Final = 1e-9  # rounding error of a difference of scores
@@ -53,7 +54,7 @@ def floor(task: Task, rows: Sequence[Row]) -> float | None:
 
     None if all rows have the same answer: no score then shows learning.
     """
-    return task.constant_score(task.usual_metric, [row.label for row in rows])
+    return task.constant_score([row.label for row in rows])
 
 
 def exceeds(lost_points: float, limit_points: float) -> bool:
@@ -91,18 +92,19 @@ def gains(
     return found
 
 
-def noise_points(rows: Sequence[Row], before: Sequence[Answer], after: Sequence[Answer]) -> float:
+def noise_points(task: Task, rows: Sequence[Row], before: Sequence[Answer], after: Sequence[Answer]) -> float:
     """One standard error of the difference in accuracy between two models on the same rows, in points.
 
     It is that of McNemar's test, the root of the number of rows that only one of the two has right. For F1 it is a
     measure of the same size.
     """
-    counts = scoring.count([row.label for row in rows], before, after)
+    truths = [row.label for row in rows]
+    counts = scoring.count(errors(task, truths, before), errors(task, truths, after))
     return 100 * math.sqrt(counts.lost + counts.won) / counts.n
 
 
 def every_metric(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, float]:
-    """Every metric of the task, 0 to 1."""
+    """Every metric of the task."""
     pairs = [(row.label, answer) for row, answer in zip(rows, answers, strict=True)]
     return {name: round(number, 6) for name, number in data.text_task.values(pairs, data.labels).items()}
 
@@ -166,7 +168,7 @@ def linear_answers(model: LinearModel, rows: Sequence[Row], labels: Sequence[str
 
 def truths_of(rows: Sequence[Row], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Whether a row has a label, shape (rows, labels)."""
-    return np.array([[label in row.names for label in labels] for row in rows], bool)
+    return np.array([[label in classes_of(row.label) for label in labels] for row in rows], bool)
 
 
 def decided(task: Task, labels: Sequence[str], logits: Iterable[Sequence[float]]) -> list[Answer]:

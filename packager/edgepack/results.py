@@ -28,6 +28,7 @@ from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.recipe.model import AnyRecipe, LinearRecipe, Recipe
 from edgepack.recipe.training import FromTeacher
 from edgepack.util.text import counted
+from edgepack_runtime.schema.figures import quantity
 from edgepack_runtime.schema.receipt import UNGATED
 
 Verdict = Literal["pass", "fail", "inconclusive", "not run here", "no gates"]
@@ -234,8 +235,8 @@ class Build:
         if theirs.high >= least.low or self.selection is not None:
             return None
         why = (
-            f"the teacher ({100 * theirs.value:.1f} %) is below the linear model ({100 * least.value:.1f} %), and a "
-            "student may learn more from the labels alone"
+            f"the teacher ({quantity(theirs.value, theirs.unit)}) is below the linear model "
+            f"({quantity(least.value, least.unit)}), and a student may learn more from the labels alone"
         )
         unlabelled = () if recipe.data.unlabelled is None else ("data.unlabelled=null",)
         return why, ("teacher=null", "student.distill=null", *unlabelled)

@@ -9,10 +9,10 @@ from typing import Any
 
 from edgepack.artifacts import DataArtifact, Row, Usage
 from edgepack.progress import SILENT
-from edgepack.recipe.model import TaskName
 from edgepack.recipe.training import Distill, FromScratch, Training
 from edgepack.training import environment
 from edgepack.training.checkpoint import Arrays, Checkpoint
+from edgepack_runtime.tasks.registry import TaskName
 from edgepack_runtime.util.spans import Span
 
 SHAPE = FromScratch.model_validate({"scratch": {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.2}})

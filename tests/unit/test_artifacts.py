@@ -20,8 +20,7 @@ from edgepack.artifacts import (
     proportion,
     save,
 )
-from edgepack.recipe.model import TaskName
-from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, TaskName, task_of
 from edgepack_runtime.util.spans import Span
 
 
@@ -64,19 +63,6 @@ def test_rows_come_back_from_json(row: Row, key: str | None, written: str) -> No
     tasks = [task_of(ONE_TEXT), task_of(ONE_TEXT, multi_label=True), task_of(TOKENS)]
     task = next((task for task in tasks if task.answer_key == key), tasks[0])
     assert Row.from_document(json.loads(written), task) == row
-
-
-@pytest.mark.parametrize(
-    ("label", "names"),
-    [
-        ("1", ("1",)),
-        (("a", "b"), ("a", "b")),
-        ((), ()),
-        ((Span(0, 1, "y"), Span(1, 2, "x"), Span(2, 3, "y")), ("x", "y")),
-    ],
-)
-def test_a_row_has_the_names_of_its_labels_or_spans(label: str | tuple[str, ...], names: tuple[str, ...]) -> None:
-    assert Row("文本", label).names == names
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.artifacts import Answer, DataArtifact, Row
+from edgepack.artifacts import DataArtifact, Row
 from edgepack.evaluation import CONFIDENCE, every_score, floor, value
-from edgepack.recipe.model import TaskName
 from edgepack_runtime.stats import metrics, scoring
-from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_of
+from edgepack_runtime.stats.metrics import Answer
+from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, TaskName, task_of
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.spans import Span
 

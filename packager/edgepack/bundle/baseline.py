@@ -13,22 +13,22 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from edgepack import evaluation
-from edgepack.artifacts import Answer, Row
+from edgepack.artifacts import Row
 from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.progress import Progress
-from edgepack.recipe.model import TaskName
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.golden import MODEL_FOLDER
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.bundle.verify import verify_file
+from edgepack_runtime.stats.metrics import Answer
 
 _KEY: Final = "gates.accuracy.baseline"
 _MOST_CONFIG_BYTES: Final = 2**20
 
 
-def require_comparable(bundle: Path, task: TaskName, labels: Sequence[str]) -> Manifest:
+def require_comparable(bundle: Path, task: str, labels: Sequence[str]) -> Manifest:
     """Check that `bundle` is complete and that its model has this task and these labels; return its manifest.
 
     Raises:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgepack import evaluation
-from edgepack.artifacts import Answer, Examples, Precision, Row
+from edgepack.artifacts import Examples, Precision, Row
 from edgepack.bundle import baseline
 from edgepack.bundle.report_rows import choose
 from edgepack.progress import Progress
@@ -28,6 +28,7 @@ from edgepack.recipe.gates import GoldenRows
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer, read_vocab
+from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.task import Prediction, Task
 
 _SEED: Final = 20261122  # the same texts in every build
@@ -138,7 +139,7 @@ def make(
         wanted: number of rows, and whether the bundle carries them.
         baseline_bundle: a release whose answers are recorded too.
     """
-    chosen, key = stratified(rows, wanted.rows), task.answer_key
+    chosen, key = stratified(rows, wanted.rows, task), task.answer_key
     asked = chosen if wanted.carry else placeholder_rows(chosen, models.shipped)
     texts = golden_texts(rows if wanted.carry else asked)
     opened = {folder: evaluation.opened(folder, threads=1) for folder in set(models) if folder is not None}
@@ -213,7 +214,7 @@ def golden_texts(rows: Sequence[Row]) -> list[Row]:
     return list(dict.fromkeys([*_evenly(by_length, SAMPLED_TEXTS), *probes]))
 
 
-def stratified(rows: Sequence[Row], limit: int) -> list[Row]:
+def stratified(rows: Sequence[Row], limit: int, task: Task) -> list[Row]:
     """A stratified sample of at most `limit` rows, in their order.
 
     The rows are ordered by the digest of their rarest label, then by the digest of their texts, and taken at even
@@ -223,11 +224,11 @@ def stratified(rows: Sequence[Row], limit: int) -> list[Row]:
     """
     if len(rows) <= limit:
         return list(rows)
-    frequency = Counter(name for row in rows for name in row.names)
+    frequency = Counter(name for row in rows for name in task.classes_of(row.label))
 
     def place(index: int) -> tuple[bytes, bytes, int]:
         row = rows[index]
-        rarest = min(row.names, key=lambda name: (frequency[name], name), default="")
+        rarest = min(task.classes_of(row.label), key=lambda name: (frequency[name], name), default="")
         return _digest(rarest), _digest("\0".join(row.texts)), index
 
     order = sorted(range(len(rows)), key=place)

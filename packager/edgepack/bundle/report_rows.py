@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from edgepack.artifacts import MOST, Example, Examples
-from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer
-from edgepack_runtime.tasks.task import Prediction, Task
-from edgepack_runtime.util.spans import Span
+from edgepack_runtime.tasks.task import Prediction, Task, errors
 
 _MOST_CHARACTERS: Final = 300  # of a text; longer ones are cut
-_NOTHING: Final = "-"
 _DECIMALS: Final = 6  # of a probability
 
 
@@ -33,12 +30,14 @@ def choose(
     """
     kinds: dict[str, list[int]] = {"lost": [], "won": [], "other": []}
     wrong = []
-    reference = [one.answer for one in shipped] if float_answers is None else float_answers
-    for number, (truth, theirs, ours) in enumerate(zip(truths, reference, shipped, strict=True)):
-        right = metrics.same(truth, ours.answer)
-        if not metrics.same(theirs, ours.answer):
-            kinds["won" if right else "lost" if metrics.same(truth, theirs) else "other"].append(number)
-        if not right:
+    answers = [one.answer for one in shipped]
+    reference = answers if float_answers is None else float_answers
+    before, after = errors(task, truths, reference), errors(task, truths, answers)
+    for number, (_, theirs, ours) in enumerate(zip(truths, reference, answers, strict=True)):
+        if task.error(theirs, ours) > 0:
+            farther, nearer = after[number] > before[number], after[number] < before[number]
+            kinds["lost" if farther else "won" if nearer else "other"].append(number)
+        if after[number] > 0:
             wrong.append(number)
     distances = {number: _distance(task, truths[number], shipped[number]) for number in wrong}
 
@@ -48,9 +47,9 @@ def choose(
         first = None if shown is None else shown[0]
         return Example(
             text=f"#{number + 1}" if shown is None else " ⁄ ".join(map(_cut, shown)),
-            truth=_words(truths[number], first),
-            float_answer=None if float_answers is None else _words(reference[number], first),
-            answer=_words(ours.answer, first),
+            truth=task.words(truths[number], first),
+            float_answer=None if float_answers is None else task.words(reference[number], first),
+            answer=task.words(ours.answer, first),
             score=None if score is None else round(score, _DECIMALS),
         )
 
@@ -68,22 +67,7 @@ def choose(
 def _distance(task: Task, truth: Answer, prediction: Prediction) -> float:
     """Size of the error of an answer; comparable within a task."""
     score = task.probability(prediction, truth)
-    if score is None:
-        tallies = metrics.row_tallies(truth, prediction.answer).values()
-        return float(sum(tally.fp + tally.fn for tally in tallies))
-    return 1 - round(score, _DECIMALS)
-
-
-def _words(answer: Answer, text: str | None) -> str:
-    """`好评`, `快, 便宜`, `北京 = 地名` (`0-2 = 地名` if texts are not shown); `-` without a label or span."""
-    if isinstance(answer, str):
-        return answer
-    parts = [f"{_of(one, text)} = {one.label}" if isinstance(one, Span) else one for one in answer]
-    return ", ".join(parts) or _NOTHING
-
-
-def _of(span: Span, text: str | None) -> str:
-    return f"{span.start}-{span.end}" if text is None else text[span.start : span.end]
+    return task.error(truth, prediction.answer) if score is None else 1 - round(score, _DECIMALS)
 
 
 def _cut(text: str) -> str:

@@ -66,7 +66,7 @@ def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
     score = evaluation.score(task, metric, dev, answers, labels)
     found = (
         f"linear: a linear model on characters, fitted on {counted(len(rows), 'row')}, has {metric_name(metric)} "
-        f"{quantity(score.value, 'fraction')} {span(score.low, score.high, 'fraction')} on dev"
+        f"{quantity(score.value, score.unit)} {span(score.low, score.high, score.unit)} on dev"
     )
     alone = isinstance(recipe, LinearRecipe)
     return found if alone else f"{found}; an encoder that is not better is not worth its time"
@@ -134,7 +134,7 @@ def _check_test_rows(loaded: ImportedTextRecipe, recipe: Path, console: Console)
             require_comparable(loaded.gates.baseline, loaded.task, found.labels)
         console.findings(check_imported(found, loaded, recipe))
         test = found.read("test")
-    if loaded.gates.accuracy is not None:
+    if loaded.gates.accuracy is not None and loaded.data.columns.text_task.exact:
         console.line(describe_gate(loaded.gates.accuracy, len(test), test, loaded.gates.golden.rows))
     return counted(len(test), "test row")
 
@@ -158,7 +158,7 @@ def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -
         read_further_texts(loaded, lambda: [*rows["dev"], *rows["test"]])
     console.findings([*splits.warnings, *suited])
     console.line(describe_lengths(splits.lengths))
-    if loaded.gates.accuracy is not None:
+    if loaded.gates.accuracy is not None and loaded.data.columns.text_task.exact:
         most = loaded.gates.golden.rows
         console.line(describe_gate(loaded.gates.accuracy, len(rows["test"]), rows["test"], most))
     if isinstance(loaded, LinearRecipe) or loaded.has_linear:

@@ -27,8 +27,8 @@ from edgepack_runtime.bundle.manifest import BUNDLED, HOST, parse
 from edgepack_runtime.bundle.verify import read_signed_manifest
 from edgepack_runtime.schema.figures import NOTHING, quantity, span
 from edgepack_runtime.schema.receipt import GateLatency
-from edgepack_runtime.stats.metrics import METRICS
-from edgepack_runtime.stats.scores import SCORE
+from edgepack_runtime.stats.metrics import METRICS, SCORE
+from edgepack_runtime.stats.metrics import metric as metric_of
 from edgepack_runtime.util.fs import open_regular
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
         name = f"{metric_name(row['score']['metric'])} " if len(metrics) > 1 else ""
         rows.add_row(
             safe(row["stage"]),
-            safe(name) + quantity(row["score"]["value"], "fraction"),
+            safe(name) + quantity(row["score"]["value"], metric_of(row["score"]["metric"]).unit),
             quantity(row["model_mib"], "MiB", with_unit=False),
             NOTHING if row["parity"] is None else f"{row['parity']:.1e}",
             safe(row["note"]),
@@ -229,8 +229,12 @@ def _difference(name: str, before: Any, after: Any) -> tuple[str, str, str]:
     kind = name.rpartition(".")[2]
     both = [value for value in (before, after) if isinstance(value, int | float)]
     if kind in METRICS and both:
-        first, second = (shown(None) if value is None else quantity(value, "fraction") for value in (before, after))
-        return first, second, f"{100 * (after - before):+.1f} points" if len(both) == 2 else ""
+        unit, more_is_better = metric_of(kind)
+        first, second = (shown(None) if value is None else quantity(value, unit) for value in (before, after))
+        if len(both) < 2:
+            return first, second, ""
+        change = after - before
+        return first, second, f"{100 * change:+.1f} points" if more_is_better else f"{change:+.3g}"
     if len(both) < 2:
         return shown(before), shown(after), ""
     ratio = f"{after / before:.2f} x" if before else ""

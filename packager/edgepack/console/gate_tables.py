@@ -121,7 +121,7 @@ def _gated(device: DeviceSummary) -> Sequence[Text | str]:
     p95_ms = None if gate.latency is None else gate.latency.p95_ms
     return (
         Text(safe(gate.judged), style=STYLES.get(gate.judged, "")),
-        NOTHING if gate.accuracy is None else quantity(gate.accuracy.value, "fraction"),
+        NOTHING if gate.accuracy is None else quantity(gate.accuracy.value, gate.accuracy.unit),
         NOTHING if device.drift_points is None else f"{device.drift_points:+.2f}",
         quantity(p95_ms, "ms", with_unit=False),
         NOTHING if device.p95_limit_ms is None else f"{device.p95_limit_ms:g}",

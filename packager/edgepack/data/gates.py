@@ -13,7 +13,6 @@ from edgepack.recipe.gates import GoldenRows
 from edgepack.util.text import counted
 from edgepack_runtime.schema.gates import AccuracyLimits
 from edgepack_runtime.stats import intervals, metrics
-from edgepack_runtime.util.spans import Span
 
 MOST_GATED_ROWS: Final = GoldenRows().rows  # default of the recipe
 DROPS: Final = (1.0, 2.0, 3.0, 5.0)  # points that a draft suggests
@@ -116,7 +115,7 @@ def describe_gate(gate: AccuracyLimits, total: int, test: Iterable[Row], most: i
     if gate.max_drop_points is not None or gate.max_regression_points is not None:
         text += f", and about ±{drop_half_width(rows, gate.confidence):.1f} points for a drop"
     if gate.per_class is not None or gate.metric in (metrics.MACRO_F1, metrics.F1):
-        rows_of = Counter(name for row in test for name in set(_names(row.label)))
+        rows_of = Counter(name for row in test for name in set(metrics.classes_of(row.label)))
         rarest = min(rows_of, key=lambda name: (rows_of[name], name), default=None)
         if rarest is not None:
             few = max(rows_of[rarest] * rows // total, 1)
@@ -173,7 +172,7 @@ def min_out_of_reach(gate: AccuracyLimits, rows: int, noun: str, fix: str) -> It
 
 
 def _unseen(gate: AccuracyLimits, answers: Sequence[Any], labels: Sequence[str]) -> list[tuple[str, str]]:
-    seen = {name for answer in answers for name in _names(answer)}
+    seen = {name for answer in answers for name in metrics.classes_of(answer)}
     asked: set[str] = set()
     if gate.metric == metrics.MACRO_F1:
         asked.update(labels)
@@ -188,10 +187,3 @@ def _unseen(gate: AccuracyLimits, answers: Sequence[Any], labels: Sequence[str])
     names = ", ".join(map(repr, unseen[:_SHOWN]))
     reason = f"`gates.accuracy` asks for figures of {names}{more}, and no test row has such a label: they are unknown"
     return [(reason, "add test rows of every label")]
-
-
-def _names(answer: str | Sequence[str | Span]) -> list[str]:
-    """The classes of the labels or spans of an answer."""
-    if isinstance(answer, str):
-        return [answer]
-    return [one.label if isinstance(one, Span) else one for one in answer]

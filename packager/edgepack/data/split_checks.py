@@ -154,7 +154,7 @@ def _check_size(split: SplitFacts, *, everywhere: bool) -> None:
     elif (same := _uniform(split)) is not None:
         effect = {
             "train": "there is nothing to learn",
-            "dev": "selection among models rests on one label",
+            "dev": "selection among models rests on one answer",
             "test": "a model that always answers it would pass the gate",
         }[split.name]
         severity: Severity = "warning" if split.name == "dev" else "error"
@@ -163,7 +163,10 @@ def _check_size(split: SplitFacts, *, everywhere: bool) -> None:
 
 
 def _uniform(split: SplitFacts) -> str | None:
-    """The finding if all rows of a split have the same labels; None if they differ."""
+    """The finding if all rows of a split have the same answer; None if they differ."""
+    if not split.task.labelled:
+        same = bool((split.answers == split.answers[0]).all())
+        return f"every row of the {split.name} split has the same {split.columns.answer}" if same else None
     if not split.labels:
         return f"no row of the {split.name} split has a {'span' if split.columns.answer == 'spans' else 'label'}"
     only = split.labels[0]

@@ -25,6 +25,7 @@ from edgepack.recipe.findings import errors
 from edgepack.recipe.model import Columns
 from edgepack.util.text_digests import digest, digests
 from edgepack_runtime.rows.formats import RowFormat
+from edgepack_runtime.tasks.task import Task
 
 MAX_LABELS: Final = 10_000  # a column with more different values does not hold labels; fits the 16 bits of `label_ids`
 
@@ -61,7 +62,7 @@ class SplitFacts:
 
     def add(self, line: int, row: Row) -> bool:
         """Add one row. False if there are too many different labels, after which no row can be added."""
-        names = row.names
+        names = self.task.classes_of(row.label)
         for name in names:
             if name in self.label_rows:
                 self.label_rows[name] += 1
@@ -79,10 +80,16 @@ class SplitFacts:
         self._lines.append(line)
         self._label_ids.append(self._ids.setdefault(names[0] if names else "", len(self._ids)))
         if not isinstance(row.label, str):
-            self.most_labels = max(self.most_labels, len(row.label))
-            self.all_labels += len(row.label)
             self._answers += digest(json.dumps(row.label))
+            if self.task.labelled:
+                self.most_labels = max(self.most_labels, len(row.label))
+                self.all_labels += len(row.label)
         return True
+
+    @property
+    def task(self) -> Task:
+        """What the answers of its rows are."""
+        return self.columns.text_task
 
     def __len__(self) -> int:
         return len(self._lines)

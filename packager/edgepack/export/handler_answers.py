@@ -27,6 +27,7 @@ from edgepack_runtime.engine.ort_api import library_path
 from edgepack_runtime.errors import from_json
 from edgepack_runtime.install.release_process import die_with_parent
 from edgepack_runtime.stats import intervals, scores
+from edgepack_runtime.stats.metrics import SCORE
 
 CONFIDENCE: Final = 0.95
 ANSWER_TIMEOUT_S: Final = 120.0  # from one example to the next
@@ -54,7 +55,7 @@ class Answers:
     def score(self) -> Score:
         """The mean score with its interval."""
         found = scores.mean(self.scores, CONFIDENCE)
-        return Score(found.value, found.low, found.high, len(self.scores), CONFIDENCE, scores.SCORE)
+        return Score(found.value, found.low, found.high, len(self.scores), CONFIDENCE, SCORE)
 
     @property
     def mean_ms(self) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgepack import evaluation
-from edgepack.artifacts import Answer, DataArtifact, Judged, Row
+from edgepack.artifacts import DataArtifact, Judged, Row
 from edgepack.bundle import baseline
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
@@ -17,6 +17,7 @@ from edgepack_runtime.schema.figures import shown
 from edgepack_runtime.schema.gates import Limits, ManifestAccuracy, is_minimum
 from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals
+from edgepack_runtime.stats.metrics import Answer
 
 _ROUNDING = 1e-6  # checks are rounded to six digits
 

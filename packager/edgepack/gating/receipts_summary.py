@@ -59,9 +59,9 @@ class DeviceSummary:
 
     @property
     def drift_points(self) -> float | None:
-        """Percentage points of the newest gate above the promised score; None if they are not comparable."""
+        """Points of the newest gate above the promised score; None if they are not comparable, or no fractions."""
         here, there = (None, None) if self.gate is None else (self.gate.accuracy, self.gate.promised)
-        if here is None or there is None or (there.metric, there.n) != (here.metric, here.n):
+        if here is None or there is None or (there.metric, there.n, here.unit) != (here.metric, here.n, "fraction"):
             return None
         return 100 * (here.value - there.value)
 

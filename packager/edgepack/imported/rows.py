@@ -62,5 +62,5 @@ class ImportedRowsStage(Stage[DataArtifact]):
             warnings=(),
             token_counts={"test": lengths.rows_by_tokens},
             task=columns.task,
-            multi_label=columns.answer == "labels",
+            multi_label=columns.text_task.multi_label,
         )

@@ -18,11 +18,10 @@ from edgepack.recipe.section import MEANT, FilePath, Section, beside
 from edgepack.recipe.training import Qat, Student, Teacher
 from edgepack_runtime.bundle.model_config import CUSTOM, GRAPH_NAME, MAX_TOKENS
 from edgepack_runtime.schema.gates import AccuracyLimits
-from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.registry import TaskName, answer_keys, task_for, task_of, tasks_named
 from edgepack_runtime.tasks.task import Task
 
 BUILTIN_PREFIX = "builtin:"
-TaskName = Literal["text-classification", "text-pair-classification", "token-classification"]
 Prefer = Literal["latency", "size"]
 Observer = Literal["hist", "kl", "mse", "emd", "avg", "abs_max"]
 
@@ -57,21 +56,23 @@ class Columns(Section):
         return copy
 
     @property
-    def task(self) -> TaskName:
-        """The task of rows with these columns."""
-        if self.spans is not None or self.tokens is not None:
-            return "token-classification"
-        return "text-classification" if self.text_pair is None else "text-pair-classification"
+    def task(self) -> str:
+        """The name of the task of rows with these columns."""
+        return self.text_task.name
 
     @property
     def text_task(self) -> Task:
         """What items and answers of rows with these columns are."""
-        return task_of(self.task, multi_label=self.labels is not None)
+        return task_for(self.answer, pairs=self.text_pair is not None and self.answer != "spans")
 
     @property
     def answer(self) -> str:
         """The JSON key of the answer in rows with these columns."""
-        return self.text_task.answer_key
+        if self.tokens is not None:
+            return "spans"
+        # `label` has a default, so that a column of another answer says what the rows are.
+        named = [key for key in answer_keys() if key != "label" and getattr(self, key) is not None]
+        return named[0] if named else "label"
 
     @property
     def texts(self) -> dict[str, str]:
@@ -85,13 +86,14 @@ class Columns(Section):
             return {"tokens": self.tokens, "tags": self.tags}
         if self.spans is not None:
             return {"text": self.text, "spans": self.spans}
-        return self.texts | ({"label": self.label} if self.labels is None else {"labels": self.labels})
+        return self.texts | {self.answer: getattr(self, self.answer)}
 
     def implied(self, task: TaskName) -> dict[str, str]:
         """The columns that `task` reads by default."""
-        if task == "text-pair-classification" and self.text_pair is None:
-            return {"text_pair": "text_pair"}
-        return {"spans": "spans"} if task == "token-classification" and self.task != task else {}
+        kinds = tasks_named(task)
+        pair = {"text_pair": "text_pair"} if kinds[0].pairs and self.text_pair is None else {}
+        keys = [kind.answer_key for kind in kinds]
+        return pair if self.answer in keys else pair | {keys[0]: keys[0]}
 
 
 def is_builtin(source: str) -> bool:

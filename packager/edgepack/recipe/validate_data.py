@@ -11,16 +11,12 @@ from edgepack.recipe.model import BUILTIN_PREFIX, Columns, Data, ImportedTextRec
 from edgepack.recipe.paths import check_there, is_file
 from edgepack.recipe.section import or_none
 from edgepack.recipe.yaml import KeyPath, Problem
+from edgepack_runtime.tasks.registry import ONE_TEXT, TEXT_TASKS, TOKENS, task_of, tasks_named
 
 TAGGED_SUFFIXES: Final = (".conll", ".bio")  # a token and its tag on each line
 TABLE_SUFFIXES: Final = (".tsv", ".csv", ".jsonl")
 UNLABELLED_SUFFIXES: Final = (".txt", *TABLE_SUFFIXES)
 BUILTIN_SOURCES: Final = ("builtin:reviews-zh",)
-_OF_TASK: Final[Mapping[str, tuple[str, ...]]] = {
-    "text-classification": ("text", "label", "labels"),
-    "text-pair-classification": ("text", "text_pair", "label", "labels"),
-    "token-classification": ("text", "spans", "tokens", "tags"),
-}
 _WHERE: Final[KeyPath] = ("data", "columns")
 
 
@@ -33,7 +29,7 @@ def check_columns(recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> Iterato
     """Problems of `data.columns`."""
     data, columns = recipe.data, recipe.data.columns
     given = [key for key in Columns.model_fields if key in columns.model_fields_set and getattr(columns, key)]
-    if _is_built_in(data) and (recipe.task != "text-classification" or "labels" in given):
+    if _is_built_in(data) and (recipe.task != ONE_TEXT or "labels" in given):
         reason = "built-in data have one label for each text, and nothing else"
         yield ("data", "train"), reason, "give files, or remove `task` and `data.columns`"
         return
@@ -48,9 +44,16 @@ def _is_built_in(data: object) -> bool:
     return isinstance(data, Data) and is_builtin(or_none(data, "train") or "")
 
 
+def _keys_of(task: str) -> set[str]:
+    """The columns that rows of a task may have."""
+    kinds = tasks_named(task)
+    keys = {"text", *(kind.answer_key for kind in kinds)} | ({"text_pair"} if kinds[0].pairs else set())
+    return keys | ({"tokens", "tags"} if kinds[0].per_token else set())
+
+
 def _of_another_task(task: str, given: Sequence[str]) -> Iterator[Problem]:
     for key in given:
-        homes = [name for name, keys in _OF_TASK.items() if key in keys]
+        homes = [name for name in TEXT_TASKS if key in _keys_of(name)]
         if task not in homes:
             reason = f"it is for {' and '.join(f'`{home}`' for home in homes)}, and the task is `{task}`"
             yield (*_WHERE, key), reason, f"remove the key, or set `task: {homes[0]}`"
@@ -84,7 +87,7 @@ def _check_names(recipe: Recipe | LinearRecipe | ImportedTextRecipe, given: Sequ
 
 def _check_tagged(recipe: Recipe | LinearRecipe | ImportedTextRecipe, given: Sequence[str]) -> Iterator[Problem]:
     data = recipe.data
-    if not isinstance(data, Data) or recipe.task != "token-classification":
+    if not isinstance(data, Data) or not task_of(recipe.task).per_token:
         return
     files = [or_none(data, name) or "" for name in ("train", "dev", "test")]
     used = {"text"} if data.unlabelled is not None else set()
@@ -139,11 +142,11 @@ def check_vocabulary(recipe: Recipe) -> Iterator[Problem]:
 def _check_split(name: str, value: str, task: str | None) -> Iterator[Problem]:
     where: KeyPath = ("data", name)
     suffix = Path(value).suffix.lower()
-    suffixes = (*TABLE_SUFFIXES, *(TAGGED_SUFFIXES if task in (None, "token-classification") else ()))
+    suffixes = (*TABLE_SUFFIXES, *(TAGGED_SUFFIXES if task is None or task_of(task).per_token else ()))
     if value.startswith(BUILTIN_PREFIX):
         yield where, "it cannot be built-in alone", f"set `data.train: {BUILTIN_SOURCES[0]}` only"
     elif suffix not in suffixes:
-        other = ", or set `task: token-classification`" if suffix in TAGGED_SUFFIXES else ""
+        other = f", or set `task: {TOKENS}`" if suffix in TAGGED_SUFFIXES else ""
         yield where, f"{value[:200]!r} is not a table", f"give a file of {listed(suffixes)}{other}"
     else:
         yield from check_there(where, value)
@@ -161,7 +164,7 @@ def _check_same_file(splits: Mapping[str, str | None]) -> Iterator[Problem]:
 
 
 def _check_texts(where: KeyPath, value: str, task: str | None) -> Iterator[Problem]:
-    suffixes = TABLE_SUFFIXES if task == "text-pair-classification" else UNLABELLED_SUFFIXES
+    suffixes = TABLE_SUFFIXES if task is not None and task_of(task).pairs else UNLABELLED_SUFFIXES
     if Path(value).suffix.lower() not in suffixes:
         yield where, f"{value[:200]!r} is not a file of texts", f"give a file of {listed(suffixes)}"
     else:

@@ -17,6 +17,7 @@ from edgepack.recipe.pretrained_models import PRESETS, SENTENCEPIECE, shape_of
 from edgepack.recipe.section import AbsentError, or_none
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
 from edgepack.recipe.yaml import KeyPath, Problem
+from edgepack_runtime.tasks.registry import task_of
 from edgepack_runtime.util.fs import read_regular
 
 _MODEL: Final[KeyPath] = ("student", "model")
@@ -72,12 +73,17 @@ def check_student(recipe: Recipe) -> Iterator[Problem]:
     if teacher is not None:
         if is_matched and layers is not None:
             yield from _check_map(layers, teacher, side)
-        if is_matched or (distill is not None and or_none(recipe, "task") == "token-classification"):
+        if is_matched or (distill is not None and _is_per_token(recipe)):
             what = "matches what happens inside its teacher" if is_matched else "learns each token from its teacher"
             yield from _check_tokens(what, teacher, side)
         if isinstance(model := or_none(student, "model"), FromTeacher):
             yield from _check_cut(model, teacher, side)
     yield from _check_width(student, side.heads)
+
+
+def _is_per_token(recipe: Recipe) -> bool:
+    name = or_none(recipe, "task")
+    return name is not None and task_of(name).per_token
 
 
 def _check_width(student: Student, heads: int | None) -> Iterator[Problem]:

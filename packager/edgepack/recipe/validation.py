@@ -21,7 +21,7 @@ from edgepack.recipe.yaml import Document, KeyPath, Problem, dotted
 from edgepack_runtime.bundle import sshsig
 from edgepack_runtime.schema import gates as declared
 from edgepack_runtime.schema.fields import read
-from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
 
 _KIND: Final = "give a private SSH key, or the .pub file of one that an agent or a piece of hardware holds"
 _NO_FIX: Final = "correct the value; docs/reference/recipe.md lists what it may be"
@@ -173,11 +173,14 @@ def check_refused(recipe: BaseRecipe) -> Iterator[Problem]:
 def check_metric(recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> Iterator[Problem]:
     """Problems of the metric. Those that depend on the number of labels are found when the data are read."""
     metric = recipe.gates.metric
+    several = recipe.data.columns.labels is not None and not task_of(recipe.task).per_token
+    task = task_of(recipe.task, multi_label=several)
     if metric is not None:
-        several = recipe.data.columns.labels is not None and recipe.task != TOKENS
-        why = task_of(recipe.task, multi_label=several).unfit(metric, 2)
+        why = task.unfit(metric, 2)
         if why is not None:
             yield ("gates", "accuracy", "metric"), f"it is {metric}, which these data do not have", why
+    if not task.labelled and recipe.gates.accuracy is not None and recipe.gates.accuracy.per_class is not None:
+        yield ("gates", "accuracy", "per_class"), f"rows of {recipe.task} have no labels", "remove it"
 
 
 def check_lengths(recipe: Recipe | ImportedTextRecipe) -> Iterator[Problem]:

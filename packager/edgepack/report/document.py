@@ -218,7 +218,7 @@ def _cut_texts(data: DataArtifact, recipe: Recipe | LinearRecipe | ImportedTextR
 
 def _split(data: DataArtifact, split: Split) -> Rows:
     rows = data.read(split)
-    counts = Counter(name for row in rows for name in row.names)
+    counts = Counter(name for row in rows for name in data.text_task.classes_of(row.label))
     lengths = sorted(len(row.text) for row in rows)
     return Rows(
         rows=len(rows),

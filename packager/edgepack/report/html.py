@@ -19,6 +19,7 @@ from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import NOTHING, quantity, span
 from edgepack_runtime.schema.gates import NOT_LIMITS
 from edgepack_runtime.schema.receipt import UNGATED, GateReceipt
+from edgepack_runtime.stats.metrics import metric as metric_of
 
 TEMPLATE: Final = "report.html.jinja"
 MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all
@@ -96,7 +97,8 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     made.globals.update(
-        t=t, metric_name=metric_name, metric=_metric, figure=figure, quantity=_quantity, span=_span, size=_size,
+        t=t, metric_name=metric_name, metric=_metric, unit=_unit, figure=figure,
+        quantity=_quantity, span=_span, size=_size,
         condition_name=_condition_name, condition=_condition, shares=plots.shares, spread=spread,
         NOTHING=NOTHING, UNGATED=UNGATED, MOST_REASONS=MOST_REASONS, MOST_PARTS=plots.MOST_PARTS,
     )  # fmt: skip
@@ -117,6 +119,10 @@ def _examples(targets: Sequence[Target]) -> list[tuple[list[str], Examples]]:
 
 def _metric(name: str) -> Markup:
     return t(f"metric.{name}")
+
+
+def _unit(name: str) -> str:
+    return metric_of(name).unit
 
 
 def _quantity(value: float | None, unit: str, *, with_unit: bool = True) -> Markup:

@@ -13,7 +13,7 @@ from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import NOTHING, quantity
 from edgepack_runtime.schema.gates import is_per_class
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt
-from edgepack_runtime.stats.scores import SCORE
+from edgepack_runtime.stats.metrics import SCORE
 
 _ON: Final = "on "  # before the name of a target, in the ledger
 _LINEAR: Final = "linear"
@@ -142,8 +142,8 @@ def _lost_accuracy(least: float, ledger: Sequence[LedgerRow], baseline: Sequence
     if not reached:
         best = max((*ledger, *baseline), key=lambda row: row.score.value)
         if best.score.value >= least:
-            return _Loss("lost.by_encoder", {"stage": best.stage, "score": quantity(best.score.value, "fraction")})
-        return _Loss("lost.never_reached", {"stage": best.stage, "score": quantity(best.score.value, "fraction")})
+            return _Loss("lost.by_encoder", {"stage": best.stage, "score": quantity(best.score.value, best.score.unit)})
+        return _Loss("lost.never_reached", {"stage": best.stage, "score": quantity(best.score.value, best.score.unit)})
     before, *after = ledger[reached[-1] :]
     if not after:
         return _Loss("lost.by_no_stage", {"stage": before.stage})

@@ -87,7 +87,7 @@ def _ledger(report: Report) -> Iterator[str]:
     for row in report.ledger:
         yield _row([
             code(row.stage, cell=True),
-            f"{quantity(row.score.value, 'fraction')} {span(row.score.low, row.score.high, 'fraction')}",
+            f"{quantity(row.score.value, row.score.unit)} {span(row.score.low, row.score.high, row.score.unit)}",
             quantity(row.model_mib, "MiB"),
             quantity(row.mean_ms, "ms"),
             quantity(row.p95_ms, "ms"),

@@ -18,7 +18,9 @@ from edgepack.report import svg
 from edgepack.report.model import Report
 from edgepack.report.svg import ACCENT, LIMIT, SECOND
 from edgepack.util.text import metric_name
+from edgepack_runtime.schema.figures import UNITS, quantity
 from edgepack_runtime.schema.receipt import GateReceipt
+from edgepack_runtime.stats.metrics import metric as metric_of
 
 _SAME_PERCENT: Final = 1e-4  # receipts round a fraction to six digits, and one row of 100,000 is ten times as much
 _BUBBLE: Final = 600  # square points, of the largest file
@@ -32,17 +34,26 @@ MOST_PARTS: Final = 20  # of a model, that a plot has room for
 def accuracy(figure: Figure, rows: Sequence[LedgerRow], gate: Mapping[str, Any] | None = None) -> None:
     """Score with interval of each ledger row, all in one metric, and the limit of the accuracy `gate` as a line."""
     (metric,) = {row.score.metric for row in rows}
+    unit = metric_of(metric).unit
+    factor = UNITS[unit].factor
     axes = figure.subplots()
     svg.named_rows(axes, [row.stage for row in rows])
     for y, row in enumerate(rows):
-        value, low, high = (100 * end for end in (row.score.value, row.score.low, row.score.high))
+        value, low, high = (factor * end for end in (row.score.value, row.score.low, row.score.high))
         axes.plot([low, high], [y, y], color=ACCENT, linewidth=2, solid_capstyle="butt")
         axes.plot([value], [y], "o", color=ACCENT, markersize=7)
-        axes.annotate(f"{value:.1f}", (value, y), (0, 8), textcoords="offset points", ha="center", fontsize=9)
+        axes.annotate(
+            quantity(row.score.value, unit, with_unit=False),
+            (value, y),
+            (0, 8),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+        )
     if gate is not None and gate["min"] is not None and gate["metric"] == metric:
-        axes.axvline(100 * gate["min"], color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)))
-        axes.set_title(f"≥ {100 * gate['min']:.1f} %")
-    axes.set_xlabel(f"{metric_name(metric)}, %")
+        axes.axvline(factor * gate["min"], color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)))
+        axes.set_title(f"≥ {quantity(gate['min'], unit)}")
+    axes.set_xlabel(_score_axis(metric, unit))
 
 
 def candidates(figure: Figure, report: Report) -> None:
@@ -50,7 +61,9 @@ def candidates(figure: Figure, report: Report) -> None:
     axes = figure.subplots()
     assert report.selection is not None
     found = report.selection.candidates
-    points = [(one.p50_ms, 100 * one.dev_score.value) for one in found]
+    unit = found[0].dev_score.unit
+    factor = UNITS[unit].factor
+    points = [(one.p50_ms, factor * one.dev_score.value) for one in found]
     largest = max(one.onnx_bytes for one in found)
     _front(axes, points)
     for number, (one, (x, y)) in enumerate(zip(found, points, strict=True), 1):
@@ -69,13 +82,19 @@ def candidates(figure: Figure, report: Report) -> None:
         points,
         latency.get("p50_ms") if timed_alike else None,
         right.get("min") if right.get("metric") == metric else None,
+        unit,
     )
     axes.set_xlabel("p50, ms")
-    axes.set_ylabel(f"{metric_name(metric)}, %")
+    axes.set_ylabel(_score_axis(metric, unit))
+
+
+def _score_axis(metric: str, unit: str) -> str:
+    sign = UNITS[unit].sign
+    return f"{metric_name(metric)},{sign}" if sign else metric_name(metric)
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The Pareto front of (cost, score in %), cheapest first. Scores that a receipt shows as equal are equal."""
+    """The Pareto front of (cost, score), cheapest first. Scores that a receipt shows as equal are equal."""
     front: list[tuple[float, float]] = []
     for cost, score in sorted(points, key=lambda point: (point[0], -point[1])):
         if not front or score > front[-1][1] + _SAME_PERCENT:
@@ -84,16 +103,19 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _front(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Draw the Pareto front through (ms, %)."""
+    """Draw the Pareto front through (ms, score)."""
     axes.plot(*zip(*pareto(points), strict=True), color=SECOND, linewidth=1.5, drawstyle="steps-post", zorder=1)
 
 
-def _limits(axes: Axes, points: Sequence[tuple[float, float]], p50_ms: float | None, least: float | None) -> None:
-    """Draw the limits of the gates on p50 and score (a fraction) as dashed lines, with their names above."""
+def _limits(
+    axes: Axes, points: Sequence[tuple[float, float]], p50_ms: float | None, least: float | None, unit: str
+) -> None:
+    """Draw the limits of the gates on p50 and score (in its unit) as dashed lines, with their names above."""
     axes.margins(0.15)
     named = []
     if least is not None:
-        named.append(f"≥ {100 * least:.1f} %{svg.limit(axes, 'y', 100 * least, [y for _, y in points])}")
+        place = UNITS[unit].factor * least
+        named.append(f"≥ {quantity(least, unit)}{svg.limit(axes, 'y', place, [y for _, y in points])}")
     if p50_ms is not None:
         named.append(f"≤ {p50_ms:g} ms{svg.limit(axes, 'x', p50_ms, [x for x, _ in points])}")
     axes.set_title(", ".join(named))

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from edgepack import calibration, evaluation
 from edgepack.artifacts import (
-    Answer,
     CombineArtifact,
     CombineFit,
     CombineMethod,
@@ -45,6 +44,7 @@ from edgepack.stages.stage import Context, Input, Stage
 from edgepack_runtime.bundle.model_config import LINEAR_NAME, weight_bytes
 from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.stats import intervals
+from edgepack_runtime.stats.metrics import Answer
 
 MOST_ALONE: Final = 0.9  # of the dev rows: to drop the encoder is a decision of the user
 MAY_LOSE_POINTS: Final = 0.2  # of the dev score, by what `auto` ships in place of the encoder, noise included
@@ -76,7 +76,7 @@ class Scored:
 
     def noise_points(self, logits: Float) -> float:
         """One standard error of the difference between the score of logits and that of the encoder, in points."""
-        return evaluation.noise_points(self.rows, self.answers(self.encoder), self.answers(logits))
+        return evaluation.noise_points(self.data.text_task, self.rows, self.answers(self.encoder), self.answers(logits))
 
     def sum(self, fit: CombineFit) -> Float:
         """Logits of both models together."""

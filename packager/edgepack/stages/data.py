@@ -71,14 +71,14 @@ class DataStage(Stage[DataArtifact]):
             warnings=tuple(str(replace(item, file=Path(item.file.name))) for item in splits.warnings),
             token_counts={name: lengths.rows_by_tokens for name, lengths in splits.lengths.items()},
             task=section.columns.task,
-            multi_label=section.columns.answer == "labels",
+            multi_label=section.columns.text_task.multi_label,
         )
 
 
 def describe(counts: Mapping[Split, int], labels: Iterable[str]) -> str:
-    """The number of rows in each split, and the labels."""
+    """The number of rows in each split, and the labels if there are any."""
     sizes = ", ".join(f"{counts[name]} {name}" for name in SPLITS if name in counts)
-    return f"data: {sizes}; labels {', '.join(labels)}"
+    return "; labels ".join(filter(None, (f"data: {sizes}", ", ".join(labels))))
 
 
 def _write_train(section: Data, splits: Splits, out: Path, bar: Bar) -> dict[Split, int]:

@@ -17,6 +17,7 @@ from edgepack.stages.stage import Context, Input, Stage
 from edgepack.util.text import counted, metric_name
 from edgepack_runtime.bundle.model_config import LINEAR_NAME
 from edgepack_runtime.inference.linear import LinearModel
+from edgepack_runtime.schema.figures import quantity
 
 if TYPE_CHECKING:
     from edgepack.training.linear import Fit
@@ -55,9 +56,8 @@ class LinearStage(Stage[LinearArtifact]):
         test = data.read("test")
         answers = evaluation.linear_answers(model, test, data.labels, data.text_task)
         scores = evaluation.every_score(data, test, answers)
-        progress.line(
-            f"linear: {counted(fit.ngrams, 'n-gram')}, {metric_name(metric)} {100 * scores[metric].value:.1f} % on test"
-        )
+        score = quantity(scores[metric].value, scores[metric].unit)
+        progress.line(f"linear: {counted(fit.ngrams, 'n-gram')}, {metric_name(metric)} {score} on test")
         return LinearArtifact(
             out,
             ngrams=fit.ngrams,

@@ -197,7 +197,7 @@ def _the_best(best: Compared) -> str:
 
 
 def _percent(one: Compared) -> str:
-    return quantity(one.dev_score.value, "fraction")
+    return quantity(one.dev_score.value, one.dev_score.unit)
 
 
 def _cost(one: Compared) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from edgepack import evaluation
-from edgepack.artifacts import SPLITS, Answer, DataArtifact, ExportArtifact, LinearArtifact, Precision, Row, Score
+from edgepack.artifacts import SPLITS, DataArtifact, ExportArtifact, LinearArtifact, Precision, Row, Score
 from edgepack.bundle import golden, sbom
 from edgepack.bundle.archive import Members
 from edgepack.errors import GateInconclusiveError, StageFailedError
@@ -34,6 +34,7 @@ from edgepack_runtime.bundle.model_config import (
     load,
 )
 from edgepack_runtime.stats import intervals
+from edgepack_runtime.stats.metrics import Answer
 
 T = TypeVar("T")
 

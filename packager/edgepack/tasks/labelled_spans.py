@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from edgepack.artifacts import Answer, Row
+from edgepack.artifacts import Row
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 from edgepack.tasks.cells import json_list, label_of, text_of
 from edgepack.tasks.classification import Classification
 from edgepack.tasks.task import NO_UNIT, UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
 from edgepack.util.text_digests import shortened
+from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks import labelled_spans
 from edgepack_runtime.tasks.registry import TOKENS, task_of
 from edgepack_runtime.tasks.task import Task

@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgepack.artifacts import Answer, Row
+from edgepack.artifacts import Row
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 from edgepack.tasks.cells import label_of, texts_of
 from edgepack.tasks.classification import Classification
 from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
+from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.one_label import one_label
 from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_of
 from edgepack_runtime.tasks.task import Task

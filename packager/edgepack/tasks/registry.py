@@ -31,4 +31,5 @@ def task_of(data: DataArtifact) -> TrainingTask:
 
 def row_maker(columns: Columns, label_separator: str) -> MakeRow:
     """As `TrainingTask.row_maker`, of the task of these columns."""
-    return _BY_NAME[columns.task, columns.answer == "labels"].row_maker(columns, label_separator)
+    task = columns.text_task
+    return _BY_NAME[task.name, task.multi_label].row_maker(columns, label_separator)

@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgepack.artifacts import Answer, Row
+from edgepack.artifacts import Row
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 from edgepack.tasks.cells import json_list, label_of, texts_of
 from edgepack.tasks.classification import Classification
 from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
+from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_of
 from edgepack_runtime.tasks.several_labels import several_labels
 from edgepack_runtime.tasks.task import Task
@@ -33,7 +34,7 @@ class SeveralLabels(Classification):
         return row
 
     def target(self, row: Row, encoded: Encoded) -> Array:
-        return np.array([label in row.names for label in self.labels], dtype=np.float32)  # (C,)
+        return np.array([label in row.label for label in self.labels], dtype=np.float32)  # (C,)
 
     def unlabelled(self, encoded: Encoded) -> Array:
         return np.full(len(self.labels), UNLABELLED, dtype=np.float32)

@@ -13,10 +13,11 @@ from typing import Any, ClassVar, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from edgepack.artifacts import Answer, Row
+from edgepack.artifacts import Row
 from edgepack.calibration import ScoreCalibration
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
+from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.task import Task
 
 Array = npt.NDArray[Any]

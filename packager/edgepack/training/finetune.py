@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from edgepack import evaluation
-from edgepack.artifacts import Answer, DataArtifact, ModelArtifact, Row, Score
+from edgepack.artifacts import DataArtifact, ModelArtifact, Row, Score
 from edgepack.calibration import ScoreCalibration
 from edgepack.data.sampling import Sampler
 from edgepack.errors import StageFailedError
@@ -32,6 +32,7 @@ from edgepack.training.schedule import Budget, budget
 from edgepack.training.trainer import Trained, TrainingRun, train
 from edgepack.util.text import counted
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
+from edgepack_runtime.stats.metrics import Answer
 
 _MORE_EPOCHS: Final = 2.5  # factor of the epochs to try after a training that learnt nothing
 _MOST_EPOCHS: Final = 1000  # that a recipe may have

@@ -253,7 +253,7 @@ class _Loop:
         self._random = np.random.default_rng(settings.seed)
         self._epoch_random: dict[str, Any] = dict(self._random.bit_generator.state)
         self.step, self.epoch, self._done = 0, 1, 0
-        self._best_score, self._best_epoch = -1.0, 0
+        self._best_score, self._best_epoch = -math.inf, 0
         self._best: Arrays = {}
         self._meter = Meter(str(paddle.get_device()))
         self._started = time.monotonic()

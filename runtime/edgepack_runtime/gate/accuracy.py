@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.schema.figures import shown
+from edgepack_runtime.schema.figures import NOTHING, shown
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, AccuracyLimits, Floors, ManifestAccuracy, per_class
 from edgepack_runtime.schema.receipt import GateCheck, Score
 from edgepack_runtime.stats import intervals, metrics, scoring
 from edgepack_runtime.stats.metrics import Answer, Pair, Tally
-from edgepack_runtime.tasks.task import Task
+from edgepack_runtime.tasks.task import Task, errors
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import counted
 
@@ -36,10 +35,10 @@ class AccuracyResult(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The shipped model's `answers` on the golden rows, and their scores. `right` counts whole answers.
+    """The shipped model's `answers` on the golden rows, and their scores.
 
-    `interval` is the interval of `metric`, 0 to 1; `positive` is the positive label of `f1`. `classes` are the
-    model's, `unseen` those among the metric's classes that no row has.
+    `errors` are those of `tasks.task.errors`. `interval` is that of `metric`; `positive` is the positive label of
+    `f1`. `classes` are the model's, `unseen` those among the metric's classes that no row has.
     """
 
     task: Task
@@ -48,7 +47,7 @@ class Measured(NamedTuple):
     metric: str
     positive: Optional[str]
     interval: intervals.Interval
-    right: int
+    errors: Sequence[float]
     classes: Sequence[str]
     unseen: Sequence[str]
 
@@ -61,6 +60,15 @@ class Measured(NamedTuple):
         """The paired drop of the metric from the answers `reference` to these."""
         truths = [row.answer for row in self.rows]
         return self.task.drop(self.metric, truths, reference, self.answers, confidence, self.classes)
+
+    def counts(self, reference: Sequence[Answer]) -> scoring.Counts:
+        """Rows on which these answers are farther from the truth than `reference`, or nearer."""
+        return scoring.count(errors(self.task, [row.answer for row in self.rows], reference), self.errors)
+
+    @property
+    def kind(self) -> metrics.Metric:
+        """How figures of the metric are read."""
+        return metrics.metric(self.metric)
 
     @property
     def distinct(self) -> int:
@@ -102,13 +110,15 @@ def result(predictor: Predictor, rows: Sequence[GoldenRow], limits: ManifestAccu
 
 def answer(predictor: Predictor, rows: Sequence[GoldenRow], progress: Log) -> List[Answer]:
     """Predict row by row, as an application does."""
+    task = predictor.config.text_task
     answers: List[Answer] = []
     right = 0
     for number, row in enumerate(rows, start=1):
         answers.append(predictor.predict(row.item).answer)
-        right += metrics.same(row.answer, answers[-1])
+        right += task.error(row.answer, answers[-1]) == 0
         if number % _PROGRESS_ROWS == 0 or number == len(rows):
-            progress(f"accuracy: {number} of {counted(len(rows), 'row')}, {right} right")
+            so_far = f", {right} right" if task.exact else ""
+            progress(f"accuracy: {number} of {counted(len(rows), 'row')}{so_far}")
     return answers
 
 
@@ -124,7 +134,7 @@ def measure(
     truths = [row.answer for row in rows]
     positive = task.positive(metric, classes, truths)
     averaged = {metrics.MACRO_F1: classes, metrics.F1: [positive]}.get(metric, ())
-    seen = metrics.class_tallies((truth, truth) for truth in truths)
+    seen = {name for truth in truths for name in task.classes_of(truth)}
     return Measured(
         task=task,
         rows=rows,
@@ -132,7 +142,7 @@ def measure(
         metric=metric,
         positive=positive,
         interval=task.interval(metric, truths, answers, confidence, classes),
-        right=sum(map(metrics.same, truths, answers)),
+        errors=errors(task, truths, answers),
         classes=classes,
         unseen=[name for name in averaged if name is not None and name not in seen],
     )
@@ -153,14 +163,17 @@ def summary(measured: Measured, confidence: float) -> Score:
     )
 
 
-def classes(measured: Measured) -> Dict[str, Any]:
+def classes(measured: Measured) -> Optional[Dict[str, Any]]:
     """The receipt's `classes`: scores per class, since a mean can hide a bad one.
 
     Returns:
         `metrics`: every metric that is defined for the model; `classes`: number of classes that occur; `scores`: per
         class, the worst first and at most 50, its `precision`, `recall`, `f1` (0 to 1) and `support` (rows or spans);
         `confusion`: true class -> answered class -> count, null with more than 50 classes or several labels per row.
+        None where answers have no classes.
     """
+    if not measured.classes:
+        return None
     pairs, task = measured.pairs, measured.task
     tallies = metrics.class_tallies(pairs)
     few = len(tallies) <= MOST_CLASSES
@@ -204,9 +217,7 @@ def would_decide(n: Optional[int], of_what: str) -> str:
 
 def checks(measured: Measured, limits: ManifestAccuracy) -> List[GateCheck]:
     """The receipt rows of `limits` on accuracy, classes included."""
-    found = []
-    if limits.min is not None:
-        found.append(_min_check(measured, limits.min, limits.confidence))
+    found = [_value_check(measured, name, limit, limits.confidence) for name, limit in _value_limits(limits)]
     if limits.max_drop_points is not None:
         reference = [row.float_answer for row in measured.rows]
         name, points = "the float model", limits.max_drop_points
@@ -217,23 +228,34 @@ def checks(measured: Measured, limits: ManifestAccuracy) -> List[GateCheck]:
         found.append(_drop_check("accuracy.max_regression_points", measured, reference, name, points, limits))
     if limits.above_majority:
         found.append(_majority_check(measured, limits.confidence))
+    if not limits.floors():
+        return found
     tallies = metrics.tallies_of_rows(measured.pairs)
     return found + class_checks(tallies, limits.floors(), measured.classes, limits.confidence)
 
 
-def _min_check(measured: Measured, limit: float, confidence: float) -> GateCheck:
+def _value_limits(limits: AccuracyLimits) -> List[Tuple[str, float]]:
+    """`min` and `max`, where they are set."""
+    asked = (("min", limits.min), ("max", limits.max))
+    return [(name, limit) for name, limit in asked if limit is not None]
+
+
+def _value_check(measured: Measured, name: str, limit: float, confidence: float) -> GateCheck:
+    """The metric against a lower limit, `min`, or an upper one, `max`."""
     interval, n = measured.interval, len(measured.rows)
-    verdict = intervals.verdict_at_least(interval, limit)
-    notes = [f"{measured.right} of {counted(n, 'row')} right", *_row_notes(measured)]
+    verdict = (intervals.verdict_at_least if name == "min" else intervals.verdict_at_most)(interval, limit)
+    right = measured.errors.count(0)
+    notes = [f"{right} of {counted(n, 'row')} right"] if measured.task.exact else [counted(n, "row")]
+    notes += _row_notes(measured)
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY:
         needed = intervals.n_for_proportion(interval.value, limit, confidence, beyond=n)
         notes.append(would_decide(needed, "rows"))
     return GateCheck.sampled(
-        "accuracy.min",
+        f"accuracy.{name}",
         verdict,
         interval,
         limit=limit,
-        unit="fraction",
+        unit=measured.kind.unit,
         n=n,
         confidence=confidence,
         detail=_detail(measured, verdict, notes),
@@ -246,33 +268,40 @@ def _majority_check(measured: Measured, confidence: float) -> GateCheck:
     Every release must pass it (`GateReceipt.refusal`).
     """
     truths = [row.answer for row in measured.rows]
-    majority = max(Counter(truths).items(), key=lambda item: (item[1], repr(item[0])))[0]
-    constant = [majority] * len(truths)
+    constant = [measured.task.constant_answer(truths)] * len(truths)
     drop = measured.drop(constant, confidence)
     gain = intervals.Interval(-drop.value, -drop.high, -drop.low)
-    value = shown(measured.interval.value - gain.value, "fraction")
+    theirs = measured.interval.value - (gain.value if measured.kind.more_is_better else -gain.value)
+    value = shown(theirs, measured.kind.unit)
     verdict = intervals.PASS if gain.low > 0 else intervals.INCONCLUSIVE
-    notes = [f"a model that answers {_quoted(majority)} to every text has {value}"]
+    notes = [f"a model that answers {_quoted(measured.task, constant[0])} to every text has {value}"]
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY and gain.value > 0:
-        counts = scoring.count(truths, constant, measured.answers)
+        counts = measured.counts(constant)
         needed = intervals.n_for_drop(counts.lost, counts.won, counts.n, 0.0, confidence)
         notes.append(would_decide(needed, "rows"))
+    difference, unit = _difference(measured.kind, gain)
     return GateCheck.sampled(
         ABOVE_MAJORITY,
         verdict,
-        intervals.Interval(*(100 * number for number in gain)),
+        difference,
         limit=0.0,
-        unit="points",
+        unit=unit,
         n=len(truths),
         confidence=confidence,
         detail="; ".join(notes),
     )
 
 
-def _quoted(answer: Answer) -> str:
-    if isinstance(answer, str):
-        return repr(answer)
-    return "nothing" if not answer else "the most frequent answer"
+def _difference(kind: metrics.Metric, interval: intervals.Interval) -> Tuple[intervals.Interval, str]:
+    """A difference of two values of a metric as it is shown, with its unit."""
+    if not kind.more_is_better:
+        return interval, kind.unit
+    return intervals.Interval(*(100 * end for end in interval)), "points"
+
+
+def _quoted(task: Task, answer: Answer) -> str:
+    said = task.words(answer, None)
+    return "nothing" if said == NOTHING else repr(said)
 
 
 def _drop_check(
@@ -291,8 +320,7 @@ def _drop_check(
             why=f"the golden rows do not hold the answers of {name}",
             fix="build the bundle again",
         )
-    truths, confidence = [row.answer for row in measured.rows], limits.confidence
-    counts = scoring.count(truths, reference, measured.answers)
+    confidence, counts = limits.confidence, measured.counts(reference)
     interval = measured.drop(reference, confidence)
     verdict = intervals.verdict_at_most(interval, limit_points / 100)
     notes = [f"{counted(counts.lost, 'row')} lost against {name}, {counts.won} won", *_row_notes(measured)]

@@ -199,8 +199,8 @@ def render(receipt: Mapping[str, Any]) -> str:
 
 
 def _accuracy_line(score: Score) -> str:
-    value = figures.shown(score.value, "fraction")
-    span = figures.interval(score.low, score.high, "fraction")
+    value = figures.shown(score.value, score.unit)
+    span = figures.interval(score.low, score.high, score.unit)
     line = f"{score.metric} {value} ({span}, n = {score.n})"
     repeated = gate_accuracy.repeats(score.n, score.distinct_texts or score.n)
     return f"{line}; {repeated}" if repeated else line

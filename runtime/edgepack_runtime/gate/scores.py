@@ -13,6 +13,7 @@ from edgepack_runtime.schema.gates import AccuracyLimits, Limits
 from edgepack_runtime.schema.receipt import GateCheck, Score
 from edgepack_runtime.stats import intervals, scores
 from edgepack_runtime.stats.intervals import Interval
+from edgepack_runtime.stats.metrics import SCORE
 from edgepack_runtime.util.progress import Log, Pace
 from edgepack_runtime.util.texts import counted
 
@@ -26,7 +27,7 @@ def measure(predictor: Predictor, release: Path, limits: Limits, progress: Log) 
         BundleInvalidError: the release is incomplete, or a limit does not apply to a handler.
         StageFailedError: the handler fails.
     """
-    if limits.accuracy.metric not in (None, scores.SCORE) or _is_about_texts(limits):
+    if limits.accuracy.metric is not None or _is_about_texts(limits):
         raise BundleInvalidError(
             "this runtime cannot measure the gates of the manifest",
             why="a model with a handler has scores, and no labels",
@@ -44,7 +45,7 @@ def measure(predictor: Predictor, release: Path, limits: Limits, progress: Log) 
     distinct = len({item if isinstance(item, bytes) else canonical(item) for item in (one.item for one in examples)})
     value, low, high = (round(number, 6) for number in interval)
     summary = Score(
-        metric=scores.SCORE,
+        metric=SCORE,
         value=value,
         low=low,
         high=high,
@@ -77,7 +78,7 @@ def _checks(
                 unit="fraction",
                 n=len(found),
                 confidence=limits.confidence,
-                detail=_joined(scores.SCORE, f"{full} of {counted(len(found), 'example')} with score 1", note),
+                detail=_joined(SCORE, f"{full} of {counted(len(found), 'example')} with score 1", note),
             )
         )
     if limits.max_drop_points is not None:
@@ -100,7 +101,7 @@ def _drop(
         unit="points",
         n=len(found),
         confidence=limits.confidence,
-        detail=_joined(scores.SCORE, f"{lower} lower than with the float model, {higher} higher", note),
+        detail=_joined(SCORE, f"{lower} lower than with the float model, {higher} higher", note),
     )
 
 

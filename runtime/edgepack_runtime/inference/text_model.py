@@ -17,7 +17,6 @@ from edgepack_runtime.inference.combined import Combined
 from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding, singles
 from edgepack_runtime.inference.loaded_model import Split, StreamOptions
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
-from edgepack_runtime.stats import metrics
 from edgepack_runtime.tasks.task import Prediction
 from edgepack_runtime.util.texts import Item
 
@@ -110,7 +109,7 @@ class TextModel:
 
     def score(self, answer: Any, expected: Any) -> float:
         """1 for the expected answer, else 0."""
-        return float(metrics.same(expected, answer))
+        return float(self.config.text_task.error(expected, answer) == 0)
 
     def logits(self, texts: Sequence[Item]) -> List[List[Any]]:
         """See `Predictor.logits`."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Optional
 
-NOTHING = "-"  # shown for None
+from edgepack_runtime.util.texts import NOTHING as NOTHING
+
 _DECIMALS = 4
 
 
@@ -22,6 +23,7 @@ class Unit(NamedTuple):
 
 # By the name of the unit in receipts.
 UNITS: Mapping[str, Unit] = {
+    "": Unit("", 3),
     "fraction": Unit(" %", 1, 100.0),
     "percent": Unit(" %", 1),
     "points": Unit(" points", 2),

@@ -14,7 +14,8 @@ from typing import Any, Dict, Iterator, List, Literal, Mapping, NamedTuple, Opti
 
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.schema.fields import Document, Problem, field, hints, read
-from edgepack_runtime.stats.metrics import Metric
+from edgepack_runtime.stats.metrics import MetricName
+from edgepack_runtime.stats.metrics import metric as metric_of
 
 ABOVE_MAJORITY = "accuracy.above_majority"  # better than the most frequent answer; no recipe sets or waives it
 DELIVER: Literal["deliver"] = "deliver"
@@ -90,15 +91,16 @@ class GoldenRows(Document):
 class AccuracyLimits(Document):
     """Accuracy on the golden rows, on the target."""
 
-    ONE_OF = ("min", "max_drop_points", "max_regression_points", "per_class")
+    ONE_OF = ("min", "max", "max_drop_points", "max_regression_points", "per_class")
 
-    metric: Optional[Metric] = field(
+    metric: Optional[MetricName] = field(
         "`accuracy`: share of rows with the right answer; F1 over all labels (micro) or their mean "
         "(macro); `f1`: of the rarer of two labels (of `1`, if there is one); `entity_f1`: of exact spans. Default: "
         "`accuracy`; `micro_f1` for several labels; `entity_f1` for tokens.",
         None,
     )
     min: Optional[float] = _share("Least value of the metric that passes, from 0 to 1.")
+    max: Optional[float] = field("Greatest value that passes, of a metric of errors, in its unit.", None, unit="", gt=0)
     max_drop_points: Optional[float] = field(
         "Maximum loss of what ships (with the linear model, if that ships) against float ONNX on the same "
         "rows, in percentage points.",
@@ -132,6 +134,15 @@ class AccuracyLimits(Document):
         if given.get("baseline") is not None and given.get("max_regression_points") is None:
             fix = "set `max_regression_points`: how much worse than that release the new one may be"
             yield Problem(("baseline",), "limits nothing by itself", fix)
+
+        if metric_of(self.metric or "accuracy").more_is_better:
+            wrong, fix = ["max"], "set `min`: more of this metric is better"
+        else:
+            wrong = ["min", "max_drop_points", "max_regression_points"]
+            fix = "set `max`: less of this metric is better; or choose a metric from 0 to 1"
+        for key in wrong:
+            if getattr(self, key) is not None:
+                yield Problem((key,), f"is no limit of {self.metric or 'the usual metric'}", fix)
 
     def floors(self) -> Dict[str, Floors]:
         """The floors of classes, by figure."""

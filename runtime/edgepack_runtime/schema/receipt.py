@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Dict, List, Literal, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Tuple
 
 from edgepack_runtime.schema import fields, figures
-from edgepack_runtime.schema.fields import field
+from edgepack_runtime.schema.fields import Document, Problem, field
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, DELIVER, REFUSE, is_minimum
 from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS, Interval
+from edgepack_runtime.stats.metrics import metric as metric_of
 
 ACCURACY_NOT_GATED = "accuracy is not gated: the recipe sets no limit for it"
 NO_GATES = "the recipe sets no gates"  # reason in receipts of releases without limits
@@ -99,20 +100,29 @@ class BundleFacts:
 
 
 @dataclasses.dataclass(frozen=True)
-class Score:
-    """A metric, 0 to 1, with its interval on `n` labelled rows.
+class Score(Document):
+    """A metric with its interval on `n` labelled rows.
 
     `distinct_texts` is less than `n` if texts, or pairs of texts, repeat. `positive` is the positive label of `f1`.
     """
 
     metric: str
-    value: float = field(ge=0, le=1)
+    value: float = field(**_FIGURE)
     low: Optional[float] = field(default=None, optional=True, **_FIGURE)
     high: Optional[float] = field(default=None, optional=True, **_FIGURE)
     n: int = field(default=1, ge=1, le=_MOST_ROWS)
     distinct_texts: Optional[int] = field(default=None, optional=True)
     confidence: Optional[float] = field(default=None, optional=True)
     positive: Optional[str] = field(default=None, optional=True)
+
+    @property
+    def unit(self) -> str:
+        """The unit of its figures."""
+        return metric_of(self.metric).unit
+
+    def problems(self, given: Mapping[str, Any]) -> Iterator[Problem]:
+        if self.unit == "fraction" and self.value is not None and not 0 <= self.value <= 1:
+            yield Problem(("value",), f"is {self.value:g}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""Accuracy, F1 scores, per-class scores and confusion matrix of predictions.
+"""What a metric is; accuracy, F1 scores, per-class scores and confusion matrix of predictions.
 
 An answer is the label of a row or of a prediction: one label (`str`), several (a tuple of `str`, possibly empty), or
-the spans of a text (a tuple of `Span`, possibly empty). A class is a label, or the label of a span. All functions
-are pure; their input is one (truth, answer) pair per row.
+the spans of a text (a tuple of `Span`, possibly empty). A class is a label, or the label of a span. Tasks without
+labels have answers of other types, and metrics of their own. All functions are pure; their input is one (truth,
+answer) pair per row.
 
 F1 = 2 tp / (2 tp + fp + fn). For 0 / 0, precision, recall and F1 are 0, as in scikit-learn and seqeval.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import accumulate
 from typing import (
+    Any,
     Dict,
     FrozenSet,
     Iterable,
@@ -28,12 +30,33 @@ from typing import (
 
 from edgepack_runtime.util.spans import OUTSIDE, Span
 
-Answer = Union[str, Tuple[str, ...], Tuple[Span, ...]]
+Label = Union[str, Tuple[str, ...], Tuple[Span, ...]]
+Answer = Any  # a `Label`, or what another task says
 Pair = Tuple[Answer, Answer]
 
-Metric = Literal["accuracy", "macro_f1", "micro_f1", "f1", "entity_f1"]
-METRICS: Tuple[str, ...] = get_args(Metric)
-ACCURACY, MACRO_F1, MICRO_F1, F1, ENTITY_F1 = METRICS
+MetricName = Literal["accuracy", "macro_f1", "micro_f1", "f1", "entity_f1"]
+LABEL_METRICS: Tuple[str, ...] = ("accuracy", "macro_f1", "micro_f1", "f1", "entity_f1")
+ACCURACY, MACRO_F1, MICRO_F1, F1, ENTITY_F1 = LABEL_METRICS
+SCORE = "score"  # the mean of what a handler says of its answers; no recipe names it
+
+
+class Metric(NamedTuple):
+    """How the figures of a metric are read.
+
+    Where more is better it is 1 at most, and differences are in points: hundredths. Where less is better it is an
+    error in the unit of the answers, and so are differences. `unit` is one of `schema.figures`.
+    """
+
+    unit: str = "fraction"
+    more_is_better: bool = True
+
+
+METRICS: Mapping[str, Metric] = {name: Metric() for name in (*get_args(MetricName), SCORE)}
+
+
+def metric(name: str) -> Metric:
+    """The metric with a name; of one that a later version knows, plain numbers."""
+    return METRICS.get(name, Metric(unit=""))
 
 
 class Tally(NamedTuple):
@@ -64,12 +87,12 @@ class Tally(NamedTuple):
         return self.tp + self.fn
 
 
-def same(truth: Answer, answer: Answer) -> bool:
+def same(truth: Label, answer: Label) -> bool:
     """Whether the whole answer is right: exactly the true label, labels or spans."""
     return _claims(truth) == _claims(answer)
 
 
-def row_tallies(truth: Answer, answer: Answer) -> Dict[str, Tally]:
+def row_tallies(truth: Label, answer: Label) -> Dict[str, Tally]:
     """Class -> its tally in one row, without classes of neither. A span counts with exact ends and label."""
     wanted, found = _claims(truth), _claims(answer)
     counts: Dict[str, List[int]] = {}
@@ -115,7 +138,7 @@ def micro_f1(tallies: Mapping[str, Tally]) -> float:
     return pooled(tallies.values()).f1
 
 
-def constant_score(metric: str, truths: Sequence[Answer]) -> float:
+def constant_score(metric: str, truths: Sequence[Label]) -> float:
     """The highest score, 0 to 1, of a model that gives every row the same answer: it needs no learning.
 
     Args:
@@ -151,6 +174,12 @@ def positive_label(labels: Sequence[str], truths: Iterable[Answer]) -> str:
     return min(sorted(labels, reverse=True), key=lambda label: counts[label])
 
 
+def classes_of(answer: Label) -> List[str]:
+    """The distinct classes of an answer, sorted."""
+    labels = {answer} if isinstance(answer, str) else {one.label if isinstance(one, Span) else one for one in answer}
+    return sorted(labels)
+
+
 def values(pairs: Sequence[Pair], positive: Optional[str] = None) -> Dict[str, float]:
     """Every metric, 0 to 1; `f1` with a `positive` label only. `pairs` has at least one."""
     tallies = class_tallies(pairs)
@@ -181,19 +210,19 @@ def confusion(pairs: Iterable[Pair]) -> Dict[str, Dict[str, int]]:
     return {wanted: dict(sorted(counts[wanted].items())) for wanted in sorted(counts)}
 
 
-def _paired_classes(truth: Answer, answer: Answer) -> List[Tuple[str, str]]:
+def _paired_classes(truth: Label, answer: Label) -> List[Tuple[str, str]]:
     if isinstance(truth, str) and isinstance(answer, str):
         return [(truth, answer)]
     wanted, found = ({(start, end): label for start, end, label in _spans(side)} for side in (truth, answer))
     return [(wanted.get(ends, OUTSIDE), found.get(ends, OUTSIDE)) for ends in {**wanted, **found}]
 
 
-def _spans(answer: Answer) -> List[Span]:
+def _spans(answer: Label) -> List[Span]:
     spans = [claim for claim in answer if isinstance(claim, Span)]
     if isinstance(answer, str) or len(spans) != len(answer):
         raise ValueError(f"{answer!r} is not made of spans")
     return spans
 
 
-def _claims(answer: Answer) -> FrozenSet[Union[str, Span]]:
+def _claims(answer: Label) -> FrozenSet[Union[str, Span]]:
     return frozenset((answer,)) if isinstance(answer, str) else frozenset(answer)

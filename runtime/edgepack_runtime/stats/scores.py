@@ -16,7 +16,6 @@ from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.intervals import Interval
 from edgepack_runtime.stats.scoring import resamples_for
 
-SCORE = "score"  # the metric of models with a handler
 _SEED = 20261127  # the same scores give the same interval everywhere
 
 

@@ -17,6 +17,7 @@ class set.
 from __future__ import annotations
 
 import math
+import operator
 import random
 from collections import Counter
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -34,22 +35,23 @@ _Kind = Tuple[Tuple[Tuple[int, int, int], ...], ...]
 
 
 class Counts(NamedTuple):
-    """Right answers of two models on `n` rows. `lost`: only the first model is right; `won`: only the second."""
+    """Two models on `n` rows. `lost`: the second is farther from the truth than the first; `won`: nearer."""
 
     n: int
-    right: int  # the second model's
     lost: int
     won: int
 
 
-def count(truths: Sequence[Answer], first: Sequence[Answer], second: Sequence[Answer]) -> Counts:
-    """Compare two models row by row. Raises ValueError when there are not as many answers as rows."""
-    _require_as_many(truths, first, second)
-    right = [
-        (metrics.same(truth, theirs), metrics.same(truth, ours)) for truth, theirs, ours in zip(truths, first, second)
-    ]
-    lost, won = right.count((True, False)), right.count((False, True))
-    return Counts(len(right), sum(ours for _, ours in right), lost, won)
+def count(first: Sequence[float], second: Sequence[float]) -> Counts:
+    """Compare the errors of two models row by row.
+
+    Raises:
+        ValueError: there are not as many of the one as of the other.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} and {len(second)} errors are not pairs")
+    lost, won = (sum(map(further, first, second)) for further in (operator.lt, operator.gt))
+    return Counts(len(first), lost, won)
 
 
 def interval(
@@ -63,7 +65,7 @@ def interval(
     """`metric` (0 to 1) of a model with its interval.
 
     Args:
-        metric: one of `metrics.METRICS`.
+        metric: one of `metrics.LABEL_METRICS`.
         truths: the true answers, at least one.
         answers: the model's answers, in the same order.
         confidence: 0 to 1, two-sided.
@@ -95,7 +97,7 @@ def drop(
     """
     _require_as_many(truths, first, second)
     if metric == metrics.ACCURACY:
-        counts = count(truths, first, second)
+        counts = count(*([not metrics.same(*pair) for pair in zip(truths, answers)] for answers in (first, second)))
         return intervals.paired_drop(counts.lost, counts.won, counts.n, confidence)
     rows = [
         (_groups(metric, positive, truth, theirs), _groups(metric, positive, truth, ours))
@@ -130,7 +132,7 @@ def _groups(metric: str, positive: Optional[str], truth: Answer, answer: Answer)
         return {_ALL: metrics.pooled(tallies.values())} if tallies else {}
     if metric == metrics.F1:
         return {name: tally for name, tally in tallies.items() if name == positive}
-    raise ValueError(f"unknown metric {metric!r}: use one of {', '.join(metrics.METRICS)}")
+    raise ValueError(f"unknown metric {metric!r}: use one of {', '.join(metrics.LABEL_METRICS)}")
 
 
 def _bootstrap(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple
 
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer, Pair
+from edgepack_runtime.util.texts import NOTHING
 
 if TYPE_CHECKING:
     from edgepack_runtime.stats.intervals import Interval  # slow to import, and every verb imports the tasks
@@ -16,9 +18,11 @@ class Classification:
 
     pairs = False
     multi_label = False
+    labelled = True
     least_labels = 2
     per_token = False
     linear = False
+    exact = True
     metric_names: Tuple[str, ...] = (metrics.ACCURACY, metrics.MACRO_F1, metrics.MICRO_F1)
     usual_metric = metrics.ACCURACY
 
@@ -44,6 +48,16 @@ class Classification:
         first, second = sorted(logits, reverse=True)[:2]
         return first - second
 
+    def classes_of(self, answer: Answer) -> Sequence[str]:
+        return metrics.classes_of(answer)
+
+    def words(self, answer: Answer, text: Optional[str]) -> str:
+        return str(answer) if isinstance(answer, str) else ", ".join(answer) or NOTHING
+
+    def error(self, truth: Answer, answer: Answer) -> float:
+        tallies = metrics.row_tallies(truth, answer).values()
+        return float(sum(tally.fp + tally.fn for tally in tallies))
+
     def probability(self, prediction: Any, truth: Answer) -> Optional[float]:
         return None
 
@@ -64,8 +78,11 @@ class Classification:
         found = metrics.values(pairs, positive)
         return {name: found[name] for name in self.metric_names if name in found}
 
-    def constant_score(self, metric: str, truths: Sequence[Answer]) -> Optional[float]:
-        return metrics.constant_score(metric, truths) if len(set(truths)) > 1 else None
+    def constant_answer(self, truths: Sequence[Answer]) -> Answer:
+        return max(Counter(truths).items(), key=lambda item: (item[1], repr(item[0])))[0]
+
+    def constant_score(self, truths: Sequence[Answer]) -> Optional[float]:
+        return metrics.constant_score(self.usual_metric, truths) if len(set(truths)) > 1 else None
 
     def interval(
         self,

@@ -6,10 +6,11 @@ import math
 from typing import AbstractSet, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 from edgepack_runtime.stats import metrics
+from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.classification import Classification
 from edgepack_runtime.tasks.task import SCORE_SCHEMA, Offsets, Output, Part, not_finite, rounded
 from edgepack_runtime.util.spans import OUTSIDE, Span, split_tag, tag_names, token_spans, types_of
-from edgepack_runtime.util.texts import Item
+from edgepack_runtime.util.texts import NOTHING, Item
 
 
 class SpanPrediction(NamedTuple):
@@ -91,6 +92,11 @@ class LabelledSpans(Classification):
     def answer_of(self, value: Any) -> Tuple[Span, ...]:
         return tuple(Span(*span) for span in value)
 
+    def words(self, answer: Answer, text: Optional[str]) -> str:
+        """`北京 = 地名`; `0-2 = 地名` without the text."""
+        spans = cast(Sequence[Span], answer)
+        return ", ".join(f"{_place(one, text)} = {one.label}" for one in spans) or NOTHING
+
     def answer_form(self, known: Sequence[str]) -> str:
         labels = ", ".join(known)
         return f"lists of different [start, end, label] within the text, with a label out of {labels}"
@@ -119,6 +125,10 @@ def spans(tags: Sequence[str], logits: Sequence[Sequence[float]], offsets: Offse
         score = sum(map(_highest_probability, rows[first:after])) / (after - first)
         found.append(SpanPrediction(start, end, label, score, text[start:end]))
     return SpansPrediction(tuple(found))
+
+
+def _place(span: Span, text: Optional[str]) -> str:
+    return f"{span.start}-{span.end}" if text is None else text[span.start : span.end]
 
 
 def _highest_probability(logits: Sequence[float]) -> float:

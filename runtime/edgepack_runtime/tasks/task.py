@@ -6,7 +6,7 @@ no task themselves. A new task is a class with this protocol, and its line in `r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, AbstractSet, Any, Dict, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, AbstractSet, Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.stats.metrics import Answer, Pair
@@ -61,14 +61,16 @@ class Task(Protocol):
     answer_key: str  # JSON key of the answer in a labelled row
     pairs: bool  # an item is a pair of texts
     multi_label: bool  # a row has any number of labels, so each logit is an answer by itself: yes or no
-    least_labels: int
+    labelled: bool  # answers are made of labels, which are classes
+    least_labels: int  # of a model: its logits
     per_token: bool  # the model has logits for each token, not for each row
     linear: bool  # a linear model may answer beside the encoder, or alone
+    exact: bool  # an answer is right or wrong; else nearer to the truth or farther from it
     metric_names: Tuple[str, ...]  # that may be defined for a model of the task
-    usual_metric: str
+    usual_metric: str  # by which models are chosen during a build: more is better
 
     def classes(self, labels: Sequence[str]) -> Tuple[str, ...]:
-        """The classes of answers."""
+        """The classes of answers; none if answers are not labels."""
 
     def model_labels(self, classes: Sequence[str]) -> Tuple[str, ...]:
         """The labels of a model with these classes, in the order of its logits: the inverse of `classes`."""
@@ -114,6 +116,15 @@ class Task(Protocol):
     def answer_of(self, value: Any) -> Answer:
         """The answer in a JSON `value` that edgepack wrote."""
 
+    def classes_of(self, answer: Answer) -> Sequence[str]:
+        """The distinct classes of an answer, sorted."""
+
+    def words(self, answer: Answer, text: Optional[str]) -> str:
+        """An answer as a reader of a report sees it; `text` is the (first) text of the row, None if it is not shown."""
+
+    def error(self, truth: Answer, answer: Answer) -> float:
+        """How far an answer is from the truth, in any unit: 0 if it is right."""
+
     def probability(self, prediction: Any, truth: Answer) -> Optional[float]:
         """The probability (0 to 1) that a prediction gives to the true answer; None if it has none."""
 
@@ -129,12 +140,11 @@ class Task(Protocol):
     def values(self, pairs: Sequence[Pair], classes: Sequence[str]) -> Dict[str, float]:
         """Every metric of (truth, answer) pairs, at least one."""
 
-    def constant_score(self, metric: str, truths: Sequence[Answer]) -> Optional[float]:
-        """The highest score of a model that gives every row the same answer; None if any such model is right.
+    def constant_answer(self, truths: Sequence[Answer]) -> Answer:
+        """The answer of a model that gives every row the same: it needs no learning."""
 
-        Args:
-            metric: the usual one.
-        """
+    def constant_score(self, truths: Sequence[Answer]) -> Optional[float]:
+        """The highest usual score of a model that gives every row the same answer; None if any such model is right."""
 
     def interval(
         self,
@@ -164,6 +174,12 @@ class Task(Protocol):
 
     def confusion(self, pairs: Sequence[Pair]) -> Optional[Dict[str, Dict[str, int]]]:
         """True class -> answered class -> count, without zeros; None where answers cannot be paired."""
+
+
+def errors(task: Task, truths: Sequence[Answer], answers: Sequence[Answer]) -> List[float]:
+    """The error of each answer; 0 or 1 if answers are right or wrong."""
+    found = list(map(task.error, truths, answers))
+    return [float(error > 0) for error in found] if task.exact else found
 
 
 def not_finite(logits: Sequence[Any]) -> StageFailedError:

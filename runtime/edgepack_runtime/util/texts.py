@@ -12,6 +12,7 @@ from typing import Any, List, Optional, Sequence, Tuple, Union
 from edgepack_runtime.errors import UsageError
 
 Item = Union[str, Tuple[str, str]]  # a text or a pair of texts
+NOTHING = "-"  # shown where there is nothing
 UTF8, GB18030, UTF16, BIG5 = ENCODINGS = ("utf-8", "gb18030", "utf-16", "big5")  # of files with texts
 ENCODING_NAMES = {
     "gbk": GB18030, "gb2312": GB18030, "cp936": GB18030, "utf8": UTF8, "utf16": UTF16, "cp950": BIG5,

@@ -20,6 +20,7 @@ from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
 
 MakeModel = Callable[..., Path]
+TASK = task_of(ONE_TEXT)
 ROWS = [Row("房间很大服务不好也脏吵"[i % 11] * (1 + i % 7), "01"[i % 2]) for i in range(90)]
 
 
@@ -34,7 +35,7 @@ def folders(tmp_path: Path, make_model: MakeModel) -> tuple[Path, Path]:
 
 def test_what_is_written_is_what_the_models_answer(folders: tuple[Path, Path]) -> None:
     shipped, reference = folders
-    made = golden.make(golden.Models(shipped, reference, reference), "int8", ROWS, task_of(ONE_TEXT), SILENT)
+    made = golden.make(golden.Models(shipped, reference, reference), "int8", ROWS, TASK, SILENT)
     model, float_model = Predictor(shipped), Predictor(reference)
     texts = lines(made.golden_jsonl)
     assert [Row(entry["text"], ()) for entry in texts] == list(made.texts)
@@ -44,7 +45,7 @@ def test_what_is_written_is_what_the_models_answer(folders: tuple[Path, Path]) -
     assert [(row["text"], row["label"]) for row in rows] == [(row.text, row.label) for row in ROWS]
     assert [row["float_label"] for row in rows] == [float_model.predict(row["text"]).label for row in rows]
     assert {row["float_label"] for row in rows} == {"0", "1"}  # or the line above could not fail
-    assert golden.make(golden.Models(*folders, folders[1]), "int8", ROWS, task_of(ONE_TEXT), SILENT) == made
+    assert golden.make(golden.Models(*folders, folders[1]), "int8", ROWS, TASK, SILENT) == made
 
 
 def test_tolerance_is_a_share_of_the_spread_that_covers_quantization_and_rounding() -> None:
@@ -76,7 +77,7 @@ labels = st.lists(st.sampled_from("abc"), min_size=1, max_size=60)
 @given(labels, st.integers(1, 70))
 def test_stratified_keeps_shares_and_order(found: list[str], limit: int) -> None:
     rows = [Row(str(index), label) for index, label in enumerate(found)]
-    chosen = golden.stratified(rows, limit)
+    chosen = golden.stratified(rows, limit, TASK)
     assert len(chosen) == min(limit, len(rows))
     places = [int(row.text) for row in chosen]
     assert places == sorted(set(places))
@@ -91,9 +92,9 @@ def test_rows_of_many_labels_are_as_the_file_has_them(names: int, each: int) -> 
     draw = random.Random(1)
     tags = [f"tag{number:03}" for number in range(names)]
     rows = [Row(str(index), tuple(sorted(draw.sample(tags, draw.randint(0, 2 * each))))) for index in range(10_000)]
-    chosen = golden.stratified(rows, 2000)
+    chosen = golden.stratified(rows, 2000, TASK)
     assert len(chosen) == 2000
-    for kinds in (lambda row: row.names, lambda row: [len(row.names)]):
+    for kinds in (lambda row: TASK.classes_of(row.label), lambda row: [len(TASK.classes_of(row.label))]):
         before, after = (Counter(kind for row in some for kind in kinds(row)) for some in (rows, chosen))
         for kind, count in before.items():
             assert abs(after[kind] - count / 5) <= 4.5 * math.sqrt(count * 0.2 * 0.8), kind
@@ -101,8 +102,8 @@ def test_rows_of_many_labels_are_as_the_file_has_them(names: int, each: int) -> 
 
 def test_the_rarest_label_of_a_row_gets_its_share() -> None:
     rows = [Row(str(index), ("always", "rare") if index % 50 == 0 else ("always",)) for index in range(5000)]
-    chosen = golden.stratified(rows, 1000)
-    assert sum("rare" in row.names for row in chosen) == 20
+    chosen = golden.stratified(rows, 1000, TASK)
+    assert sum("rare" in TASK.classes_of(row.label) for row in chosen) == 20
 
 
 @pytest.mark.parametrize("period", [2, 3, 4, 10])
@@ -110,12 +111,12 @@ def test_the_rarest_label_of_a_row_gets_its_share() -> None:
 def test_patterns_of_a_file_are_not_those_of_its_golden_rows(period: int, labels: int) -> None:
     """Every second, third, ... row is of one kind, as copies with noise are, or rows of several sources in turns."""
     rows = [Row(str(index), "ab"[index // period % labels]) for index in range(1000 * period)]
-    places = [int(row.text) for row in golden.stratified(rows, 1000)]
+    places = [int(row.text) for row in golden.stratified(rows, 1000, TASK)]
     for kind in range(period):
         found = sum(place % period == kind for place in places)
         assert abs(found - 1000 / period) <= 4.5 * math.sqrt(1000 / period)
     assert sum(place < 500 * period for place in places) == pytest.approx(500, abs=4.5 * math.sqrt(250))
-    assert golden.stratified(rows, 1000) == golden.stratified(rows, 1000)
+    assert golden.stratified(rows, 1000, TASK) == golden.stratified(rows, 1000, TASK)
 
 
 @pytest.mark.parametrize(("labels", "each", "flagged"), [(100, 200, 4), (100, 200, 6), (2000, 2, 1), (50, 100, 5)])
@@ -130,9 +131,9 @@ def test_a_flag_beside_labels_of_one_size_gets_its_share(labels: int, each: int,
         for label in range(labels)
         for number in range(each)
     ]
-    chosen = golden.stratified(rows, len(rows) // 10 if each > 2 else len(rows) // 2)
+    chosen = golden.stratified(rows, len(rows) // 10 if each > 2 else len(rows) // 2, TASK)
     expected = len(chosen) * flagged / each
-    assert abs(sum("flag" in row.names for row in chosen) - expected) <= 4.5 * math.sqrt(expected)
+    assert abs(sum("flag" in TASK.classes_of(row.label) for row in chosen) - expected) <= 4.5 * math.sqrt(expected)
 
 
 @pytest.mark.parametrize("each", [1, 5, 10])
@@ -141,5 +142,6 @@ def test_labels_that_come_in_pairs_get_their_share(each: int) -> None:
     pairs = 4000 // (2 * each)
     names = [f"{pair:04}/{kind}" for pair in range(pairs) for kind in ("bad", "good")]
     rows = [Row(f"{name} {number}", (name,)) for name in names for number in range(each)]
-    chosen = golden.stratified(rows, pairs)
-    assert abs(sum(row.names[0].endswith("bad") for row in chosen) - pairs / 2) <= 4.5 * math.sqrt(pairs / 4)
+    chosen = golden.stratified(rows, pairs, TASK)
+    bad = sum(row.label[0].endswith("bad") for row in chosen)
+    assert abs(bad - pairs / 2) <= 4.5 * math.sqrt(pairs / 4)

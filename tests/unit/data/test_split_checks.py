@@ -195,7 +195,7 @@ def test_every_name_of_a_row_counts_and_one_is_enough_where_rows_may_have_none()
     [
         ("train", SPANS, "no row of the train split has a span: there is nothing to learn"),
         ("test", SPANS, "no row of the test split has a span: a model that always answers it would pass the gate"),
-        ("dev", MANY, "no row of the dev split has a label: selection among models rests on one label"),
+        ("dev", MANY, "no row of the dev split has a label: selection among models rests on one answer"),
     ],
 )
 def test_a_split_without_any_label_or_span_is_a_finding(split: SplitName, columns: Columns, reason: str) -> None:

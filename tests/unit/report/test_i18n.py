@@ -15,8 +15,7 @@ from edgepack.report.i18n import MESSAGES, t, text
 from edgepack.results import Verdict
 from edgepack_runtime.device import conditions
 from edgepack_runtime.device.throttling import Throttle
-from edgepack_runtime.stats.metrics import METRICS
-from edgepack_runtime.stats.scores import SCORE
+from edgepack_runtime.stats.metrics import METRICS, SCORE
 
 PROGRAMS = {"python", "numpy", "tokenizers"}  # conditions that have the same name in every language
 FOLDER = Path(report.__file__).parent

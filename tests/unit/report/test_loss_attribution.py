@@ -12,7 +12,7 @@ from edgepack.artifacts import LedgerRow, Variation, proportion
 from edgepack.report.loss_attribution import explain
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt, Score
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.scores import SCORE
+from edgepack_runtime.stats.metrics import SCORE
 
 
 def ledger(**right: int) -> list[LedgerRow]:

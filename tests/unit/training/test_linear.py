@@ -44,7 +44,7 @@ def test_it_learns_several_labels_of_a_text() -> None:
     several = []
     for seed in range(3):
         pairs = zip(rows(200, seed), rows(200, seed + 9), strict=True)
-        several.append([Row(a.text + b.text, tuple(sorted({*a.names, *b.names}))) for a, b in pairs])
+        several.append([Row(a.text + b.text, tuple(sorted({str(a.label), str(b.label)}))) for a, b in pairs])
     model = LinearModel(linear.fit(several[0], several[1], labels, multi_label=True).document)
     answers = evaluation.linear_answers(model, several[2], labels, SEVERAL)
     assert evaluation.value(SEVERAL, several[2], answers, labels) > 0.99

@@ -108,7 +108,7 @@ def test_alike_texts_are_on_one_side(rows: list[Row]) -> None:
 def test_rows_of_several_labels_are_split_by_the_first_of_them() -> None:
     rows = [Row(f"文本编号 {n}", ((), ("b", "c"), ("a", "c"), ("b",))[n % 4]) for n in range(1200)]
     codes = assign(facts(rows), ["dev", "test"])
-    first = [row.names[:1] for row in rows]
+    first = [tuple(row.label[:1]) for row in rows]
     shares = {
         name: Counter(int(code) for code, other in zip(codes, first, strict=True) if other == name) for name in first
     }

@@ -20,11 +20,41 @@ from edgepack_runtime.gate import accuracy, runner
 from edgepack_runtime.gate.accuracy import Measured
 from edgepack_runtime.schema.gates import ManifestAccuracy
 from edgepack_runtime.schema.receipt import GateCheck
-from edgepack_runtime.stats.metrics import Answer
+from edgepack_runtime.stats import metrics
+from edgepack_runtime.stats.intervals import Interval
+from edgepack_runtime.stats.metrics import Answer, Metric
 from edgepack_runtime.stats.scoring import Counts
 from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_of
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.spans import Span
+
+
+class Height:
+    """A task without labels: a number for a text, by its mean absolute error."""
+
+    labelled = exact = False
+
+    def positive(self, metric: str, classes: Sequence[str], truths: Sequence[Answer]) -> None: ...
+
+    def classes_of(self, answer: Answer) -> Sequence[str]:
+        return ()
+
+    def words(self, answer: Answer, text: str | None) -> str:
+        return f"{answer:g} m"
+
+    def error(self, truth: Answer, answer: Answer) -> float:
+        return abs(float(answer) - float(truth))
+
+    def constant_answer(self, truths: Sequence[Answer]) -> float:
+        return sorted(truths)[len(truths) // 2]
+
+    def interval(self, metric: str, truths: Any, answers: Any, confidence: float, classes: Any) -> Interval:
+        mean = sum(map(self.error, truths, answers)) / len(truths)
+        return Interval(mean, 0.9 * mean, 1.1 * mean)
+
+    def drop(self, metric: str, truths: Any, first: Any, second: Any, *further: Any) -> Interval:
+        more = [self.interval(metric, truths, answers, *further).value for answers in (first, second)]
+        return Interval(more[1] - more[0], more[1] - more[0] - 0.1, more[1] - more[0] + 0.1)
 
 
 def limits(**asked: Any) -> ManifestAccuracy:
@@ -46,9 +76,9 @@ def measured(
     return accuracy.measure(task, rows, ours, metric, 0.95, classes)
 
 
-def of(counts: Counts, metric: str = "accuracy") -> Measured:
-    """Rows of the label 1, answered so that `counts` come out."""
-    both = counts.right - counts.won
+def of(counts: Counts, right: int, metric: str = "accuracy") -> Measured:
+    """Rows of the label 1, of which `right` are answered right, so that `counts` come out."""
+    both = right - counts.won
     ours = "1" * both + "0" * counts.lost + "1" * counts.won
     theirs = "1" * both + "1" * counts.lost + "0" * counts.won
     return measured("1" * counts.n, theirs.ljust(counts.n, "0"), ours.ljust(counts.n, "0"), metric)
@@ -57,16 +87,16 @@ def of(counts: Counts, metric: str = "accuracy") -> Measured:
 @pytest.mark.parametrize(
     ("counts", "limit", "verdict"),
     [
-        (Counts(1000, 900, 5, 3), 1.0, "pass"),
-        (Counts(1000, 900, 10, 3), 1.0, "inconclusive"),
-        (Counts(1000, 900, 40, 3), 1.0, "fail"),
-        (Counts(100, 90, 0, 0), 1.0, "inconclusive"),  # too few rows to say anything about a single point
-        (Counts(1000, 900, 3, 40), 1.0, "pass"),
+        (Counts(1000, 5, 3), 1.0, "pass"),
+        (Counts(1000, 10, 3), 1.0, "inconclusive"),
+        (Counts(1000, 40, 3), 1.0, "fail"),
+        (Counts(100, 0, 0), 1.0, "inconclusive"),  # too few rows to say anything about a single point
+        (Counts(1000, 3, 40), 1.0, "pass"),
     ],
 )
 def test_a_drop_is_judged_by_the_rows_that_differ(counts: Counts, limit: float, verdict: str) -> None:
-    given = of(counts)
-    assert (given.right, len(given.rows)) == (counts.right, counts.n)
+    given = of(counts, right=counts.n * 9 // 10)
+    assert (given.errors.count(0), len(given.rows)) == (counts.n * 9 // 10, counts.n)
     [row] = accuracy.checks(given, limits(max_drop_points=limit))
     assert row.verdict == verdict
     assert row.value == pytest.approx((counts.lost - counts.won) / counts.n * 100)
@@ -87,7 +117,7 @@ def test_a_regression_is_judged_against_the_release_before() -> None:
     assert (better.verdict, better.value) == ("pass", -5.0)
     assert against("1" * 955 + "0" * 45).verdict == "inconclusive"
     with pytest.raises(BundleInvalidError, match="max_regression_points cannot be measured"):
-        accuracy.checks(of(Counts(10, 9, 0, 0)), limits(max_regression_points=1.0))
+        accuracy.checks(of(Counts(10, 0, 0), 9), limits(max_regression_points=1.0))
     alone = accuracy.measure(ONE, [GoldenRow("x", "1")], "1", "accuracy", 0.95, ["0", "1"])
     with pytest.raises(BundleInvalidError, match="max_drop_points cannot be measured"):
         accuracy.checks(alone, limits(max_drop_points=1.0))
@@ -115,8 +145,23 @@ def test_a_model_that_finds_nothing_passes_nothing() -> None:
 
 
 def test_at_the_limit_itself_no_number_of_rows_decides() -> None:
-    [row] = accuracy.checks(of(Counts(100, 90, 0, 0)), limits(min=0.9))
+    [row] = accuracy.checks(of(Counts(100, 0, 0), 90), limits(min=0.9))
     assert row.verdict == "inconclusive" and "too close to the limit to decide" in row.detail
+
+
+def test_a_metric_of_errors_has_an_upper_limit_in_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(metrics.METRICS, "metres", Metric(unit="m", more_is_better=False))
+    task: Any = Height()
+    truths, answers = [1.0, 2.0, 3.0, 4.0, 5.0], [1.5, 2.5, 3.5, 4.5, 5.5]
+    given = measured(truths, truths, answers, "metres", task, ())
+    assert accuracy.classes(given) is None
+    passed, constant = accuracy.checks(given, limits(max=0.6, above_majority=True))
+    assert (passed.gate, passed.verdict, passed.value, passed.unit) == ("accuracy.max", "pass", 0.5, "m")
+    assert (constant.verdict, constant.value, constant.unit) == ("pass", 0.7, "m")
+    assert constant.detail == "a model that answers '3 m' to every text has 1.2 m"
+    [missed] = accuracy.checks(given, limits(max=0.4))
+    assert missed.verdict == "fail" and "right" not in missed.detail
+    assert missed.missed.startswith("accuracy.max: 0.45 to 0.55 m, limit <= 0.4 m")
 
 
 def judged(truths: str, theirs: str, ours: str, metric: str, **asked: Any) -> GateCheck:

@@ -10,6 +10,7 @@ from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.schema import gates as schema
 from edgepack_runtime.schema.fields import read
 from edgepack_runtime.schema.gates import (
+    AccuracyLimits,
     ColdStartLimits,
     Floors,
     Gates,
@@ -21,7 +22,10 @@ from edgepack_runtime.schema.gates import (
     SizeLimits,
     SustainedLimits,
 )
+from edgepack_runtime.stats import metrics
+from edgepack_runtime.stats.metrics import Metric
 
+METRES: Any = "metres"
 GATES: dict[str, Any] = {
     "accuracy": {"metric": "accuracy", "min": 0.85, "max_drop_points": 2.0, "confidence": 0.95},
     "latency": {"p50_ms": 1000, "p95_ms": 1000, "threads": 1},
@@ -135,12 +139,22 @@ def test_every_problem_of_the_limits_is_found_at_its_key() -> None:
 
 def test_every_limit_is_declared_with_its_unit_and_direction() -> None:
     declared = schema.declared()
-    assert {limit.unit for limit in declared.values()} == {"fraction", "points", "ms", "MiB", "percent"}
+    assert {limit.unit for limit in declared.values()} == {"", "fraction", "points", "ms", "MiB", "percent"}
     assert [gate for gate, limit in declared.items() if limit.minimum] == [
         "accuracy.min", "accuracy.per_class.recall", "accuracy.per_class.precision", "accuracy.per_class.f1",
         "accuracy.above_majority",
     ]  # fmt: skip
     assert all(limit.description.endswith(".") for limit in declared.values())
+
+
+def test_a_limit_is_in_the_direction_of_its_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(metrics.METRICS, "metres", Metric(unit="m", more_is_better=False))
+    for asked, wrong in (
+        (AccuracyLimits(min=0.5, max=0.5), ["max"]),
+        (AccuracyLimits(metric=METRES, min=0.5, max_drop_points=1.0), ["min", "max_drop_points"]),
+        (AccuracyLimits(metric=METRES, max=0.5), []),
+    ):
+        assert [problem.path for problem in asked.problems({})] == [(key,) for key in wrong]
 
 
 @pytest.mark.parametrize(
@@ -149,6 +163,7 @@ def test_every_limit_is_declared_with_its_unit_and_direction() -> None:
         ("accuracy.min", True),
         ("accuracy.per_class.f1", True),
         ("accuracy.above_majority", True),
+        ("accuracy.max", False),
         ("accuracy.max_drop_points", False),
         ("latency.max_tokens_64.p95_ms", False),
         ("energy.joules", False),

@@ -56,7 +56,7 @@ def test_nothing_to_find_and_nothing_found_is_no_success() -> None:
 
 def test_values_are_all_metrics() -> None:
     found = metrics.values(pairs("1 1 0 0", "1 0 1 0"), "1")
-    assert found == dict.fromkeys(metrics.METRICS, 0.5)
+    assert found == dict.fromkeys(metrics.LABEL_METRICS, 0.5)
     assert metrics.values(pairs("0 0", "0 0"), "1")["f1"] == 0.0
     assert metrics.values(SPANS)["entity_f1"] == 0.5
     assert metrics.F1 not in metrics.values(SINGLE)
@@ -95,3 +95,16 @@ def test_confusion_is_of_one_label_or_of_spans_with_the_same_ends() -> None:
 def test_several_labels_have_no_confusion(pair: tuple[Answer, Answer]) -> None:
     with pytest.raises(ValueError, match="not made of spans"):
         metrics.confusion([pair])
+
+
+@pytest.mark.parametrize(
+    ("label", "names"),
+    [
+        ("1", ("1",)),
+        (("a", "b"), ("a", "b")),
+        ((), ()),
+        ((Span(0, 1, "y"), Span(1, 2, "x"), Span(2, 3, "y")), ("x", "y")),
+    ],
+)
+def test_an_answer_has_the_classes_of_its_labels_or_spans(label: metrics.Label, names: tuple[str, ...]) -> None:
+    assert metrics.classes_of(label) == list(names)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import random
 from collections.abc import Callable, Sequence
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgepack_runtime.stats import intervals as stats
 from edgepack_runtime.stats import metrics, scoring
-from edgepack_runtime.stats.metrics import METRICS, Answer
+from edgepack_runtime.stats.metrics import LABEL_METRICS, Answer
 from edgepack_runtime.stats.scoring import Counts
 from edgepack_runtime.util.spans import Span
 
@@ -32,11 +33,11 @@ def labels(seed: int, n: int, wrong: float, positive_share: float = 0.5) -> tupl
     return truths, [turned[truth] if source.random() < wrong else truth for truth in truths]
 
 
-def test_rows_are_counted_against_truth_and_first_model() -> None:
-    truths = ["1"] * 10
-    first, second = list("1111111000"), list("1111000110")
-    assert scoring.count(truths, first, second) == Counts(n=10, right=6, lost=3, won=2)
-    assert scoring.count([("a", "b")], [()], [("b", "a")]) == Counts(1, 1, 0, 1)
+def test_rows_are_counted_by_the_errors_of_two_models() -> None:
+    assert scoring.count([0, 0, 0, 0, 1, 1], [0, 1, 1, 1, 0, 1]) == Counts(n=6, lost=3, won=1)
+    assert scoring.count([0.5, 0.25], [0.5, 0.75]) == Counts(2, lost=1, won=0)
+    with pytest.raises(ValueError, match="2 and 1"):
+        scoring.count([0, 0], [0])
 
 
 def test_accuracy_keeps_its_formulas() -> None:
@@ -44,7 +45,7 @@ def test_accuracy_keeps_its_formulas() -> None:
     _, others = labels(2, 200, 0.5)
     right = sum(map(metrics.same, truths, answers))
     assert scoring.interval("accuracy", truths, answers, 0.95) == stats.proportion(right, 200, 0.95)
-    counts = scoring.count(truths, answers, others)
+    counts = scoring.count(*(list(map(operator.ne, truths, said)) for said in (answers, others)))
     expected = stats.paired_drop(counts.lost, counts.won, 200, 0.95)
     assert scoring.drop("accuracy", truths, answers, others, 0.95) == expected
 
@@ -233,7 +234,7 @@ ANSWERS: dict[str, st.SearchStrategy[Answer]] = {
 
 @pytest.mark.usefixtures("quick")
 @settings(max_examples=60)
-@given(data=st.data(), kind=st.sampled_from(sorted(ANSWERS)), metric=st.sampled_from(METRICS))
+@given(data=st.data(), kind=st.sampled_from(sorted(ANSWERS)), metric=st.sampled_from(LABEL_METRICS))
 def test_the_value_lies_in_its_interval(data: st.DataObject, kind: str, metric: str) -> None:
     rows = data.draw(st.lists(st.tuples(*[ANSWERS[kind]] * 3), min_size=1, max_size=12))
     truths, first, second = (list(column) for column in zip(*rows, strict=True))
@@ -251,7 +252,7 @@ def test_the_value_lies_in_its_interval(data: st.DataObject, kind: str, metric: 
     assert -1 <= drop.low <= drop.value <= drop.high <= 1
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", LABEL_METRICS)
 def test_rows_and_answers_must_be_as_many(metric: str) -> None:
     with pytest.raises(ValueError, match="0 answers for 0 rows"):
         scoring.interval(metric, [], [], 0.95, "1")

@@ -78,8 +78,9 @@ def test_f1_is_a_value_of_two_labels_alone() -> None:
 
 
 def test_rows_with_one_answer_show_no_learning() -> None:
-    assert TASK.constant_score(metrics.ACCURACY, ["a", "a"]) is None
-    assert TASK.constant_score(metrics.ACCURACY, ["a", "b", "a", "a"]) == 0.75
+    assert TASK.constant_score(["a", "a"]) is None
+    assert TASK.constant_score(["a", "b", "a", "a"]) == 0.75
+    assert TASK.constant_answer(["a", "b", "a", "a"]) == "a"
 
 
 def test_only_models_of_single_texts_have_a_linear_part() -> None:
