@@ -91,7 +91,7 @@ def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]
     for one in selected.candidates:
         score = one.dev_score
         made.add_row(
-            f"{quantity(score.value, 'fraction')} {span(score.low, score.high, 'fraction')}",
+            f"{quantity(score.value, score.unit)} {span(score.low, score.high, score.unit)}",
             quantity(one.p50_ms, "ms", with_unit=False),
             mib_column(one.onnx_bytes),
             one.precision,
@@ -110,7 +110,8 @@ def _basis(row: LedgerRow) -> str:
 
 def _figures(row: LedgerRow, *, metric: bool, basis: bool) -> list[str]:
     """The cells of a row from stage to parity. Metric, n and confidence are beside the score if they differ."""
-    score = f"{quantity(row.score.value, 'fraction')} {span(row.score.low, row.score.high, 'fraction')}"
+    unit = row.score.unit
+    score = f"{quantity(row.score.value, unit)} {span(row.score.low, row.score.high, unit)}"
     name = metric_name(row.score.metric) if metric else ""
     return [
         safe(row.stage),
@@ -494,7 +495,8 @@ def _decided(report: Report) -> dict[str, Any]:
 
 
 def _cells(row: TableRow) -> list[str]:
-    score = f"{quantity(row.score, 'fraction')} {span(row.low, row.high, 'fraction')}"
+    unit = metric_of(row.metric or "").unit
+    score = f"{quantity(row.score, unit)} {span(row.low, row.high, unit)}"
     return [
         safe(row.build),
         safe(row.target),

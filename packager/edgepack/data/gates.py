@@ -172,7 +172,6 @@ def min_out_of_reach(gate: AccuracyLimits, rows: int, noun: str, fix: str) -> It
 
 
 def _unseen(gate: AccuracyLimits, answers: Sequence[Any], labels: Sequence[str]) -> list[tuple[str, str]]:
-    seen = {name for answer in answers for name in metrics.classes_of(answer)}
     asked: set[str] = set()
     if gate.metric == metrics.MACRO_F1:
         asked.update(labels)
@@ -180,6 +179,7 @@ def _unseen(gate: AccuracyLimits, answers: Sequence[Any], labels: Sequence[str])
         asked.add(metrics.positive_label(labels, answers))
     for floors in gate.floors().values():
         asked.update(labels if floors.every is not None else floors.named)
+    seen = {name for answer in answers for name in metrics.classes_of(answer)} if asked else set()
     unseen = sorted(asked - seen)
     if not unseen:
         return []
