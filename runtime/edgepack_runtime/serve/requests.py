@@ -67,8 +67,7 @@ def parse_json(raw: bytes) -> Any:
         raise http_errors.malformed("the body is empty")
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw[:4]:
         raise http_errors.malformed("the body is in UTF-16 or UTF-32", _UTF8)
-    if sum(raw.count(mark) for mark in (b",", b"[", b"{")) > _MOST_VALUES:  # all other requests wait for the parser
-        raise http_errors.malformed(f"the body has more than {_MOST_VALUES} values", "send less at a time")
+    _require_few_values((raw,))
     try:
         return json.loads(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -76,6 +75,18 @@ def parse_json(raw: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         where = f" (line {error.lineno} column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         raise http_errors.malformed(f"the body is not JSON{where}") from None
+
+
+def parse_each(raws: Sequence[bytes]) -> List[Any]:
+    """The JSON documents of one request, which have the number of values of one. Raises as `parse_json`."""
+    _require_few_values(raws)
+    return [parse_json(raw) for raw in raws]
+
+
+def _require_few_values(raws: Sequence[bytes]) -> None:
+    """All other requests wait for the parser."""
+    if sum(raw.count(mark) for raw in raws for mark in (b",", b"[", b"{")) > _MOST_VALUES:
+        raise http_errors.malformed(f"the body has more than {_MOST_VALUES} values", "send less at a time")
 
 
 def split_json(raw: bytes, length: Optional[str]) -> Tuple[Any, bytes]:
@@ -169,7 +180,7 @@ def values(entries: Sequence[Any], item: str, *, max_texts: int, form: str) -> L
     Raises:
         HttpError: 422, with the number of the item.
     """
-    _require_few(entries, max_texts)
+    require_few(len(entries), max_texts)
     found = []
     for number, entry in enumerate(entries, start=1):
         if entry is None:
@@ -213,13 +224,14 @@ def checked(entries: Sequence[Any], *, pairs: bool, max_texts: int, form: str) -
     Raises:
         HttpError: 422; it has the number of the text, and never the text.
     """
-    _require_few(entries, max_texts)
+    require_few(len(entries), max_texts)
     return [_item(entry, number, pairs, form) for number, entry in enumerate(entries, start=1)]
 
 
-def _require_few(entries: Sequence[Any], most: int) -> None:
-    if len(entries) > most:
-        raise http_errors.unfit(f"{len(entries)} texts are more than {most}", "send them in several requests")
+def require_few(count: int, most: int) -> None:
+    """Refuse more than `most` items in one request (422)."""
+    if count > most:
+        raise http_errors.unfit(f"{count} texts are more than {most}", "send them in several requests")
 
 
 def _entry(document: Mapping[str, Any], *, pairs: bool) -> Any:
