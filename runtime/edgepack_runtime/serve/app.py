@@ -71,7 +71,9 @@ def load(settings: Settings) -> LoadedModel:
         trust.require_no_pins(own.root if own else None)
         found = locate.locate(settings.model)
     name, version = model_info.name_and_version(found)
-    predictor = Predictor(found.model, threads=settings.threads, long_texts=settings.long)
+    predictor = Predictor(
+        found.model, threads=settings.threads, long_texts=settings.long, max_windows=settings.max_windows
+    )
     return LoadedModel(predictor, model_info.from_predictor(predictor, name, version))
 
 
