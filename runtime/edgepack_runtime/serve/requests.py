@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import codecs
+import functools
 import json
 from typing import Any, Callable, Coroutine, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -14,11 +15,12 @@ from edgepack_runtime.bundle.model_config import FILE, TEXT, TEXTS
 from edgepack_runtime.serve import http_errors
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.settings import Settings
-from edgepack_runtime.util.texts import Item
+from edgepack_runtime.util.texts import Item, whole
 
 _KEYS = ("text", "text_pair", "texts", "scores")
 _SINGLE = 'send {"text": "..."} or {"texts": ["...", "..."]}'
 _MOST_VALUES = 1_000_000  # about, of a JSON document: half a second
+_MOST_DIGITS = 4300  # of an integer: what Python 3.11 allows
 _MOST_UNFINISHED = 1 << 26  # bytes of all bodies that are being received
 _unfinished = 0
 _PAIR = 'send {"text": "...", "text_pair": "..."} or {"texts": [["...", "..."], ...]}'
@@ -69,7 +71,7 @@ def parse_json(raw: bytes) -> Any:
         raise http_errors.malformed("the body is in UTF-16 or UTF-32", _UTF8)
     _require_few_values((raw,))
     try:
-        return json.loads(raw.decode("utf-8-sig"))
+        return json.loads(raw.decode("utf-8-sig"), parse_int=functools.partial(whole, most_digits=_MOST_DIGITS))
     except UnicodeDecodeError as error:
         raise http_errors.malformed(f"the body is not UTF-8 (byte {error.start + 1})", _UTF8) from None
     except (ValueError, RecursionError) as error:
