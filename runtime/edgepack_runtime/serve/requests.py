@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import codecs
+import contextlib
 import functools
 import json
-from typing import Any, Callable, Coroutine, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Coroutine, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -22,7 +23,8 @@ _SINGLE = 'send {"text": "..."} or {"texts": ["...", "..."]}'
 _MOST_VALUES = 1_000_000  # about, of a JSON document: half a second
 _MOST_DIGITS = 4300  # of an integer: what Python 3.11 allows
 _MOST_UNFINISHED = 1 << 26  # bytes of all bodies that are being received
-_unfinished = 0
+_MOST_HELD = 1 << 28  # of all bodies together, with those whose answer is not there yet
+_unfinished = _held = 0
 _PAIR = 'send {"text": "...", "text_pair": "..."} or {"texts": [["...", "..."], ...]}'
 _UTF8 = "send JSON in UTF-8, whatever the charset of its `Content-Type`"
 # The rest of a refused body is not read: the connection ends.
@@ -41,7 +43,7 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     """The body of a request.
 
     Raises:
-        HttpError: it is compressed (415), too large (413) or too slow (408).
+        HttpError: it is compressed (415), too large (413) or too slow (408), or there are too many (503).
     """
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding != "identity":
@@ -55,6 +57,17 @@ async def read_body(request: Request, settings: Settings) -> bytes:
         raise HttpError(408, "body_timeout", message, headers=_CLOSE) from None
     except ClientDisconnect:
         raise http_errors.malformed("the connection ended before the end of the body") from None
+
+
+@contextlib.contextmanager
+def held(raw: bytes) -> Iterator[None]:
+    """Count a body until its request is answered."""
+    global _held
+    _held += len(raw)
+    try:
+        yield
+    finally:
+        _held -= len(raw)
 
 
 def parse_json(raw: bytes) -> Any:
@@ -129,8 +142,9 @@ async def _read(request: Request, most: int) -> bytes:
                 _unfinished += len(part)
                 if size > most:
                     break
-                if _unfinished > max(_MOST_UNFINISHED, 2 * most):
-                    message = "too many bodies are on their way"
+                too_many = _unfinished > max(_MOST_UNFINISHED, 2 * most)
+                if too_many or _held + _unfinished > max(_MOST_HELD, 2 * most):
+                    message = "too many bodies are on their way" if too_many else "too many bodies wait for an answer"
                     raise HttpError(503, "busy", message, fix="try again later", headers={**_CLOSE, "Retry-After": "1"})
                 parts.append(part)
         finally:
