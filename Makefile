@@ -36,7 +36,7 @@ test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## unit and integration tests
 
 test-all: $(VENV)/.installed-dev $(CLIENTS)/.installed ## the exhaustive sweeps too: builds killed everywhere, several machines, Pythons, simulated verdicts; both lanes
 	@OMP_NUM_THREADS=1 $(PY) $(PYTEST)
-	@$(MAKE) test-paddle26 PADDLE26_TESTS="training width narrow resume ranks huggingface observers vocabulary qat build" PADDLE26_MARKS="not first_lane"
+	@$(MAKE) test-paddle26 PADDLE26_TESTS="training width width_pruning resume ranks huggingface observers vocabulary qat build" PADDLE26_MARKS="not first_lane"
 
 coverage: $(VENV)/.installed-dev $(CLIENTS)/.installed ## lines and branches that `make test` runs, child processes included (twice its time)
 	@rm -f .coverage*
@@ -78,7 +78,7 @@ golden: $(VENV)/.installed-dev ## write the files anew that tests compare with (
 		tests/unit/recipe tests/unit/report
 
 docs: $(VENV)/.installed-dev ## write the generated pages again and build the documentation site (build/site)
-	@$(PY) -m edgepack.recipe.docs recipes/recipe.schema.json docs/reference/recipe.md
+	@$(PY) -m edgepack.recipe.schema_files recipes/recipe.schema.json docs/reference/recipe.md
 	@$(PY) scripts/commands_page.py docs/reference/commands.md
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs --quiet build --strict --clean
 	@echo "open build/site/index.html"

@@ -8,7 +8,7 @@ build, kept in --work.
 
 DATA holds folders with train, dev and test files (.tsv) of hotel-sentiment, news-topics and question-pairs; WEIGHTS
 holds ERNIE folders for --teacher and --student. The built-in reviews need neither. The seeds are those of the students;
-the teacher and the linear model are trained once. Times are text in to answer out, batch 1, one thread, all ways by
+the teacher and the linear model are trained once. Times are text in to answer out, batch 1, one thread, all methods by
 turns; accuracies are of the whole test file. Pairs have no linear model: the most frequent label stands in its place.
 """
 
@@ -82,7 +82,7 @@ def recipe(name: str, case: Case, options: argparse.Namespace, seed: int, role: 
 
 
 def measured(name: str, case: Case, options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """The figures of one seed: of each model and way to answer, and what `auto` ships."""
+    """The figures of one seed: of each model and method to answer, and what `auto` ships."""
     rows: dict[str, Any] = {}
     for role in ROLES:
         work: Path = options.work / name.replace(" ", "-") / str(seed) / role
@@ -98,14 +98,14 @@ def measured(name: str, case: Case, options: argparse.Namespace, seed: int) -> d
             rows |= of_pairs(load(DataArtifact, folders["data"]), load(ExportArtifact, folders["export"]))
             continue
         combined = load(CombineArtifact, folders["combine"])
-        for way in combined.ways:
-            rows["INT8" if way.name == "encoder" else way.name] = {
-                **of_score(way.test_scores[combined.metric]),
-                "mean_ms": way.mean_ms,
-                "p95_ms": way.p95_ms,
-                "weight_mb": round(way.weight_bytes / 1e6, 2),
-                "alone": round(way.share, 4),
-                **asdict(way.reliability),
+        for method in combined.methods:
+            rows["INT8" if method.name == "encoder" else method.name] = {
+                **of_score(method.test_scores[combined.metric]),
+                "mean_ms": method.mean_ms,
+                "p95_ms": method.p95_ms,
+                "weight_mb": round(method.weight_bytes / 1e6, 2),
+                "alone": round(method.share, 4),
+                **asdict(method.reliability),
             }
         rows["auto"] = {"ships": combined.chosen, **rows["INT8" if combined.chosen == "encoder" else combined.chosen]}
     return rows

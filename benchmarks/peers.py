@@ -1,6 +1,6 @@
-"""The same weights and texts through this project and through other ways to run them, one machine, in turns.
+"""The same weights and texts through this project and through other backends, one machine, in turns.
 
-Prints tables and ends in one JSON line. Text in, label out, one text at a time, each way
+Prints tables and ends in one JSON line. Text in, label out, one text at a time, each backend
 with its usual tokenizer and in a process of its own, pinned to as many cores as it has threads; one process works at a
 time.
 
@@ -12,7 +12,7 @@ ERNIE folder --student, which is trained on both; a third model, 6 layers x 768,
 times mean something. What was trained, exported and quantized stays in --work, and is not made again.
 
 A table shows milliseconds, median and quartiles over the rounds: at one thread those of the processor, so that other
-programs on the machine count for little, at more those of the clock. JSON has both. Float ways must agree with this
+programs on the machine count for little, at more those of the clock. JSON has both. Float backends must agree with this
 project's float file to 1e-3 on texts that both cut into the same tokens, or the benchmark ends.
 """
 
@@ -31,8 +31,8 @@ from typing import Any, Final
 
 from peers import build, figures, process
 from peers.figures import Spread
-from peers.process import Process, WayFailed
-from peers.registry import ENVIRONMENTS, FLOAT, INT8, WAYS, Way
+from peers.process import BackendFailed, Process
+from peers.registry import BACKENDS, ENVIRONMENTS, FLOAT, INT8, Backend
 from peers.source import of_length, read
 
 from edgepack_runtime.device import conditions
@@ -43,18 +43,18 @@ COMPARED_LENGTH: Final = 64
 AGREEMENT: Final = 1e-3
 AGREEMENT_TEXTS: Final = 64
 UNCOUNTED: Final = 2  # texts at the beginning of each burst
-MODULES: Final = tuple(dict.fromkeys(way.module for way in WAYS if way.module != FLOAT.module))
+MODULES: Final = tuple(dict.fromkeys(backend.module for backend in BACKENDS if backend.module != FLOAT.module))
 CHUNK: Final = 200  # texts that are scored between two signs of life
 
 
 @dataclass
 class Measured:
-    """What is known of one way to run one model. `times` is by threads and characters: one burst a round."""
+    """What is known of one backend with one model. `times` is by threads and characters: one burst a round."""
 
     file_bytes: int = 0
     apart: float | None = None  # the largest difference of a logit from this project's float file
     accuracy: Interval | None = None
-    drop_points: Interval | None = None  # of an INT8 way
+    drop_points: Interval | None = None  # of an INT8 backend
     times: dict[tuple[int, int], list[process.Burst]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -65,7 +65,7 @@ class Measured:
 
 
 class Run:
-    """One model, every way. `failed` holds what could not be made or opened, and why."""
+    """One model, every backend. `failed` holds what could not be made or opened, and why."""
 
     def __init__(self, case: build.Case, options: argparse.Namespace) -> None:
         self.case, self._options = case, options
@@ -73,91 +73,94 @@ class Run:
         self.source = build.source(case, options.data, options.weights, options.student, options.work)
         self._folder = self.source.folder
         self.failed: dict[str, str] = {}
-        self._chosen = [way for way in WAYS if way.module in (FLOAT.module, *options.against)]
-        for module in dict.fromkeys(way.module for way in self._chosen):
-            self._prepare([way for way in self._chosen if way.module == module])
-        self.found = {way.name: Measured() for way in self._ways()}
+        self._chosen = [backend for backend in BACKENDS if backend.module in (FLOAT.module, *options.against)]
+        for module in dict.fromkeys(backend.module for backend in self._chosen):
+            self._prepare([backend for backend in self._chosen if backend.module == module])
+        self.found = {backend.name: Measured() for backend in self._backends()}
 
-    def _prepare(self, several: Sequence[Way]) -> None:
-        """Make the files of the ways of one module."""
+    def _prepare(self, several: Sequence[Backend]) -> None:
+        """Make the files of the backends of one module."""
         say(f"{self.case.name}: {several[0].module}: making files, unless they are there")
         try:
             first = several[0]
             process.prepare(first, self._pythons, self._folder, self._out(first), self._log(first, "prepare"))
-        except WayFailed as error:
-            for way in several:
-                self._fails(way, error)
+        except BackendFailed as error:
+            for backend in several:
+                self._fails(backend, error)
 
-    def _ways(self) -> list[Way]:
-        return [way for way in self._chosen if way.name not in self.failed]
+    def _backends(self) -> list[Backend]:
+        return [backend for backend in self._chosen if backend.name not in self.failed]
 
-    def _out(self, way: Way) -> Path:
-        return self._folder / way.module
+    def _out(self, backend: Backend) -> Path:
+        return self._folder / backend.module
 
-    def _log(self, way: Way, what: str) -> Path:
-        return self._folder / f"{way.module}-{way.variant}-{what}.log"
+    def _log(self, backend: Backend, what: str) -> Path:
+        return self._folder / f"{backend.module}-{backend.variant}-{what}.log"
 
-    def _fails(self, way: Way, error: WayFailed) -> None:
-        if way in (FLOAT, INT8):
-            raise SystemExit(f"{way.name} could not be run: {error}")
-        self.failed[way.name] = str(error)
-        say(f"{self.case.name}: {way.name} is left out: {str(error).splitlines()[-1] if str(error) else 'no reason'}")
+    def _fails(self, backend: Backend, error: BackendFailed) -> None:
+        if backend in (FLOAT, INT8):
+            raise SystemExit(f"{backend.name} could not be run: {error}")
+        self.failed[backend.name] = str(error)
+        reason = str(error).splitlines()[-1] if str(error) else "no reason"
+        say(f"{self.case.name}: {backend.name} is left out: {reason}")
 
-    def _open(self, way: Way, threads: int) -> Process | None:
-        """A process that has opened a way; None, and noted, where that fails."""
+    def _open(self, backend: Backend, threads: int) -> Process | None:
+        """A process that has opened a backend; None, and noted, where that fails."""
         try:
-            return process.serve(way, self._pythons, self._folder, self._out(way), threads, self._log(way, "serve"))
-        except WayFailed as error:
-            self._fails(way, error)
-            self.found.pop(way.name, None)
+            return process.serve(
+                backend, self._pythons, self._folder, self._out(backend), threads, self._log(backend, "serve")
+            )
+        except BackendFailed as error:
+            self._fails(backend, error)
+            self.found.pop(backend.name, None)
             return None
 
     def agree_and_score(self) -> None:
-        """Sizes; agreement of the float ways; and where the weights are trained, accuracy on all test rows.
+        """Sizes; agreement of the float backends; and where the weights are trained, accuracy on all test rows.
 
         Raises:
-            SystemExit: a float way computes something else.
+            SystemExit: a float backend computes something else.
         """
         rows = read(self.source.test)
         texts, truths = [text for text, _ in rows], [label for _, label in rows]
         checked = texts[:AGREEMENT_TEXTS]
         answers: dict[str, list[str]] = {}
         ours: tuple[list[list[int]], list[list[float]]] | None = None
-        for way in self._ways():
-            opened = self._open(way, 1)
+        for backend in self._backends():
+            opened = self._open(backend, 1)
             if opened is None:
                 continue
-            found = self.found[way.name]
+            found = self.found[backend.name]
             found.file_bytes, found.versions = opened.file_bytes, opened.versions
             theirs = opened.ids(checked), opened.logits(checked)
             ours = ours or theirs  # this project's float file is the first
             found.apart, same = figures.most_apart(*ours, *theirs)
-            if way.float_way is None and (found.apart > AGREEMENT or 2 * same < len(checked)):
-                raise SystemExit(f"{way.name}: {found.apart:.1e} apart on {same} of {len(checked)} texts")
+            if backend.float_backend is None and (found.apart > AGREEMENT or 2 * same < len(checked)):
+                raise SystemExit(f"{backend.name}: {found.apart:.1e} apart on {same} of {len(checked)} texts")
             if self.case.trained:
-                answers[way.name] = self._answers(opened, texts)
-                found.accuracy = figures.accuracy(truths, answers[way.name])
+                answers[backend.name] = self._answers(opened, texts)
+                found.accuracy = figures.accuracy(truths, answers[backend.name])
             opened.close()
-            say(f"{self.case.name}: {way.name}: {found.apart:.1e} apart on {same} texts, accuracy {found.accuracy}")
-        for way in self._ways():
-            if way.name in answers and way.float_way in answers:
-                drop = figures.drop_points(truths, answers[way.float_way], answers[way.name])
-                self.found[way.name].drop_points = drop
+            say(f"{self.case.name}: {backend.name}: {found.apart:.1e} apart on {same} texts, accuracy {found.accuracy}")
+        for backend in self._backends():
+            if backend.name in answers and backend.float_backend in answers:
+                drop = figures.drop_points(truths, answers[backend.float_backend], answers[backend.name])
+                self.found[backend.name].drop_points = drop
 
     def _answers(self, opened: Process, texts: Sequence[str]) -> list[str]:
         chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
         return [label for chunk in chunks for label in figures.labels_of(opened.logits(chunk), self.source.labels)]
 
     def time(self, threads: int) -> None:
-        """All ways in turns, `--rounds` rounds of a burst of each length."""
+        """All backends in turns, `--rounds` rounds of a burst of each length."""
         texts = [text for text, _ in read(self.source.test)]
         bursts = {length: of_length(texts, length, self._options.texts) for length in LENGTHS}
         with ExitStack() as stack:
             opened = {}
-            for way in self._ways():
-                one = self._open(way, threads)
+            for backend in self._backends():
+                one = self._open(backend, threads)
                 if one is not None:
-                    opened[way.name] = one
+                    opened[backend.name] = one
                     stack.callback(one.close)
             for one in opened.values():  # what is made at the first text of a length is made before the clock runs
                 for length in LENGTHS:
@@ -182,7 +185,7 @@ def say(line: str) -> None:
 
 
 def table(run: Run, threads: int) -> str:
-    """Markdown: a line a way."""
+    """Markdown: a line a backend."""
     times = "processor" if threads == 1 else "clock"
     lines = [
         f"| {run.case.name}, {threads} thread(s) | MB | accuracy % | points lost | "
@@ -215,7 +218,7 @@ def _shown(value: Spread) -> str:
 
 def document(run: Run) -> dict[str, Any]:
     """A run as JSON. Times are medians and quartiles over rounds; `tokenize_ms` and `run_ms` are the clock's."""
-    ways: dict[str, Any] = {}
+    backends: dict[str, Any] = {}
     for name, found in run.found.items():
         times = []
         for (threads, characters), bursts in found.times.items():
@@ -228,13 +231,13 @@ def document(run: Run) -> dict[str, Any]:
                 "run_ms": statistics.median(value for burst in bursts for value in burst.run_ms),
                 "times_int8": None if faster is None else faster._asdict(),
             })  # fmt: skip
-        ways[name] = {
+        backends[name] = {
             "bytes": found.file_bytes, "logit_apart": found.apart, "times": times, "versions": found.versions,
             "accuracy": None if found.accuracy is None else found.accuracy._asdict(),
             "drop_points": None if found.drop_points is None else found.drop_points._asdict(),
         }  # fmt: skip
     case = {key: value for key, value in asdict(run.case).items() if key != "student"}
-    return {**case, "ways": ways, "left_out": run.failed}
+    return {**case, "backends": backends, "left_out": run.failed}
 
 
 def arguments() -> argparse.Namespace:

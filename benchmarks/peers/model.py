@@ -1,4 +1,4 @@
-"""What every way to run the model answers with, and how its parts are timed: the standard library only."""
+"""What every backend answers with, and how its parts are timed: the standard library only."""
 
 from __future__ import annotations
 

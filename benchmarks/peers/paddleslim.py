@@ -25,11 +25,11 @@ def prepare(source: Source, out: Path) -> None:
     classifier = classifiers.load(source.paddlenlp, source.labels, source.max_length, "text-classification")
     config = QuantConfig(activation=None, weight=None)
     config.add_type_config([paddle.nn.Linear], activation=HistObserver(), weight=AbsMaxChannelWiseWeightObserver())
-    way = PTQ(config)
-    observed = way.quantize(classifier.network, inplace=False)
+    quantizer = PTQ(config)
+    observed = quantizer.quantize(classifier.network, inplace=False)
     for encoded in classifier.encode([Row(text, ()) for text in source.calibration()]):
         observed(paddle.to_tensor([list(encoded.ids)]), paddle.to_tensor([list(encoded.types)]))  # (1, T) each
-    quantized = way.convert(observed, inplace=False)
+    quantized = quantizer.convert(observed, inplace=False)
     quantized.eval()
     spec = [paddle.static.InputSpec([None, None], "int64", name=name) for name in export.INPUTS]
     paddle.jit.save(paddle.jit.to_static(quantized, input_spec=spec), str(out / "static" / "model"))

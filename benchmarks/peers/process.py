@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from peers.registry import Environment, Way
+from peers.registry import Backend, Environment
 
 HERE: Final = Path(__file__).resolve().parent.parent
 _TAIL: Final = 4000  # characters of what a process said before it failed
@@ -34,7 +34,7 @@ class Burst:
         return [first + second for first, second in zip(self.tokenize_ms, self.run_ms, strict=True)]
 
 
-class WayFailed(Exception):
+class BackendFailed(Exception):
     """A process ended with an error; the message is the end of what it said."""
 
 
@@ -81,45 +81,56 @@ class Process:
         line = self._process.stdout.readline()
         if not line:
             self.close()
-            raise WayFailed(_end_of(self._log))
+            raise BackendFailed(_end_of(self._log))
         document: dict[str, Any] = json.loads(line)
         return document
 
 
-def prepare(way: Way, pythons: Mapping[Environment, str], source: Path, out: Path, log: Path) -> None:
-    """Make the files of a way unless an earlier run has; they lie in `out`.
+def prepare(backend: Backend, pythons: Mapping[Environment, str], source: Path, out: Path, log: Path) -> None:
+    """Make the files of a backend unless an earlier run has; they lie in `out`.
 
     Raises:
-        WayFailed: they could not be made.
+        BackendFailed: they could not be made.
     """
     if (out / "done").exists():
         return
-    _require(pythons[way.made_in])
+    _require(pythons[backend.made_in])
     out.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as errors:
-        command = [pythons[way.made_in], "-m", "peers.worker", "prepare", way.module, str(source), str(out)]
+        command = [pythons[backend.made_in], "-m", "peers.worker", "prepare", backend.module, str(source), str(out)]
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, env=_environment(1), check=False
         )
     if done.returncode != 0:
-        raise WayFailed(_end_of(log))
+        raise BackendFailed(_end_of(log))
     (out / "done").touch()
 
 
-def serve(way: Way, pythons: Mapping[Environment, str], source: Path, out: Path, threads: int, log: Path) -> Process:
+def serve(
+    backend: Backend, pythons: Mapping[Environment, str], source: Path, out: Path, threads: int, log: Path
+) -> Process:
     """Open what `prepare` made.
 
     Raises:
-        WayFailed: it cannot be opened.
+        BackendFailed: it cannot be opened.
     """
-    _require(pythons[way.run_in])
-    command = [pythons[way.run_in], "-m", "peers.worker", "serve", way.module, str(source), str(out), way.variant]
+    _require(pythons[backend.run_in])
+    command = [
+        pythons[backend.run_in],
+        "-m",
+        "peers.worker",
+        "serve",
+        backend.module,
+        str(source),
+        str(out),
+        backend.variant,
+    ]
     return Process([*command, str(threads)], log, threads)
 
 
 def _require(python: str) -> None:
     if not Path(python).exists():
-        raise WayFailed(f"there is no {python}")
+        raise BackendFailed(f"there is no {python}")
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -12,7 +12,7 @@ SOURCE_FILE: Final = "source.json"
 
 @dataclass(frozen=True)
 class Source:
-    """One trained model in the forms that the ways to run it start from. All texts are single ones."""
+    """One trained model in the forms that the backends start from. All texts are single ones."""
 
     name: str
     folder: Path  # holds all that is made of this model

@@ -1,4 +1,4 @@
-"""One way to run one model, in a process of its own: asked by JSON lines on its input, answers by JSON lines.
+"""One backend with one model, in a process of its own: asked by JSON lines on its input, answers by JSON lines.
 
     python -m peers.worker prepare MODULE SOURCE OUT
     python -m peers.worker serve MODULE SOURCE FOLDER VARIANT THREADS

@@ -143,15 +143,15 @@ class Quantization:
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A way to quantize, measured on the dev rows.
+class Trial:
+    """A method to quantize, measured on the dev rows.
 
     Attributes:
         drop_points: percentage points of the metric below float.
         divergence: mean over rows of KL(answer of float || answer of INT8), in nats.
     """
 
-    way: str
+    method: str
     drop_points: float
     divergence: float
 
@@ -169,14 +169,14 @@ class Int8Choice:
     """Record of the INT8 search on dev rows.
 
     Attributes:
-        tried: all ways to quantize; `way` is the one that loses least.
+        trials: all methods to quantize; `method` is the one that loses least.
         parts: the cost of each part, the most expensive first.
         kept_float: the parts that returned to float.
         drop_points: loss of the final model; `limit_points` is the allowed loss, None without a limit.
     """
 
-    tried: tuple[Tried, ...]
-    way: str
+    trials: tuple[Trial, ...]
+    method: str
     parts: tuple[PartCost, ...]
     kept_float: tuple[str, ...]
     drop_points: float
@@ -456,8 +456,8 @@ NOT_WORSE_POINTS: Final = 0.5  # the cheaper model is advised if it is shown to 
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to answer: with the encoder, the linear model, or both.
+class CombineMethod:
+    """One method to answer: with the encoder, the linear model, or both.
 
     Attributes:
         dev_value: its dev score in the metric of the build (0 to 1).
@@ -467,7 +467,7 @@ class Way:
         gains_over_encoder: how much better it is than the encoder alone, likewise.
         share: share (0 to 1) of the test rows that the linear model answers alone.
         weight_bytes: of the encoder and the linear model, as far as it uses them.
-        mean_ms, p50_ms, p95_ms: text to answer, batch 1, one thread, all ways interleaved; None: too few texts.
+        mean_ms, p50_ms, p95_ms: text to answer, batch 1, one thread, all methods interleaved; None: too few texts.
     """
 
     name: CombineName
@@ -500,7 +500,7 @@ class CombineFit:
     least_lead: float
 
     def config(self, name: CombineName) -> LinearConfig | None:
-        """`linear` of the `model.json` of one way with an encoder; None for the encoder alone."""
+        """`linear` of the `model.json` of one method with an encoder; None for the encoder alone."""
         if name == "encoder":
             return None
         return LinearConfig(name, self.encoder_weight, self.linear_weight, self.least_lead if name == CASCADE else 0.0)
@@ -508,30 +508,30 @@ class CombineFit:
 
 @dataclass(frozen=True)
 class CombineArtifact(Artifact):
-    """The ways to answer with the shipped encoder and the linear model, and the one that ships, with the reason."""
+    """The methods to answer with the shipped encoder and the linear model, and the one that ships, with the reason."""
 
     metric: str  # of the build
     fit: CombineFit
-    ways: tuple[Way, ...]
+    methods: tuple[CombineMethod, ...]
     chosen: CombineName
     why: str
 
     def instead(self, metric: str | None = None) -> tuple[CombineName, str] | None:
-        """What to ship in place of the chosen way, and why; None if nothing is shown to be as good.
+        """What to ship in place of the chosen method, and why; None if nothing is shown to be as good.
 
         It must keep the accuracy gates on the test rows, on which the two are compared.
 
         Args:
             metric: None for that of the build.
         """
-        ships, linear = self.ships, self.way("linear")
+        ships, linear = self.ships, self.method("linear")
         gain = ships.gains[metric or self.metric]
         over_encoder = ships.gains_over_encoder[metric or self.metric]
-        if over_encoder.high < 0 and self.way("encoder").on_test.rank == 0:
+        if over_encoder.high < 0 and self.method("encoder").on_test.rank == 0:
             return "encoder", f"the {self.chosen} {over_encoder.over('the encoder alone')}"
         if gain.high > NOT_WORSE_POINTS or linear.on_test.rank > 0:
             return None
-        small, large = (mebibytes(way.weight_bytes) for way in (linear, ships))
+        small, large = (mebibytes(method.weight_bytes) for method in (linear, ships))
         return "linear", (
             f"the {self.chosen} {gain.over('the linear model alone')}; the linear model is "
             f"{ships.mean_ms / linear.mean_ms:.1f} x as fast on average, without ONNX Runtime, {small:.2g} MiB of "
@@ -539,13 +539,13 @@ class CombineArtifact(Artifact):
         )
 
     @property
-    def ships(self) -> Way:
-        """The figures of the way that ships."""
-        return self.way(self.chosen)
+    def ships(self) -> CombineMethod:
+        """The figures of the method that ships."""
+        return self.method(self.chosen)
 
-    def way(self, name: CombineName) -> Way:
-        """The figures of one way."""
-        return next(way for way in self.ways if way.name == name)
+    def method(self, name: CombineName) -> CombineMethod:
+        """The figures of one method."""
+        return next(method for method in self.methods if method.name == name)
 
     @property
     def config(self) -> LinearConfig | None:
@@ -592,7 +592,7 @@ class Variation:
 class ExportArtifact(Artifact):
     """`paddle/` (static graph), `onnx-float/`, and a smaller form in `onnx-int8/` or `onnx-fp16/`.
 
-    A given model has no `static_graph`.
+    An imported model has no `static_graph`.
     """
 
     static_graph: LedgerRow | None
@@ -706,8 +706,8 @@ def moved(artifact: A, folder: Path) -> A:
 
 
 @dataclass(frozen=True)
-class NarrowedArtifact(ModelArtifact):
-    """A student that was narrowed and trained again: figures are of this training, heads and neurons per layer."""
+class WidthPrunedArtifact(ModelArtifact):
+    """A student that was pruned in width and trained again: figures of this training, heads and neurons per layer."""
 
     heads: int
     heads_before: int
@@ -724,7 +724,7 @@ class NarrowedArtifact(ModelArtifact):
 
 
 @dataclass(frozen=True)
-class PrunedArtifact(ModelArtifact):
+class TrimmedArtifact(ModelArtifact):
     """A student with a smaller vocabulary. Training figures are the student's.
 
     `unknown` and `unknown_before` are shares (0 to 1) of [UNK] among the tokens of the dev rows.

@@ -18,10 +18,10 @@ from edgepack.artifacts import (
     LedgerRow,
     LinearArtifact,
     ModelArtifact,
-    NarrowedArtifact,
-    PrunedArtifact,
     ScalesArtifact,
     SelectArtifact,
+    TrimmedArtifact,
+    WidthPrunedArtifact,
     mebibytes,
 )
 from edgepack.errors import EdgepackError, RecipeInvalidError
@@ -44,7 +44,7 @@ class NotRunHere:
 
 
 @dataclass(frozen=True)
-class Delivery:
+class TargetResult:
     """The bundle of one target, with the result of its gate if this machine can run it.
 
     `refuses_doubt`: whether the command refuses an inconclusive gate (`--strict`), whatever the recipe says.
@@ -74,7 +74,7 @@ class Delivery:
         return isinstance(self.gate, GateArtifact) and self.refused != self.gate.gated.refusal()
 
     @property
-    def doubts(self) -> list[str]:
+    def caveats(self) -> list[str]:
         """What the gate of a delivered bundle did not show, a line each."""
         if self.verdict != "inconclusive" or isinstance(self.gate, NotRunHere):
             return []
@@ -98,7 +98,7 @@ def with_candidate(error: EdgepackError, name: str) -> EdgepackError:
 
 
 @dataclass(frozen=True)
-class Made:
+class StageArtifact:
     """The result of one stage. `candidates` are those that share it, if others have another result."""
 
     stage: str
@@ -111,8 +111,8 @@ _FIELDS: Final = {
     "examples": "examples",
     "teacher": "teacher",
     "student": "student",
-    "narrow": "narrowed",
-    "prune": "pruned",
+    "width_pruning": "width_pruned",
+    "vocabulary_trimming": "trimmed",
     "quantize": "scales",
     "export": "export",
     "graphs": "export",
@@ -130,7 +130,7 @@ class Build:
     alone has no student, scales and export. A build that ended early (`--until`) has what it made.
 
     Attributes:
-        made: the results of all stages that ran or were cached, in order.
+        stage_artifacts: the results of all stages that ran or were cached, in order.
         ended_early: before the gates.
     """
 
@@ -140,16 +140,16 @@ class Build:
     student: ModelArtifact | None = None
     scales: ScalesArtifact | None = None
     export: ExportArtifact | None = None
-    deliveries: tuple[Delivery, ...] = ()
+    target_results: tuple[TargetResult, ...] = ()
     failures: tuple[Failure, ...] = ()  # failed targets (`--keep-going`)
     selection: SelectArtifact | None = None
     left_out: tuple[Failure, ...] = ()  # failed candidates (`--keep-going`)
-    narrowed: NarrowedArtifact | None = None
-    pruned: PrunedArtifact | None = None
+    width_pruned: WidthPrunedArtifact | None = None
+    trimmed: TrimmedArtifact | None = None
     linear: LinearArtifact | None = None
     combined: CombineArtifact | None = None
     examples: ExamplesArtifact | None = None
-    made: tuple[Made, ...] = ()
+    stage_artifacts: tuple[StageArtifact, ...] = ()
     ended_early: bool = False
 
     @classmethod
@@ -159,35 +159,39 @@ class Build:
         return cls(recipe, **artifacts)
 
     @classmethod
-    def until(cls, recipe: AnyRecipe, made: Sequence[Made]) -> Build:
+    def until(cls, recipe: AnyRecipe, artifacts: Sequence[StageArtifact]) -> Build:
         """A build that ended early. Of several candidates it shows the chosen one, if there is one.
 
         Test scores must not decide between candidates.
         """
-        selection = next((one.artifact for one in made if isinstance(one.artifact, SelectArtifact)), None)
+        selection = next((one.artifact for one in artifacts if isinstance(one.artifact, SelectArtifact)), None)
         chosen = selection.chosen if selection else None
-        found = [(one.stage, one.artifact) for one in made if not one.candidates or chosen in one.candidates]
-        return replace(cls.of(recipe, found), made=tuple(made), ended_early=True)
+        found = [(one.stage, one.artifact) for one in artifacts if not one.candidates or chosen in one.candidates]
+        return replace(cls.of(recipe, found), stage_artifacts=tuple(artifacts), ended_early=True)
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
         """The ledger, from the float teacher to every target; before it the linear model, if there is one."""
-        gates = (self._gated(item, item.gate) for item in self.deliveries if isinstance(item.gate, GateArtifact))
+        gates = (self._gated(item, item.gate) for item in self.target_results if isinstance(item.gate, GateArtifact))
         metric = self.recipe.gates.metric
         linear, chosen = _linear(self.linear, self.combined, metric), _chosen(self.combined, metric)
         return (*linear, *self._model_rows(self.export), *chosen, *gates)
 
-    def ledger_of(self, item: Delivery) -> tuple[LedgerRow, ...]:
+    def ledger_of(self, item: TargetResult) -> tuple[LedgerRow, ...]:
         """The rows of one target, without other targets and models that do not ship to it."""
-        way = None if self.export is None else self.export.for_target(item.bundle.target)
-        if way is not None:
-            small = None if way.shipped_model is way.float_model else way.shipped_model
-            way = replace(way, small_model=small, variations=())
+        exported = None if self.export is None else self.export.for_target(item.bundle.target)
+        if exported is not None:
+            small = None if exported.shipped_model is exported.float_model else exported.shipped_model
+            exported = replace(exported, small_model=small, variations=())
         metric = self.recipe.gates.metric
-        rows = (*_linear(self.linear, self.combined, metric), *self._model_rows(way), *_chosen(self.combined, metric))
+        rows = (
+            *_linear(self.linear, self.combined, metric),
+            *self._model_rows(exported),
+            *_chosen(self.combined, metric),
+        )
         return (*rows, self._gated(item, item.gate)) if isinstance(item.gate, GateArtifact) else rows
 
-    def _gated(self, item: Delivery, gate: GateArtifact) -> LedgerRow:
+    def _gated(self, item: TargetResult, gate: GateArtifact) -> LedgerRow:
         """The row of a gated bundle: the verdict, and which model is in it for which reason."""
         why = []
         if self.export is not None:
@@ -238,7 +242,12 @@ class Build:
         return why, ("teacher=null", "student.distill=null", *unlabelled)
 
     def _model_rows(self, exported: ExportArtifact | None) -> tuple[LedgerRow, ...]:
-        every = {"teacher": self.teacher, "student": self.student, "narrow": self.narrowed, "prune": self.pruned}
+        every = {
+            "teacher": self.teacher,
+            "student": self.student,
+            "width_pruning": self.width_pruned,
+            "vocabulary_trimming": self.trimmed,
+        }
         models = [(stage, model) for stage, model in every.items() if model is not None]
         return _ledger(models, exported, self.recipe.gates.metric)
 
@@ -264,9 +273,9 @@ def _linear(found: LinearArtifact | None, combined: CombineArtifact | None, metr
     note, size = counted(found.ngrams, "n-gram"), mebibytes(found.file_bytes)
     row = LedgerRow("linear", score, size, note=note, seconds=found.train_seconds)
     if combined is not None:
-        way = combined.way("linear")
-        note = f"{note}; the encoder {combined.way('encoder').gains[score.metric].over('a linear model')}"
-        row = replace(row, mean_ms=way.mean_ms, p50_ms=way.p50_ms, p95_ms=way.p95_ms, note=note)
+        method = combined.method("linear")
+        note = f"{note}; the encoder {combined.method('encoder').gains[score.metric].over('a linear model')}"
+        row = replace(row, mean_ms=method.mean_ms, p50_ms=method.p50_ms, p95_ms=method.p95_ms, note=note)
     yield row
 
 
@@ -274,30 +283,30 @@ def _chosen(combined: CombineArtifact | None, metric: str | None) -> Iterator[Le
     """The row of the linear model and the encoder together, if they ship."""
     if combined is None or combined.chosen == "encoder":
         return
-    way = combined.ships
-    score = way.test_scores[metric or combined.metric]
-    over_linear, over_encoder = way.gains[score.metric], way.gains_over_encoder[score.metric].over("the encoder")
-    note = f"the linear model answers {way.share:.0%} alone"
+    method = combined.ships
+    score = method.test_scores[metric or combined.metric]
+    over_linear, over_encoder = method.gains[score.metric], method.gains_over_encoder[score.metric].over("the encoder")
+    note = f"the linear model answers {method.share:.0%} alone"
     note = f"{note}; the {combined.chosen} {over_linear.over('a linear model')}, and {over_encoder}"
     yield LedgerRow(
         combined.chosen,
         score,
-        mebibytes(way.weight_bytes),
-        way.p50_ms,
-        way.p95_ms,
+        mebibytes(method.weight_bytes),
+        method.p50_ms,
+        method.p95_ms,
         note=note,
-        mean_ms=way.mean_ms,
+        mean_ms=method.mean_ms,
     )
 
 
 def _model(stage: str, model: ModelArtifact, metric: str | None) -> LedgerRow:
     size = mebibytes(model.weight_bytes)
     score = model.test_score if metric is None else model.test_scores[metric]
-    if isinstance(model, PrunedArtifact):
-        return LedgerRow("pruned", score, model_mib=size, note=f"vocabulary {model.cost}")
+    if isinstance(model, TrimmedArtifact):
+        return LedgerRow("trimmed", score, model_mib=size, note=f"vocabulary {model.cost}")
     note = f"{model.parameters / 1e6:.1f} M weights, {counted(model.steps, 'step')}"
     if model.calibration is not None:
         note = f"{note}; {model.calibration.text}"
-    if isinstance(model, NarrowedArtifact):
-        stage, note = "narrowed", f"{note}; {model.cost}"
+    if isinstance(model, WidthPrunedArtifact):
+        stage, note = "width-pruned", f"{note}; {model.cost}"
     return LedgerRow(stage, score, model_mib=size, note=note, seconds=model.train_seconds)

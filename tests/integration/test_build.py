@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto
 from tests.integration.conftest import RECIPE, Project
 
-from edgepack.targets.local import base_python
+from edgepack.targets.this_machine import base_python
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.bundle.archive import Archive
 
@@ -86,10 +86,10 @@ def test_auto_tries_every_way_on_dev_and_keeps_one(project: Project) -> None:
     assert done.returncode == 0, done.stderr
     exported = project.folder / json.loads(done.stdout)["stages"][-1]["folder"]
     made = json.loads((exported / "artifact.json").read_text(encoding="utf-8"))["int8"]
-    tried = {one["way"]: one for one in made["tried"]}
-    assert set(tried) == {f"ptq ({name})" for name in ("hist", "kl", "mse", "emd", "avg", "abs_max")} | {"dynamic"}
-    assert tried[made["way"]]["drop_points"] == min(one["drop_points"] for one in tried.values())
-    assert all(one["divergence"] > 0 for one in tried.values())
+    trials = {one["method"]: one for one in made["trials"]}
+    assert set(trials) == {f"ptq ({name})" for name in ("hist", "kl", "mse", "emd", "avg", "abs_max")} | {"dynamic"}
+    assert trials[made["method"]]["drop_points"] == min(one["drop_points"] for one in trials.values())
+    assert all(one["divergence"] > 0 for one in trials.values())
     assert {part["part"] for part in made["parts"]} >= {"words", "layers.0.query_key_value", "head"}
     assert not list(exported.glob(".*"))
 

@@ -1,4 +1,4 @@
-"""A given model with a handler: from a recipe to installed releases on this machine."""
+"""An imported model with a handler: from a recipe to installed releases on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from given_model import write_graph
+from imported_model import write_graph
 from served import Served
 
 from .conftest import Done, Project
@@ -35,7 +35,7 @@ class Handler:
 """
 RECIPE = """\
 edgepack: 1
-name: given
+name: imported
 version: 1.0.0
 task: custom
 model: {graph: model.onnx, files: [unit.txt]}
@@ -48,7 +48,7 @@ gates:
   size: {model_mib: 1}
 """
 ROWS = 24
-NAME = "given-1.0.0-local.edgepack"
+NAME = "imported-1.0.0-local.edgepack"
 
 
 def write_project(folder: Path) -> Project:
@@ -56,7 +56,7 @@ def write_project(folder: Path) -> Project:
     write_graph(folder / "model.onnx", weight=2.0, bias=1.0)
     (folder / "unit.txt").write_text("bytes\n", encoding="utf-8")
     (folder / "handler.py").write_text(HANDLER, encoding="utf-8")
-    (folder / "given.yaml").write_text(RECIPE, encoding="utf-8")
+    (folder / "imported.yaml").write_text(RECIPE, encoding="utf-8")
     (folder / "files").mkdir()
     lines = []
     for size in range(ROWS):
@@ -78,24 +78,24 @@ def sh(file: Path, *arguments: str | Path, **options: Any) -> Done:
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Done]:
-    project = write_project(tmp_path_factory.mktemp("given") / "here")
-    return project, project.edgepack("build", "given.yaml")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Done]:
+    project = write_project(tmp_path_factory.mktemp("imported") / "here")
+    return project, project.edgepack("build", "imported.yaml")
 
 
 @pytest.fixture
-def bundle(given: tuple[Project, Done]) -> Path:
-    project, done = given
+def bundle(imported: tuple[Project, Done]) -> Path:
+    project, done = imported
     assert done.returncode == 0, done.stderr
     return project.folder / "dist" / NAME
 
 
-def test_the_build_reports_the_score(given: tuple[Project, Done], bundle: Path) -> None:
-    project, done = given
+def test_the_build_reports_the_score(imported: tuple[Project, Done], bundle: Path) -> None:
+    project, done = imported
     for stage in ("[1/4] examples", "[2/4] graphs", "[3/4] bundle", "[4/4] gate"):
         assert stage in done.stderr
     assert "accuracy.min" in done.stdout
-    again = project.edgepack("build", "given.yaml")
+    again = project.edgepack("build", "imported.yaml")
     assert again.returncode == 0
     assert "[2/4] graphs (cached)" in again.stderr
     [report] = [json.loads(file.read_text()) for file in bundle.parent.rglob("*.json") if "report" in file.name]
@@ -104,7 +104,7 @@ def test_the_build_reports_the_score(given: tuple[Project, Done], bundle: Path) 
 
 def test_twice_the_same_bytes(bundle: Path, tmp_path: Path) -> None:
     other = write_project(tmp_path / "a" / "much" / "longer" / "place")
-    done = other.edgepack_alone("build", "given.yaml", "--until", "bundle", environment={"TZ": "Asia/Shanghai"})
+    done = other.edgepack_alone("build", "imported.yaml", "--until", "bundle", environment={"TZ": "Asia/Shanghai"})
     assert done.returncode == 0, done.stderr
     [second] = (other.folder / ".edgepack").rglob(NAME)
     assert second.read_bytes() == bundle.read_bytes()
@@ -123,8 +123,8 @@ def test_the_bundle_is_verified_gated_and_asked(bundle: Path, tmp_path: Path) ->
     assert sh(bundle, "selftest").returncode == 0
 
 
-def test_the_bundle_is_inspected_and_compared(given: tuple[Project, Done], bundle: Path) -> None:
-    project, _ = given
+def test_the_bundle_is_inspected_and_compared(imported: tuple[Project, Done], bundle: Path) -> None:
+    project, _ = imported
     shown = project.edgepack("inspect", str(bundle))
     assert shown.returncode == 0, shown.stderr
     assert "a handler that reads file" in shown.stdout
@@ -134,20 +134,20 @@ def test_the_bundle_is_inspected_and_compared(given: tuple[Project, Done], bundl
 
 
 def test_a_worse_version_does_not_replace_an_installed_one(
-    given: tuple[Project, Done], bundle: Path, tmp_path: Path
+    imported: tuple[Project, Done], bundle: Path, tmp_path: Path
 ) -> None:
     prefix = tmp_path / "prefix"
     installed = sh(bundle, "install", "--wait", "0", "--prefix", prefix)
     assert installed.returncode == 0, installed.stderr
-    command = prefix / "bin" / "given"
+    command = prefix / "bin" / "imported"
     (tmp_path / "a.bin").write_bytes(b"abc")
     assert json.loads(sh(command, "predict", tmp_path / "a.bin").stdout)["length"] == 7
 
-    worse = given[0].copy(tmp_path / "worse", ".edgepack")
+    worse = imported[0].copy(tmp_path / "worse", ".edgepack")
     write_graph(worse.folder / "model.onnx", weight=-2.0)
-    built = worse.edgepack("build", "given.yaml", "--set", "version=1.1.0")
+    built = worse.edgepack("build", "imported.yaml", "--set", "version=1.1.0")
     assert built.returncode == 6, built.stderr
-    [second] = worse.folder.rglob("given-1.1.0-local.edgepack")
+    [second] = worse.folder.rglob("imported-1.1.0-local.edgepack")
     refused = sh(second, "install", "--wait", "0", "--prefix", prefix)
     assert refused.returncode == 6, refused.stderr
     assert "accuracy.min" in refused.stdout + refused.stderr
@@ -172,7 +172,7 @@ def test_a_handler_that_fails_ends_the_build(tmp_path: Path) -> None:
     project = write_project(tmp_path / "broken")
     source = HANDLER.replace('outputs["y"]', 'outputs["z"]')
     (project.folder / "handler.py").write_text(source, encoding="utf-8")
-    done = project.edgepack("build", "given.yaml")
+    done = project.edgepack("build", "imported.yaml")
     assert done.returncode == 5, done.stderr
     assert "the handler's postprocess failed (example 1)" in done.stderr
     assert "KeyError: 'z' (handler.py, line 11)" in done.stderr
@@ -193,12 +193,12 @@ paddle.jit.save(traced, "graph/inference")
     handler = (project.folder / "handler.py").read_text(encoding="utf-8")
     (project.folder / "handler.py").write_text(handler.replace('outputs["y"]', "next(iter(outputs.values()))"))
     recipe = RECIPE.replace("graph: model.onnx", "graph: graph").replace("serve: true", "quantize: {method: ptq}")
-    (project.folder / "given.yaml").write_text(recipe, encoding="utf-8")
-    done = project.edgepack("build", "given.yaml")
+    (project.folder / "imported.yaml").write_text(recipe, encoding="utf-8")
+    done = project.edgepack("build", "imported.yaml")
     assert done.returncode == 0, done.stderr
     assert "graph model agrees with Paddle Inference to 0.0e+00" in done.stderr
     assert "INT8 ONNX" in done.stdout
-    report = json.loads((project.folder / "dist/given-1.0.0.report.json").read_text(encoding="utf-8"))
+    report = json.loads((project.folder / "dist/imported-1.0.0.report.json").read_text(encoding="utf-8"))
     assert {row["stage"] for row in report["ledger"]} == {"float ONNX", "INT8 ONNX", "on local"}
     scored = ROWS - ROWS // 4  # the others calibrated
     assert {row["score"]["n"] for row in report["ledger"]} == {scored}

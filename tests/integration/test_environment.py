@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import Project
 
-from edgepack.targets.local import base_python
+from edgepack.targets.this_machine import base_python
 
 pytestmark = [
     pytest.mark.integration,

@@ -26,7 +26,7 @@ import pytest
 from tests.integration.conftest import Project
 
 from edgepack.bundle.archive import write_bundle
-from edgepack.targets.local import base_python
+from edgepack.targets.this_machine import base_python
 from edgepack_runtime.bundle import golden
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.archive import Archive

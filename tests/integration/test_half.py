@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto
 from tests.integration.conftest import Project
 
-from edgepack.targets.local import base_python
+from edgepack.targets.this_machine import base_python
 from edgepack_runtime.device import info
 
 pytestmark = pytest.mark.integration

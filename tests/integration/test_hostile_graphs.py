@@ -15,7 +15,7 @@ import jobs
 import onnx
 import pytest
 from attacks import endless
-from given_texts import model
+from imported_texts import model
 
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT
@@ -23,7 +23,7 @@ from edgepack.sandbox import runner
 
 from .conftest import Project
 from .test_custom import write_project
-from .test_given_text import write_project as write_texts
+from .test_imported_text import write_project as write_texts
 
 pytestmark = pytest.mark.integration
 
@@ -73,17 +73,17 @@ def write_graph(program: str, *arguments: Path) -> None:
 
 def of_paddle(folder: Path) -> Project:
     project = write_project(folder)
-    recipe = (folder / "given.yaml").read_text(encoding="utf-8").replace("graph: model.onnx", "graph: graph")
-    (folder / "given.yaml").write_text(recipe, encoding="utf-8")
+    recipe = (folder / "imported.yaml").read_text(encoding="utf-8").replace("graph: model.onnx", "graph: graph")
+    (folder / "imported.yaml").write_text(recipe, encoding="utf-8")
     (folder / "graph").mkdir()
     return project
 
 
 def test_a_program_that_writes_a_file_is_refused_and_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    project, victim = of_paddle(tmp_path / "given"), tmp_path / "authorized_keys"
+    project, victim = of_paddle(tmp_path / "imported"), tmp_path / "authorized_keys"
     victim.write_text("kept", encoding="ascii")
     write_graph(SAVES, project.folder / "graph", victim)
-    done = project.edgepack("build", "given.yaml")
+    done = project.edgepack("build", "imported.yaml")
     assert done.returncode == 5, done.stderr
     assert "model.pdmodel has operators that are not allowed: save_combine" in done.stderr
     # The second line of defence: Paddle opens it.
@@ -97,9 +97,9 @@ def test_a_program_that_writes_a_file_is_refused_and_cannot(tmp_path: Path, monk
 
 
 def test_a_library_that_ends_its_process_is_an_error_with_its_words(tmp_path: Path) -> None:
-    project = of_paddle(tmp_path / "given")
+    project = of_paddle(tmp_path / "imported")
     write_graph(ABORTS, project.folder / "graph")
-    done = project.edgepack("build", "given.yaml")
+    done = project.edgepack("build", "imported.yaml")
     assert done.returncode == 5, done.stderr
     assert "process of the model" in done.stderr
     assert "GroupNorm" in done.stderr
@@ -108,7 +108,7 @@ def test_a_library_that_ends_its_process_is_an_error_with_its_words(tmp_path: Pa
 def test_a_build_whose_model_loops_ends_when_it_is_told_to(tmp_path: Path) -> None:
     rows = [{"text": "好", "label": "pos"}, {"text": "坏", "label": "neg"}] * 10
     write_texts(tmp_path, endless(model()), rows, labels="[pos, neg]", task="text-classification")
-    command = [sys.executable, "-I", "-m", "edgepack.cli", "build", "given.yaml"]
+    command = [sys.executable, "-I", "-m", "edgepack.cli", "build", "imported.yaml"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, encoding="utf-8") as build:
         assert build.stderr is not None
         while "[2/4] graphs" not in (line := build.stderr.readline()):
@@ -132,7 +132,7 @@ def test_a_gate_whose_model_loops_is_confined_and_ends_with_the_build(tmp_path: 
     rows = [{"text": "好", "label": "pos"}, {"text": "坏", "label": "neg"}] * 24
     bomb = endless(model(end="Softmax"), in_run=1 / 5000)
     write_texts(tmp_path, bomb, rows, labels="[pos, neg]", task="text-classification")
-    command = [sys.executable, "-I", "-m", "edgepack.cli", "build", "given.yaml"]
+    command = [sys.executable, "-I", "-m", "edgepack.cli", "build", "imported.yaml"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, encoding="utf-8") as build:
         assert build.stderr is not None
         while "[4/4] gate" not in (line := build.stderr.readline()):
@@ -191,7 +191,7 @@ def is_there(pid: int) -> bool:
 
 
 def test_a_weight_outside_of_the_folder_is_not_carried(tmp_path: Path) -> None:
-    project = write_project(tmp_path / "given")
+    project = write_project(tmp_path / "imported")
     made = onnx.load(str(project.folder / "model.onnx"))
     for tensor in made.graph.initializer[:1]:
         tensor.ClearField("raw_data")
@@ -199,6 +199,6 @@ def test_a_weight_outside_of_the_folder_is_not_carried(tmp_path: Path) -> None:
         tensor.external_data.add(key="location", value="../secret")
     (tmp_path / "secret").write_bytes(bytes(4))
     onnx.save(made, str(project.folder / "model.onnx"))
-    done = project.edgepack("build", "given.yaml")
+    done = project.edgepack("build", "imported.yaml")
     assert done.returncode == 5, done.stderr
-    assert "'../secret' is not a name of a file below the folder given" in done.stderr
+    assert "'../secret' is not a name of a file below the folder imported" in done.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from given_model import write_echo, write_given
+from imported_model import write_echo, write_imported
 from served import Served, served
 from tiny_model import write_model_folder
 
@@ -49,8 +49,8 @@ def test_reference_clients(tmp_path: Path) -> None:
         assert kserve[form]["score"] == pytest.approx([0.9526, 0.982])
 
 
-def test_the_graph_of_a_given_model_is_asked_with_tensors_of_every_type(tmp_path: Path) -> None:
-    folder = write_given(tmp_path / "echo", item="file")
+def test_the_graph_of_an_imported_model_is_asked_with_tensors_of_every_type(tmp_path: Path) -> None:
+    folder = write_imported(tmp_path / "echo", item="file")
     write_echo(folder / "model.onnx", TYPES, shape=("N", 3))
     with served("--model", folder) as server:
         found = asked(server, "echo.model")

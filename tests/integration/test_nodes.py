@@ -117,17 +117,17 @@ def test_two_builds_killed_while_they_train_go_on_together(pair: Pair) -> None:
     assert one == two
 
 
-def test_two_builds_narrow_a_student_together(pair: Pair) -> None:
+def test_two_builds_prune_the_width_of_a_student_together(pair: Pair) -> None:
     """It starts from what both have trained, and learns from that: nothing of it names a folder of one machine."""
     less = ("--set", "student.width=0.5", "--set", "student.epochs=2")
-    with pair.builds(*less, "--until", "narrow") as builds:
+    with pair.builds(*less, "--until", "width_pruning") as builds:
         said = [build.communicate(timeout=3 * _SOON_SECONDS)[1] for build in builds]  # they meet twice
         assert [build.returncode for build in builds] == [0, 0], said
     for text in said:
-        assert "narrowed: 2 processes, 2 x 16 rows a step, learning rate x 1.41 (sqrt)" in text
-        assert "narrowed: every layer keeps 1 of 2 heads and 32 of 64 neurons, chosen on 480 training rows" in text
-        assert "narrow: 2 -> 1 head, 64 -> 32 neurons a layer; dev " in text
-    one, two = pair.weights("narrow")
+        assert "width-pruned: 2 processes, 2 x 16 rows a step, learning rate x 1.41 (sqrt)" in text
+        assert "width-pruned: every layer keeps 1 of 2 heads and 32 of 64 neurons, chosen on 480 training rows" in text
+        assert "width_pruning: 2 -> 1 head, 64 -> 32 neurons a layer; dev " in text
+    one, two = pair.weights("width_pruning")
     assert one == two
 
 

@@ -12,14 +12,14 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from given_texts import model
+from imported_texts import model
 
 from edgepack.sandbox import seccomp
 
 from . import no_network
 from .conftest import Project
 from .served import RUNTIME, Served
-from .test_given_text import write_project
+from .test_imported_text import write_project
 
 pytestmark = [
     pytest.mark.integration,
@@ -117,9 +117,9 @@ def test_serve_opens_the_socket_that_it_was_told(project: Project, tmp_path: Pat
         server.close()
 
 
-def test_no_build_of_a_given_model_opens_a_socket(tmp_path: Path) -> None:
+def test_no_build_of_an_imported_model_opens_a_socket(tmp_path: Path) -> None:
     rows = [{"text": text * n, "label": label} for n in (1, 2, 3) for text, label in (("好", "pos"), ("坏", "neg"))] * 6
     (tmp_path / "labels.txt").write_text("pos\nneg\n", encoding="utf-8")
     project = write_project(tmp_path, model(), rows, labels="labels.txt", task="text-classification")
-    done = run(sys.executable, "-I", "-m", "edgepack.cli", "build", project.folder / "given.yaml")
+    done = run(sys.executable, "-I", "-m", "edgepack.cli", "build", project.folder / "imported.yaml")
     assert done.returncode == 0, done.stderr

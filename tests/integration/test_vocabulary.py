@@ -15,15 +15,15 @@ from tests.integration.test_build import device
 from tests.integration.trainings import CALM, ONE, PAIRS, SPANS, Heard, classifier_of, data_of
 from tests.stage_context import context_of
 
-from edgepack.artifacts import DataArtifact, ModelArtifact, PrunedArtifact, Row, Score, Usage
+from edgepack.artifacts import DataArtifact, ModelArtifact, Row, Score, TrimmedArtifact, Usage
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import SILENT
 from edgepack.recipe.model import Columns, Data
-from edgepack.recipe.training import Pruning, Student
+from edgepack.recipe.training import Student, Trimming
 from edgepack.stages.data import DataStage
-from edgepack.stages.prune import PruneStage
 from edgepack.stages.train import StudentStage
-from edgepack.targets.local import base_python
+from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
+from edgepack.targets.this_machine import base_python
 from edgepack_runtime.inference.tokenizer import read_vocab
 from edgepack_runtime.tasks.registry import task_of
 
@@ -88,22 +88,24 @@ def logits_of(model: ModelArtifact, data: DataArtifact, rows: Sequence[Row]) -> 
     return logits(classifier, classifier.encode(rows), SILENT, "")
 
 
-def pruned(folder: Path, rows: Sequence[Row], pruning: Pruning) -> tuple[ModelArtifact, PrunedArtifact, DataArtifact]:
+def trimmed(
+    folder: Path, rows: Sequence[Row], trimming: Trimming
+) -> tuple[ModelArtifact, TrimmedArtifact, DataArtifact]:
     data, student = rows_on_disk(folder / "data", rows), student_of(folder / "student", rows)
-    return student, run_prune(pruning, data, student, folder / "pruned"), data
+    return student, run_trimming(trimming, data, student, folder / "trimmed"), data
 
 
-def run_prune(pruning: Pruning, data: DataArtifact, student: ModelArtifact, out: Path) -> PrunedArtifact:
+def run_trimming(trimming: Trimming, data: DataArtifact, student: ModelArtifact, out: Path) -> TrimmedArtifact:
     out.mkdir()
     rows = DataStage(Data(train="builtin:reviews-zh"))
     trained = StudentStage(Student(model="any"), rows)
     ctx = context_of({rows: data, trained: student}, Heard())
-    return PruneStage(pruning, Columns(), rows, trained).run(ctx, out)
+    return VocabularyTrimmingStage(trimming, Columns(), rows, trained).run(ctx, out)
 
 
 @pytest.mark.parametrize("rows", [ONE, PAIRS, SPANS], ids=["one label", "pairs", "spans"])
 def test_training_texts_are_answered_as_before(tmp_path: Path, rows: Sequence[Row]) -> None:
-    student, made, data = pruned(tmp_path, rows, Pruning())
+    student, made, data = trimmed(tmp_path, rows, Trimming())
     before, after = (logits_of(model, data, data.read("train")) for model in (student, made))
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(before, after, strict=True))
     assert made.tokens == len(read_vocab(made.folder / "vocab.txt")) < made.tokens_before - 30
@@ -115,18 +117,18 @@ def test_training_texts_are_answered_as_before(tmp_path: Path, rows: Sequence[Ro
 
 
 def test_characters_and_further_texts_stay(tmp_path: Path) -> None:
-    student, made, data = pruned(tmp_path, ONE, Pruning(characters="all"))
+    student, made, data = trimmed(tmp_path, ONE, Trimming(characters="all"))
     assert set(FOREIGN) <= set(read_vocab(made.folder / "vocab.txt"))
     before, after = (logits_of(model, data, data.read("dev")) for model in (student, made))
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(before, after, strict=True))
     more = tmp_path / "more.txt"
     held_out = data.read("dev")[0].text
     more.write_text(f"丁丂\n{held_out}\n", encoding="utf-8")  # what dev holds has no say
-    _, made, _ = pruned(tmp_path / "more", ONE, Pruning(texts=str(more)))
+    _, made, _ = trimmed(tmp_path / "more", ONE, Trimming(texts=str(more)))
     assert set(FOREIGN) & set(read_vocab(made.folder / "vocab.txt")) == {"丁", "丂", "不"}
     more.write_text(f"{held_out}\n", encoding="utf-8")
     with pytest.raises(RecipeInvalidError, match="cannot be used") as caught:
-        pruned(tmp_path / "empty", ONE, Pruning(texts=str(more)))
+        trimmed(tmp_path / "empty", ONE, Trimming(texts=str(more)))
     assert "in dev or test, too" in caught.value.findings[0].reason
 
 
@@ -138,14 +140,14 @@ def test_the_padding_keeps_its_row_wherever_it_stands(tmp_path: Path) -> None:
     student = student_of(tmp_path / "student", ONE)
     whole = classifiers.load(student.folder, student.labels, student.max_length, task_of("text-classification"))
     whole.network.config.pad_token_id = 9
-    (tmp_path / "pruned").mkdir()
-    smaller = classifiers.with_tokens(whole, student.folder, [0, 1, 2, 3, 4, 7, 9, 11], tmp_path / "pruned")
+    (tmp_path / "trimmed").mkdir()
+    smaller = classifiers.with_tokens(whole, student.folder, [0, 1, 2, 3, 4, 7, 9, 11], tmp_path / "trimmed")
     assert smaller.network.config.pad_token_id == 6
     assert smaller.network.ernie.pad_token_id == 6
     words = [one.network.ernie.embeddings.word_embeddings.weight.numpy() for one in (whole, smaller)]
     assert np.array_equal(words[1], words[0][[0, 1, 2, 3, 4, 7, 9, 11]])
-    assert read_vocab(tmp_path / "pruned" / "vocab.txt")[5] == read_vocab(student.folder / "vocab.txt")[7]
-    assert tokens.config_of(tmp_path / "pruned") == tokens.config_of(student.folder)
+    assert read_vocab(tmp_path / "trimmed" / "vocab.txt")[5] == read_vocab(student.folder / "vocab.txt")[7]
+    assert tokens.config_of(tmp_path / "trimmed") == tokens.config_of(student.folder)
 
 
 def test_a_padding_that_the_vocabulary_does_not_have(tmp_path: Path) -> None:
@@ -154,20 +156,20 @@ def test_a_padding_that_the_vocabulary_does_not_have(tmp_path: Path) -> None:
     told = json.loads(config.read_text(encoding="utf-8"))
     config.write_text(json.dumps(told | {"pad_token_id": told["vocab_size"] - 1}), encoding="utf-8")
     with pytest.raises(StageFailedError, match=r"and vocab\.txt has no such line"):
-        run_prune(Pruning(), data, student, tmp_path / "pruned")
+        run_trimming(Trimming(), data, student, tmp_path / "trimmed")
 
 
 SEARCH = """\
 linear: off
 search:
   over:
-    student.vocabulary: [keep, {prune: {min_count: 4}}]
+    student.vocabulary: [keep, {trim: {min_count: 4}}]
   tolerance_points: 100
 """
 
 
 @pytest.mark.sweep
-def test_a_pruned_student_goes_all_the_way_to_an_answer(tmp_path: Path, device_environment: dict[str, str]) -> None:
+def test_a_trimmed_student_goes_all_the_way_to_an_answer(tmp_path: Path, device_environment: dict[str, str]) -> None:
     """Of two candidates that share one training, the one with fewer tokens alone keeps to a size, and is built on."""
     write_rows(tmp_path)
     (tmp_path / "tiny.yaml").write_text(RECIPE + SEARCH, encoding="utf-8")
@@ -186,15 +188,16 @@ def test_a_pruned_student_goes_all_the_way_to_an_answer(tmp_path: Path, device_e
     assert "train " not in done.stderr
     told = json.loads(done.stdout)
     assert [one["stage"] for one in told["stages"]] == [
-        "data", "teacher", "student", "quantize", "export", "prune", "quantize", "export", "select", "bundle",
+        *("data", "teacher", "student", "quantize", "export"),
+        *("vocabulary_trimming", "quantize", "export", "select", "bundle"),
     ]  # fmt: skip
-    assert told["selection"]["chosen"] == "vocabulary={prune: {min_count: 4}}"
+    assert told["selection"]["chosen"] == "vocabulary={trim: {min_count: 4}}"
     keep, fewer = told["selection"]["candidates"]
     assert fewer["parameters"] < keep["parameters"]
     assert "size.model_mib" in keep["missed"][0]
-    assert [row["stage"] for row in told["ledger"]][:4] == ["teacher", "student", "pruned", "static graph"]
+    assert [row["stage"] for row in told["ledger"]][:4] == ["teacher", "student", "trimmed", "static graph"]
     folders = {one["stage"]: tmp_path / one["folder"] for one in told["stages"]}
-    tokens = json.loads((folders["prune"] / "artifact.json").read_text(encoding="utf-8"))["tokens"]
+    tokens = json.loads((folders["vocabulary_trimming"] / "artifact.json").read_text(encoding="utf-8"))["tokens"]
     for form in ("onnx-float", "onnx-int8"):
         assert len(read_vocab(folders["export"] / form / "vocab.txt")) == tokens
     (bundle,) = folders["bundle"].glob("*.edgepack")
@@ -205,7 +208,7 @@ def test_a_pruned_student_goes_all_the_way_to_an_answer(tmp_path: Path, device_e
     assert again.returncode == 0, again.stderr[-2000:]
     assert again.stderr.count("(cached)") == 10
     plain = project.edgepack(
-        "build", "tiny.yaml", "--set", "search=null", "--set", "student.vocabulary={prune: {min_count: 4}}",
+        "build", "tiny.yaml", "--set", "search=null", "--set", "student.vocabulary={trim: {min_count: 4}}",
         "--until", "export", "--json",
     )  # fmt: skip
     assert plain.returncode == 0, plain.stderr[-2000:]

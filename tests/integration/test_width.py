@@ -18,7 +18,7 @@ from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT
 from edgepack.recipe.training import Distill, FromScratch
 from edgepack.training.checkpoint import Arrays
-from edgepack.training.models.pruning import Importance, choose
+from edgepack.training.models.width_pruning import Importance, choose
 from edgepack_runtime.tasks.registry import task_of
 from edgepack_runtime.tasks.task import Task
 

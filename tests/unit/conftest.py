@@ -16,6 +16,7 @@ from edgepack.artifacts import (
     Checks,
     CombineArtifact,
     CombineFit,
+    CombineMethod,
     Compared,
     ContentCheck,
     DataArtifact,
@@ -31,22 +32,21 @@ from edgepack.artifacts import (
     LinearScales,
     ModelArtifact,
     ModelFile,
-    NarrowedArtifact,
     PartCost,
-    PrunedArtifact,
     Quantization,
     ScalesArtifact,
     Score,
     SelectArtifact,
     Split,
-    Tried,
+    Trial,
+    TrimmedArtifact,
     Usage,
-    Way,
+    WidthPrunedArtifact,
 )
 from edgepack.bundle import wheels
 from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.recipe.model import LinearRecipe, Recipe
-from edgepack.results import Build, Delivery, NotRunHere
+from edgepack.results import Build, NotRunHere, TargetResult
 from edgepack.targets.profiles import Profile
 
 TARGET = "local"
@@ -198,7 +198,7 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
         tmp_path, ledger[2], ModelFile("onnx-float", "float32", 42_794_483, ledger[3], scored(0.897)), int8, "int8",
         "INT8 has 0.27 x the bytes and 0.32 x the p50 of float: INT8 ships",
         Int8Choice(
-            (Tried("ptq (hist)", 0.75, 0.0123), Tried("dynamic", 0.875, 0.0151)), "ptq (hist)",
+            (Trial("ptq (hist)", 0.75, 0.0123), Trial("dynamic", 0.875, 0.0151)), "ptq (hist)",
             (PartCost("layers.3.down", 0.0064), PartCost("head", 0.0011), PartCost("words", -2e-5)),
             ("layers.3.down",), 0.375, 0.5, 800,
         ),
@@ -227,7 +227,7 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
                       calibration=CALIBRATION, **trained),
         ScalesArtifact(tmp_path, (Quantization("ptq", "hist", linears()), dynamic()), 256),
         export,
-        (Delivery(bundle, GateArtifact(tmp_path, TARGET, 6, "fail", ledger[5], receipt)),),
+        (TargetResult(bundle, GateArtifact(tmp_path, TARGET, 6, "fail", ledger[5], receipt)),),
     )  # fmt: skip
 
 
@@ -242,17 +242,17 @@ def combined_of(built: Build) -> Build:
     """The build with a linear model; a cascade of both ships."""
     folder = built.data.folder
     both: Any = {"on_dev": KEEPS, "on_test": KEEPS}
-    ways = (
-        Way("encoder", 0.9, 0.0, **both, test_scores=scored(0.8955), gains=gained(-0.65, -2.41, 1.12),
+    methods = (
+        CombineMethod("encoder", 0.9, 0.0, **both, test_scores=scored(0.8955), gains=gained(-0.65, -2.41, 1.12),
             gains_over_encoder=gained(0.0, 0.0, 0.0), reliability=Reliability(2.1, 0.152), share=0.0,
             weight_bytes=11_429_478, mean_ms=1.302, p50_ms=1.248, p95_ms=2.02),
-        Way("ensemble", 0.91, 0.6, **both, test_scores=scored(0.906), gains=gained(0.4, -0.6, 1.4),
+        CombineMethod("ensemble", 0.91, 0.6, **both, test_scores=scored(0.906), gains=gained(0.4, -0.6, 1.4),
             gains_over_encoder=gained(1.05, 0.2, 1.9), reliability=Reliability(1.4, 0.141), share=0.0,
             weight_bytes=11_651_000, mean_ms=1.351, p50_ms=1.301, p95_ms=2.08),
-        Way("cascade", 0.91, 0.8, **both, test_scores=scored(0.907), gains=gained(0.5, -0.4, 1.4),
+        CombineMethod("cascade", 0.91, 0.8, **both, test_scores=scored(0.907), gains=gained(0.5, -0.4, 1.4),
             gains_over_encoder=gained(1.15, -0.1, 2.4), reliability=Reliability(1.6, 0.143), share=0.67,
             weight_bytes=11_651_000, mean_ms=0.472, p50_ms=0.061, p95_ms=1.95),
-        Way("linear", 0.895, 1.1, **both, test_scores=scored(0.902), gains=gained(0.0, 0.0, 0.0),
+        CombineMethod("linear", 0.895, 1.1, **both, test_scores=scored(0.902), gains=gained(0.0, 0.0, 0.0),
             gains_over_encoder=gained(0.65, -1.12, 2.41), reliability=Reliability(1.9, 0.149), share=1.0,
             weight_bytes=221_522, mean_ms=0.052, p50_ms=0.048, p95_ms=None),
     )  # fmt: skip
@@ -261,7 +261,7 @@ def combined_of(built: Build) -> Build:
         "on average)"
     )
     linear = LinearArtifact(folder, 20_000, 0.3, 221_522, 1.9, interval(0.902), scored(0.902))
-    combined = CombineArtifact(folder, "accuracy", CombineFit(0.8, 0.5, 2.25), ways, "cascade", why)
+    combined = CombineArtifact(folder, "accuracy", CombineFit(0.8, 0.5, 2.25), methods, "cascade", why)
     return replace(built, linear=linear, combined=combined)
 
 
@@ -311,35 +311,35 @@ def dynamic() -> Quantization:
 
 def ungated_of(built: Build) -> Build:
     """The same build of a recipe that sets no gates: measured, and passed because nothing was asked."""
-    (item,) = built.deliveries
+    (item,) = built.target_results
     assert isinstance(item.gate, GateArtifact)
     left_out = [{"gate": "gates", "why": "the recipe sets no gates", "waived": True}]
     receipt = {**item.gate.receipt, "checks": [], "unmeasured": left_out, "verdict": "pass"}
     gate = replace(item.gate, receipt=receipt, verdict="pass", exit_code=0)
-    return replace(built, deliveries=(replace(item, gate=gate),))
+    return replace(built, target_results=(replace(item, gate=gate),))
 
 
 def beside_one_not_run(built: Build) -> Build:
     """The build with a bundle for another machine beside its own."""
-    (item,) = built.deliveries
+    (item,) = built.target_results
     bundle = replace(item.bundle, target="linux-aarch64", file_name="b.edgepack")
     gate = NotRunHere("it is for aarch64", "python3 b.edgepack gate")
-    return replace(built, deliveries=(item, Delivery(bundle, gate)))
+    return replace(built, target_results=(item, TargetResult(bundle, gate)))
 
 
-def narrowed_of(built: Build) -> NarrowedArtifact:
+def width_pruned_of(built: Build) -> WidthPrunedArtifact:
     """The student of a build with three quarters of its width."""
     told = {field.name: getattr(built.student, field.name) for field in fields(ModelArtifact)}
-    return NarrowedArtifact(
+    return WidthPrunedArtifact(
         **told | {"weight_bytes": 37_600_000, "parameters": 9_400_000, "train_seconds": 28.8},
         heads=9, heads_before=12, neurons=936, neurons_before=1248, dev_score_before=built.student.dev_score,
     )  # fmt: skip
 
 
-def pruned_of(built: Build) -> PrunedArtifact:
+def trimmed_of(built: Build) -> TrimmedArtifact:
     """The student of a build with fewer tokens."""
     told = {field.name: getattr(built.student, field.name) for field in fields(ModelArtifact)}
-    return PrunedArtifact(
+    return TrimmedArtifact(
         **told | {"weight_bytes": 24_000_000, "parameters": 6_000_000},
         tokens=3491, tokens_before=18_000, dev_score_before=built.student.dev_score, unknown=0.0237,
         unknown_before=0.0138,

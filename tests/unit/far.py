@@ -11,7 +11,7 @@ from tests.stubs import STUB
 from tests.unit.runtime.conftest import make_manifest, runnable_members
 
 from edgepack.bundle.archive import write_bundle
-from edgepack.targets.local import base_python
+from edgepack.targets.this_machine import base_python
 from edgepack_runtime.bundle.manifest import dump
 
 # A gate that measures nothing, and leaves a receipt with all that one has.

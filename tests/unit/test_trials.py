@@ -40,9 +40,9 @@ def trials(float_model: Predictor, data: DataArtifact, other: Predictor) -> Tria
 
 def test_a_model_that_answers_alike_loses_nothing(float_model: Predictor, data: DataArtifact) -> None:
     encoder: Any = None
-    tried = trials(float_model, data, float_model).tried("the same", encoder)
-    assert (tried.way, tried.drop_points) == ("the same", 0.0)
-    assert tried.divergence == pytest.approx(0.0, abs=1e-9)
+    trial = trials(float_model, data, float_model).trial("the same", encoder)
+    assert (trial.method, trial.drop_points) == ("the same", 0.0)
+    assert trial.divergence == pytest.approx(0.0, abs=1e-9)
 
 
 def test_what_another_answers_wrong_is_lost(
@@ -53,9 +53,9 @@ def test_what_another_answers_wrong_is_lost(
     assert wrong  # or the lines below could not fail
     encoder: Any = None
     asked = trials(float_model, data, other)
-    tried = asked.tried("other", encoder)
-    assert tried.drop_points == 100 * wrong / len(TEXTS)
-    assert tried.divergence == asked.divergence(encoder) > 0
+    trial = asked.trial("other", encoder)
+    assert trial.drop_points == 100 * wrong / len(TEXTS)
+    assert trial.divergence == asked.divergence(encoder) > 0
 
 
 def test_one_row_may_always_be_lost(float_model: Predictor, data: DataArtifact) -> None:
@@ -88,8 +88,8 @@ class Counted:
         other: Any = right - lost
         encoder: Any = None
         asked = Trials(float_model, lambda encoder: other, data, SILENT)
-        tried = asked.tried("float16", encoder)
-        return bool(selection.doubts_of_float16(tried, asked.may_lose(limit_points)).refusal)
+        trial = asked.trial("float16", encoder)
+        return bool(selection.caveats_of_float16(trial, asked.may_lose(limit_points)).refusal)
 
 
 def test_one_row_may_be_lost_of_any_number_and_two_may_not(monkeypatch: pytest.MonkeyPatch) -> None:

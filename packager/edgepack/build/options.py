@@ -10,11 +10,12 @@ if TYPE_CHECKING:  # its import takes a second, and every command imports this m
 
 STAGES: Final = (
     *("examples", "data"),
-    "graphs",  # of a given model
-    *("linear", "teacher", "student", "narrow", "prune", "quantize", "export", "select", "combine"),
-    *("bundle", "gate"),
+    "graphs",  # of an imported model
+    *("linear", "teacher", "student", "width_pruning", "vocabulary_trimming", "quantize", "export"),
+    *("select", "combine", "bundle", "gate"),
 )
-CANDIDATE_STAGES: Final = ("student", "narrow", "prune", "quantize", "export")  # a search runs them per candidate
+# A search runs these for each candidate.
+CANDIDATE_STAGES: Final = ("student", "width_pruning", "vocabulary_trimming", "quantize", "export")
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from edgepack.bundle import wheels
 from edgepack.bundle.target_spec import target_specs
 from edgepack.recipe.model import AnyRecipe, LinearRecipe, Recipe
 from edgepack.recipe.section import Section
-from edgepack.recipe.training import Pruning
+from edgepack.recipe.training import Trimming
 from edgepack.stages.data import DataStage
-from edgepack.stages.prune import PruneStage
 from edgepack.stages.stage import Context, Key, Stage
+from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
 from edgepack.targets.context import BuildContext
 from edgepack.training import checkpoint
 
@@ -146,8 +146,8 @@ class _Planner:
             self._rows = planned_rows(recipe, self._ctx.artifact(stage) if found is not None else None)
         training = planned_training(stage.name, recipe, self._rows) if isinstance(recipe, Recipe) else None
         about = "" if training is None else training.about
-        if isinstance(stage, PruneStage):
-            about = _pruning(stage.section)
+        if isinstance(stage, VocabularyTrimmingStage):
+            about = _trimming(stage.section)
         folder = None if found is None else found.artifact.folder
         planned = PlannedStage(stage.name, stage.target, "cached", folder, about, self._stages.labels.get(stage))
         if options.ends_before(stage.name):
@@ -209,11 +209,11 @@ def _key(stage: Stage[Any], ctx: Context) -> Key | None:
     return stage.key(ctx) if ctx.has(*stage.needs, *stage.any_of) else None
 
 
-def _pruning(pruning: Pruning) -> str:
-    """The tokens that vocabulary pruning will keep."""
-    often = "" if pruning.min_count == 1 else f" at least {pruning.min_count} times"
-    texts = "the training texts" + ("" if pruning.texts is None else f" and {Path(pruning.texts).name}")
-    characters = ", and every Chinese character" if pruning.characters == "all" else ""
+def _trimming(trimming: Trimming) -> str:
+    """The tokens that vocabulary trimming will keep."""
+    often = "" if trimming.min_count == 1 else f" at least {trimming.min_count} times"
+    texts = "the training texts" + ("" if trimming.texts is None else f" and {Path(trimming.texts).name}")
+    characters = ", and every Chinese character" if trimming.characters == "all" else ""
     return f"keeps the tokens that occur{often} in {texts}{characters}"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from edgepack.artifacts import DataArtifact, ModelArtifact, Split
 from edgepack.build.preflight import TRAININGS
 from edgepack.build.workspace import Earlier, Workspace
-from edgepack.data.loader import load_splits
+from edgepack.data.splits import load_splits
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.pretrained_models import Shape, cut, parameters, shape_of
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher
@@ -91,7 +91,7 @@ class PlannedTraining:
     def about(self) -> str:
         """Size, steps, learning rate and device in words."""
         section, rows, chosen = self.section, self._train_rows, self._budget
-        cut_to = f"cut to {self._width:g} of its width, " if self.stage == "narrow" else ""
+        cut_to = f"cut to {self._width:g} of its width, " if self.stage == "width_pruning" else ""
         if chosen is None:
             return f"{cut_to}a model of unknown size; {rows} rows, {self._device}"
         steps = f"{counted(chosen.steps, 'step')} of {section.batch_size * section.ranks}"
@@ -137,7 +137,7 @@ class PlannedTraining:
         shape = self._shape
         if shape is None:
             return None
-        is_random = self.stage != "narrow" and isinstance(self.section.model, FromScratch)
+        is_random = self.stage != "width_pruning" and isinstance(self.section.model, FromScratch)
         section = self.section
         return budget(section, self._train_rows, shape.hidden, section.ranks, random_weights=is_random)
 
@@ -146,7 +146,7 @@ class PlannedTraining:
         """Rows of an epoch. Unlabelled texts that dev or test hold are left out only by the data stage."""
         counts, taught = self.rows.counts, self.stage != "teacher" and self.recipe.student.distill is not None
         if self.recipe.teacher is None:
-            taught = self.stage == "narrow"  # a narrowed student without a teacher is its own
+            taught = self.stage == "width_pruning"  # a width-pruned student without a teacher is its own
         return counts.get("train", 0) + (counts.get("unlabelled", 0) if taught else 0)
 
     @property
@@ -157,7 +157,7 @@ class PlannedTraining:
 
     @property
     def _width(self) -> float:
-        return self.recipe.student.width if self.stage == "narrow" else 1.0
+        return self.recipe.student.width if self.stage == "width_pruning" else 1.0
 
     @property
     def _origin(self) -> Teacher | Student:

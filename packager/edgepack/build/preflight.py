@@ -21,7 +21,8 @@ from edgepack.stages.stage import Context, Stage
 from edgepack.training import environment
 from edgepack.util.text import counted
 
-TRAININGS: Final = {"teacher": "teacher", "student": "student", "narrow": "student"}  # stage -> section, in order
+# Stage -> section, in order.
+TRAININGS: Final = {"teacher": "teacher", "student": "student", "width_pruning": "student"}
 
 
 def check_options(stages: RecipeStages, options: BuildOptions) -> None:
@@ -113,8 +114,8 @@ def require_models(recipe: Recipe) -> None:
 def _check_devices(recipe: Recipe, stage: str, options: BuildOptions) -> None:
     """Require every GPU that the recipe names for the training of `stage` and later ones."""
     to_come = [name for name in list(TRAININGS)[list(TRAININGS).index(stage) :] if not options.ends_before(name)]
-    narrowed = tuple(student for student in recipe.students if student.is_narrowed)
-    sections = {"teacher": (recipe.teacher,), "student": recipe.students, "narrow": narrowed}
+    pruned = tuple(student for student in recipe.students if student.is_width_pruned)
+    sections = {"teacher": (recipe.teacher,), "student": recipe.students, "width_pruning": pruned}
     asked = dict.fromkeys(
         (TRAININGS[name], section.device) for name in to_come for section in sections[name] if section is not None
     )

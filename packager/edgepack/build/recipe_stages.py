@@ -1,7 +1,7 @@
 """The stages of a recipe, in the order of the build. `runner.build` and `plan.make` are loops over them.
 
-The order is data, linear and teacher; then student, narrow, prune, quantize and export for each candidate of a search;
-then select and combine; then bundle and gate for each target.
+The order is data, linear and teacher; then student, width pruning, vocabulary trimming, quantize and export for each
+candidate of a search; then select and combine; then bundle and gate for each target.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from edgepack.build.options import CANDIDATE_STAGES
 from edgepack.errors import RecipeInvalidError
 from edgepack.imported.classifier import ClassifierStage
+from edgepack.imported.conversion import MOST_RUNS
 from edgepack.imported.examples import ExamplesStage
-from edgepack.imported.given_graphs import MOST_RUNS
 from edgepack.imported.graphs import GraphsStage
 from edgepack.imported.rows import ImportedRowsStage
 from edgepack.imported.shipment import ImportedShipment
-from edgepack.recipe.model import AnyRecipe, Candidate, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe, distinct
+from edgepack.recipe.model import AnyRecipe, Candidate, CustomRecipe, ImportedTextRecipe, LinearRecipe, Recipe, distinct
 from edgepack.recipe.training import FromTeacher
-from edgepack.recipe.validate_given import read_handler
+from edgepack.recipe.validate_imported import read_handler
 from edgepack.stages.bundle import BundleStage, Shipment
 from edgepack.stages.chain import Candidates, Chain
 from edgepack.stages.combine import CombineStage
@@ -30,13 +30,13 @@ from edgepack.stages.data import DataStage
 from edgepack.stages.export import ExportStage
 from edgepack.stages.gate import GateStage
 from edgepack.stages.linear import LinearStage
-from edgepack.stages.narrow import NarrowStage
-from edgepack.stages.prune import PruneStage
 from edgepack.stages.quantize import QuantizeStage
 from edgepack.stages.select import SelectStage
 from edgepack.stages.shipments import LinearShipment, TrainedShipment
 from edgepack.stages.stage import Stage
 from edgepack.stages.train import StudentStage, TeacherStage
+from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
+from edgepack.stages.width_pruning import WidthPruningStage
 from edgepack.targets.context import BuildContext
 from edgepack_runtime.bundle.model_config import CPU
 
@@ -132,19 +132,18 @@ def _trained(recipe: Recipe) -> RecipeStages:
 
 def _chain(recipe: Recipe, rows: DataStage, teacher: TeacherStage | None) -> Chain:
     section = recipe.student
-    unpruned = section.model_copy(update={"vocabulary": "keep"})
+    untrimmed = section.model_copy(update={"vocabulary": "keep"})
     # A teacher that gives neither soft labels nor weights is not an input of the student.
     teaches = section.distill is not None or isinstance(section.model, FromTeacher)
-    student = StudentStage(unpruned.model_copy(update={"width": 1.0}), rows, teacher if teaches else None)
-    narrow = NarrowStage(unpruned, rows, student, teacher) if section.is_narrowed else None
-    prune = None
-    if section.pruning is not None:
-        prune = PruneStage(section.pruning, recipe.data.columns, rows, narrow or student)
-    model = prune or narrow or student
+    student = StudentStage(untrimmed.model_copy(update={"width": 1.0}), rows, teacher if teaches else None)
+    pruned = WidthPruningStage(untrimmed, rows, student, teacher) if section.is_width_pruned else None
+    trimmed = None
+    if section.trimming is not None:
+        trimmed = VocabularyTrimmingStage(section.trimming, recipe.data.columns, rows, pruned or student)
+    model = trimmed or pruned or student
     scales = QuantizeStage(recipe.quantize, recipe.data.calibration, recipe.data.seed, section, rows, model)
-    return Chain(
-        recipe, student, narrow, prune, scales, ExportStage(recipe.quantize, recipe.targets, rows, model, scales)
-    )
+    export = ExportStage(recipe.quantize, recipe.targets, rows, model, scales)
+    return Chain(recipe, student, pruned, trimmed, scales, export)
 
 
 def _linear(recipe: LinearRecipe, context: BuildContext) -> RecipeStages:
@@ -160,7 +159,7 @@ def _linear(recipe: LinearRecipe, context: BuildContext) -> RecipeStages:
     return RecipeStages(recipe, (rows, linear), LinearShipment(recipe, rows, linear))
 
 
-def _imported(recipe: CustomRecipe | GivenTextRecipe, context: BuildContext) -> RecipeStages:
+def _imported(recipe: CustomRecipe | ImportedTextRecipe, context: BuildContext) -> RecipeStages:
     gpu = _gpu_target(recipe, context)
     if gpu is not None and recipe.quantize.method != "none":
         raise RecipeInvalidError(

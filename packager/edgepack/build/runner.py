@@ -14,7 +14,7 @@ from edgepack.build.workspace import Workspace
 from edgepack.errors import EdgepackError
 from edgepack.progress import Progress
 from edgepack.recipe.model import AnyRecipe
-from edgepack.results import Build, Delivery, Failure, Made, NotRunHere, with_candidate
+from edgepack.results import Build, Failure, NotRunHere, StageArtifact, TargetResult, with_candidate
 from edgepack.stages.stage import Context, Key, Stage, StageResult
 from edgepack.targets.context import BuildContext
 from edgepack.training import checkpoint
@@ -73,7 +73,7 @@ class _Run:
         self._listener = listener
         self._options = options
         self._ctx = Context(targets, listener)
-        self._made: list[Made] = []
+        self._artifacts: list[StageArtifact] = []
         self._new: set[Key] = set()
         self._not_run: dict[str, NotRunHere] = {}
         self._left_out = list(options.left_out)  # candidates
@@ -101,9 +101,13 @@ class _Run:
                 cached = not self._new
                 preflight.check_inputs(stages.recipe, self._ctx, stage, cached=cached)
         if options.ends_before("gate"):
-            found = Build.until(stages.recipe, self._made)
+            found = Build.until(stages.recipe, self._artifacts)
         else:
-            found = replace(stages.shipment.build(self._ctx), made=tuple(self._made), deliveries=self._deliveries())
+            found = replace(
+                stages.shipment.build(self._ctx),
+                stage_artifacts=tuple(self._artifacts),
+                target_results=self._target_results(),
+            )
         return replace(found, failures=tuple(self._failures), left_out=tuple(self._left_out))
 
     def _run_or_load(self, stage: Stage[Any], number: int, total: int) -> None:
@@ -122,7 +126,7 @@ class _Run:
         if found is None:
             found = self._make(stage, key, again=again)
         self._ctx = self._ctx.with_result(stage, found)
-        self._made.append(Made(stage.name, found.artifact, self._stages.owners(stage)))
+        self._artifacts.append(StageArtifact(stage.name, found.artifact, self._stages.owners(stage)))
         if isinstance(found.artifact, GateArtifact) and found.artifact.verdict != "pass":
             self._workspace.unseal(found.artifact.folder)  # the next build measures again
 
@@ -165,12 +169,12 @@ class _Run:
         for failure in failures:
             self._listener.line(f"warning: this candidate is left out: {failure.error.what}")
 
-    def _deliveries(self) -> tuple[Delivery, ...]:
+    def _target_results(self) -> tuple[TargetResult, ...]:
         """The bundle of each target, with its receipt or the reason why it has none."""
         ctx, found = self._ctx, []
         for target, gate in self._stages.gates.items():
             if target in self._not_run:
-                found.append(Delivery(ctx.artifact(gate.bundle), self._not_run[target]))
+                found.append(TargetResult(ctx.artifact(gate.bundle), self._not_run[target]))
             elif ctx.has(gate):
-                found.append(Delivery(ctx.artifact(gate.bundle), ctx.artifact(gate), self._options.strict))
+                found.append(TargetResult(ctx.artifact(gate.bundle), ctx.artifact(gate), self._options.strict))
         return tuple(found)

@@ -14,7 +14,7 @@ from typing import Final
 from packaging.utils import InvalidWheelFilename
 
 from edgepack.artifacts import Checks, ContentCheck
-from edgepack.bundle.binaries import elf, fit, gpu_code, loader
+from edgepack.bundle.binaries import dynamic_loader, elf, fit, gpu_code
 from edgepack.bundle.binaries import glibc as symbols
 from edgepack.bundle.binaries.elf import Binary
 from edgepack.bundle.binaries.gpu_code import Code
@@ -73,7 +73,7 @@ class Carried:
     has_extensions: bool = False
 
 
-def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> fit.Needs:
+def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> fit.SystemRequirements:
     """Check everything that lies in `site` (the unpacked wheels) against the target.
 
     Raises:
@@ -99,7 +99,9 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> fit.Needs:
         ContentCheck("libstdc++", libstdcxx or "none", profile.glibcxx and f"<= {profile.glibcxx}"),
         *_gpu_checks(held, profile),
     )
-    return fit.Needs(glibc, loader.needed(binaries, carried), Checks(passed, tuple(notes)), len(binaries))
+    return fit.SystemRequirements(
+        glibc, dynamic_loader.needed(binaries, carried), Checks(passed, tuple(notes)), len(binaries)
+    )
 
 
 def _check_licenses(wheel: Carried) -> Iterator[str]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from edgepack import evaluation
 from edgepack.artifacts import Examples, Precision, Row
 from edgepack.bundle import baseline
-from edgepack.bundle.examples import choose
+from edgepack.bundle.report_rows import choose
 from edgepack.progress import Progress
 from edgepack.recipe.gates import GoldenRows
 from edgepack_runtime.bundle import model_config

@@ -45,7 +45,7 @@ class Bytes:
 def part_of(path: str) -> str:
     """The part of a file of the release, or of a member of the bundle file."""
     first, *rest = path.split("/")
-    if first in MACHINES:
+    if first in MACHINES and rest:
         return "interpreter" if rest[0] == PYTHON_FOLDER else "site"
     return "interpreter" if first.endswith(".tar.gz") else _OF_FOLDER.get(first, "other")
 
@@ -123,7 +123,7 @@ def inspect(bundle: Path) -> dict[str, Any]:
     facts = {name: getattr(manifest, name) for name in ("model", "gates", "ledger", "tools")}
     try:
         _Model.validate_json(config)
-        _Facts.validate_python(facts)
+        ledger = _Facts.validate_python(facts)["ledger"]
     except ValidationError as error:
         first = error.errors()[0]
         raise BundleInvalidError(
@@ -152,7 +152,7 @@ def inspect(bundle: Path) -> dict[str, Any]:
         "parts": {part: asdict(size) for part, size in bytes_by_part(bundle).items()},
         "packages": _packages(manifest),
         "gates": dict(manifest.gates),
-        "ledger": [dict(row) for row in manifest.ledger],
+        "ledger": [asdict(row) for row in ledger],
         "tools": dict(manifest.tools),
         "recipe_sha256": manifest.recipe_sha256,
         "files": {entry.path: entry.sha256 for entry in manifest.files},

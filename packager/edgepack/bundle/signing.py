@@ -22,7 +22,7 @@ from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.install import receipts, trust
-from edgepack_runtime.install.trust import NAMESPACE, Pin, Pins, Proof
+from edgepack_runtime.install.trust import NAMESPACE, Proof, TrustedKey, TrustedKeys
 
 _FORM = "does a private key end with a line break, and has none with a carriage return?"
 _INSTALL = "install OpenSSH 8.1 or newer (Debian, Ubuntu: openssh-client; Fedora, RHEL: openssh)"
@@ -93,14 +93,14 @@ def verify_signed(bundle: Path, signers: Path | None) -> tuple[Manifest, Proof]:
     with Archive(bundle) as archive:
         raw, signature = verify.read_signed_manifest(archive)
         if signers is not None:
-            pins = _pins(signers)
+            trusted = _trusted_keys(signers)
             if signature is None:
                 raise BundleInvalidError(
                     f"{bundle.name} is not signed",
                     why=f"a key in {signers} has to have signed it",
                     fix="sign it with `edgepack sign`, or omit --signers",
                 )
-            proof = trust.require(pins, bundle.name, raw, signature)
+            proof = trust.require(trusted, bundle.name, raw, signature)
         elif signature is None:
             proof = Proof(False, False)
         else:
@@ -130,7 +130,7 @@ def signer_of(file: Path, raw: bytes, signers: Path) -> str:
     raise ValueError(f"its signature is wrong, or by a key that is not in {signers}")
 
 
-def _pins(file: Path) -> Pins:
+def _trusted_keys(file: Path) -> TrustedKeys:
     try:
         signers = sshsig.parse_signers(file.read_bytes())
     except (OSError, ValueError) as error:
@@ -139,7 +139,7 @@ def _pins(file: Path) -> Pins:
             why=str(error),
             fix="give lines `NAME ssh-ed25519 AAAA...`, or a .pub file",
         ) from error
-    return Pins((file,), tuple(Pin(signer, file) for signer in signers))
+    return TrustedKeys((file,), tuple(TrustedKey(signer, file) for signer in signers))
 
 
 def _kept(known: Path, raw: bytes, who: str) -> bytes | None:

@@ -112,7 +112,7 @@ class SiteFacts:
 
     folder: Path
     packages: tuple[Package, ...]
-    needs: fit.Needs
+    needs: fit.SystemRequirements
     added: tuple[str, ...] = ()
 
     @property
@@ -130,7 +130,7 @@ class Site:
 
     members: Members
     packages: tuple[Package, ...]
-    needs: fit.Needs
+    needs: fit.SystemRequirements
     added: frozenset[str] = frozenset()
 
 

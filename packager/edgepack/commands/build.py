@@ -47,7 +47,7 @@ def command(
     settings: tuple[str, ...],
     workspace: Path | None,
     dist: Path | None,
-    drawn: options.Drawn,
+    sources: options.SourceOptions,
     until: str | None,
     start: str | None,
     force: bool,
@@ -67,7 +67,7 @@ def command(
     """
     if mlflow is not None and (candidate is not None or until not in (None, STAGES[-1])):
         raise click.UsageError("--mlflow logs a finished build; use it without --until and --candidate")
-    loaded, build_context = options.load(recipe, settings, drawn)
+    loaded, build_context = options.load(recipe, settings, sources)
     build_options = options.build_options(until, start, force, keep_going=keep_going, strict=strict)
     if candidate is not None:
         loaded = _candidate_of(loaded, candidate).recipe
@@ -109,15 +109,15 @@ def run(
         first: builds candidates elsewhere, after the checks here; returns those that failed.
 
     Raises:
-        EdgepackError: a stage or a delivery failed; a gate failed or was inconclusive; a candidate was left out.
+        EdgepackError: a stage, a gate or `dist` failed; a gate was inconclusive; a candidate was left out.
     """
-    from edgepack.build import delivery, runner
+    from edgepack.build import dist_folder, runner
     from edgepack.build.workspace import Workspace
     from edgepack.report import document
 
     dist = file.parent / "dist" if dist is None else dist
     if build_options.until in (None, STAGES[-1]):
-        delivery.require_writable(dist)
+        dist_folder.require_writable(dist)
         if recipe.sign is not None:
             from edgepack.bundle import signing
 
@@ -149,7 +149,7 @@ def run(
     problem: EdgepackError | None = None
     _show(built, report, built.warnings(str(file), settings), console, as_json)
     try:
-        delivered = delivery.deliver(built, report, dist, console)
+        delivered = dist_folder.write(built, report, dist, console)
         if experiment is not None:
             console.line(f"logged to MLflow as run {experiment.log(built, report, dist, file)}")
     except EdgepackError as error:  # a failed gate takes precedence
@@ -195,8 +195,8 @@ def _show(built: Build, report: Report, warnings: Sequence[str], console: Consol
         console.ledger(list(built.ledger))
         for warning in warnings:
             console.line(f"warning: {warning}")
-        console.checks([item.bundle for item in built.deliveries])
-        for item in built.deliveries:
+        console.checks([item.bundle for item in built.target_results])
+        for item in built.target_results:
             if isinstance(item.gate, NotRunHere):
                 ungated = built.recipe.gates.asks_nothing
                 console.not_run(item.bundle.file_name, item.bundle.target, item.gate, ungated=ungated)
@@ -216,7 +216,7 @@ def _show_part(made: Build, console: Console, as_json: bool) -> None:
         ledger = [asdict(row) for row in made.ledger]
         stages = [
             {"stage": one.stage, "candidates": list(one.candidates), "folder": str(one.artifact.folder)}
-            for one in made.made
+            for one in made.stage_artifacts
         ]
         options.say_json({"stages": stages, "selection": selection, "ledger": ledger})
         return
@@ -224,7 +224,7 @@ def _show_part(made: Build, console: Console, as_json: bool) -> None:
         console.selection(made.selection)
     if made.ledger:
         console.ledger(made.ledger)
-    last = made.made[-1]
+    last = made.stage_artifacts[-1]
     console.closing([f"ended after {last.stage}, as asked; its result lies in {last.artifact.folder}"])
 
 
@@ -246,7 +246,7 @@ def _refused(built: Build) -> EdgepackError | None:
     if built.failures:
         return _no_bundle(built.failures)
     for verdict, kind in (("fail", GateFailedError), ("inconclusive", GateInconclusiveError)):
-        missed = [item for item in built.deliveries if item.refused == verdict]
+        missed = [item for item in built.target_results if item.refused == verdict]
         if missed:
             gated = [(item, item.gate.gated) for item in missed if isinstance(item.gate, GateArtifact)]
             many = len(gated) > 1
@@ -286,11 +286,11 @@ def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
     from edgepack.results import NotRunHere
 
     lines = [f"wrote {path}" for path in delivered]
-    for item in built.deliveries:
-        if item.doubts and item.refused is None:
+    for item in built.target_results:
+        if item.caveats and item.refused is None:
             lines += ["", f"INCONCLUSIVE for {item.bundle.target}; delivered, and written on it what was not shown:"]
-            lines += [f"  {line}" for line in item.doubts]
-    ran = [item.bundle.file_name for item in built.deliveries if not isinstance(item.gate, NotRunHere)]
+            lines += [f"  {line}" for line in item.caveats]
+    ran = [item.bundle.file_name for item in built.target_results if not isinstance(item.gate, NotRunHere)]
     bundle = next((path for path in delivered if path.name in ran), delivered[0])
     gates = "" if built.recipe.gates.asks_nothing else ", which gates it"
     where = "here or on a device that has never seen a network" if bundle.name in ran else f"on its device{gates}"
@@ -311,7 +311,7 @@ def _latency_limit(built: Build) -> list[str]:
     """Two lines with a limit of twice the latency of the slowest target measured here, if the recipe has no limit."""
     from edgepack.artifacts import GateArtifact
 
-    found = [item.gate.gated.latency for item in built.deliveries if isinstance(item.gate, GateArtifact)]
+    found = [item.gate.gated.latency for item in built.target_results if isinstance(item.gate, GateArtifact)]
     measured = [latency for latency in found if latency is not None]
     keys = [key for key in ("p50_ms", "p95_ms") if all(getattr(one, key) is not None for one in measured)]
     if built.recipe.gates.latency is not None or not measured:

@@ -13,14 +13,14 @@ from edgepack.bundle import local_wheels, wheels
 from edgepack.bundle.target_spec import target_specs
 from edgepack.commands import options
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import AnyRecipe, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe
+from edgepack.recipe.model import AnyRecipe, CustomRecipe, ImportedTextRecipe, LinearRecipe, Recipe
 from edgepack.targets.context import BuildContext
 from edgepack.util.text import counted, metric_name
 from edgepack_runtime.schema.figures import quantity, span
 
 if TYPE_CHECKING:
     from edgepack.console.console import Console
-    from edgepack.data.loader import Splits
+    from edgepack.data.splits import Splits
 
 _FITTED_ROWS: Final = 20_000  # of the linear model, which is to take seconds here
 
@@ -80,7 +80,7 @@ def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
 @click.pass_context
 def command(context: click.Context, recipe: Path, settings: tuple[str, ...], profiles: Path | None) -> None:
     """Check RECIPE and its data; print every finding as file:line, reason, fix."""
-    loaded, build_context = options.load(recipe, settings, options.Drawn(profiles=profiles))
+    loaded, build_context = options.load(recipe, settings, options.SourceOptions(profiles=profiles))
     from edgepack.build import downloads
 
     console = options.console(context)
@@ -99,12 +99,12 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
 
 
 def _check_examples(loaded: CustomRecipe, recipe: Path, console: Console) -> str:
-    """Read the examples of a given model, and print what they suggest; return their number."""
+    """Read the examples of an imported model, and print what they suggest; return their number."""
     import tempfile
 
     from edgepack.data import gates
     from edgepack.imported.examples import ExamplesStage
-    from edgepack.recipe.validate_given import read_handler
+    from edgepack.recipe.validate_imported import read_handler
     from edgepack.stages.stage import Context
 
     stage = ExamplesStage(Path(loaded.examples), str(read_handler(Path(loaded.handler)).item))
@@ -115,12 +115,12 @@ def _check_examples(loaded: CustomRecipe, recipe: Path, console: Console) -> str
     return counted(rows, "example")
 
 
-def _check_test_rows(loaded: GivenTextRecipe, recipe: Path, console: Console) -> str:
-    """Check the test rows of a given classifier, and print what they suggest; return their number."""
+def _check_test_rows(loaded: ImportedTextRecipe, recipe: Path, console: Console) -> str:
+    """Check the test rows of an imported classifier, and print what they suggest; return their number."""
     import tempfile
 
     from edgepack.data.gates import describe_gate
-    from edgepack.data.recipe_checks import check_given, require_judged_by
+    from edgepack.data.recipe_checks import check_imported, require_judged_by
     from edgepack.imported.rows import ImportedRowsStage
     from edgepack.stages.stage import Context
 
@@ -132,7 +132,7 @@ def _check_test_rows(loaded: GivenTextRecipe, recipe: Path, console: Console) ->
             from edgepack.bundle.baseline import require_comparable
 
             require_comparable(loaded.gates.baseline, loaded.task, found.labels)
-        console.findings(check_given(found, loaded, recipe))
+        console.findings(check_imported(found, loaded, recipe))
         test = found.read("test")
     if loaded.gates.accuracy is not None and loaded.data.columns.text_task.exact:
         console.line(describe_gate(loaded.gates.accuracy, len(test), test, loaded.gates.golden.rows))
@@ -143,8 +143,8 @@ def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -
     """Check the rows of a recipe that trains, and print what they suggest; return their numbers."""
     from edgepack.data.gates import describe_gate
     from edgepack.data.lengths import describe_lengths
-    from edgepack.data.loader import load_splits
     from edgepack.data.recipe_checks import check_suited, read_further_texts, require_judged_by
+    from edgepack.data.splits import load_splits
 
     splits = load_splits(loaded.data, console)
     rows, labels = splits.rows, list(splits.labels["train"])

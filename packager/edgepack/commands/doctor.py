@@ -22,9 +22,9 @@ def command(context: click.Context, workspace: Path | None, as_json: bool) -> No
     """
     from edgepack.console import build_tables
     from edgepack.errors import EnvironmentUnfitError
-    from edgepack.training import doctor
+    from edgepack.training import diagnosis
 
-    report = doctor.examine(options.workspace_of(Path(), workspace))
+    report = diagnosis.examine(options.workspace_of(Path(), workspace))
     if as_json:
         options.say_json(report.document())
     else:

@@ -52,8 +52,8 @@ def command(
     console = options.console(context)
     loaded = None
     if recipe is not None:
-        drawn = options.Drawn(profiles=profiles, wheel_cache=wheel_cache)
-        loaded, build_context = options.load(recipe, settings, drawn)
+        sources = options.SourceOptions(profiles=profiles, wheel_cache=wheel_cache)
+        loaded, build_context = options.load(recipe, settings, sources)
         wanted = loaded.targets
     else:
         known = options.known_profiles(profiles, Path.cwd())

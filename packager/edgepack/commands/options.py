@@ -143,7 +143,7 @@ _OPTIONS: Final = (
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SourceOptions:
     """The values of these options."""
 
     profiles: Path | None = None
@@ -153,7 +153,7 @@ class Drawn:
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add all of these options; the command gets their values as `drawn`."""
+    """Add all of these options; the command gets their values as `sources`."""
 
     @functools.wraps(command)
     def gathered(
@@ -164,7 +164,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
         wheels: tuple[Path, ...],
         **others: Any,
     ) -> Any:
-        return command(*inputs, drawn=Drawn(profiles, wheel_cache, offline, wheels), **others)
+        return command(*inputs, sources=SourceOptions(profiles, wheel_cache, offline, wheels), **others)
 
     wrapped: Callable[..., Any] = gathered
     for option in reversed(_OPTIONS):
@@ -215,7 +215,9 @@ def load_recipe(
     return loaded, chosen(known, loaded.targets, interpreter, loaded.cuda)
 
 
-def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> tuple[AnyRecipe, BuildContext]:
+def load(
+    recipe: Path, settings: Sequence[str] = (), sources: SourceOptions = SourceOptions()
+) -> tuple[AnyRecipe, BuildContext]:
     """The recipe and the context of its build.
 
     Raises:
@@ -225,18 +227,18 @@ def load(recipe: Path, settings: Sequence[str] = (), drawn: Drawn = Drawn()) -> 
     from edgepack.bundle import local_wheels, wheels
     from edgepack.targets.context import BuildContext, default_wheel_cache
 
-    loaded, known = load_recipe(recipe, settings, drawn.profiles)
+    loaded, known = load_recipe(recipe, settings, sources.profiles)
     shares = {target: tuple(map(Path, files)) for target, files in loaded.wheels.items()}
-    if drawn.wheels:
+    if sources.wheels:
         takers = {}
         for target in loaded.targets:
             profile = known[target]
             locked = wheels.locked_for(profile.on(profile.machines[0]), serve=loaded.serve)  # as of its other machine
             takers[target] = (profile, {one.name for one in locked})
-        for target, files in local_wheels.shared_out(drawn.wheels, takers).items():
+        for target, files in local_wheels.shared_out(sources.wheels, takers).items():
             shares[target] = (*shares.get(target, ()), *files)
-    cache = drawn.wheel_cache or default_wheel_cache()
-    return loaded, BuildContext(known, cache.absolute(), drawn.offline, shares)
+    cache = sources.wheel_cache or default_wheel_cache()
+    return loaded, BuildContext(known, cache.absolute(), sources.offline, shares)
 
 
 _PART_OPTIONS = (
@@ -268,16 +270,16 @@ def build_options(
     return BuildOptions(until, start, force, keep_going, strict=strict)
 
 
-def arguments(settings: Sequence[str], workspace: Path, drawn: Drawn) -> list[str]:
+def arguments(settings: Sequence[str], workspace: Path, sources: SourceOptions) -> list[str]:
     """The command line of these options, for another process: absolute paths."""
     found = ["--workspace", str(workspace.absolute())]
     for setting in settings:
         found += ["--set", setting]
-    for name, path in (("--profiles", drawn.profiles), ("--wheel-cache", drawn.wheel_cache)):
+    for name, path in (("--profiles", sources.profiles), ("--wheel-cache", sources.wheel_cache)):
         found += [] if path is None else [name, str(path.absolute())]
-    for wheel in drawn.wheels:
+    for wheel in sources.wheels:
         found += ["--wheel", str(wheel.absolute())]
-    return [*found, *(["--offline"] if drawn.offline else [])]
+    return [*found, *(["--offline"] if sources.offline else [])]
 
 
 def require_apart(written: Sequence[Path], read: Sequence[Path]) -> None:

@@ -27,7 +27,7 @@ def command(
     recipe: Path,
     settings: tuple[str, ...],
     workspace: Path | None,
-    drawn: options.Drawn,
+    sources: options.SourceOptions,
     until: str | None,
     start: str | None,
     force: bool,
@@ -39,7 +39,7 @@ def command(
     takes, from an earlier run or, for a training without one, from a short measurement. Defaults are dimmed, or marked
     without colours. It reads the data, trains nothing and writes nothing.
     """
-    loaded, build_context = options.load(recipe, settings, drawn)
+    loaded, build_context = options.load(recipe, settings, sources)
     from edgepack.build import plan
     from edgepack.build.workspace import Workspace
     from edgepack.console import tables

@@ -52,7 +52,7 @@ def command(
     settings: tuple[str, ...],
     workspace: Path | None,
     dist: Path | None,
-    drawn: options.Drawn,
+    sources: options.SourceOptions,
     on: str,
     workers: int | None,
     cpus: int | None,
@@ -69,23 +69,23 @@ def command(
     workspace and have edgepack installed. Their logs are in the workspace's folder sweep/. Candidates are compared, and
     bundles made, on this machine. Other schedulers run `edgepack build RECIPE --candidate INDEX`.
     """
-    loaded, build_context = options.load(recipe, settings, drawn)
+    loaded, build_context = options.load(recipe, settings, sources)
     from edgepack.recipe.model import Recipe
 
     if not isinstance(loaded, Recipe) or not loaded.candidates:
         raise UsageError("this recipe has no `search`", fix=f"run `edgepack build {recipe}`")
     from edgepack.build.recipe_stages import stages_of
     from edgepack.build.workspace import Workspace
-    from edgepack.sweep.tasks import Share, sweep
+    from edgepack.sweep.tasks import TaskResources, sweep
 
     console = options.console(context)
     place = options.workspace_of(recipe, workspace)
-    arguments = ["build", str(recipe.absolute()), *options.arguments(settings, place, drawn)]
+    arguments = ["build", str(recipe.absolute()), *options.arguments(settings, place, sources)]
     stages = stages_of(loaded, build_context)
 
     def candidates() -> tuple[Failure, ...]:
         with Workspace(place).in_use():
-            failures = sweep(stages, arguments, place, _engine(on), Share(workers, cpus, gpus), console)
+            failures = sweep(stages, arguments, place, _engine(on), TaskResources(workers, cpus, gpus), console)
         if failures and (not keep_going or len(failures) == len(loaded.candidates)):
             for failure in failures[:-1]:
                 console.error(failure.error)

@@ -34,7 +34,7 @@ from edgepack_runtime.util.fs import open_regular
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow, SelectArtifact
     from edgepack.oci.image import WrittenImage
-    from edgepack.training import doctor
+    from edgepack.training import diagnosis
 
 
 LEAST_NOTE: Final = 30  # columns for notes that wrap beside the figures of the ledger
@@ -256,7 +256,7 @@ def _limits(limits: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def examination(report: doctor.Report) -> Iterator[Text]:
+def examination(report: diagnosis.Report) -> Iterator[Text]:
     """The report of `edgepack doctor`: facts, problems, then the device of a training."""
     facts = list(_examined(report))
     width = max(len(name) for name, _ in facts)
@@ -271,7 +271,7 @@ def examination(report: doctor.Report) -> Iterator[Text]:
         yield Text(safe(f"training can run here; device: auto chooses {report.device.splitlines()[0]}"), style="bold")
 
 
-def _examined(report: doctor.Report) -> Iterator[tuple[str, str]]:
+def _examined(report: diagnosis.Report) -> Iterator[tuple[str, str]]:
     driver, here = report.driver, report.machine
     yield "packages", ", ".join(f"{name} {version or 'MISSING'}" for name, version in report.packages.items())
     if report.paddle is not None:

@@ -11,7 +11,7 @@ from edgepack.bundle.interpreter import debian
 from edgepack.bundle.requirements import Locked
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.results import NotRunHere
-from edgepack.targets import local, tags
+from edgepack.targets import tags, this_machine
 from edgepack.targets.profiles import Profile
 from edgepack_runtime.bundle.manifest import BUNDLED
 
@@ -84,6 +84,6 @@ def _locked(profile: Profile, *, serve: bool = False) -> list[Locked]:
 
 
 def _lacking(profile: Profile) -> NotRunHere | None:
-    return local.lacking(
+    return this_machine.lacking(
         profile.machines, profile.provider, profile.interpreter, libc_min=profile.glibc, jetpack=profile.jetpack
     )

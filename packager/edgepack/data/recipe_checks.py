@@ -15,7 +15,7 @@ from edgepack.data.unlabelled import further_texts
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import GivenTextRecipe, LinearRecipe, Recipe
+from edgepack.recipe.model import ImportedTextRecipe, LinearRecipe, Recipe
 from edgepack.util.text import counted
 
 _NO_GATES = (
@@ -55,17 +55,17 @@ def check_suited(
     return [*found, *check_lengths(lengths, limits, file)]
 
 
-def check_built(data: DataArtifact, recipe: Recipe | LinearRecipe | GivenTextRecipe) -> list[Finding]:
-    """`check_suited` or `check_given` for the rows of the data stage; findings name the recipe."""
-    if isinstance(recipe, GivenTextRecipe):
-        return check_given(data, recipe)
+def check_built(data: DataArtifact, recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> list[Finding]:
+    """`check_suited` or `check_imported` for the rows of the data stage; findings name the recipe."""
+    if isinstance(recipe, ImportedTextRecipe):
+        return check_imported(data, recipe)
     lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}
     test = partial(data.read, "test")
     return check_suited(recipe, data.rows["train"], data.labels, lengths, Path(recipe.name), test)
 
 
-def check_given(data: DataArtifact, recipe: GivenTextRecipe, file: Path | None = None) -> list[Finding]:
-    """Warnings about a given classifier and its test rows. `file` is what findings name; else the recipe's name."""
+def check_imported(data: DataArtifact, recipe: ImportedTextRecipe, file: Path | None = None) -> list[Finding]:
+    """Warnings about an imported classifier and its test rows. `file` is what findings name; else the recipe's name."""
     file = file or Path(recipe.name)
     problems = [_NO_GATES] if recipe.gates.asks_nothing else []
     if recipe.gates.accuracy is not None:
@@ -75,7 +75,7 @@ def check_given(data: DataArtifact, recipe: GivenTextRecipe, file: Path | None =
     return [*found, *check_lengths(lengths, {"model.max_length": recipe.model.max_length}, file)]
 
 
-def require_judged_by(recipe: Recipe | LinearRecipe | GivenTextRecipe, labels: Sequence[str]) -> None:
+def require_judged_by(recipe: Recipe | LinearRecipe | ImportedTextRecipe, labels: Sequence[str]) -> None:
     """Check that the gates' metric exists for this number of labels, and that the data have their classes.
 
     Raises:
@@ -106,8 +106,8 @@ def read_further_texts(recipe: Recipe, read_held_out: Callable[[], Iterable[Row]
     Raises:
         RecipeInvalidError: they cannot be read.
     """
-    pruned = (student.pruning for student in recipe.students)
-    for file in dict.fromkeys(pruning.texts for pruning in pruned if pruning is not None):
+    found = (student.trimming for student in recipe.students)
+    for file in dict.fromkeys(trimming.texts for trimming in found if trimming is not None):
         if file is not None:
             further_texts(Path(file), recipe.data.columns, read_held_out())
 

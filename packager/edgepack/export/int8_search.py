@@ -1,6 +1,6 @@
 """Search for the best INT8 model, by the runtime's answers on the dev rows.
 
-Every way to quantize is tried. Of the one that loses least, each part is tried in float, which measures its cost. If
+Every method to quantize is tried. Of the one that loses least, each part is tried in float, which measures its cost. If
 the model loses more than allowed, parts return to float in order of cost until it does not.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from edgepack import evaluation
-from edgepack.artifacts import DataArtifact, Int8Choice, PartCost, Quantization, Tried
+from edgepack.artifacts import DataArtifact, Int8Choice, PartCost, Quantization, Trial
 from edgepack.onnx_graph.encoder import Encoder
 from edgepack.onnx_graph.int8_ranges import in_float, int8_parts
 from edgepack.progress import Progress
@@ -41,10 +41,10 @@ class Trials:
         self._value = self._score("float", float_model)
         self._logits = evaluation.logits(float_model, self._sample)
 
-    def tried(self, name: str, encoder: Encoder) -> Tried:
+    def trial(self, name: str, encoder: Encoder) -> Trial:
         """The loss on all dev rows, and the divergence of answers on a sample."""
         model = self._opened(encoder)
-        return Tried(name, 100 * (self._value - self._score(name, model)), self._divergence(model))
+        return Trial(name, 100 * (self._value - self._score(name, model)), self._divergence(model))
 
     def divergence(self, encoder: Encoder) -> float:
         """Mean divergence of answers on the sample, in nats."""
@@ -67,20 +67,20 @@ class Trials:
 
 
 def choose(
-    ways: Sequence[tuple[Quantization, Encoder]], trials: Trials, limit_points: float | None, progress: Progress
+    methods: Sequence[tuple[Quantization, Encoder]], trials: Trials, limit_points: float | None, progress: Progress
 ) -> tuple[Encoder, Int8Choice]:
     """The best INT8 model within the limit, and the record of its search.
 
     Args:
-        ways: quantizations with the encoders that have their ranges; at least one.
+        methods: quantizations with the encoders that have their ranges; at least one.
         trials: comparison with the float model.
         limit_points: allowed loss in percentage points; the share of one row is always allowed. None: no limit.
     """
-    tried = [trials.tried(way.name, encoder) for way, encoder in ways]
-    best = min(range(len(ways)), key=lambda number: (tried[number].drop_points, tried[number].divergence))
-    encoder, start = ways[best][1], tried[best]
+    done = [trials.trial(method.name, encoder) for method, encoder in methods]
+    best = min(range(len(methods)), key=lambda number: (done[number].drop_points, done[number].divergence))
+    encoder, start = methods[best][1], done[best]
     parts = _costs(encoder, start.divergence, trials, progress)
-    made = Int8Choice(tuple(tried), start.way, parts, (), start.drop_points, limit_points, len(trials.rows))
+    made = Int8Choice(tuple(done), start.method, parts, (), start.drop_points, limit_points, len(trials.rows))
     return _settled(encoder, made, trials, progress)
 
 
@@ -89,7 +89,7 @@ def elsewhere(encoder: Encoder, made: Int8Choice, trials: Trials, progress: Prog
 
     Float parts stay float; more return to float if the loss exceeds the limit.
     """
-    found = trials.tried(made.way, encoder)
+    found = trials.trial(made.method, encoder)
     return _settled(encoder, replace(made, drop_points=found.drop_points), trials, progress)
 
 
@@ -99,7 +99,7 @@ def _settled(encoder: Encoder, made: Int8Choice, trials: Trials, progress: Progr
     most = trials.may_lose(made.limit_points)
     while evaluation.exceeds(drop_points, most) and len(kept) < len(made.parts):
         kept.append(made.parts[len(kept)].part)
-        drop_points = trials.tried(f"{counted(len(kept), 'part')} float", in_float(encoder, kept)).drop_points
+        drop_points = trials.trial(f"{counted(len(kept), 'part')} float", in_float(encoder, kept)).drop_points
         progress.line(
             f"{kept[-1]} returned to float: the model is {drop_points:.2f} points below the float model on dev"
         )

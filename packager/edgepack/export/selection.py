@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from edgepack import evaluation
-from edgepack.artifacts import DataArtifact, Int8Choice, LedgerRow, ModelFile, Precision, Row, Tried, mebibytes
+from edgepack.artifacts import DataArtifact, Int8Choice, LedgerRow, ModelFile, Precision, Row, Trial, mebibytes
 from edgepack.onnx_graph.parity import Parity
 from edgepack.progress import Progress
 from edgepack.recipe.model import Quantize
@@ -67,7 +67,7 @@ def differing(parity: Parity | None) -> str:
 
 
 @dataclass(frozen=True)
-class Doubts:
+class Caveats:
     """Reasons against a small model before it is timed.
 
     `hindrances` may explain why it is not smaller or faster than float. With a `refusal` it does not ship.
@@ -88,14 +88,14 @@ class Selection:
 
 
 def of_files(
-    float_file: Exported, small_file: Exported | None, doubts: Doubts, data: DataArtifact, progress: Progress
+    float_file: Exported, small_file: Exported | None, caveats: Caveats, data: DataArtifact, progress: Progress
 ) -> Selection:
     """Measure the float model and the small one, if there is one, and choose the one that ships."""
     if small_file is None:
         (float_model,) = measured([float_file], data, progress)
         return Selection(float_model, None, float_model, "")
     float_model, small_model = measured([float_file, small_file], data, progress)
-    ships, reason = choose(float_model, small_model, doubts)
+    ships, reason = choose(float_model, small_model, caveats)
     progress.line(reason)
     return Selection(float_model, small_model, ships, reason)
 
@@ -105,26 +105,26 @@ def _line(row: Row) -> str:
     return "\t".join(" ".join(text.split()) for text in (row.text, row.text_pair) if text is not None) + "\n"
 
 
-def choose(float_model: ModelFile, small_model: ModelFile, doubts: Doubts) -> tuple[ModelFile, str]:
+def choose(float_model: ModelFile, small_model: ModelFile, caveats: Caveats) -> tuple[ModelFile, str]:
     """The model that ships, and the reason. The small one must be at least `LEAST_GAIN` smaller and faster."""
     size = small_model.onnx_bytes / float_model.onnx_bytes
     speed = _p50_ms(small_model) / _p50_ms(float_model)
     title = SHORT[small_model.precision]
     figures = f"{title} has {_ratio(size)} x the bytes and {_ratio(speed)} x the p50 of float"
-    if doubts.refusal:
-        return float_model, f"{figures}, and {doubts.refusal}: float ships"
+    if caveats.refusal:
+        return float_model, f"{figures}, and {caveats.refusal}: float ships"
     if max(size, speed) <= 1 - LEAST_GAIN:
         return small_model, f"{figures}: {title} ships"
-    why = f" ({'; '.join(doubts.hindrances)})" if doubts.hindrances else ""
+    why = f" ({'; '.join(caveats.hindrances)})" if caveats.hindrances else ""
     return float_model, f"{figures}; it must have at most {1 - LEAST_GAIN:.2f} x of both: float ships{why}"
 
 
-def choose_given(float_model: ModelFile, small_model: ModelFile, limit_points: float) -> tuple[ModelFile, str]:
-    """`choose` for a given model, whose INT8 may lose `limit_points` of its score."""
+def choose_imported(float_model: ModelFile, small_model: ModelFile, limit_points: float) -> tuple[ModelFile, str]:
+    """`choose` for an imported model, whose INT8 may lose `limit_points` of its score."""
     lost = 100 * (float_model.ledger.score.value - small_model.ledger.score.value)
     exceeds = evaluation.exceeds(lost, limit_points)
     refusal = f"it loses {lost:.2f} points, where {limit_points:g} may be lost" if exceeds else ""
-    return choose(float_model, small_model, Doubts(refusal=refusal))
+    return choose(float_model, small_model, Caveats(refusal=refusal))
 
 
 def _ratio(value: float) -> str:
@@ -138,7 +138,7 @@ def _p50_ms(model: ModelFile) -> float:
     return model.ledger.p50_ms
 
 
-def doubts_of_int8(section: Quantize, made: Int8Choice) -> Doubts:
+def caveats_of_int8(section: Quantize, made: Int8Choice) -> Caveats:
     """Reasons against an INT8 model: float parts, a CPU without INT8 instructions, a loss above the limit."""
     found = []
     if section.embeddings == "float":
@@ -148,22 +148,22 @@ def doubts_of_int8(section: Quantize, made: Int8Choice) -> Doubts:
         found.append(f"`quantize.max_drop_points` keeps {parts} float: {', '.join(made.kept_float)}")
     if not info.int8_flags():
         found.append("this CPU has no instructions for INT8 products, as VNNI or SDOT")
-    return Doubts(tuple(found))
+    return Caveats(tuple(found))
 
 
-def doubts_of_float16(tried: Tried, may_lose_points: float) -> Doubts:
+def caveats_of_float16(trial: Trial, may_lose_points: float) -> Caveats:
     """Reasons against a float16 model: a loss above the limit, a CPU on which ONNX Runtime computes it in float32."""
     found = () if info.half_flags() else ("on this CPU ONNX Runtime computes float16 in float32",)
-    if evaluation.exceeds(tried.drop_points, may_lose_points):
+    if evaluation.exceeds(trial.drop_points, may_lose_points):
         limit = f"{may_lose_points:g} may be lost (`quantize.max_drop_points`)"
-        return Doubts(found, f"it loses {tried.drop_points:.2f} points on dev, where {limit}")
-    return Doubts(found)
+        return Caveats(found, f"it loses {trial.drop_points:.2f} points on dev, where {limit}")
+    return Caveats(found)
 
 
 def note(made: Int8Choice, *, reduced: bool = False) -> str:
     """The ledger's note on an INT8 model; `reduced` ones have weights of 7 bits."""
-    way = f"{made.way}, weights of 7 bits" if reduced else made.way
-    text = f"{way}, {lost(made.drop_points, made.dev_rows)}"
+    method = f"{made.method}, weights of 7 bits" if reduced else made.method
+    text = f"{method}, {lost(made.drop_points, made.dev_rows)}"
     return f"{text}; float: {', '.join(made.kept_float)}" if made.kept_float else text
 
 

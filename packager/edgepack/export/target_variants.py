@@ -144,8 +144,8 @@ def _decided(
         encoder, made = int8_search.elsewhere(source.ranged, source.made, trials, progress)
         return "int8", encoder, f"{variant.why}; {selection.note(made, reduced=writer.reduced)}"
     trials = Trials(float_model, writer.trial("float16", out), writer.data, progress)
-    tried = trials.tried("float16", source.encoder)
-    lost = selection.lost(tried.drop_points, len(trials.rows))
-    if evaluation.exceeds(tried.drop_points, trials.may_lose(section.max_drop_points)):
+    trial = trials.trial("float16", source.encoder)
+    lost = selection.lost(trial.drop_points, len(trials.rows))
+    if evaluation.exceeds(trial.drop_points, trials.may_lose(section.max_drop_points)):
         return "float32", source.encoder, f"float16 is {lost}, more than it may: float32"
     return "float16", source.encoder, f"{variant.why}; {lost}"

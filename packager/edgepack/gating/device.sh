@@ -58,7 +58,7 @@ open) # KIB [FOLDER]: a private folder with so much room, below FOLDER
 digest) # FILE
 	printf '{"sha256": "%s"}\n' "$(sha256sum < "$1" | cut -c 1-64)"
 	;;
-verify) # FILE NAME PREFIX: by the installed release, with the keys that are pinned here
+verify) # FILE NAME PREFIX: by the installed release, with the trusted keys here
 	prefix=$(prefix "$2" "$3")
 	release=$(launcher "$prefix")
 	if [ -L "$prefix/current" ] && [ -n "$release" ]; then exec "$release" verify --json "$1" </dev/null; fi

@@ -26,7 +26,7 @@ from edgepack.gating.rows import GoldenRowsOption
 from edgepack.progress import Progress
 from edgepack.sandbox import runner as sandbox
 from edgepack.sandbox.confinement import SandboxLimits
-from edgepack.targets import local
+from edgepack.targets import this_machine
 from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.errors import ExitCode, reported
 from edgepack_runtime.install import release_process
@@ -121,7 +121,7 @@ def gate_file(
         StageFailedError: it ended without a verdict in another way.
     """
     target = verify_file(bundle)[0].target  # only a verified bundle is run
-    lacking = local.lacking(target.machines, target.provider, target.interpreter, libc_min=target.libc_min)
+    lacking = this_machine.lacking(target.machines, target.provider, target.interpreter, libc_min=target.libc_min)
     if lacking is not None:
         raise TargetUnreachableError(
             f"{bundle.name} cannot be gated on this machine",
@@ -130,7 +130,7 @@ def gate_file(
         )
     options = ["--json", *rows.arguments(), *(["--without-gates"] if own else [])]
     edgert = [sys.executable, "-I", "-m", "edgepack_runtime", "gate", bundle.resolve()]
-    start = [*local.start(bundle.resolve(), target.interpreter), "gate"] if own else edgert
+    start = [*this_machine.start(bundle.resolve(), target.interpreter), "gate"] if own else edgert
     return judged(bundle.name, run_verb([*start, *options], log, at_our_end=at_our_end))
 
 

@@ -1,7 +1,7 @@
 """Gate of a bundle or an installed release on a device over SSH: sftp copies the file, and its own `gate` runs there.
 
 The files are in one private folder on the device, which is always removed. Nothing of a new file runs before its digest
-was compared and, if keys are pinned on the device, the installed release accepted its signature.
+was compared and, if keys are trusted on the device, the installed release accepted its signature.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _copy(bundle: VerifiedBundle, file: str, connection: Connection, log: Log) -
 
 
 def _require_trusted(bundle: VerifiedBundle, file: str, connection: Connection) -> None:
-    """Let the installed release verify the file with the keys that are pinned on the device."""
+    """Let the installed release verify the file with the trusted keys on the device."""
     prefix = connection.address.prefix or ""
     answer = connection.run("verify", file, bundle.manifest.name, prefix, during="the signature was verified")
     what = f"{connection.address.name} does not take {bundle.path.name}"

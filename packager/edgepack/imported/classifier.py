@@ -1,4 +1,4 @@
-"""Stage `graphs` of a given classifier: its model folder for the runtime, scored and timed on the test rows."""
+"""Stage `graphs` of an imported classifier: its model folder for the runtime, scored and timed on the test rows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, ExportArtifact, Row
 from edgepack.errors import StageFailedError
 from edgepack.export import selection
-from edgepack.export.examples import Run
+from edgepack.export.handler_answers import Run
 from edgepack.export.model_folder import ON_CPU, finds_range
 from edgepack.export.selection import SHORT, Exported
-from edgepack.imported import given_graphs
-from edgepack.imported.given_graphs import (
+from edgepack.imported import conversion
+from edgepack.imported.conversion import (
     FLOAT_FOLDER,
     GRAPHS_KEYS,
     IMPORT_LIBRARIES,
@@ -32,13 +32,13 @@ from edgepack.imported.given_graphs import (
 )
 from edgepack.imported.rows import ImportedRowsStage
 from edgepack.onnx_graph import parity
-from edgepack.onnx_graph.given_classifier import GivenClassifier, precision_of
 from edgepack.onnx_graph.graph_writer import OUTPUT, Layout, fastest
+from edgepack.onnx_graph.imported_classifier import ImportedClassifier, precision_of
 from edgepack.onnx_graph.recognise import IDS, TYPES, Unrecognised
 from edgepack.onnx_graph.rewrite import rewrite
 from edgepack.onnx_graph.utils import Array, fold_constants
 from edgepack.progress import Progress
-from edgepack.recipe.model import GivenQuantize, GivenTextModel
+from edgepack.recipe.model import ImportedQuantize, ImportedTextModel
 from edgepack.sandbox import runner as sandbox
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, Stage
@@ -73,12 +73,12 @@ class ClassifierStage(Stage[ExportArtifact]):
     cannot be run.
     """
 
-    section: GivenTextModel
-    quantize: GivenQuantize
+    section: ImportedTextModel
+    quantize: ImportedQuantize
     rows: ImportedRowsStage
 
     name = "graphs"
-    version = 2
+    version = 3
     kind = ExportArtifact
     libraries = IMPORT_LIBRARIES
     measures = True
@@ -98,11 +98,11 @@ class ClassifierStage(Stage[ExportArtifact]):
 
     @property
     def _files(self) -> list[Path]:
-        return [*given_graphs.files(self.section.graph), Path(self.section.vocab)]
+        return [*conversion.files(self.section.graph), Path(self.section.vocab)]
 
     def inputs(self, ctx: Context) -> list[Input]:
-        given = [keys.file_input(file.name, file) for file in self._files]
-        return [keys.whole(ctx[self.rows]), *given, *keys.runtime()]
+        inputs = [keys.file_input(file.name, file) for file in self._files]
+        return [keys.whole(ctx[self.rows]), *inputs, *keys.runtime()]
 
     def run(self, ctx: Context, out: Path) -> ExportArtifact:
         data = ctx.artifact(self.rows)
@@ -135,7 +135,7 @@ class ClassifierStage(Stage[ExportArtifact]):
             raise StageFailedError(f"graphs: the graph is {SHORT[precision]} already", fix="remove `quantize`")
         graph, as_laid_out = _rewritten(graph, data.task, self.section.max_length, progress)
         onnx.save(graph, str(folder / MODEL_NAME))
-        session = given_graphs.session(folder / MODEL_NAME)
+        session = conversion.session(folder / MODEL_NAME)
         _check_outputs(session, batches, tokenizer.vocab_size, progress)
         config = replace(
             config,
@@ -155,8 +155,8 @@ class ClassifierStage(Stage[ExportArtifact]):
             exported.append(_int8(runs, folder, config, rows, out, progress))
         float_model, *small = selection.measured(exported, data, progress)
         if not small:
-            return ExportArtifact(out, None, float_model, None, precision, "the model as it was given")
-        ships, reason = selection.choose_given(float_model, small[0], self.quantize.max_drop_points)
+            return ExportArtifact(out, None, float_model, None, precision, "the model as it was imported")
+        ships, reason = selection.choose_imported(float_model, small[0], self.quantize.max_drop_points)
         progress.line(reason)
         return ExportArtifact(out, None, float_model, small[0], ships.precision, reason)
 
@@ -187,20 +187,20 @@ def _graph(
     """The graph for the runtime, and how much it differs from Paddle Inference if it was a graph of Paddle."""
     with tempfile.TemporaryDirectory(dir=out) as scratch:
         raw = Path(scratch) / MODEL_NAME
-        paddle = given_graphs.write(source, raw, progress)
+        paddle = conversion.write(source, raw, progress)
         model = onnx.load(str(raw))
-        given = GivenClassifier(model)
+        imported = ImportedClassifier(model)
         apart = None
         if paddle is not None:
-            session = given_graphs.session(raw)
+            session = conversion.session(raw)
             names = [value.name for value in session.get_outputs()]
             runs = []
             for ids, types in batches[:PARITY_RUNS]:
-                feeds = given.feeds(ids, types, pad_id)
+                feeds = imported.feeds(ids, types, pad_id)
                 runs.append(Run(feeds, dict(zip(names, session.run(names, feeds), strict=True))))
-            apart = given_graphs.parity(paddle, runs)
+            apart = conversion.parity(paddle, runs)
             progress.line(f"the graph agrees with Paddle Inference to {apart:.1e}")
-    return fold_constants(given.adapted(pad_id, order)), apart
+    return fold_constants(imported.adapted(pad_id, order)), apart
 
 
 def _rewritten(graph: onnx.ModelProto, task: str, max_length: int, progress: Progress) -> tuple[onnx.ModelProto, bool]:
@@ -298,7 +298,7 @@ def _int8(
     Raises:
         StageFailedError: there are no runs.
     """
-    from edgepack.export import given_int8
+    from edgepack.export import imported_int8
 
     if not runs:
         raise StageFailedError(
@@ -309,7 +309,7 @@ def _int8(
     folder.mkdir()
     shutil.copyfile(given / VOCAB_NAME, folder / VOCAB_NAME)
     progress.line(f"quantizing the graph with {counted(len(runs), 'row')} that are not scored")
-    given_int8.write(given / MODEL_NAME, runs, folder / MODEL_NAME)
+    imported_int8.write(given / MODEL_NAME, runs, folder / MODEL_NAME)
     _write_config(folder, replace(config, precision="int8"))
     some = rows[:PARITY_ROWS]
     before, after = (evaluation.logits(Predictor(one), some) for one in (given, folder))

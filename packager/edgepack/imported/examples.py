@@ -16,7 +16,7 @@ from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, Stage
-from edgepack.util import given_files
+from edgepack.util import confined_files
 from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted, mib
 from edgepack_runtime.bundle.model_config import FILE, TEXT
@@ -96,7 +96,7 @@ def digests(examples: Path, item: str) -> list[str]:
     digest = functools.cache(sha256_file)  # many lines may name one file
     for _, line in _lines(examples) if item == FILE else ():
         try:
-            named = given_files.below(examples.parent, json.loads(line)["file"], _MOST_BYTES)
+            named = confined_files.below(examples.parent, json.loads(line)["file"], _MOST_BYTES)
             found.append(digest(named.resolve()))
         except (ValueError, LookupError, TypeError, OSError, RecursionError):
             found.append("unreadable")  # `run` reports it
@@ -128,10 +128,10 @@ def _row(line: str, item: str) -> dict[str, Any]:
 def _copied(name: str, source: Path, folder: Path, copies: dict[Path, str]) -> tuple[str, int]:
     """Path of the copy, relative to the artifact, and the bytes that it added. Raises ValueError."""
     try:
-        file = given_files.below(source, name, _MOST_BYTES)
+        file = confined_files.below(source, name, _MOST_BYTES)
         if file in copies:
             return copies[file], 0
-        raw = given_files.read(source, name, _MOST_BYTES)
+        raw = confined_files.read(source, name, _MOST_BYTES)
     except OSError as error:
         raise ValueError(f"{name[:200]}: {error.strerror or error}") from error
     suffix = PurePosixPath(name).suffix.lower()

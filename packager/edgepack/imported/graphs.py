@@ -1,4 +1,4 @@
-"""Stage `graphs`: the model folder of a given model with its handler, scored and timed on the golden examples."""
+"""Stage `graphs`: the model folder of an imported model with its handler, scored and timed on the golden examples."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from typing import Any, Final
 from edgepack.artifacts import SCORES_FILE, ExamplesArtifact, ExportArtifact, LedgerRow, ModelFile, mebibytes
 from edgepack.bundle import packages
 from edgepack.errors import StageFailedError
-from edgepack.export import examples as export_examples
-from edgepack.export import selection
-from edgepack.export.examples import RECORDED_ROWS, Answers, Run
-from edgepack.imported import given_graphs
-from edgepack.imported.examples import ExamplesStage
-from edgepack.imported.given_graphs import (
+from edgepack.export import handler_answers, selection
+from edgepack.export.handler_answers import RECORDED_ROWS, Answers, Run
+from edgepack.imported import conversion
+from edgepack.imported.conversion import (
     FLOAT_FOLDER,
     GRAPHS_KEYS,
     IMPORT_LIBRARIES,
@@ -27,8 +25,9 @@ from edgepack.imported.given_graphs import (
     MOST_RUNS,
     PARITY_RUNS,
 )
+from edgepack.imported.examples import ExamplesStage
 from edgepack.progress import Progress
-from edgepack.recipe.model import GivenModel, GivenQuantize
+from edgepack.recipe.model import ImportedModel, ImportedQuantize
 from edgepack.sandbox import runner as sandbox
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, Stage
@@ -59,10 +58,10 @@ class GraphsStage(Stage[ExportArtifact]):
         quantize: whether INT8 is tried.
     """
 
-    section: GivenModel
+    section: ImportedModel
     handler: Path
     requirements: Path | None
-    quantize: GivenQuantize
+    quantize: ImportedQuantize
     examples: ExamplesStage
 
     name = "graphs"
@@ -81,11 +80,11 @@ class GraphsStage(Stage[ExportArtifact]):
         return {"names": names, "quantize": keys.dump(self.quantize)}
 
     def inputs(self, ctx: Context) -> list[Input]:
-        files = [path for file in self.section.graphs.values() for path in given_graphs.files(file)]
+        files = [path for file in self.section.graphs.values() for path in conversion.files(file)]
         files += [*map(Path, self.section.files), self.handler]
         files += [] if self.requirements is None else [self.requirements]
-        given = [keys.file_input(file.name, file) for file in files]
-        return [keys.whole(ctx[self.examples]), *given, *keys.runtime()]
+        inputs = [keys.file_input(file.name, file) for file in files]
+        return [keys.whole(ctx[self.examples]), *inputs, *keys.runtime()]
 
     def run(self, ctx: Context, out: Path) -> ExportArtifact:
         site = None
@@ -112,7 +111,7 @@ class GraphsStage(Stage[ExportArtifact]):
         folder = out / FLOAT_FOLDER
         folder.mkdir()
         sources = {
-            name: given_graphs.write(file, folder / f"{name}.onnx", progress)
+            name: conversion.write(file, folder / f"{name}.onnx", progress)
             for name, file in self.section.graphs.items()
         }
         shutil.copyfile(self.handler, folder / HANDLER_NAME)
@@ -123,7 +122,7 @@ class GraphsStage(Stage[ExportArtifact]):
             ptq = self.quantize.method == "ptq"
             runs = Path(scratch) if ptq or any(sources.values()) else None
             apart = self._calibration_rows(examples) if ptq else 0
-            [found] = export_examples.answer(
+            [found] = handler_answers.answer(
                 [folder],
                 examples,
                 site,
@@ -133,9 +132,9 @@ class GraphsStage(Stage[ExportArtifact]):
                 most_runs=MOST_RUNS if ptq else PARITY_RUNS,
                 recorded_rows=apart or RECORDED_ROWS,
             )
-            recorded = {} if runs is None else {name: export_examples.read_runs(runs, name) for name in sources}
+            recorded = {} if runs is None else {name: handler_answers.read_runs(runs, name) for name in sources}
             compared = {
-                name: given_graphs.parity(source, recorded[name][:PARITY_RUNS])
+                name: conversion.parity(source, recorded[name][:PARITY_RUNS])
                 for name, source in sources.items()
                 if source is not None
             }
@@ -147,7 +146,7 @@ class GraphsStage(Stage[ExportArtifact]):
         answers = {"float32": found}
         if ptq:
             folders = [folder, out / INT8_FOLDER]
-            both = export_examples.answer(folders, examples, site, "answers of float and INT8", progress)
+            both = handler_answers.answer(folders, examples, site, "answers of float and INT8", progress)
             answers = {name: one.after(apart) for name, one in zip(("float32", "int8"), both, strict=True)}
         scores = {name: one.scores for name, one in answers.items()}
         (out / SCORES_FILE).write_text(json.dumps({"first": apart, **scores}) + "\n", encoding="utf-8")
@@ -156,19 +155,19 @@ class GraphsStage(Stage[ExportArtifact]):
             row = replace(row, parity=max(compared.values()), parity_with="Paddle Inference")
         model = ModelFile(FLOAT_FOLDER, "float32", weight_bytes(folder), row, {row.score.metric: row.score})
         if not ptq:
-            return ExportArtifact(out, None, model, None, "float32", "the model as it was given")
+            return ExportArtifact(out, None, model, None, "float32", "the model as it was imported")
         small_row = _row("INT8 ONNX", out / INT8_FOLDER, answers["int8"])
         small_row = replace(small_row, note=f"calibrated on {counted(apart, 'other example')}")
         small = ModelFile(
             INT8_FOLDER, "int8", weight_bytes(out / INT8_FOLDER), small_row, {row.score.metric: small_row.score}
         )
-        ships, reason = selection.choose_given(model, small, self.quantize.max_drop_points)
+        ships, reason = selection.choose_imported(model, small, self.quantize.max_drop_points)
         return ExportArtifact(out, None, model, small, ships.precision, reason)
 
 
 def _write_int8(folder: Path, runs: Mapping[str, Sequence[Run]], target: Path, progress: Progress) -> None:
     """Write the INT8 form of a model folder, without its configuration."""
-    from edgepack.export import given_int8
+    from edgepack.export import imported_int8
 
     target.mkdir()
     for file in sorted(folder.iterdir()):
@@ -183,10 +182,10 @@ def _write_int8(folder: Path, runs: Mapping[str, Sequence[Run]], target: Path, p
                 fix="add an example that needs it, or set `quantize: {method: none}`",
             )
         progress.line(f"quantizing {file.stem} with {counted(len(recorded), 'run')} of the examples")
-        given_int8.write(file, recorded, target / file.name)
+        imported_int8.write(file, recorded, target / file.name)
 
 
-def _write_config(folder: Path, precision: str, examples: ExamplesArtifact, section: GivenModel) -> None:
+def _write_config(folder: Path, precision: str, examples: ExamplesArtifact, section: ImportedModel) -> None:
     config = ModelConfig(CUSTOM, (), 0, precision, handler=HandlerConfig(examples.item, tuple(sorted(section.graphs))))
     (folder / CONFIG_NAME).write_bytes(dump(config))
 

@@ -14,7 +14,7 @@ from edgepack.recipe.model import CustomRecipe
 from edgepack.stages.bundle import Payload
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle import golden as names
-from edgepack_runtime.bundle.examples import FILES_FOLDER, SELFTEST_EXAMPLES
+from edgepack_runtime.bundle.handler_examples import FILES_FOLDER, SELFTEST_EXAMPLES
 from edgepack_runtime.bundle.model_config import FILE, JSON, TEXT
 
 LEAST_TOLERANCE: Final = 0.05  # of the mean score in the self-test

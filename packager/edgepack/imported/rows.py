@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.artifacts import DataArtifact, Row, Split
-from edgepack.data.loader import load_test
 from edgepack.data.sampling import Sampler
-from edgepack.recipe.model import GivenData
+from edgepack.data.splits import load_test
+from edgepack.recipe.model import ImportedData
 from edgepack.stages import keys
 from edgepack.stages.data import DataStage, describe, write_rows
 from edgepack.stages.stage import Context, Input, Stage
@@ -25,7 +25,7 @@ class ImportedRowsStage(Stage[DataArtifact]):
             does not score it.
     """
 
-    section: GivenData
+    section: ImportedData
     labels: tuple[str, ...]
     calibration: int = 0
 

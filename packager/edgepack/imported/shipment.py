@@ -13,7 +13,7 @@ from edgepack.imported.classifier import ClassifierStage
 from edgepack.imported.examples import ExamplesStage
 from edgepack.imported.graphs import GraphsStage
 from edgepack.imported.rows import ImportedRowsStage
-from edgepack.recipe.model import AnyRecipe, CustomRecipe, GivenTextRecipe
+from edgepack.recipe.model import AnyRecipe, CustomRecipe, ImportedTextRecipe
 from edgepack.stages import text_payload
 from edgepack.stages.bundle import Payload, Shipment
 from edgepack.stages.stage import Context, Stage
@@ -25,7 +25,7 @@ from edgepack_runtime.bundle.model_config import CONFIG_NAME, CPU, EngineConfig,
 class ImportedShipment(Shipment):
     """An imported model with what answers before and after it: a handler, or a tokenizer and labels."""
 
-    imported: CustomRecipe | GivenTextRecipe
+    imported: CustomRecipe | ImportedTextRecipe
     rows: ExamplesStage | ImportedRowsStage
     graphs: GraphsStage | ClassifierStage
 

@@ -17,7 +17,7 @@ from edgepack.recipe.model import (
     AnyRecipe,
     Candidate,
     CustomRecipe,
-    GivenTextRecipe,
+    ImportedTextRecipe,
     LinearRecipe,
     Recipe,
     kind_of,
@@ -28,7 +28,7 @@ from edgepack.recipe.pretrained_models import shape_of, spread
 from edgepack.recipe.pydantic_errors import explain
 from edgepack.recipe.section import right_part
 from edgepack.recipe.training import FromTeacher, Qat
-from edgepack.recipe.validate_given import read_labels
+from edgepack.recipe.validate_imported import read_labels
 from edgepack.recipe.validation import cross_checks
 from edgepack.recipe.yaml import Document, KeyPath, parse
 from edgepack.util.text import counted
@@ -134,7 +134,7 @@ def _resolve(recipe: AnyRecipe, document: Document) -> AnyRecipe:
     recipe = recipe.changed(**_of_task(recipe, document))
     if isinstance(recipe, LinearRecipe):
         return recipe.resolved()
-    if isinstance(recipe, GivenTextRecipe):
+    if isinstance(recipe, ImportedTextRecipe):
         labels = recipe.model.labels
         labels = read_labels(Path(labels)) if isinstance(labels, str) else labels
         return recipe.changed(model=recipe.model.changed(labels=labels))
@@ -145,7 +145,7 @@ def _resolve(recipe: AnyRecipe, document: Document) -> AnyRecipe:
     return recipe
 
 
-def _of_task(recipe: Recipe | LinearRecipe | GivenTextRecipe, document: Document) -> dict[str, Any]:
+def _of_task(recipe: Recipe | LinearRecipe | ImportedTextRecipe, document: Document) -> dict[str, Any]:
     """The data with the columns that its task implies, and the gates with the metric that judges them."""
     data, gates = recipe.data, recipe.gates
     columns = data.columns.changed(**data.columns.implied(recipe.task)).at(document.place(("data", "columns")))

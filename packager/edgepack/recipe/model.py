@@ -232,7 +232,7 @@ def _whole(value: object) -> object:
 
 
 class BaseRecipe(Section):
-    """What every recipe decides: name and version, targets, gates, delivery."""
+    """What every recipe decides: name and version, targets, gates, signing."""
 
     CALLED: ClassVar[str] = "recipes that train a model, without `model:`"
     REFUSED: ClassVar[Mapping[str, tuple[str, str]]] = {}  # keys that say nothing here -> the reason, and the fix
@@ -273,7 +273,9 @@ class BaseRecipe(Section):
         description="Carry the packages of the verb `serve` (half a MiB): HTTP on the device, with a page to try "
         "the model.",
     )
-    sign: Sign | None = Field(None, description="Sign the bundles, for devices that pin keys; null for unsigned ones.")
+    sign: Sign | None = Field(
+        None, description="Sign the bundles, for devices with trusted keys; null for unsigned ones."
+    )
 
     @property
     def requirements(self) -> Path | None:
@@ -413,7 +415,7 @@ _GraphName = Annotated[str, Field(pattern="^" + GRAPH_NAME.pattern.replace(r"\Z"
 _Graphs = Annotated[dict[_GraphName, FilePath], Field(min_length=1, json_schema_extra={"additionalProperties": False})]
 
 
-class GivenModel(Section):
+class ImportedModel(Section):
     """A model that edgepack did not train."""
 
     graph: Annotated[FilePath | _Graphs, MEANT] = Field(
@@ -428,8 +430,8 @@ class GivenModel(Section):
         return {"model": self.graph} if isinstance(self.graph, str) else self.graph
 
 
-class GivenQuantize(Section):
-    """INT8 of a given model."""
+class ImportedQuantize(Section):
+    """INT8 of an imported model."""
 
     method: Literal["ptq", "none"] = Field(
         "none",
@@ -442,7 +444,7 @@ class GivenQuantize(Section):
 
 
 class CustomRecipe(BaseRecipe):
-    """A recipe that packages a given model with a handler."""
+    """A recipe that packages an imported model with a handler."""
 
     CALLED = f"recipes with `task: {CUSTOM}`"
     REFUSED = {  # noqa: RUF012 - never changed
@@ -454,8 +456,8 @@ class CustomRecipe(BaseRecipe):
         "gates.golden.carry": ("a bundle with a handler carries its examples", "remove it"),
     }
 
-    task: Literal["custom"] = Field(description="A given model, with a handler for what comes before and after it.")
-    model: GivenModel = Field(description="The graphs of the model.")
+    task: Literal["custom"] = Field(description="An imported model, with a handler for what comes before and after it.")
+    model: ImportedModel = Field(description="The graphs of the model.")
     handler: FilePath = Field(
         description="A Python file with a class `Handler`: `load(folder)`, `preprocess(item)` and "
         "`postprocess(outputs)`, or `predict(item, graphs)`, and `score(answer, expected)`."
@@ -464,7 +466,7 @@ class CustomRecipe(BaseRecipe):
         description="Golden examples: a .jsonl with `item` (a text or a JSON value) or `file` (its path, in the same "
         "folder or below), and the `expected` answer, in each line."
     )
-    quantize: GivenQuantize = Field(GivenQuantize(), description="INT8 of the graphs.")
+    quantize: ImportedQuantize = Field(ImportedQuantize(), description="INT8 of the graphs.")
     packages: FilePath | None = Field(
         None,
         description="A requirements file, locked by hash, of the packages that the handler imports; null: it needs the "
@@ -476,7 +478,7 @@ class CustomRecipe(BaseRecipe):
         return None if self.packages is None else Path(self.packages)
 
 
-class GivenTextModel(Section):
+class ImportedTextModel(Section):
     """A classifier of texts that edgepack did not train, with a BERT-type vocabulary."""
 
     graph: FilePath = Field(
@@ -498,7 +500,7 @@ class GivenTextModel(Section):
     lower_case: bool = Field(True, description="Whether the tokenizer lower-cases texts and removes accents.")
 
 
-class GivenData(Section):
+class ImportedData(Section):
     """Labelled rows for a model that is not trained."""
 
     test: Rows = Field(description="Rows for the gates, as `data.test` of a training: .tsv, .csv or .jsonl.")
@@ -508,28 +510,28 @@ class GivenData(Section):
     )
 
 
-class GivenTextRecipe(TextRecipe):
-    """A recipe that packages a given classifier of texts, without a handler."""
+class ImportedTextRecipe(TextRecipe):
+    """A recipe that packages an imported classifier of texts, without a handler."""
 
-    CALLED = "recipes of a given model (`model:`)"
-    model: GivenTextModel = Field(description="The graph, its vocabulary and its labels.")
-    data: GivenData = Field(description="The labelled rows.")
-    quantize: GivenQuantize = Field(GivenQuantize(), description="INT8 of the graph.")
+    CALLED = "recipes of an imported model (`model:`)"
+    model: ImportedTextModel = Field(description="The graph, its vocabulary and its labels.")
+    data: ImportedData = Field(description="The labelled rows.")
+    quantize: ImportedQuantize = Field(ImportedQuantize(), description="INT8 of the graph.")
 
 
-AnyRecipe = Recipe | LinearRecipe | CustomRecipe | GivenTextRecipe
-KINDS: Final[tuple[type[BaseRecipe], ...]] = (Recipe, LinearRecipe, CustomRecipe, GivenTextRecipe)
+AnyRecipe = Recipe | LinearRecipe | CustomRecipe | ImportedTextRecipe
+KINDS: Final[tuple[type[BaseRecipe], ...]] = (Recipe, LinearRecipe, CustomRecipe, ImportedTextRecipe)
 
 
 def kind_of(
     top: Mapping[str, Any],
-) -> type[Recipe] | type[LinearRecipe] | type[CustomRecipe] | type[GivenTextRecipe]:
+) -> type[Recipe] | type[LinearRecipe] | type[CustomRecipe] | type[ImportedTextRecipe]:
     """The kind of the recipe with these keys. A name in place of the section `model` belongs to a student."""
     model = top.get("model")
     if top.get("task") == CUSTOM:
         return CustomRecipe
     if isinstance(model, dict) or (isinstance(model, str) and model.endswith((".onnx", ".pdmodel"))):
-        return GivenTextRecipe
+        return ImportedTextRecipe
     return LinearRecipe if top.get("linear") == "only" else Recipe
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from edgepack.recipe.paths import is_file
 from edgepack.recipe.training import FromScratch, Scratch, is_local_folder
-from edgepack.util import given_files
+from edgepack.util import confined_files
 from edgepack_runtime.util.fs import read_regular
 
 WEIGHTS_FILES: Final = ("model.safetensors", "pytorch_model.bin")  # the first existing file is used, as in transformers
@@ -61,7 +61,7 @@ def file_problems(folder: Path) -> list[str]:
     problems = []
     for name in (CONFIG_FILE, WEIGHTS_FILE, *WEIGHTS_FILES, "vocab.txt", *_TOKENIZER_FILES):
         try:
-            given_files.below(folder, name)
+            confined_files.below(folder, name)
         except ValueError as error:
             problems.append(str(error))
         except OSError:  # who needs the file reports that it is missing

@@ -1,4 +1,4 @@
-"""Recipe sections of the trainings: teacher, student, distillation, pruning, quantization-aware training."""
+"""Recipe sections of the trainings: teacher, student, distillation, vocabulary trimming, QAT."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Distill(Section):
     match_weight: float = Field(1.0, gt=0, le=1000, description="Weight of `hidden` and `relations` in the loss.")
 
 
-class Pruning(Section):
+class Trimming(Section):
     """Tokens of the vocabulary that stay: those of the training texts, and those selected here.
 
     Special tokens and single ASCII letters, digits and signs always stay. A removed character becomes [UNK].
@@ -194,10 +194,10 @@ class Pruning(Section):
     )
 
 
-class PrunedVocabulary(Section):
-    """A vocabulary that is pruned with settings."""
+class TrimmedVocabulary(Section):
+    """A vocabulary that is trimmed with settings."""
 
-    prune: Pruning = Field(description="Which tokens stay.")
+    trim: Trimming = Field(description="Which tokens stay.")
 
 
 class Student(Training):
@@ -214,23 +214,23 @@ class Student(Training):
         description="Share of the attention heads and feed-forward neurons that each layer keeps after the training: "
         "those that matter most to the student's answers. It is then trained again. 1 keeps all.",
     )
-    vocabulary: Annotated[Literal["keep", "prune"] | PrunedVocabulary, MEANT] = Field(
+    vocabulary: Annotated[Literal["keep", "trim"] | TrimmedVocabulary, MEANT] = Field(
         "keep",
-        description="`prune` removes, after the training, the tokens that occur in none of its texts; "
-        "`{prune: {...}}` has settings.",
+        description="`trim` removes, after the training, the tokens that occur in none of its texts; "
+        "`{trim: {...}}` has settings.",
     )
 
     @property
-    def is_narrowed(self) -> bool:
-        """Whether it is narrowed after its training."""
+    def is_width_pruned(self) -> bool:
+        """Whether it is pruned in width after its training."""
         return self.width < 1
 
     @property
-    def pruning(self) -> Pruning | None:
-        """Settings of vocabulary pruning; None if the vocabulary is kept."""
-        if isinstance(self.vocabulary, PrunedVocabulary):
-            return self.vocabulary.prune
-        return Pruning() if self.vocabulary == "prune" else None
+    def trimming(self) -> Trimming | None:
+        """Settings of vocabulary trimming; None if the vocabulary is kept."""
+        if isinstance(self.vocabulary, TrimmedVocabulary):
+            return self.vocabulary.trim
+        return Trimming() if self.vocabulary == "trim" else None
 
 
 class Qat(Section):

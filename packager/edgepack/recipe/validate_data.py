@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import BUILTIN_PREFIX, Columns, Data, GivenTextRecipe, LinearRecipe, Recipe, is_builtin
+from edgepack.recipe.model import BUILTIN_PREFIX, Columns, Data, ImportedTextRecipe, LinearRecipe, Recipe, is_builtin
 from edgepack.recipe.paths import check_there, is_file
 from edgepack.recipe.section import or_none
 from edgepack.recipe.yaml import KeyPath, Problem
@@ -25,7 +25,7 @@ def is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal() and len(name) < 6
 
 
-def check_columns(recipe: Recipe | LinearRecipe | GivenTextRecipe) -> Iterator[Problem]:
+def check_columns(recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> Iterator[Problem]:
     """Problems of `data.columns`."""
     data, columns = recipe.data, recipe.data.columns
     given = [key for key in Columns.model_fields if key in columns.model_fields_set and getattr(columns, key)]
@@ -70,7 +70,7 @@ def _contradictions(given: Sequence[str]) -> Iterator[Problem]:
             yield (*_WHERE, key), "`tokens` hold the text already", f"remove `{key}`, or `tokens` and `tags`"
 
 
-def _check_names(recipe: Recipe | LinearRecipe | GivenTextRecipe, given: Sequence[str]) -> Iterator[Problem]:
+def _check_names(recipe: Recipe | LinearRecipe | ImportedTextRecipe, given: Sequence[str]) -> Iterator[Problem]:
     """Columns that are named twice, and columns by number beside columns by name."""
     columns = recipe.data.columns
     wanted = columns.model_copy(update=columns.implied(recipe.task)).wanted
@@ -85,7 +85,7 @@ def _check_names(recipe: Recipe | LinearRecipe | GivenTextRecipe, given: Sequenc
         yield _WHERE, reason, f"add `{named[0]}` with the number of its column, counted from 1 and in quotes"
 
 
-def _check_tagged(recipe: Recipe | LinearRecipe | GivenTextRecipe, given: Sequence[str]) -> Iterator[Problem]:
+def _check_tagged(recipe: Recipe | LinearRecipe | ImportedTextRecipe, given: Sequence[str]) -> Iterator[Problem]:
     data = recipe.data
     if not isinstance(data, Data) or not task_of(recipe.task).per_token:
         return
@@ -116,7 +116,7 @@ def check_data(recipe: Recipe | LinearRecipe) -> Iterator[Problem]:
     yield from _check_same_file(splits)
 
 
-def check_test(recipe: GivenTextRecipe) -> Iterator[Problem]:
+def check_test(recipe: ImportedTextRecipe) -> Iterator[Problem]:
     """Problems of the file of test rows, where nothing is trained."""
     yield from _check_split("test", recipe.data.test, or_none(recipe, "task"))
 
@@ -133,10 +133,10 @@ def check_unlabelled(recipe: Recipe) -> Iterator[Problem]:
 
 
 def check_vocabulary(recipe: Recipe) -> Iterator[Problem]:
-    """Problems of the file of texts for vocabulary pruning."""
-    pruning = recipe.student.pruning
-    if pruning is not None and pruning.texts is not None:
-        yield from _check_texts(("student", "vocabulary", "prune", "texts"), pruning.texts, or_none(recipe, "task"))
+    """Problems of the file of texts for vocabulary trimming."""
+    trimming = recipe.student.trimming
+    if trimming is not None and trimming.texts is not None:
+        yield from _check_texts(("student", "vocabulary", "trim", "texts"), trimming.texts, or_none(recipe, "task"))
 
 
 def _check_split(name: str, value: str, task: str | None) -> Iterator[Problem]:

@@ -89,8 +89,8 @@ def _is_per_token(recipe: Recipe) -> bool:
 def _check_width(student: Student, heads: int | None) -> Iterator[Problem]:
     width, model = student.width, or_none(student, "model")
     if width < 1 and isinstance(model, FromTeacher) and model.width < 1:
-        reason = f"it is {width:g} and `student.model.width` {model.width:g}: it would be narrowed twice"
-        fix = "keep `student.width`, to narrow it when it is trained, or the other, to narrow it before"
+        reason = f"it is {width:g} and `student.model.width` {model.width:g}: it would be pruned in width twice"
+        fix = "keep `student.width`, to prune it after its training, or the other, to prune it before"
         yield ("student", "width"), reason, fix
     else:
         yield from _check_heads(("student", "width"), width, heads, "the student")

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.recipe import validate_data, validate_given, validate_training
+from edgepack.recipe import validate_data, validate_imported, validate_training
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import BaseRecipe, CustomRecipe, GivenTextRecipe, LinearRecipe, OwnInterpreter, Recipe
+from edgepack.recipe.model import BaseRecipe, CustomRecipe, ImportedTextRecipe, LinearRecipe, OwnInterpreter, Recipe
 from edgepack.recipe.paths import check_there, is_file, is_folder, path_fix
 from edgepack.recipe.section import AbsentError, or_none
 from edgepack.recipe.training import Training
@@ -170,7 +170,7 @@ def check_refused(recipe: BaseRecipe) -> Iterator[Problem]:
                 yield tuple(key.split(".")), f"it does not apply to {recipe.CALLED}: {why}", fix
 
 
-def check_metric(recipe: Recipe | LinearRecipe | GivenTextRecipe) -> Iterator[Problem]:
+def check_metric(recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> Iterator[Problem]:
     """Problems of the metric. Those that depend on the number of labels are found when the data are read."""
     metric = recipe.gates.metric
     several = recipe.data.columns.labels is not None and not task_of(recipe.task).per_token
@@ -183,7 +183,7 @@ def check_metric(recipe: Recipe | LinearRecipe | GivenTextRecipe) -> Iterator[Pr
         yield ("gates", "accuracy", "per_class"), f"rows of {recipe.task} have no labels", "remove it"
 
 
-def check_lengths(recipe: Recipe | GivenTextRecipe) -> Iterator[Problem]:
+def check_lengths(recipe: Recipe | ImportedTextRecipe) -> Iterator[Problem]:
     """Latency budgets for texts that are longer than the model's maximum input."""
     section = "student" if isinstance(recipe, Recipe) else "model"
     model, latency = or_none(recipe, section), recipe.gates.latency
@@ -227,14 +227,14 @@ _CHECKS: Final[Mapping[type[BaseRecipe], tuple[_Check, ...]]] = {
     ),
     LinearRecipe: (validate_data.check_data, validate_data.check_columns, check_linear, check_metric),
     CustomRecipe: (
-        validate_given.check_model,
-        validate_given.check_handler,
-        validate_given.check_files,
+        validate_imported.check_model,
+        validate_imported.check_handler,
+        validate_imported.check_files,
     ),
-    GivenTextRecipe: (
-        validate_given.check_text_model,
-        validate_given.check_vocabulary,
-        validate_given.check_labels,
+    ImportedTextRecipe: (
+        validate_imported.check_text_model,
+        validate_imported.check_vocabulary,
+        validate_imported.check_labels,
         validate_data.check_test,
         validate_data.check_columns,
         check_metric,

@@ -29,7 +29,15 @@ from edgepack.artifacts import (
     mebibytes,
 )
 from edgepack.data.recipe_checks import check_built
-from edgepack.recipe.model import AnyRecipe, BaseRecipe, CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe, is_builtin
+from edgepack.recipe.model import (
+    AnyRecipe,
+    BaseRecipe,
+    CustomRecipe,
+    ImportedTextRecipe,
+    LinearRecipe,
+    Recipe,
+    is_builtin,
+)
 from edgepack.recipe.paths import without_folders
 from edgepack.recipe.training import is_local_folder
 from edgepack.report.loss_attribution import losses
@@ -42,6 +50,7 @@ from edgepack.report.model import (
     Combined,
     Data,
     Export,
+    MethodFigures,
     Model,
     Parity,
     QuantizationFigures,
@@ -52,10 +61,9 @@ from edgepack.report.model import (
     Target,
     Variation,
     Vocabulary,
-    WayFigures,
     Width,
 )
-from edgepack.results import Build, Delivery, NotRunHere, Verdict
+from edgepack.results import Build, NotRunHere, TargetResult, Verdict
 from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted
 from edgepack.util.versions import tool_versions
@@ -86,25 +94,29 @@ def make(build: Build, file_name: str = "recipe.yaml") -> Report:
         name=recipe.name,
         version=recipe.version,
         task=recipe.task,
-        verdict=worst([item.verdict for item in build.deliveries]),
+        verdict=worst([item.verdict for item in build.target_results]),
         warnings=tuple(build.warnings(file_name)),
         recipe=_recipe(recipe),
         data=_data_of(build),
         models=tuple(
             _model(role, model)
-            for role, model in (("teacher", build.teacher), ("student", build.student), ("narrowed", build.narrowed))
+            for role, model in (
+                ("teacher", build.teacher),
+                ("student", build.student),
+                ("width-pruned", build.width_pruned),
+            )
             if model is not None
         ),
         selection=None if build.selection is None else selection(build.selection),
-        width=None if build.narrowed is None else _copied(Width, build.narrowed),
-        vocabulary=None if build.pruned is None else _copied(Vocabulary, build.pruned),
+        width=None if build.width_pruned is None else _copied(Width, build.width_pruned),
+        vocabulary=None if build.trimmed is None else _copied(Vocabulary, build.trimmed),
         quantization=_quantization(None if build.export is None else build.export.int8, build.scales),
         export=None if build.export is None else _export(build.export),
         combined=None
         if build.combined is None
         else _combined(build.combined, recipe.gates.metric or build.combined.metric),
         ledger=build.ledger,
-        targets=tuple(_target(item, build.ledger_of(item)) for item in build.deliveries),
+        targets=tuple(_target(item, build.ledger_of(item)) for item in build.target_results),
         tools=tool_versions(),
     )
 
@@ -167,13 +179,13 @@ def _name_sources(document: dict[str, Any], recipe: Recipe) -> None:
     for role, section in (("teacher", recipe.teacher), ("student", recipe.student)):
         if section is not None and is_local_folder(section.model):
             document[role]["model"] = Path(str(section.model)).name
-    pruning = recipe.student.pruning
-    if pruning is not None and pruning.texts is not None:
-        document["student"]["vocabulary"]["prune"]["texts"] = Path(pruning.texts).name
+    trimming = recipe.student.trimming
+    if trimming is not None and trimming.texts is not None:
+        document["student"]["vocabulary"]["trim"]["texts"] = Path(trimming.texts).name
 
 
 def _data_of(build: Build) -> Data:
-    """The rows of a build; of a given model the examples."""
+    """The rows of a build; of an imported model the examples."""
     recipe = build.recipe
     if not isinstance(recipe, CustomRecipe):
         assert build.data is not None
@@ -184,9 +196,9 @@ def _data_of(build: Build) -> Data:
     return Data(_name(recipe.examples), (), {"examples": split}, ())
 
 
-def _data(data: DataArtifact, recipe: Recipe | LinearRecipe | GivenTextRecipe) -> Data:
+def _data(data: DataArtifact, recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> Data:
     return Data(
-        source=_name(recipe.data.test if isinstance(recipe, GivenTextRecipe) else recipe.data.train),
+        source=_name(recipe.data.test if isinstance(recipe, ImportedTextRecipe) else recipe.data.train),
         labels=data.labels,
         splits={split: _split(data, split) for split in SPLITS if split in data.rows},
         warnings=(*_warnings(data, recipe), *_cut_texts(data, recipe)),
@@ -200,7 +212,7 @@ def _warnings(data: DataArtifact, recipe: BaseRecipe) -> list[str]:
     return [f"{counted(len(data.warnings), 'warning')} about the data, which may quote it: `edgepack check` tells"]
 
 
-def _cut_texts(data: DataArtifact, recipe: Recipe | LinearRecipe | GivenTextRecipe) -> list[str]:
+def _cut_texts(data: DataArtifact, recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> list[str]:
     return [f"warning: {finding.reason}" for finding in check_built(data, recipe)]
 
 
@@ -225,7 +237,7 @@ def _quantization(int8: Int8Choice | None, scales: ScalesArtifact | None) -> Qua
     return QuantizationFigures(
         calibration_rows=0 if scales is None else scales.calibration_rows,
         int8=int8,
-        parts=calibrated_parts(() if scales is None else scales.ways, None if int8 is None else int8.way),
+        parts=calibrated_parts(() if scales is None else scales.ways, None if int8 is None else int8.method),
     )
 
 
@@ -239,14 +251,14 @@ def part_of(layer: str) -> str:
     return "head" if layer == "classifier" else layer
 
 
-def calibrated_parts(ways: Sequence[Quantization], taken: str | None) -> tuple[CalibratedPart, ...]:
+def calibrated_parts(methods: Sequence[Quantization], taken: str | None) -> tuple[CalibratedPart, ...]:
     """A row for each part, in the order of calibration; none without quantization.
 
-    The weights are those of the way that was taken, or else of the first.
+    The weights are those of the method that was taken, or else of the first.
     """
-    by_way = {way.name: _by_part(way.linears) for way in ways}
-    weights = by_way.get(taken or "") or next(iter(by_way.values()), {})
-    return tuple(_calibrated(part, linears, _ranges(part, by_way), taken) for part, linears in weights.items())
+    by_method = {method.name: _by_part(method.linears) for method in methods}
+    weights = by_method.get(taken or "") or next(iter(by_method.values()), {})
+    return tuple(_calibrated(part, linears, _ranges(part, by_method), taken) for part, linears in weights.items())
 
 
 def _calibrated(
@@ -269,14 +281,14 @@ def _by_part(linears: Sequence[LinearScales]) -> dict[str, list[LinearScales]]:
     return found
 
 
-def _ranges(part: str, by_way: Mapping[str, Mapping[str, Sequence[LinearScales]]]) -> dict[str, Range]:
+def _ranges(part: str, by_method: Mapping[str, Mapping[str, Sequence[LinearScales]]]) -> dict[str, Range]:
     found = {}
-    for way, known_parts in by_way.items():
+    for method, known_parts in by_method.items():
         ends = [linear.activation for linear in known_parts.get(part, ())]
         known = [end for end in ends if end is not None]
         if known and len(known) == len(ends):  # a range of some of its products would be none of the part
             low, high = min(0.0, *(low for low, _ in known)), max(0.0, *(high for _, high in known))
-            found[way] = Range(_rounded(low), _rounded(high))
+            found[method] = Range(_rounded(low), _rounded(high))
     return found
 
 
@@ -308,29 +320,29 @@ def _combined(found: CombineArtifact, metric: str) -> Combined:
     return Combined(
         chosen=found.chosen,
         why=found.why,
-        gain=found.way("encoder").gains[metric].over("a linear model"),
+        gain=found.method("encoder").gains[metric].over("a linear model"),
         fit=found.fit,
-        ways=tuple(
-            WayFigures(
-                name=way.name,
-                score=way.test_scores[metric],
-                gain=way.gains[metric],
-                gain_over_encoder=way.gains_over_encoder[metric],
-                dev_value=way.dev_value,
-                on_dev=way.on_dev,
-                share=way.share,
-                weight_mib=mebibytes(way.weight_bytes),
-                mean_ms=way.mean_ms,
-                p50_ms=way.p50_ms,
-                p95_ms=way.p95_ms,
-                reliability=way.reliability,
+        methods=tuple(
+            MethodFigures(
+                name=method.name,
+                score=method.test_scores[metric],
+                gain=method.gains[metric],
+                gain_over_encoder=method.gains_over_encoder[metric],
+                dev_value=method.dev_value,
+                on_dev=method.on_dev,
+                share=method.share,
+                weight_mib=mebibytes(method.weight_bytes),
+                mean_ms=method.mean_ms,
+                p50_ms=method.p50_ms,
+                p95_ms=method.p95_ms,
+                reliability=method.reliability,
             )
-            for way in found.ways
+            for method in found.methods
         ),
     )
 
 
-def _target(item: Delivery, ledger: Sequence[LedgerRow]) -> Target:
+def _target(item: TargetResult, ledger: Sequence[LedgerRow]) -> Target:
     bundle, gate = item.bundle, item.gate
     ran = gate if isinstance(gate, GateArtifact) else None
     return Target(

@@ -78,7 +78,7 @@ def _why(check: GateCheck, ledger: Sequence[LedgerRow], metric: str) -> str:
 
 
 def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> _Loss:
-    gate, is_given = check.gate, _is_given(rows, metric)
+    gate, is_imported = check.gate, _is_imported(rows, metric)
     is_linear = all(row.stage == _LINEAR or row.stage.startswith(_ON) for row in rows)
     baseline, ledger = (rows[:1], rows[1:]) if rows[0].stage == _LINEAR and not is_linear else ([], rows)
     if gate == "accuracy.min":
@@ -89,13 +89,13 @@ def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> _Loss:
         combined = [row.stage for row in ledger if row.stage in _COMBINED]
         return _Loss("lost.combined", {"stage": combined[0]}) if combined else _Loss("lost.quantized", {})
     if gate == "accuracy.max_regression_points":
-        return _Loss("lost.given_release" if is_given else "lost.earlier_release", {})
+        return _Loss("lost.imported_release" if is_imported else "lost.earlier_release", {})
     if is_per_class(gate):
         return _Loss("lost.classes", {})
     if is_linear and gate.startswith("latency."):
         return _Loss("lost.on_device", {})
     if gate in ("latency.p50_ms", "latency.p95_ms"):
-        return _lost_latency(check.limit, gate.removeprefix("latency."), ledger, is_given=is_given)
+        return _lost_latency(check.limit, gate.removeprefix("latency."), ledger, is_imported=is_imported)
     if gate == "latency.p99_ms":
         return _Loss("lost.no_p99", {"times": _times(ledger, "p95_ms")})
     if gate.startswith("latency.max_tokens_"):
@@ -103,15 +103,15 @@ def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> _Loss:
     if gate.startswith("latency."):
         return _Loss("lost.on_device", {})
     if gate == "memory.peak_rss_mib" and metric == SCORE:
-        return _Loss("lost.given_memory", {})
+        return _Loss("lost.imported_memory", {})
     if gate == "size.model_mib" and is_linear:
         return _Loss("lost.linear_size", {})
     if gate == "size.model_mib":
-        return _Loss("lost.given_model_size" if is_given else "lost.model_size", {})
+        return _Loss("lost.imported_model_size" if is_imported else "lost.model_size", {})
     return _Loss("lost.bundle", {})
 
 
-def _is_given(ledger: Sequence[LedgerRow], metric: str) -> bool:
+def _is_imported(ledger: Sequence[LedgerRow], metric: str) -> bool:
     """Whether edgepack did not train the model: every ledger of a training has the row of a student."""
     return metric == SCORE or all(row.stage != _STUDENT for row in ledger)
 
@@ -127,12 +127,12 @@ def _of_stages(ledger: Sequence[LedgerRow], percentile: str) -> list[tuple[str, 
     return [(stage, value) for stage, value in timed if value is not None]
 
 
-def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow], *, is_given: bool) -> _Loss:
+def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow], *, is_imported: bool) -> _Loss:
     """The stage after the last row within the limit; without such a row, the model is too slow."""
     times = _times(ledger, percentile)
     kept = [stage for stage, value in _of_stages(ledger, percentile) if value <= most_ms]
     if not kept:
-        return _Loss("lost.given_too_slow" if is_given else "lost.too_slow", {"times": times})
+        return _Loss("lost.imported_too_slow" if is_imported else "lost.too_slow", {"times": times})
     return _Loss("lost.by_target", {"stage": kept[-1], "times": times})
 
 

@@ -87,7 +87,7 @@ class MlflowExperiment:
                 self._client.log_batch(run, metrics[part], params[part], tags[part])
             for file in (dist / f"{stem}.report.json", dist / f"{stem}.report.html", recipe):
                 self._client.log_artifact(run, str(file))
-            for item in build.deliveries:
+            for item in build.target_results:
                 if isinstance(item.gate, GateArtifact):
                     receipt = str(item.gate.folder / "receipt.json")
                     self._client.log_artifact(run, receipt, f"receipts/{item.bundle.target}")
@@ -134,21 +134,21 @@ def _metrics(build: Build, report: Report) -> Iterator[tuple[str, int, float]]:
 
 def _trainings(build: Build) -> Iterator[tuple[str, Path]]:
     """The trainings of the build, with the folders of their results."""
-    for role, model in (("teacher", build.teacher), ("student", build.student), ("narrowed", build.narrowed)):
+    for role, model in (("teacher", build.teacher), ("student", build.student), ("width-pruned", build.width_pruned)):
         if model is not None:
             yield role, model.folder
     if build.scales is None:
         return
-    for way in build.scales.ways:
-        if way.weights is not None:
-            yield "quantized", build.scales.folder / way.weights
+    for quantization in build.scales.ways:
+        if quantization.weights is not None:
+            yield "quantized", build.scales.folder / quantization.weights
 
 
 def _tags(build: Build, report: Report, dist: Path, recipe: Path) -> Iterator[tuple[str, str]]:
     yield "edgepack.version", __version__
     yield "edgepack.targets", ", ".join(build.recipe.targets)
     yield "edgepack.verdict", report.verdict
-    for item in build.deliveries:
+    for item in build.target_results:
         delivered = dist / item.bundle.file_name
         if delivered.is_file():
             yield f"edgepack.bundle_sha256.{item.bundle.target}", sha256_file(delivered)

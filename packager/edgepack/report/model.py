@@ -146,8 +146,8 @@ class Columns:
 class CalibratedPart:
     """What calibration decided about a part of a model.
 
-    `activation` maps each way to its static range: the union over the inputs of the part, with zero. `step` is the
-    uint8 step of the range of the way that was taken, or None.
+    `activation` maps each method to its static range: the union over the inputs of the part, with zero. `step` is the
+    uint8 step of the range of the method that was taken, or None.
     """
 
     part: str
@@ -196,8 +196,8 @@ class Export:
 
 
 @dataclass(frozen=True)
-class WayFigures:
-    """A way to answer with the encoder, a linear model, or both. `share`: rows that the linear model answers alone."""
+class MethodFigures:
+    """A method to answer: encoder, linear model, or both. `share`: rows that the linear model answers alone."""
 
     name: str
     score: Score
@@ -221,7 +221,7 @@ class Combined:
     why: str
     gain: str
     fit: CombineFit
-    ways: tuple[WayFigures, ...]
+    methods: tuple[MethodFigures, ...]
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,9 @@ class Report:
         if self.export is not None and any(target in one.targets for one in self.export.variations):
             return None
         if self.combined is not None:
-            return next((way.weight_mib for way in self.combined.ways if way.name == self.combined.chosen), None)
+            return next(
+                (method.weight_mib for method in self.combined.methods if method.name == self.combined.chosen), None
+            )
         if self.export is None:  # the linear model, which has the first row of the ledger, ships alone
             return next((row.model_mib for row in self.ledger), None)
         shipped = self.export.onnx_bytes.get(self.export.shipped)

@@ -13,7 +13,7 @@ import resource
 import stat
 import struct
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,7 +43,18 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE  # rights that a fil
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _WRITE = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SYM
 _TCP: Final = 1 << 0 | 1 << 1  # bind and connect, since version 4
-_SCOPES: Final = 1 << 0 | 1 << 1  # abstract sockets and signals stay inside, since version 6
+_SCOPES: Final = 1 << 0 | 1 << 1  # abstract sockets and signals stay inside
+_SCOPES_SINCE: Final = 6
+_NAMESPACES: Final = (
+    0x7E020000  # CLONE_NEW* in the flags of clone, <linux/sched.h>: in a new one there are capabilities
+)
+_SHARED_ANONYMOUS: Final = (
+    0x21  # MAP_SHARED | MAP_ANONYMOUS, <asm-generic/mman-common.h>: RLIMIT_DATA does not count it
+)
+_OWNERS: Final = (
+    ("fcntl", (8, 15)),
+    ("ioctl", (0x8901, 0x8902)),
+)  # F_SETOWN(_EX), FIOSETOWN, SIOCSPGRP: who gets SIGIO
 _PR_SET_NO_NEW_PRIVS: Final = 38  # <linux/prctl.h>
 _CAPABILITIES_VERSION: Final = 0x20080522  # <linux/capability.h>
 _KEPT_CAPABILITIES: Final = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE and _READ_SEARCH: root builds in folders of users
@@ -97,17 +108,21 @@ def confine(limits: SandboxLimits, writes: Path, reads: Sequence[Path] | None) -
     _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     _lower(resource.RLIMIT_CORE, 0)
     _drop_capabilities()
-    has_files = _restrict_files(writes, None if reads is None else [*_python(), *map(Path, _SYSTEM), *reads])
-    return _restrict_calls() and has_files
+    version = _landlock_version()
+    _restrict_files(version, writes, None if reads is None else [*_python(), *map(Path, _SYSTEM), *reads])
+    return _restrict_calls(has_scopes=version >= _SCOPES_SINCE) and version > 0
 
 
-def _restrict_calls() -> bool:
-    """Refuse what Landlock does not cover, as sockets other than TCP; return whether the kernel can."""
+def _restrict_calls(*, has_scopes: bool) -> bool:
+    """Refuse what Landlock does not cover, as sockets other than TCP; return whether the kernel can.
+
+    Without Landlock's scopes (Linux 6.12), a process signals itself and its group alone: not what it starts, either.
+    """
     if not seccomp.is_known():
         return False
     calls = seccomp.calls()
     refused = [calls["socket"], calls["io_uring_setup"]]  # io_uring opens sockets, too
-    privileged = [calls[name] for name in seccomp.PRIVILEGED]
+    privileged = [calls[name] for name in (*seccomp.PRIVILEGED, *seccomp.ABOUT_IPC)]
     ignored = [calls[name] for name in (*seccomp.ABOUT_FILES, *seccomp.ABOUT_GROUPS) if name in calls]
     program = [
         *seccomp.only_native(),
@@ -117,7 +132,12 @@ def _restrict_calls() -> bool:
         # what starts a session of its own is ended with the others.
         *(line for number in ignored for line in seccomp.refuse_call(number, 0)),
         # prlimit64 of another process; 0 is the own one.
-        *seccomp.refuse_call(calls["prlimit64"], errno.EPERM, unless_first_is=0),
+        *seccomp.refuse_call(calls["prlimit64"], errno.EPERM, unless_first_is=[0]),
+        *seccomp.refuse_flags(calls["clone"], errno.EPERM, 0, _NAMESPACES, all_of_them=False),
+        *seccomp.refuse_call(calls["clone3"], errno.ENOSYS),  # has its flags in memory; libraries then call clone
+        *seccomp.refuse_flags(calls["mmap"], errno.ENOMEM, 3, _SHARED_ANONYMOUS, all_of_them=True),
+        *seccomp.refuse_call(calls["memfd_create"], errno.ENOSYS),
+        *([] if has_scopes else _own_signals(calls)),
         seccomp.ALLOW,
     ]
     try:
@@ -125,6 +145,15 @@ def _restrict_calls() -> bool:
     except OSError:
         return False
     return True
+
+
+def _own_signals(calls: Mapping[str, int]) -> Iterable[seccomp.Instruction]:
+    for name in seccomp.SIGNALS:
+        yield from seccomp.refuse_call(calls[name], errno.EPERM, unless_first_is=[0, os.getpid()])
+    yield from seccomp.refuse_call(calls["pidfd_send_signal"], errno.EPERM)
+    for name, commands in _OWNERS:
+        refused = [line for command in commands for line in seccomp.if_equal(command, seccomp.refuse(errno.EPERM))]
+        yield from seccomp.call(calls[name], [seccomp.argument(1), *refused, seccomp.ALLOW])
 
 
 def _drop_capabilities() -> None:
@@ -152,15 +181,19 @@ def _python() -> Iterable[Path]:
     yield from map(Path, filter(os.path.isabs, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)))
 
 
-def _restrict_files(writes: Path, reads: Iterable[Path] | None) -> bool:
-    libc = ctypes.CDLL(None, use_errno=True)
-    version = libc.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)
+def _landlock_version() -> int:
+    """0 if the kernel has no Landlock."""
+    return max(0, int(ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)))
+
+
+def _restrict_files(version: int, writes: Path, reads: Iterable[Path] | None) -> None:
     if version < 1:
-        return False
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
     write = _WRITE | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
     read = 0 if reads is None else _READ
-    handled = (read | write | _MAKE_SPECIAL, _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
-    size = 24 if version >= 6 else 16 if version >= 4 else 8  # an older kernel knows a shorter structure
+    handled = (read | write | _MAKE_SPECIAL, _TCP if version >= 4 else 0, _SCOPES if version >= _SCOPES_SINCE else 0)
+    size = 24 if version >= _SCOPES_SINCE else 16 if version >= 4 else 8  # an older kernel knows a shorter structure
     ruleset = _called(libc, _CREATE_RULESET, struct.pack("QQQ", *handled), size, 0)
     try:
         for path, rights in [(writes, read | write), (Path("/dev/null"), read | _WRITE_FILE)]:
@@ -172,7 +205,6 @@ def _restrict_files(writes: Path, reads: Iterable[Path] | None) -> bool:
         _called(libc, _RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
-    return True
 
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: Path, rights: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import onnx.defs
 
 from edgepack.errors import StageFailedError
-from edgepack.util import given_files
+from edgepack.util import confined_files
 from edgepack_runtime.bundle import onnx_file
 from edgepack_runtime.bundle.onnx_file import DOMAIN, FUNCTION_DOMAIN, KEY, LEAF, NAME, OP_TYPE, VALUE
 from edgepack_runtime.util.fs import read_regular
@@ -133,7 +133,7 @@ def outside_files(graph: Path) -> tuple[Path, ...]:
             if kind == "entry" and b"location" in leaves.get(KEY, ())
             for value in leaves.get(VALUE, ())
         }
-        return tuple(given_files.below(graph.parent, name) for name in sorted(names))
+        return tuple(confined_files.below(graph.parent, name) for name in sorted(names))
     except (OSError, ValueError) as error:
         raise _invalid(graph, str(error)) from error
 

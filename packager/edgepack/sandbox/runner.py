@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import json
 import os
 import pickle
@@ -18,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -38,6 +37,7 @@ T = TypeVar("T")
 COMMAND: Final = (sys.executable, "-I", "-m", "edgepack.sandbox.runner")
 _LIMITS, _JOB, _PROGRESS, _RESULT, _LOG = "limits.pickle", "job.pickle", "progress.jsonl", "result.json", "process.log"
 _POLL_S: Final = 0.05
+_LOOK_S: Final = 1.0  # between two looks at the memory, which take some ms
 _END_S: Final = 10.0
 _LAST_LINES: Final = 12
 _MOST_LOG_BYTES: Final = 1 << 16
@@ -113,9 +113,13 @@ def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: st
             preexec_fn=release_process.die_with_parent(),
         )
         reader = ProgressReader(scratch / _PROGRESS, progress, bars)
-        heard = time.monotonic()
+        heard = looked = time.monotonic()
         try:
             while _runs(process):
+                if limits.memory_bytes is not None and time.monotonic() - looked > _LOOK_S:
+                    looked = time.monotonic()
+                    if _memory_bytes(process.pid) > limits.memory_bytes:
+                        raise _too_much_memory(limits, stage, "its processes together took more")
                 if _heard(reader, stage):
                     heard = time.monotonic()
                 elif time.monotonic() - heard > limits.silence_s:
@@ -135,16 +139,29 @@ def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: st
 def _wait_for_group(group: int) -> None:
     """Wait until no process of a killed group runs: what is in a system call finishes it."""
     end = time.monotonic() + _END_S
-    while any(map(functools.partial(_runs_in, group), Path("/proc").glob("[0-9]*/stat"))) and time.monotonic() < end:
+    while any(_running(group)) and time.monotonic() < end:
         time.sleep(_POLL_S)
 
 
-def _runs_in(group: int, stat: Path) -> bool:
-    try:
-        state, _, of_process = stat.read_bytes().rpartition(b")")[2].split()[:3]  # behind the name: proc(5)
-    except (OSError, ValueError):  # it has ended
-        return False
-    return int(of_process) == group and state not in (b"Z", b"X")
+def _memory_bytes(group: int) -> int:
+    """Memory of a group that is no file: the limit of `RLIMIT_DATA` is of each process, and knows no shared memory."""
+    found = 0
+    for process in _running(group):
+        with contextlib.suppress(OSError):  # it has ended
+            words = (process / "status").read_bytes().split()
+            found += sum(int(words[words.index(key) + 1]) for key in (b"RssAnon:", b"RssShmem:") if key in words)
+    return 1024 * found
+
+
+def _running(group: int) -> Iterator[Path]:
+    """The processes of a group in /proc that have not ended."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, its_group = (process / "stat").read_bytes().rpartition(b")")[2].split()[:3]  # after the name
+        except (OSError, ValueError):  # it has ended
+            continue
+        if int(its_group) == group and state not in (b"Z", b"X"):
+            yield process
 
 
 def _variables() -> dict[str, str]:
@@ -217,6 +234,10 @@ def _exceeded(why: str, limits: SandboxLimits, stage: str) -> StageFailedError |
         )
     if not any(words in why for words in _NO_MEMORY):
         return None
+    return _too_much_memory(limits, stage, why)
+
+
+def _too_much_memory(limits: SandboxLimits, stage: str, why: str) -> StageFailedError:
     allowed = "there is" if limits.memory_bytes is None else mib(limits.memory_bytes)
     return StageFailedError(
         f"{stage}: the model was refused more memory than {allowed}",

@@ -33,11 +33,33 @@ PRIVILEGED: Final = (
     *("sched_setparam", "sched_setscheduler", "sched_setattr", "add_key", "request_key", "keyctl"),
     *("unshare", "setns", "bpf", "perf_event_open", "userfaultfd"),
 )
+# System V's and POSIX' communication: memory and queues of all programs of the user, which outlive a process.
+ABOUT_IPC: Final = (
+    *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl"),
+    *("mq_open", "mq_unlink"),
+)
+# Calls with a process or thread as first argument that signal it.
+SIGNALS: Final = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 # Audit architecture of each machine, and the numbers that calls have there. <linux/audit.h>, <asm/unistd.h>
 _ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = {
+    "mmap": (9, 222),
+    "ioctl": (16, 29),
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
     "socket": (41, 198),
     "connect": (42, 203),
+    "clone": (56, 220),
+    "kill": (62, 129),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "fcntl": (72, 25),
     "chmod": (90, None),
     "fchmod": (91, 52),
     "chown": (92, None),
@@ -46,6 +68,7 @@ _NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = {
     "ptrace": (101, 117),
     "setpgid": (109, 154),
     "setsid": (112, 157),
+    "rt_sigqueueinfo": (129, 138),
     "utime": (132, None),
     "setpriority": (141, 140),
     "sched_setparam": (142, 118),
@@ -56,7 +79,12 @@ _NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = {
     "removexattr": (197, 14),
     "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
+    "tkill": (200, 130),
+    "semtimedop": (220, 192),
+    "tgkill": (234, 131),
     "utimes": (235, None),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
@@ -66,15 +94,19 @@ _NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = {
     "fchmodat": (268, 53),
     "unshare": (272, 97),
     "utimensat": (280, 88),
+    "rt_tgsigqueueinfo": (297, 240),
     "perf_event_open": (298, 241),
     "prlimit64": (302, 261),
     "setns": (308, 268),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "sched_setattr": (314, 274),
+    "memfd_create": (319, 279),
     "bpf": (321, 280),
     "userfaultfd": (323, 282),
+    "pidfd_send_signal": (424, 424),
     "io_uring_setup": (425, 425),
+    "clone3": (435, 435),
     "pidfd_getfd": (438, 438),
     "fchmodat2": (452, 452),
     "setxattrat": (463, 463),
@@ -132,11 +164,16 @@ def call(number: int, then: Sequence[Instruction]) -> list[Instruction]:
     return [Instruction(_LOAD, 0, 0, _NUMBER), Instruction(_EQUAL, 0, len(then), number), *then]
 
 
-def refuse_call(number: int, error: int, *, unless_first_is: int | None = None) -> list[Instruction]:
-    """Refuse a call with an error, unless its first argument has a value."""
-    if unless_first_is is None:
-        return call(number, [refuse(error)])
-    return call(number, [argument(0), Instruction(_EQUAL, 0, 1, unless_first_is), ALLOW, refuse(error)])
+def refuse_call(number: int, error: int, *, unless_first_is: Sequence[int] = ()) -> list[Instruction]:
+    """Refuse a call with an error, unless its first argument has one of some values."""
+    allowed = [line for value in unless_first_is for line in if_equal(value, ALLOW)]
+    return call(number, [*([argument(0)] if allowed else []), *allowed, refuse(error)])
+
+
+def refuse_flags(number: int, error: int, index: int, mask: int, *, all_of_them: bool) -> list[Instruction]:
+    """Refuse a call with any bit of `mask` in an argument, or with all of them."""
+    of_none, of_any = (ALLOW, refuse(error)) if not all_of_them else (refuse(error), ALLOW)
+    return call(number, [argument(index), masked(mask), *if_equal(mask if all_of_them else 0, of_none), of_any])
 
 
 def argument(index: int) -> Instruction:

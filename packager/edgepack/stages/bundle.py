@@ -26,7 +26,7 @@ from edgepack.artifacts import (
 from edgepack.bundle import interpreters, opsets, sbom, site_packages
 from edgepack.bundle.archive import Members, listed, write_bundle
 from edgepack.bundle.binaries import fit
-from edgepack.bundle.binaries.fit import Needs
+from edgepack.bundle.binaries.fit import SystemRequirements
 from edgepack.bundle.inspect import bytes_by_part
 from edgepack.bundle.interpreters import Interpreters
 from edgepack.bundle.main_program import main_source
@@ -244,7 +244,7 @@ def sequence(version: str) -> int:
 def recipe_sha256(recipe: AnyRecipe) -> str:
     """Digest of the resolved recipe. Absolute paths count by their last part, since a project may move.
 
-    The `sign` section does not count: bundles are signed at delivery.
+    The `sign` section does not count: bundles are signed when they are written to `dist`.
     """
     document = without_folders(recipe.model_dump(mode="json", by_alias=True, exclude={"sign"}))
     return hashlib.sha256(json.dumps(document, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
@@ -298,7 +298,9 @@ def _manifest(
     )
 
 
-def _readme(recipe: AnyRecipe, profile: Profile, needs: Needs, file: str, words: Mapping[str, str]) -> bytes:
+def _readme(
+    recipe: AnyRecipe, profile: Profile, needs: SystemRequirements, file: str, words: Mapping[str, str]
+) -> bytes:
     """The README; `words` has `example`, `kind`, `ask`, `several` and `reads` with their Chinese forms."""
     serve, serve_zh = _NO_SERVE, _NO_SERVE_ZH
     if recipe.serve:
@@ -337,7 +339,7 @@ _SERVE_ZH: Final = """HTTP 服务和试用页面：http://127.0.0.1:8000/
       供其他机器访问的方法写在该单元文件的注释里"""
 
 
-def _needs(profile: Profile, needs: Needs) -> str:
+def _needs(profile: Profile, needs: SystemRequirements) -> str:
     """What the device must have, for the README."""
     machines = {"x86_64": "x86-64 (also called amd64)", "aarch64": "64-bit ARM (aarch64, arm64)"}
     lines = [f"Linux on {' or '.join(machines[machine] for machine in profile.machines)}"]
@@ -351,7 +353,7 @@ def _needs(profile: Profile, needs: Needs) -> str:
     return "\n".join(f"  - {line}" for line in lines)
 
 
-def _needs_in_chinese(profile: Profile, needs: Needs) -> str:
+def _needs_in_chinese(profile: Profile, needs: SystemRequirements) -> str:
     machines = {"x86_64": "x86-64（amd64）", "aarch64": "64 位 ARM（aarch64、arm64）"}
     lines = [f"Linux，{'或 '.join(machines[machine] for machine in profile.machines)}"]
     if profile.interpreter == HOST:
@@ -364,7 +366,7 @@ def _needs_in_chinese(profile: Profile, needs: Needs) -> str:
     return "\n".join(f"  - {line}" for line in lines)
 
 
-def _report(packages: Sequence[Package], needs: Needs, progress: Progress) -> None:
+def _report(packages: Sequence[Package], needs: SystemRequirements, progress: Progress) -> None:
     for package in packages:
         before, after = mib(package.bytes_before), mib(package.bytes_after)
         if before != mib(0):

@@ -9,11 +9,11 @@ from typing import Any
 from edgepack.artifacts import SelectArtifact
 from edgepack.recipe.model import Recipe
 from edgepack.stages.export import ExportStage
-from edgepack.stages.narrow import NarrowStage
-from edgepack.stages.prune import PruneStage
 from edgepack.stages.quantize import QuantizeStage
 from edgepack.stages.stage import Context, Stage
 from edgepack.stages.train import StudentStage
+from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
+from edgepack.stages.width_pruning import WidthPruningStage
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Chain:
 
     recipe: Recipe
     student: StudentStage
-    narrow: NarrowStage | None
-    prune: PruneStage | None
+    width_pruning: WidthPruningStage | None
+    vocabulary_trimming: VocabularyTrimmingStage | None
     quantize: QuantizeStage
     export: ExportStage
 
     @property
     def stages(self) -> list[Stage[Any]]:
         """The stages in order."""
-        every = (self.student, self.narrow, self.prune, self.quantize, self.export)
+        every = (self.student, self.width_pruning, self.vocabulary_trimming, self.quantize, self.export)
         return [stage for stage in every if stage is not None]
 
     @property
@@ -39,13 +39,13 @@ class Chain:
         return self.export
 
     @property
-    def model(self) -> StudentStage | NarrowStage | PruneStage:
+    def model(self) -> StudentStage | WidthPruningStage | VocabularyTrimmingStage:
         """The stage that makes the model that is quantized and exported."""
-        return self.prune or self.narrow or self.student
+        return self.vocabulary_trimming or self.width_pruning or self.student
 
     def train_seconds(self, ctx: Context) -> float:
-        """Seconds of training: of the student and, if it is narrowed, of the training after the cut."""
-        trainings = [self.student, *([self.narrow] if self.narrow else [])]
+        """Seconds of training: of the student and, if it is pruned in width, of the training after the cut."""
+        trainings = [self.student, *([self.width_pruning] if self.width_pruning else [])]
         return float(sum(ctx.artifact(stage).train_seconds for stage in trainings))
 
 

@@ -20,13 +20,13 @@ from edgepack import calibration, evaluation
 from edgepack.artifacts import (
     CombineArtifact,
     CombineFit,
+    CombineMethod,
     CombineName,
     DataArtifact,
     ExportArtifact,
     LinearArtifact,
     Row,
     Split,
-    Way,
 )
 from edgepack.calibration import Truths
 from edgepack.evaluation import Latency
@@ -50,7 +50,7 @@ MOST_ALONE: Final = 0.9  # of the dev rows: to drop the encoder is a decision of
 MAY_LOSE_POINTS: Final = 0.2  # of the dev score, by what `auto` ships in place of the encoder, noise included
 _LIMITS: Final = 200  # limits of a cascade that are tried
 _ROUNDS: Final = 3  # over the timed texts
-WAYS: Final[tuple[CombineName, ...]] = ("encoder", "ensemble", "cascade", "linear")
+METHODS: Final[tuple[CombineName, ...]] = ("encoder", "ensemble", "cascade", "linear")
 _SHIPS: Final[Mapping[LinearMode, CombineName]] = {"baseline": "encoder", "ensemble": "ensemble", "cascade": "cascade"}
 Float = npt.NDArray[np.float64]
 
@@ -94,7 +94,7 @@ class Scored:
 
 @dataclass(frozen=True, eq=False)
 class CombineStage(Stage[CombineArtifact]):
-    """Fits the sum and the cascade on dev, scores and times every way, and chooses.
+    """Fits the sum and the cascade on dev, scores and times every method, and chooses.
 
     Attributes:
         gates: the recipe's, of which those on accuracy are judged.
@@ -150,23 +150,23 @@ class CombineStage(Stage[CombineArtifact]):
             fit = fitted(dev, (self._may_lose_points(ctx) or 0.0) / 100)
         else:
             fit = fitted(dev, 0.0, beyond_noise=True)
-        with TemporaryDirectory(prefix=".ways-", dir=out) as scratch:
-            folders = [Path(scratch) / name for name in WAYS]
+        with TemporaryDirectory(prefix=".methods-", dir=out) as scratch:
+            folders = [Path(scratch) / name for name in METHODS]
             file = linear.folder / LINEAR_NAME
-            for name, folder in zip(WAYS, folders, strict=True):
+            for name, folder in zip(METHODS, folders, strict=True):
                 if name == "linear":
                     write_linear(file, data.labels, folder, multi_label=data.multi_label)
                 else:
                     write_combined(encoder, file, fit.config(name), folder)
             texts = exported.folder / TEXTS_FILE
             latencies = evaluation.latency(folders, texts, progress, stage=self.name, rounds=_ROUNDS)
-            ways = tuple(
-                _way(name, fit, dev, test, weight_bytes(folder), latency)
-                for name, folder, latency in zip(WAYS, folders, latencies, strict=True)
+            methods = tuple(
+                _method(name, fit, dev, test, weight_bytes(folder), latency)
+                for name, folder, latency in zip(METHODS, folders, latencies, strict=True)
             )
-        chosen, why = choose(self.mode, ways)
-        found = CombineArtifact(out, evaluation.metric_of(data), fit, ways, chosen, why)
-        progress.line(f"the encoder {found.way('encoder').gains[found.metric].over('a linear model')}")
+        chosen, why = choose(self.mode, methods)
+        found = CombineArtifact(out, evaluation.metric_of(data), fit, methods, chosen, why)
+        progress.line(f"the encoder {found.method('encoder').gains[found.metric].over('a linear model')}")
         if chosen != "encoder":
             progress.line(f"the {chosen} {found.ships.gains_over_encoder[found.metric].over('the encoder')}")
         progress.line(f"{chosen} ships: {why}")
@@ -230,14 +230,16 @@ def as_good(value: float, of_encoder: float, noise_points: float) -> bool:
     return not evaluation.exceeds(100 * (of_encoder - value) + noise_points, MAY_LOSE_POINTS)
 
 
-def _way(name: CombineName, fit: CombineFit, dev: Scored, test: Scored, size: int, latency: Latency) -> Way:
+def _method(
+    name: CombineName, fit: CombineFit, dev: Scored, test: Scored, size: int, latency: Latency
+) -> CombineMethod:
     def logits(part: Scored) -> Float:
         return {"encoder": part.encoder, "linear": part.linear, "ensemble": part.sum(fit)}.get(name, part.cascade(fit))
 
     on_dev, on_test = logits(dev), logits(test)
     answers, has_encoder = test.answers(on_test), name != "linear"
     alone = {"encoder": 0.0, "ensemble": 0.0, "linear": 1.0}.get(name, float((test.lead >= fit.least_lead).mean()))
-    return Way(
+    return CombineMethod(
         name,
         dev.value(on_dev),
         dev.noise_points(on_dev),
@@ -255,37 +257,37 @@ def _way(name: CombineName, fit: CombineFit, dev: Scored, test: Scored, size: in
     )
 
 
-def choose(mode: LinearMode, ways: Sequence[Way]) -> tuple[CombineName, str]:
-    """The way that ships, and the reason.
+def choose(mode: LinearMode, methods: Sequence[CombineMethod]) -> tuple[CombineName, str]:
+    """The method that ships, and the reason.
 
-    `auto`: first the accuracy gates on dev. A way competes if no other has a lower `Judged.rank`. Of those that compete
-    and are `as_good` as the encoder, the fastest on average of the best on dev. Noise of the timing decides nothing: an
-    ensemble is never faster than the encoder, and a cascade that answers nothing alone is one.
+    `auto`: first the accuracy gates on dev. A method competes if no other has a lower `Judged.rank`. Of those that
+    compete and are `as_good` as the encoder, the fastest on average of the best on dev. Noise of the timing decides
+    nothing: an ensemble is never faster than the encoder, and a cascade that answers nothing alone is one.
     """
     if mode in _SHIPS:
-        named = next(way for way in ways if way.name == _SHIPS[mode])
+        named = next(method for method in methods if method.name == _SHIPS[mode])
         return named.name, "; ".join((f"the recipe has `linear: {mode}`", *_missed([named])))
-    tried = [way for way in ways if way.name != "linear" and (way.name != "cascade" or way.share)]
-    encoder = tried[0]
-    rank = min(way.on_dev.rank for way in tried)
-    fit = [way for way in tried if way.on_dev.rank == rank]
-    kept = [way for way in fit if as_good(way.dev_value, encoder.dev_value, way.noise_points)] or fit
-    best = max(way.dev_value for way in kept)
-    equal = {way.name: way for way in kept if way.dev_value >= best}
+    competing = [method for method in methods if method.name != "linear" and (method.name != "cascade" or method.share)]
+    encoder = competing[0]
+    rank = min(method.on_dev.rank for method in competing)
+    fit = [method for method in competing if method.on_dev.rank == rank]
+    kept = [method for method in fit if as_good(method.dev_value, encoder.dev_value, method.noise_points)] or fit
+    best = max(method.dev_value for method in kept)
+    equal = {method.name: method for method in kept if method.dev_value >= best}
     if "encoder" in equal:
         equal.pop("ensemble", None)
-    chosen = min(equal.values(), key=lambda way: way.mean_ms)
+    chosen = min(equal.values(), key=lambda method: method.mean_ms)
     figures = [f"encoder {100 * encoder.dev_value:.1f} % in {encoder.mean_ms:.2f} ms"]
-    for way in tried[1:]:
-        points = 100 * (way.dev_value - encoder.dev_value)
-        figures.append(f"{way.name} {points:+.1f} ± {way.noise_points:.1f} points in {way.mean_ms:.2f} ms")
+    for method in competing[1:]:
+        points = 100 * (method.dev_value - encoder.dev_value)
+        figures.append(f"{method.name} {points:+.1f} ± {method.noise_points:.1f} points in {method.mean_ms:.2f} ms")
     why = f"the fastest of the best on dev beyond noise ({', '.join(figures)} on average)"
-    return chosen.name, "; ".join((why, *_missed(tried)))
+    return chosen.name, "; ".join((why, *_missed(competing)))
 
 
-def _missed(ways: Sequence[Way]) -> Iterator[str]:
-    """A phrase for each way that misses a gate on dev."""
-    for way in ways:
-        if way.on_dev.missed:
-            shown = "is shown to miss" if way.on_dev.verdict == intervals.FAIL else "misses"
-            yield f"{way.name} {shown} on dev: {', '.join(way.on_dev.missed)}"
+def _missed(methods: Sequence[CombineMethod]) -> Iterator[str]:
+    """A phrase for each method that misses a gate on dev."""
+    for method in methods:
+        if method.on_dev.missed:
+            shown = "is shown to miss" if method.on_dev.verdict == intervals.FAIL else "misses"
+            yield f"{method.name} {shown} on dev: {', '.join(method.on_dev.missed)}"

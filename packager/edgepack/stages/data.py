@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.artifacts import SPLITS, DataArtifact, Row, Split
-from edgepack.data.loader import Splits, load_splits
 from edgepack.data.sampling import Sampler
 from edgepack.data.split_stats import HELD_OUT
-from edgepack.data.unlabelled import HeldTexts
+from edgepack.data.splits import Splits, load_splits
+from edgepack.data.unlabelled import HeldOutTexts
 from edgepack.progress import SILENT, Progress
 from edgepack.progress import Task as Bar
 from edgepack.recipe.model import Data
@@ -92,7 +92,7 @@ def _write_train(section: Data, splits: Splits, out: Path, bar: Bar) -> dict[Spl
 def _untrained(extra: Iterable[Row], task: Task, out: Path) -> Iterator[Row]:
     """The unlabelled texts that are not among the written training rows."""
     with (out / "train.jsonl").open(encoding="utf-8") as lines:
-        trained = HeldTexts.of_rows(Row.from_document(json.loads(line), task) for line in lines)
+        trained = HeldOutTexts.of_rows(Row.from_document(json.loads(line), task) for line in lines)
     yield from (row for row in extra if row not in trained)
 
 

@@ -21,19 +21,19 @@ from edgepack.artifacts import (
     Int8Choice,
     LedgerRow,
     ModelArtifact,
-    NarrowedArtifact,
     Precision,
-    PrunedArtifact,
     Quantization,
     Row,
     ScalesArtifact,
+    TrimmedArtifact,
+    WidthPrunedArtifact,
     mebibytes,
 )
 from edgepack.errors import StageFailedError
 from edgepack.export import int8_search, selection, target_variants
 from edgepack.export.int8_search import Trials
 from edgepack.export.model_folder import ModelWriter
-from edgepack.export.selection import SHORT, Doubts, Exported
+from edgepack.export.selection import SHORT, Caveats, Exported
 from edgepack.export.target_variants import Variant, VariantSource
 from edgepack.onnx_graph import parity
 from edgepack.onnx_graph.encoder import Encoder
@@ -46,11 +46,11 @@ from edgepack.progress import Progress
 from edgepack.recipe.model import Quantize
 from edgepack.stages import keys
 from edgepack.stages.data import DataStage
-from edgepack.stages.narrow import NarrowStage
-from edgepack.stages.prune import PruneStage
 from edgepack.stages.quantize import QuantizeStage
 from edgepack.stages.stage import TRAINING, Context, Input, Stage
 from edgepack.stages.train import StudentStage
+from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
+from edgepack.stages.width_pruning import WidthPruningStage
 from edgepack.training import environment
 from edgepack.util.text import counted
 from edgepack_runtime.inference.predictor import Predictor
@@ -74,7 +74,7 @@ class ExportStage(Stage[ExportArtifact]):
     section: Quantize
     targets: tuple[str, ...]
     rows: DataStage
-    student: StudentStage | NarrowStage | PruneStage
+    student: StudentStage | WidthPruningStage | VocabularyTrimmingStage
     scales: QuantizeStage
 
     name = "export"
@@ -129,7 +129,7 @@ class ExportStage(Stage[ExportArtifact]):
             small = _small(section, encoder, ctx.artifact(self.scales), float_model, writer, out, progress)
         if small is not None:
             small_file = _exported(small, out / FOLDERS[small.precision], writer, rows, float_logits, progress)
-        chosen = selection.of_files(float_file, small_file, small.doubts if small else Doubts(), data, progress)
+        chosen = selection.of_files(float_file, small_file, small.caveats if small else Caveats(), data, progress)
         source = VariantSource(
             writer=writer,
             float_folder=float_folder,
@@ -161,7 +161,7 @@ class _Small:
 
     precision: Precision
     encoder: Encoder
-    doubts: Doubts
+    caveats: Caveats
     note: str
     int8: Int8Choice | None = None
 
@@ -193,7 +193,7 @@ def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> 
         student.test_score,
         model_mib=mebibytes(sum(path.stat().st_size for path in folder.glob("model.*"))),
         parity=static.max_abs,
-        parity_with={NarrowedArtifact: "narrowed", PrunedArtifact: "pruned"}.get(type(student), "student"),
+        parity_with={WidthPrunedArtifact: "width-pruned", TrimmedArtifact: "trimmed"}.get(type(student), "student"),
         note="the student's weights, not measured again",
     )
 
@@ -215,37 +215,37 @@ def _small(
         return None
     if section.method == "fp16":
         return _float16(section, encoder, Trials(float_model, writer.trial("float16", out), writer.data, progress))
-    ways = [(way, _ranged(way, section, encoder, writer, scales)) for way in scales.ways]
+    methods = [(one, _ranged(one, section, encoder, writer, scales)) for one in scales.ways]
     trials = Trials(float_model, writer.trial("int8", out), writer.data, progress)
-    return _int8(section, *int8_search.choose(ways, trials, section.max_drop_points, progress))
+    return _int8(section, *int8_search.choose(methods, trials, section.max_drop_points, progress))
 
 
 def _float16(section: Quantize, encoder: Encoder, trials: Trials) -> _Small:
-    tried = trials.tried("float16", encoder)
-    doubts = selection.doubts_of_float16(tried, trials.may_lose(section.max_drop_points))
-    return _Small("float16", encoder, doubts, selection.lost(tried.drop_points, len(trials.rows)))
+    trial = trials.trial("float16", encoder)
+    caveats = selection.caveats_of_float16(trial, trials.may_lose(section.max_drop_points))
+    return _Small("float16", encoder, caveats, selection.lost(trial.drop_points, len(trials.rows)))
 
 
 def _int8(section: Quantize, encoder: Encoder, made: Int8Choice) -> _Small:
     return _Small(
         "int8",
         encoder,
-        selection.doubts_of_int8(section, made),
+        selection.caveats_of_int8(section, made),
         selection.note(made, reduced=section.reduced_range),
         made,
     )
 
 
 def _ranged(
-    way: Quantization, section: Quantize, encoder: Encoder, writer: ModelWriter, scales: ScalesArtifact
+    method: Quantization, section: Quantize, encoder: Encoder, writer: ModelWriter, scales: ScalesArtifact
 ) -> Encoder:
-    """The encoder with the ranges of `way`, and with the weights that QAT trained if there are any."""
-    if way.weights is not None:
-        encoder = _qat_encoder(way, scales.folder / way.weights, writer)
-    return with_ranges(encoder, way.linears, embeddings=section.embeddings == "int8")
+    """The encoder with the ranges of `method`, and with the weights that QAT trained if there are any."""
+    if method.weights is not None:
+        encoder = _qat_encoder(method, scales.folder / method.weights, writer)
+    return with_ranges(encoder, method.linears, embeddings=section.embeddings == "int8")
 
 
-def _qat_encoder(way: Quantization, folder: Path, writer: ModelWriter) -> Encoder:
+def _qat_encoder(method: Quantization, folder: Path, writer: ModelWriter) -> Encoder:
     """The encoder of the weights in `folder`.
 
     Raises:
@@ -257,7 +257,7 @@ def _qat_encoder(way: Quantization, folder: Path, writer: ModelWriter) -> Encode
         saved, _ = _static_graph(trained, data, data.read("dev")[:PARITY_ROWS], static)
         found, _, note = _rewritten(_float_onnx(static, saved), writer.layout)
     if found is None:
-        raise StageFailedError(f"export: the graph of the weights that were trained for {way.name} {note}")
+        raise StageFailedError(f"export: the graph of the weights that were trained for {method.name} {note}")
     return found
 
 

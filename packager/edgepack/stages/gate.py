@@ -14,7 +14,7 @@ from edgepack.results import NotRunHere
 from edgepack.stages import keys
 from edgepack.stages.bundle import BundleStage
 from edgepack.stages.stage import Context, Input, Stage
-from edgepack.targets import local
+from edgepack.targets import this_machine
 from edgepack_runtime.schema.receipt import NO_GATES, GateReceipt
 
 RECEIPT_FILE = "receipt.json"
@@ -47,7 +47,7 @@ class GateStage(Stage[GateArtifact]):
         """Why this machine cannot run the bundle; with more detail once the bundle is there."""
         profile = ctx.targets.profile(self.target)
         made = ctx.artifact(self.bundle) if ctx.has(self.bundle) else None
-        found = local.lacking(
+        found = this_machine.lacking(
             profile.machines,
             profile.provider,
             profile.interpreter,

@@ -64,7 +64,7 @@ def training_section(section: Teacher | Student) -> dict[str, Any]:
     """
     document = dump(section) | {"ranks": section.ranks}
     del document["nodes"]
-    for later in ("width", "vocabulary"):  # later stages narrow and prune
+    for later in ("width", "vocabulary"):  # later stages prune the width and trim the vocabulary
         document.pop(later, None)
     if document["device"].startswith("gpu"):
         document["device"] = "gpu"

@@ -12,10 +12,10 @@ from edgepack.recipe.model import Calibration, Observer, Quantize
 from edgepack.recipe.training import Student
 from edgepack.stages import keys
 from edgepack.stages.data import DataStage
-from edgepack.stages.narrow import NarrowStage
-from edgepack.stages.prune import PruneStage
 from edgepack.stages.stage import TRAINING, Context, Input, Stage
 from edgepack.stages.train import StudentStage
+from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
+from edgepack.stages.width_pruning import WidthPruningStage
 from edgepack.training import environment
 
 _WEIGHTS_FOLDER = "weights"  # of the model that `qat` trained
@@ -34,7 +34,7 @@ class QuantizeStage(Stage[ScalesArtifact]):
     seed: int
     training: Student
     rows: DataStage
-    student: StudentStage | NarrowStage | PruneStage
+    student: StudentStage | WidthPruningStage | VocabularyTrimmingStage
 
     name = "quantize"
     version = 8

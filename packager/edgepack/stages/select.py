@@ -34,7 +34,7 @@ _THREADS: Final = 1  # of latency measurements
 
 @dataclass(frozen=True)
 class Entry:
-    """The results of a candidate: its trained, narrowed or pruned student, and its exported models."""
+    """The results of a candidate: its trained, width-pruned or trimmed student, and its exported models."""
 
     model: ModelArtifact
     exported: ExportArtifact

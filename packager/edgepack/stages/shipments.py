@@ -15,7 +15,7 @@ from edgepack.stages.combine import CombineStage
 from edgepack.stages.data import DataStage
 from edgepack.stages.linear import LinearStage
 from edgepack.stages.stage import Context, Stage
-from edgepack.stages.text_payload import Beside
+from edgepack.stages.text_payload import LinearPart
 from edgepack.stages.train import TeacherStage
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle.model_config import LINEAR_NAME
@@ -47,8 +47,8 @@ class TrainedShipment(Shipment):
         return [self.rows, self.candidates.chosen(ctx).export]
 
     def decides(self, ctx: Context) -> Any:
-        beside = self._beside(ctx)
-        return beside and [asdict(beside.config), sha256_file(beside.linear)]
+        part = self._linear_part(ctx)
+        return part and [asdict(part.config), sha256_file(part.file)]
 
     def weight_bytes(self, ctx: Context, target: str) -> int:
         if self.combine is not None:
@@ -58,10 +58,10 @@ class TrainedShipment(Shipment):
     def payload(self, ctx: Context, target: str, scratch: Path) -> Payload:
         chain = self.candidates.chosen(ctx)
         exported, ancestors = ctx.artifact(chain.export).for_target(target), text_payload.ancestors_of(chain.recipe)
-        model = text_payload.of_export(exported, self._beside(ctx), ancestors)
+        model = text_payload.of_export(exported, self._linear_part(ctx), ancestors)
         return text_payload.make(chain.recipe, model, ctx.artifact(self.rows), scratch, ctx.progress)
 
-    def _beside(self, ctx: Context) -> Beside | None:
+    def _linear_part(self, ctx: Context) -> LinearPart | None:
         """The linear model that ships beside the encoder; None for the encoder alone."""
         if self.linear is None or self.combine is None:
             return None
@@ -69,7 +69,7 @@ class TrainedShipment(Shipment):
         if combine.config is None:
             return None
         score = combine.ships.test_scores[self.recipe(ctx).gates.metric or combine.metric]
-        return Beside(ctx.artifact(self.linear).folder / LINEAR_NAME, combine.config, score)
+        return LinearPart(ctx.artifact(self.linear).folder / LINEAR_NAME, combine.config, score)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from edgepack.artifacts import Artifact
 from edgepack.progress import SILENT, Progress
 from edgepack.results import NotRunHere
-from edgepack.targets import local
+from edgepack.targets import this_machine
 from edgepack.targets.context import BuildContext
 from edgepack.util.versions import installed_versions
 
@@ -176,5 +176,5 @@ class Stage(ABC, Generic[A_co]):
 
     def key(self, ctx: Context) -> Key:
         """The cache key of the result, given the results that it needs."""
-        versions = installed_versions(self.libraries) | (local.host_facts() if self.measures else {})
+        versions = installed_versions(self.libraries) | (this_machine.host_facts() if self.measures else {})
         return Key.of(self.name, MadeOf(self.version, self.decides(ctx), tuple(self.inputs(ctx)), versions))

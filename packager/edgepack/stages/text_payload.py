@@ -19,7 +19,7 @@ from edgepack.gating import on_rows
 from edgepack.gating.on_rows import Judge
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
-from edgepack.recipe.model import BaseRecipe, GivenTextRecipe, Recipe
+from edgepack.recipe.model import BaseRecipe, ImportedTextRecipe, Recipe
 from edgepack.recipe.training import is_local_folder
 from edgepack.sandbox import runner as sandbox
 from edgepack.stages.bundle import Payload
@@ -40,10 +40,10 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Beside:
+class LinearPart:
     """A linear model that ships beside an encoder: its file, how it answers, and the test score of the whole."""
 
-    linear: Path
+    file: Path
     config: LinearConfig
     score: Score
 
@@ -73,19 +73,19 @@ class TextModel:
     ancestors: tuple[str, ...] = ()
 
 
-def of_export(export: ExportArtifact, beside: Beside | None = None, ancestors: tuple[str, ...] = ()) -> TextModel:
+def of_export(export: ExportArtifact, linear: LinearPart | None = None, ancestors: tuple[str, ...] = ()) -> TextModel:
     """An exported encoder, with the linear model that ships beside it; None for the encoder alone."""
     shipped, reference = export.shipped_model, export.float_model
 
     def folders(data: DataArtifact, scratch: Path) -> golden.Models:
         encoder = export.folder / reference.folder
-        if beside is None:
+        if linear is None:
             return golden.Models(export.folder / shipped.folder, encoder, encoder)
         made = {}
         for folder in {shipped.folder, reference.folder}:
             made[folder] = scratch / "models" / folder
             made[folder].parent.mkdir(exist_ok=True)
-            write_combined(export.folder / folder, beside.linear, beside.config, made[folder])
+            write_combined(export.folder / folder, linear.file, linear.config, made[folder])
         return golden.Models(made[shipped.folder], made[reference.folder], encoder)
 
     return TextModel(
@@ -98,7 +98,7 @@ def of_export(export: ExportArtifact, beside: Beside | None = None, ancestors: t
             "float_onnx_bytes": reference.onnx_bytes,
         },
         sbom.Architecture(f"ERNIE, {shipped.precision}", "transformer"),
-        shipped.ledger.score if beside is None else beside.score,
+        shipped.ledger.score if linear is None else linear.score,
         reference.ledger.score if shipped.precision != "float32" else None,
         ancestors,
     )
@@ -198,7 +198,7 @@ def _asked(
 ) -> T:
     """Call `job`, which runs the models: in a sandbox if one of them is not of this build."""
     baseline = recipe.gates.baseline
-    if not isinstance(recipe, GivenTextRecipe) and baseline is None:
+    if not isinstance(recipe, ImportedTextRecipe) and baseline is None:
         return job(progress=progress)
     reads = [*{folder for folder in models if folder is not None}, *([] if baseline is None else [baseline])]
     found: T = sandbox.run(job, returns, scratch, progress, stage="bundle", reads=reads)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from edgepack.progress import Progress
-from edgepack.sweep.tasks import MODULE, Ended, Share, SweepTask, environment
+from edgepack.sweep.tasks import MODULE, SweepTask, TaskResources, TaskResult, environment
 from edgepack.training.devices import VISIBLE_VARIABLE
 from edgepack.util import hardware, nvidia
 from edgepack_runtime.install import release_process
@@ -30,20 +30,20 @@ class _Running:
 
 
 class LocalEngine:
-    """Runs tasks side by side: one for each GPU, else one at a time, or `Share.workers` of them."""
+    """Runs tasks side by side: one for each GPU, else one at a time, or `TaskResources.workers` of them."""
 
-    def run(self, tasks: Sequence[SweepTask], share: Share, progress: Progress) -> Iterator[Ended]:
+    def run(self, tasks: Sequence[SweepTask], resources: TaskResources, progress: Progress) -> Iterator[TaskResult]:
         """As `Engine.run`. Tasks get equal parts of the cores, and a GPU each."""
         gpus = _gpus()
-        workers = min(share.workers or max(1, len(gpus)), len(tasks))
-        cpus = share.cpus or max(1, hardware.cores().threads // workers)
+        workers = min(resources.workers or max(1, len(gpus)), len(tasks))
+        cpus = resources.cpus or max(1, hardware.cores().threads // workers)
         free, waiting = list(range(workers)), list(tasks)
         running: list[_Running] = []
         try:
             while running or waiting:
                 while free and waiting:
                     slot = free.pop(0)
-                    variables = environment(replace(share, cpus=cpus))
+                    variables = environment(replace(resources, cpus=cpus))
                     if gpus:
                         variables[VISIBLE_VARIABLE] = gpus[slot % len(gpus)]
                     task = waiting.pop(0)
@@ -54,7 +54,7 @@ class LocalEngine:
                     running.remove(one)
                     free.append(one.slot)
                     code = one.process.returncode
-                    yield Ended(one.task, why_failed(code), "", time.monotonic() - one.started)
+                    yield TaskResult(one.task, why_failed(code), "", time.monotonic() - one.started)
         finally:
             for one in running:
                 one.process.terminate()

@@ -14,7 +14,7 @@ from typing import Any, Final
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import Progress
 from edgepack.sweep import local
-from edgepack.sweep.tasks import Ended, Share, SweepTask, environment
+from edgepack.sweep.tasks import SweepTask, TaskResources, TaskResult, environment
 from edgepack.training.devices import VISIBLE_VARIABLE
 
 ADDRESS_VARIABLE: Final = "RAY_ADDRESS"
@@ -24,25 +24,24 @@ _ATTEMPTS: Final = 3  # further ones, on other machines, if a machine is lost
 class RayEngine:
     """Runs tasks where the cluster has room. Those of a machine that is lost run again on another one."""
 
-    def run(self, tasks: Sequence[SweepTask], share: Share, progress: Progress) -> Iterator[Ended]:
+    def run(self, tasks: Sequence[SweepTask], resources: TaskResources, progress: Progress) -> Iterator[TaskResult]:
         """As `Engine.run`."""
         ray = _connected()
-        resources = {"num_cpus": share.cpus or 1, "num_gpus": share.gpus}
-        remote = ray.remote(max_retries=_ATTEMPTS, **resources)(_run_here)
-        variables = environment(replace(share, cpus=share.cpus or 1))
+        remote = ray.remote(max_retries=_ATTEMPTS, num_cpus=resources.cpus or 1, num_gpus=resources.gpus)(_run_here)
+        variables = environment(replace(resources, cpus=resources.cpus or 1))
         waiting = list(tasks)
         running: dict[Any, SweepTask] = {}
         try:
             while running or waiting:
-                while waiting and len(running) < (share.workers or len(tasks)):
+                while waiting and len(running) < (resources.workers or len(tasks)):
                     task = waiting.pop(0)
                     running[remote.remote(task, variables)] = task
                 (done,), _ = ray.wait(list(running))
                 task = running.pop(done)
                 try:
-                    yield Ended(task, *ray.get(done))
+                    yield TaskResult(task, *ray.get(done))
                 except ray.exceptions.RayError as error:
-                    yield Ended(task, str(error).strip().splitlines()[-1], "", 0.0)
+                    yield TaskResult(task, str(error).strip().splitlines()[-1], "", 0.0)
         finally:
             for reference in running:
                 ray.cancel(reference, force=True)
@@ -50,7 +49,7 @@ class RayEngine:
 
 
 def _run_here(task: SweepTask, variables: dict[str, str]) -> tuple[str, str, float]:
-    """Run a task on this machine of the cluster; return what `Ended` holds besides the task.
+    """Run a task on this machine of the cluster; return what `TaskResult` holds besides the task.
 
     Args:
         variables: the environment of the sweep. The GPUs are those that Ray chose.

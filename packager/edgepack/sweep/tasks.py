@@ -37,7 +37,7 @@ class SweepTask:
 
 
 @dataclass(frozen=True)
-class Ended:
+class TaskResult:
     """The end of a task: why it did not succeed ("" if it did), the machine it ran on, and its time in seconds."""
 
     task: SweepTask
@@ -47,7 +47,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Share:
+class TaskResources:
     """What each task of a sweep gets.
 
     Attributes:
@@ -64,8 +64,8 @@ class Share:
 class Engine(Protocol):
     """Runs tasks somewhere."""
 
-    def run(self, tasks: Sequence[SweepTask], share: Share, progress: Progress) -> Iterator[Ended]:
-        """Run `tasks`, the first ones first; yield each when it has ended. Tasks that run end with the iterator.
+    def run(self, tasks: Sequence[SweepTask], resources: TaskResources, progress: Progress) -> Iterator[TaskResult]:
+        """Run `tasks`, the first ones first; yield each when it has result. Tasks that run end with the iterator.
 
         Raises:
             EnvironmentUnfitError: the engine is not installed, or its cluster cannot be reached.
@@ -73,7 +73,12 @@ class Engine(Protocol):
 
 
 def sweep(
-    stages: RecipeStages, command: Sequence[str], workspace: Path, engine: Engine, share: Share, progress: Progress
+    stages: RecipeStages,
+    command: Sequence[str],
+    workspace: Path,
+    engine: Engine,
+    resources: TaskResources,
+    progress: Progress,
 ) -> list[Failure]:
     """Build every candidate of a search up to its export.
 
@@ -94,8 +99,8 @@ def sweep(
     folder.mkdir(parents=True)
     shared = stages.shared[-1].name
     first = _task(f"{shared} of all candidates", [*command, "--until", shared], folder, shared)
-    for ended in _run(engine, [first], share, progress):
-        if error := _error(ended):
+    for result in _run(engine, [first], resources, progress):
+        if error := _error(result):
             raise error
     names = list(stages.chains)
     tasks = {
@@ -104,7 +109,7 @@ def sweep(
     students = [chain.student for chain in stages.chains.values()]
     turn = {name: students[:index].count(students[index]) for index, name in enumerate(names)}
     ordered = [tasks[name] for name in sorted(names, key=lambda name: turn[name])]
-    errors = {ended.task.name: _error(ended) for ended in _run(engine, ordered, share, progress)}
+    errors = {result.task.name: _error(result) for result in _run(engine, ordered, resources, progress)}
     return [Failure(name, error) for name in names if (error := errors[name]) is not None]
 
 
@@ -112,35 +117,37 @@ def _task(name: str, arguments: Sequence[str], folder: Path, file: str) -> Sweep
     return SweepTask(name, tuple(arguments), folder / f"{file}.log")
 
 
-def _run(engine: Engine, tasks: Sequence[SweepTask], share: Share, progress: Progress) -> Iterator[Ended]:
+def _run(
+    engine: Engine, tasks: Sequence[SweepTask], resources: TaskResources, progress: Progress
+) -> Iterator[TaskResult]:
     label = tasks[0].name if len(tasks) == 1 else counted(len(tasks), "candidate")
     with progress.task(label, len(tasks)) as bar:
-        for ended in engine.run(tasks, share, progress):
-            state = "failed" if ended.why else "done"
-            where = f" on {ended.machine}" if ended.machine else ""
-            progress.line(f"{ended.task.name}: {state} in {duration(ended.seconds)}{where}")
+        for result in engine.run(tasks, resources, progress):
+            state = "failed" if result.why else "done"
+            where = f" on {result.machine}" if result.machine else ""
+            progress.line(f"{result.task.name}: {state} in {duration(result.seconds)}{where}")
             bar.advance()
-            yield ended
+            yield result
 
 
-def _error(ended: Ended) -> StageFailedError | None:
+def _error(result: TaskResult) -> StageFailedError | None:
     """The error of a task, with the one that ends its log; None if it succeeded."""
-    if not ended.why:
+    if not result.why:
         return None
-    task = ended.task
+    task = result.task
     lines = task.log.read_text(encoding="utf-8", errors="replace").splitlines() if task.log.is_file() else []
     first = max((number for number, line in enumerate(lines) if line.startswith("error: ")), default=0)
     while first and _FINDING.match(lines[first - 1]):
         first -= 1
     first = first or max(0, len(lines) - _LAST_LINES)
     return StageFailedError(
-        f"{task.name}: {ended.why}",
+        f"{task.name}: {result.why}",
         why="\n".join(["its log ends with:", *lines[first:]]),
         fix=f"mend that and sweep again, which keeps what is finished; the whole log is {task.log}",
     )
 
 
-def environment(share: Share) -> dict[str, str]:
+def environment(resources: TaskResources) -> dict[str, str]:
     """The environment of a task: that of this process, with the threads of its cores."""
-    threads = {} if share.cpus is None else {THREADS_VARIABLE: str(share.cpus)}
+    threads = {} if resources.cpus is None else {THREADS_VARIABLE: str(resources.cpus)}
     return {**os.environ, **threads}

@@ -1,4 +1,4 @@
-"""Fine-tune one model of a recipe (teacher, student, narrowed student), score it, and write its folder."""
+"""Fine-tune one model of a recipe (teacher, student, width-pruned student), score it, and write its folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from edgepack.training import importance
 from edgepack.training.checkpoint import Checkpoint
 from edgepack.training.distillation import Match
 from edgepack.training.distributed import Ranks
-from edgepack.training.models import classifiers, pruning
+from edgepack.training.models import classifiers, width_pruning
 from edgepack.training.models.batches import EncodedRows
 from edgepack.training.models.classifiers import Classifier
 from edgepack.training.models.predict import logits
@@ -39,7 +39,7 @@ _MOST_EPOCHS: Final = 1000  # that a recipe may have
 
 
 @dataclass(frozen=True)
-class NarrowedModel:
+class WidthPrunedModel:
     """A start from all layers of a trained model with fewer heads and neurons, the same labels and `max_length`."""
 
     whole: ModelArtifact
@@ -50,8 +50,8 @@ class NarrowedModel:
 class TrainingJob:
     """One training of a recipe. `teacher` is set if the model is distilled from it or starts from it."""
 
-    name: str  # ledger name: teacher, student, narrowed
-    model: str | FromScratch | FromTeacher | NarrowedModel
+    name: str  # ledger name: teacher, student, width-pruned
+    model: str | FromScratch | FromTeacher | WidthPrunedModel
     training: Training
     teacher: ModelArtifact | None = None
     distill: Distill | None = None
@@ -223,7 +223,7 @@ def reopen(artifact: ModelArtifact, data: DataArtifact) -> Classifier:
 
 def _create(job: TrainingJob, data: DataArtifact, rows: Sequence[Row], out: Path, progress: Progress) -> Classifier:
     training, model = job.training, job.model
-    if isinstance(model, NarrowedModel):
+    if isinstance(model, WidthPrunedModel):
         return _cut(job, model.whole, None, model.width, data, rows, out, progress)
     if isinstance(model, FromTeacher):
         assert job.teacher is not None, "the recipe's validation requires a teacher"
@@ -257,13 +257,13 @@ def _cut(
 
 def _kept(
     job: TrainingJob, whole: ModelArtifact, width: float, data: DataArtifact, rows: Sequence[Row], progress: Progress
-) -> list[pruning.Kept]:
+) -> list[width_pruning.Kept]:
     """The most important heads and neurons of each layer, measured on a seeded sample of the labelled rows."""
     draw = Sampler(importance.SAMPLE_ROWS, len(rows), f"width/{job.training.seed}")
     sample = [row for row in rows if draw()]
     balanced = job.training.class_weights == "balanced"
     found = importance.measure(reopen(whole, data), task_of(data), sample, balanced=balanced, progress=progress)
-    kept = pruning.choose(found, width)
+    kept = width_pruning.choose(found, width)
     heads = f"{len(kept[0].heads)} of {len(found[0].heads)} heads"
     neurons = f"{len(kept[0].neurons)} of {len(found[0].neurons)} neurons"
     progress.line(f"{job.name}: every layer keeps {heads} and {neurons}, chosen on {len(sample)} training rows")

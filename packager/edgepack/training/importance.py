@@ -20,7 +20,7 @@ from edgepack.progress import Progress
 from edgepack.tasks.task import TrainingTask
 from edgepack.training.models.batches import EncodedRows, loader
 from edgepack.training.models.classifiers import Classifier, attentions
-from edgepack.training.models.pruning import Importance
+from edgepack.training.models.width_pruning import Importance
 
 Float = npt.NDArray[np.float64]
 SAMPLE_ROWS: Final = 512

@@ -35,7 +35,7 @@ from edgepack.recipe.pretrained_models import WEIGHTS_FILE
 from edgepack.recipe.training import FromScratch, FromTeacher, Nodes, Training, is_local_folder
 from edgepack.training import devices, distributed, environment
 from edgepack.training.distributed import ALONE, GONE, Ranks
-from edgepack.training.finetune import NarrowedModel, TrainingJob, finetune
+from edgepack.training.finetune import TrainingJob, WidthPrunedModel, finetune
 from edgepack.training.models import classifiers
 from edgepack.training.schedule import rate_scale
 from edgepack.util import hardware, nvidia
@@ -97,7 +97,7 @@ def run_job(job: TrainingJob, data: DataArtifact, out: Path, progress: Progress,
         return finetune(job, data, out, progress, checkpoint, ALONE)
     progress.line(f"{job.name}: device {devices.decide(training.device, devices.detect(), nvidia.detect())}")
     progress.line(f"{job.name}: {described(training)}")
-    if not isinstance(job.model, NarrowedModel):
+    if not isinstance(job.model, WidthPrunedModel):
         classifiers.probe(job.model)  # download once, not in each process
     # A private folder that is removed: the launcher writes the whole environment beside its logs.
     with tempfile.TemporaryDirectory(prefix="edgepack-", ignore_cleanup_errors=True) as name:
@@ -334,9 +334,9 @@ def _facts(launch: Launch) -> dict[str, object]:
     }
 
 
-def _start(model: str | FromScratch | FromTeacher | NarrowedModel) -> str:
+def _start(model: str | FromScratch | FromTeacher | WidthPrunedModel) -> str:
     """The model that a training starts from, without the path of its files."""
-    if isinstance(model, NarrowedModel):
+    if isinstance(model, WidthPrunedModel):
         return f"{model.width} of {sha256_file(model.whole.folder / WEIGHTS_FILE)}"
     return sha256_folder(Path(str(model))) if is_local_folder(model) else str(model)
 

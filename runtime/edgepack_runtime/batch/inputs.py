@@ -13,7 +13,14 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.rows import encodings
-from edgepack_runtime.rows.formats import BY_SUFFIX, SUFFIXES, TABLES, positions, refuse_separator_line
+from edgepack_runtime.rows.formats import (
+    BY_SUFFIX,
+    MOST_COLUMNS,
+    SUFFIXES,
+    TABLES,
+    positions,
+    refuse_separator_line,
+)
 from edgepack_runtime.rows.lines import (
     SAVE_AS_CSV,
     NotUtf8Error,
@@ -29,7 +36,6 @@ from edgepack_runtime.util.texts import ENCODINGS, UTF8, UTF16, Item, counted, i
 _WORKBOOKS = (".xlsx", ".xls", ".ods")
 MAX_LINE_BYTES = 4 * 1024 * 1024  # of one line; the tokenizer needs 300 MiB for a word of that size
 STDIN = "standard input"
-_MOST_COLUMNS = 1024  # an output repeats them, in broken rows as well: a header alone must not fill the disk
 _OPTIONS = (("--column", "texts"), ("--pair-column", "second texts"))
 _LONG_ROW = 50  # lines of one row; a quotation mark that nobody closed takes in all lines up to the next one
 _SHOWN = 5  # of these
@@ -171,9 +177,9 @@ class Source:
             raise self._refused(number, header)
         with _usage_errors(self._name):
             refuse_separator_line(number, header, self._name)
-        if len(header) > _MOST_COLUMNS:
+        if len(header) > MOST_COLUMNS:
             raise UsageError(
-                f"{self._name} has {len(header)} columns; at most {_MOST_COLUMNS} are read",
+                f"{self._name} has {len(header)} columns; at most {MOST_COLUMNS} are read",
                 fix="give a table with the column of the texts, and those that the output shall repeat",
             )
         found = positions(header, self._columns)

@@ -79,7 +79,7 @@ def find_prefix(options: argparse.Namespace, context: Context) -> Optional[Prefi
 
 
 def verifying_prefix(options: argparse.Namespace, context: Context) -> Optional[Prefix]:
-    """The prefix of which the pinned keys count for `verify`: as `find_prefix`, but none where there is no default."""
+    """The prefix of which the trusted keys count for `verify`: as `find_prefix`, but none where there is no default."""
     try:
         return find_prefix(options, context)
     except UsageError:
@@ -134,10 +134,10 @@ def require_installed(options: argparse.Namespace, context: Context) -> Tuple[Pr
 
 
 def read_bundle_manifest(bundle: Path, *, own: bool) -> Manifest:
-    """The manifest of a bundle; of one that is not `own`, only if a key that is pinned for the machine signed it.
+    """The manifest of a bundle; of one that is not `own`, only if a key that is trusted for the machine signed it.
 
     Raises:
-        BundleInvalidError: the bundle is damaged, or not signed by a pinned key.
+        BundleInvalidError: the bundle is damaged, or not signed by a trusted key.
         EnvironmentUnfitError: the signature cannot be checked here.
     """
     from edgepack_runtime.bundle import manifest as contract
@@ -149,7 +149,7 @@ def read_bundle_manifest(bundle: Path, *, own: bool) -> Manifest:
     if not own:
         from edgepack_runtime.install import trust
 
-        trust.require(trust.read_pins(None), bundle.name, raw, signature)
+        trust.require(trust.read_trusted_keys(None), bundle.name, raw, signature)
     return contract.parse(raw)
 
 

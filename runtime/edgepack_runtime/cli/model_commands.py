@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-from edgepack_runtime.bundle import examples, golden, model_config
+from edgepack_runtime.bundle import golden, handler_examples, model_config
 from edgepack_runtime.cli.context import (
     delegate,
     log,
@@ -217,7 +217,7 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
         from edgepack_runtime.install import trust
 
         own = running_prefix(context)
-        trust.require_no_pins(own.root if own else None)
+        trust.require_no_trusted_keys(own.root if own else None)
     folders = [locate(path).model for path in options.models]
     if context.release is not None and not folders:
         folders = [context.release / golden.MODEL_FOLDER]
@@ -230,7 +230,7 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
         if options.texts is not None:
             raise UsageError("--texts is for models of texts", fix="omit it: the examples of the release are timed")
         if context.release is not None:
-            given = examples.timing_items(context.release, model_config.load(folders[0]))
+            given = handler_examples.timing_items(context.release, model_config.load(folders[0]))
     elif source is not None:
         from edgepack_runtime.batch import inputs
 
@@ -254,7 +254,7 @@ def run_predict(options: argparse.Namespace, context: Context, arguments: List[s
     if context.bundle is None and context.release is None:
         from edgepack_runtime.install import trust
 
-        trust.require_no_pins(None)
+        trust.require_no_trusted_keys(None)
         folders = [locate(options.model).model]
     task = _task(context, folders)
     if task == model_config.CUSTOM:

@@ -421,7 +421,7 @@ def _add_verify(verbs: Verbs) -> None:
             "--prefix",
             type=Path,
             metavar="DIR",
-            help="folder that holds the install: one of the keys pinned there must have signed it",
+            help="folder that holds the install: one of the trusted keys there must have signed it",
         )
     verbs.add_json(parser)
 
@@ -444,7 +444,7 @@ def _add_install(verbs: Verbs) -> None:
         "The commit is one atomic rename. If a step fails, the old release stays active. From `stage` on, and for a\n"
         "bundle that is older than one before, a receipt in PREFIX/receipts names the cause. The previous release\n"
         "is kept. Installing the active release again repairs damaged files.\n\n"
-        "If keys are pinned (`trust`), one of them must have signed the bundle. Bundles older than the newest ever\n"
+        "If keys are trusted (`trust`), one of them must have signed the bundle. Bundles older than the newest ever\n"
         "installed are refused. PREFIX/bin/NAME install FILE checks both before any code of the new release runs.\n\n"
         "A gate that fails refuses. One that is inconclusive goes on, and receipt and `status` say what was not\n"
         "shown, unless the recipe has `gates.inconclusive: refuse` or --strict is given. On a busy device an update\n"
@@ -489,10 +489,10 @@ def _add_status(verbs: Verbs) -> None:
 def _add_trust(verbs: Verbs) -> None:
     parser = verbs.add(
         "trust",
-        "pin keys: one of them must have signed each installed bundle",
-        "  add FILE            pin a public key (KEY.pub), or all keys of an OpenSSH allowed_signers file\n"
-        "  list                list the pinned keys\n"
-        "  remove FINGERPRINT  unpin a key\n\n"
+        "list and change the trusted keys: one of them must have signed each installed bundle",
+        "  add FILE            trust a public key (KEY.pub), or all keys of an OpenSSH allowed_signers file\n"
+        "  list                list the trusted keys\n"
+        "  remove FINGERPRINT  remove a trusted key\n\n"
         "Keys are stored in PREFIX/trusted_signers. Keys in /etc/edgepack/trusted_signers apply to every install\n"
         "of this machine. Keys in a file `revoked_keys` (public keys or a KRL) beside either are refused.",
     )
@@ -523,10 +523,10 @@ def _add_uninstall(verbs: Verbs) -> None:
     parser = verbs.add(
         "uninstall",
         "remove the install, and no other files",
-        "The receipts, the pinned keys and state.json stay, unless --purge. No link is followed. If interrupted,\n"
+        "The receipts, the trusted keys and state.json stay, unless --purge. No link is followed. If interrupted,\n"
         "run the same command again. It is refused while `serve` runs. On a terminal it asks for confirmation.",
     )
-    parser.add_argument("--purge", action="store_true", help="remove receipts, pinned keys and state.json too")
+    parser.add_argument("--purge", action="store_true", help="remove receipts, trusted keys and state.json too")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     verbs.add_prefix(parser)
     verbs.add_json(parser)

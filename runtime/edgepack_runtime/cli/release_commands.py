@@ -67,15 +67,15 @@ def run_verify(options: argparse.Namespace, context: Context, arguments: List[st
     path = bundle_or_release(options, context)
     # Not the prefix around `path`: keys beside a bundle prove nothing.
     prefix = verifying_prefix(options, context)
-    pins = trust.read_pins(prefix.root if prefix else None)
+    trusted = trust.read_trusted_keys(prefix.root if prefix else None)
     if path.is_dir():
         raw = verify.read_manifest_bytes(path)
-        proof = trust.require(pins, path.name, raw, verify.read_signature(path))
+        proof = trust.require(trusted, path.name, raw, verify.read_signature(path))
         manifest, _ = verify.verify_folder(path, raw)
     else:
         with Archive(path) as archive:
             raw, signature = verify.read_signed_manifest(archive)
-            proof = trust.require(pins, path.name, raw, signature)
+            proof = trust.require(trusted, path.name, raw, signature)
             manifest, _ = verify.verify_archive(archive, raw)
     release = contract.release_id(manifest, raw)
     result = {
@@ -99,7 +99,7 @@ def run_readme(options: argparse.Namespace, context: Context, arguments: List[st
             raw = read_regular(context.release / contract.README_NAME, contract.MAX_README_BYTES)
         else:
             bundle = context.bundle or options.bundle
-            # Where keys are pinned, one must have signed it.
+            # Where keys are trusted, one must have signed it.
             manifest = read_bundle_manifest(bundle, own=context.bundle is not None)
             with Archive(bundle) as archive:
                 raw = archive.read(contract.README_NAME, contract.MAX_README_BYTES)
@@ -190,14 +190,14 @@ def run_uninstall(options: argparse.Namespace, context: Context, arguments: List
 
     prefix = require_prefix(options, context)
     if not options.yes and sys.stdin.isatty():
-        also = ", its receipts and its pinned keys" if options.purge else ""
+        also = ", its receipts and its trusted keys" if options.purge else ""
         log(f"remove the install in {prefix.root}{also}? [y/N]")
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise UsageError(
                 "nothing was removed", why="the prompt was not answered with y", fix="answer y, or give --yes"
             )
     receipt = uninstall.uninstall(prefix.root, bundle_name(context), purge=options.purge, log=log)
-    kept = "" if options.purge else f"; receipts and pinned keys stay in {prefix.root} (--purge removes them)"
+    kept = "" if options.purge else f"; receipts and trusted keys stay in {prefix.root} (--purge removes them)"
     print_result(options, receipt, f"uninstalled: {receipt['bundle']['name']}{kept}")
     return ExitCode.OK
 

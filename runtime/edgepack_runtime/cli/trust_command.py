@@ -1,6 +1,6 @@
-"""The verb `trust`: list and change the pinned keys. Each change is recorded in a receipt.
+"""The verb `trust`: list and change the trusted keys. Each change is recorded in a receipt.
 
-Keys are never taken from a bundle; anybody who may write the prefix may pin.
+Keys are never taken from a bundle; anybody who may write the prefix may add one.
 """
 
 from __future__ import annotations
@@ -15,78 +15,78 @@ from edgepack_runtime.cli.context import log
 from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, UsageError, printed
 from edgepack_runtime.install import receipts, trust
 from edgepack_runtime.install.prefix import SIGNERS_NAME, Prefix, check_owner, lock
-from edgepack_runtime.install.trust import NAMESPACE, Pin, Pins
+from edgepack_runtime.install.trust import NAMESPACE, TrustedKey, TrustedKeys
 from edgepack_runtime.util.fs import fsync_folder, make_folder, os_errors, write_atomic
 
 
 def add(prefix: Prefix, name: Optional[str], file: Path) -> Dict[str, Any]:
-    """Pin the keys in `file` for installs of bundle `name` (None: any) in `prefix`; return the receipt.
+    """Trust the keys in `file` for installs of bundle `name` (None: any) in `prefix`; return the receipt.
 
     Raises:
         UsageError: the file does not exist, or holds no public key or a private one; the prefix holds something else.
-        EnvironmentUnfitError: the prefix cannot be written, or its pinned keys cannot be read.
+        EnvironmentUnfitError: the prefix cannot be written, or its trusted keys cannot be read.
     """
     given = _read_keys(file)
     with _changing(prefix, name) as before:
-        here = [pin.signer for pin in before.pins if pin.source == prefix.root / SIGNERS_NAME]
+        here = [key.signer for key in before.keys if key.source == prefix.root / SIGNERS_NAME]
         fresh = [signer for signer in given if signer.key not in [known.key for known in here]]
-        notes = [f"{s.key.fingerprint} is pinned here already" for s in given if s not in fresh]
+        notes = [f"{s.key.fingerprint} is trusted here already" for s in given if s not in fresh]
         if fresh:
             _write(prefix, [*here, *fresh])
             if prefix.current_id() is None:
                 notes.append(f"nothing is installed in {prefix.root} yet")
-        after = trust.read_pins(prefix.root)
+        after = trust.read_trusted_keys(prefix.root)
         notes += [*_about_serving(prefix, after), *_about_tools()]
         return _receipt(prefix, "add", fresh, notes, after)
 
 
 def remove(prefix: Prefix, name: Optional[str], fingerprint: str) -> Dict[str, Any]:
-    """Unpin the key with `fingerprint`; return the receipt.
+    """Remove the key with `fingerprint`; return the receipt.
 
     Raises:
-        UsageError: it is not pinned in this prefix, or is the last one there.
-        EnvironmentUnfitError: the prefix cannot be written, or its pinned keys cannot be read.
+        UsageError: it is not listed in this prefix, or is the last one there.
+        EnvironmentUnfitError: the prefix cannot be written, or its trusted keys cannot be read.
     """
     with _changing(prefix, name) as before:
         file = prefix.root / SIGNERS_NAME
-        here = [pin.signer for pin in before.pins if pin.source == file]
+        here = [key.signer for key in before.keys if key.source == file]
         gone = [signer for signer in here if signer.key.fingerprint == fingerprint]
         if not gone:
-            sources = [str(pin.source) for pin in before.pins if pin.signer.key.fingerprint == fingerprint]
-            what = f"{fingerprint} is not pinned in {file}"
+            sources = [str(key.source) for key in before.keys if key.signer.key.fingerprint == fingerprint]
+            what = f"{fingerprint} is not listed in {file}"
             if sources:
-                raise UsageError(what, why=f"it is pinned in {sources[0]}", fix=f"edit {sources[0]}")
+                raise UsageError(what, why=f"it is listed in {sources[0]}", fix=f"edit {sources[0]}")
             raise UsageError(what, why=f"trusted: {before.describe()}" if before else "", fix="see `trust list`")
         left = [signer for signer in here if signer not in gone]
         if not left:
             raise UsageError(
-                f"{fingerprint} is the last key that is pinned in {file}",
+                f"{fingerprint} is the last trusted key in {file}",
                 why="without it, unsigned bundles could be installed",
-                fix=f"add another key first; to stop pinning keys, delete {file}",
+                fix=f"add another key first; to accept unsigned bundles again, delete {file}",
             )
         _write(prefix, left)
-        after = trust.read_pins(prefix.root)
+        after = trust.read_trusted_keys(prefix.root)
         return _receipt(prefix, "remove", gone, _about_serving(prefix, after), after)
 
 
 def list_keys(prefix: Optional[Prefix]) -> Dict[str, Any]:
-    """The keys that are pinned for `prefix` and for the machine, as plain JSON values."""
-    pins = trust.read_pins(prefix.root if prefix else None)
+    """The keys that are trusted for `prefix` and for the machine, as plain JSON values."""
+    trusted = trust.read_trusted_keys(prefix.root if prefix else None)
     return {
-        "pinned": bool(pins),
-        "files": [str(path) for path in pins.files],
-        "keys": pins.as_json(),
-        "revoked": [str(path) for path, _ in pins.revoked],
+        "signature_required": bool(trusted),
+        "files": [str(path) for path in trusted.files],
+        "keys": trusted.as_json(),
+        "revoked": [str(path) for path, _ in trusted.revoked],
     }
 
 
 def render(found: Dict[str, Any]) -> str:
     """The result of `list_keys`, `add` or `remove` as text."""
     lines = [f"{found['verdict']}: {line(key)}" for key in found.get("changed", [])]
-    if not found["pinned"]:
-        lines.append("no key is pinned: bundles of any origin are installed")
+    if not found["signature_required"]:
+        lines.append("no key is trusted: bundles of any origin are installed")
     lines += [f"{'revoked' if key['revoked'] else 'trusted'}: {line(key)}, in {key['source']}" for key in found["keys"]]
-    if found["pinned"] and not found["keys"]:
+    if found["signature_required"] and not found["keys"]:
         lines.append("trusted: no key, so nothing can be installed")
     lines += [f"revoked: the keys in {path}" for path in found["revoked"]]
     return printed(lines + [f"note: {note}" for note in found.get("notes", [])])
@@ -115,7 +115,7 @@ def _read_keys(file: Path) -> List[Signer]:
     except ValueError as error:
         private = "private key" in str(error)
         raise UsageError(
-            f"{file} cannot be pinned",
+            f"{file} cannot be added",
             why=str(error),
             fix="copy only the .pub file to a device, never the private key"
             if private
@@ -126,7 +126,7 @@ def _read_keys(file: Path) -> List[Signer]:
     for signer in signers:
         if not trust.allows_bundles(signer):
             raise UsageError(
-                f"{file} cannot be pinned",
+                f"{file} cannot be added",
                 why=f'the key of {signer.principals} is for namespaces="{signer.namespaces}" only',
                 fix=f'write namespaces="{NAMESPACE}" there, if that key signs bundles',
             )
@@ -137,13 +137,13 @@ def _read_keys(file: Path) -> List[Signer]:
 
 
 @contextlib.contextmanager
-def _changing(prefix: Prefix, name: Optional[str]) -> Iterator[Pins]:
+def _changing(prefix: Prefix, name: Optional[str]) -> Iterator[TrustedKeys]:
     check_owner(prefix, name)
     with os_errors(f"the prefix {prefix.root} cannot be written"):
         for made in make_folder(prefix.root):
             fsync_folder(made.parent)
     with lock(prefix):
-        yield trust.read_pins(prefix.root)
+        yield trust.read_trusted_keys(prefix.root)
 
 
 def _write(prefix: Prefix, signers: Sequence[Signer]) -> None:
@@ -159,8 +159,8 @@ def _for_bundles(signer: Signer) -> Signer:
     return signer if signer.namespaces else Signer(signer.principals, signer.key, NAMESPACE)
 
 
-def _about_serving(prefix: Prefix, after: Pins) -> List[str]:
-    """Notes on the active release under the new pins."""
+def _about_serving(prefix: Prefix, after: TrustedKeys) -> List[str]:
+    """Notes on the active release under the new keys."""
     current = prefix.current_id()
     if current is None:
         return []
@@ -171,11 +171,13 @@ def _about_serving(prefix: Prefix, after: Pins) -> List[str]:
     return [] if proof.proven else [f"{current} stays active, without a trusted signature: {proof.note}"]
 
 
-def _receipt(prefix: Prefix, action: str, changed: Sequence[Signer], notes: List[str], after: Pins) -> Dict[str, Any]:
+def _receipt(
+    prefix: Prefix, action: str, changed: Sequence[Signer], notes: List[str], after: TrustedKeys
+) -> Dict[str, Any]:
     file = prefix.root / SIGNERS_NAME
     receipt = {
         **receipts.new_receipt("trust", {"add": "added", "remove": "removed"}[action]),
-        "changed": [Pin(signer, file).as_json() for signer in changed],
+        "changed": [TrustedKey(signer, file).as_json() for signer in changed],
         "notes": notes,
         "serving": prefix.current_id(),
         **list_keys(prefix),

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from edgepack_runtime.bundle import examples, golden
+from edgepack_runtime.bundle import golden, handler_examples
 from edgepack_runtime.device import interference
 from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.errors import ExitCode
@@ -147,9 +147,9 @@ def answer(job: Mapping[str, Any]) -> Dict[str, Any]:
     release = Path(job["release"])
     predictor = Predictor(release / golden.MODEL_FOLDER, threads=job["threads"])
     if job["kind"] == "memory":
-        predictor.predict_batch(examples.selftest_items(release, predictor.config), batch_size=1)
+        predictor.predict_batch(handler_examples.selftest_items(release, predictor.config), batch_size=1)
         return {"peak_rss_mib": _own_peak_rss_mib()}
-    texts = examples.timing_items(release, predictor.config)
+    texts = handler_examples.timing_items(release, predictor.config)
     timing = gate_latency.measure(predictor, texts, Limits.parse(job["gates"]).latency, _to_stderr)
     return {"windows": [window.as_json() for window in timing.windows]}
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from edgepack_runtime.bundle import examples, golden, verify
+from edgepack_runtime.bundle import golden, handler_examples, verify
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.bundle.model_config import weight_bytes
 from edgepack_runtime.device import conditions, cores
@@ -88,7 +88,7 @@ def run(
     threads = predictor.tuning.threads
     where = conditions.collect(threads=threads, engine=predictor.engine, providers=predictor.providers)
     measured = _measure_accuracy(predictor, release, limits, rows_file, progress)
-    texts = examples.timing_items(release, predictor.config)
+    texts = handler_examples.timing_items(release, predictor.config)
     timing = gate_latency.settle(
         gate_latency.measure(predictor, texts, limits.latency, progress),
         limits.latency,
@@ -270,7 +270,7 @@ def _process_checks(
     release: Path, limits: Limits, threads: int, predictor: Predictor, emulated_why: Optional[str], progress: Log
 ) -> List[GateCheck]:
     checks = []
-    texts = examples.selftest_items(release, predictor.config)
+    texts = handler_examples.selftest_items(release, predictor.config)
     if limits.memory is not None:
         most_mib = limits.memory.peak_rss_mib
         peaks_mib = process.peaks_mib(release, threads, most_mib, progress)
@@ -278,7 +278,9 @@ def _process_checks(
         checks.append(process.memory_check(peaks_mib, most_mib, ran, emulated_why))
     if limits.cold_start is not None:
         handler = predictor.config.handler is not None
-        words = [examples.example_argument(release, predictor.config)] if handler else process.presentable(texts)
+        words = (
+            [handler_examples.example_argument(release, predictor.config)] if handler else process.presentable(texts)
+        )
         runs = process.cold_starts(release, words, progress)
         checks.append(process.cold_start_check(runs, limits.cold_start.ms, emulated_why))
     return checks

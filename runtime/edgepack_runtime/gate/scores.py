@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List, Sequence
 
-from edgepack_runtime.bundle.examples import GoldenExample, canonical, read_examples
+from edgepack_runtime.bundle.handler_examples import GoldenExample, canonical, read_examples
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate.accuracy import AccuracyResult, repeats
 from edgepack_runtime.inference.predictor import Predictor

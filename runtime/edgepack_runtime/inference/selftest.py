@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence
 
-from edgepack_runtime.bundle import examples, golden, verify
+from edgepack_runtime.bundle import golden, handler_examples, verify
 from edgepack_runtime.errors import BundleInvalidError, StageFailedError
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.util.texts import counted
@@ -64,7 +64,7 @@ def compare(release: Path, predictor: Predictor) -> Dict[str, Any]:
 
 def _compare_scores(release: Path, predictor: Predictor, tolerance: float) -> Dict[str, Any]:
     """Compare the mean score of the first examples with that of the build: it may be lower by the tolerance."""
-    chosen = examples.read_examples(release, predictor.config)[: examples.SELFTEST_EXAMPLES]
+    chosen = handler_examples.read_examples(release, predictor.config)[: handler_examples.SELFTEST_EXAMPLES]
     found = [predictor.score(predictor.predict(example.item).answer, example.expected) for example in chosen]
     wanted, ours = (sum(scores) / len(chosen) for scores in ((one.score for one in chosen), found))
     if wanted - ours > tolerance:

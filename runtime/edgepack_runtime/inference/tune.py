@@ -13,7 +13,7 @@ import statistics
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from edgepack_runtime.bundle import examples, golden
+from edgepack_runtime.bundle import golden, handler_examples
 from edgepack_runtime.bundle.model_config import CUDA, EngineConfig
 from edgepack_runtime.device import conditions, tuning
 from edgepack_runtime.device.cores import usable_cores
@@ -169,7 +169,7 @@ class _Arena:
         self._open: Dict[Tuning, Predictor] = {}
         first = self.predictor(Tuning())
         self.engine, self.providers = first.engine, first.providers
-        texts = examples.timing_items(release, first.config)
+        texts = handler_examples.timing_items(release, first.config)
         self.texts = evenly(texts, _how_many(first, texts))
 
     def predictor(self, tuning: Tuning) -> Predictor:

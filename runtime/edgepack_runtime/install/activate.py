@@ -266,5 +266,5 @@ def _state_after(run: Install, before: State) -> State:
         manifest_sha256=hashlib.sha256(run.raw).hexdigest(),
         sequence=run.manifest.sequence,
         bundle_bytes=run.receipt["bundle_bytes"],
-        floor=max_known(before.floor, run.manifest.sequence),
+        minimum_sequence=max_known(before.minimum_sequence, run.manifest.sequence),
     )

@@ -93,7 +93,7 @@ def install(
         EnvironmentUnfitError: this device cannot run the bundle, or the prefix cannot be written.
         StageFailedError: staging, self-test or gate failed to run.
         GateFailedError, GateInconclusiveError: the gate refuses (`GateReceipt.refusal`). The old release stays active.
-        BundleInvalidError: the bundle or its staged files are damaged, it is not signed by a pinned key, or a newer
+        BundleInvalidError: the bundle or its staged files are damaged, it is not signed by a trusted key, or a newer
             one was installed before.
         RolledBackError: the new release failed right after the switch; the previous one is active again.
     """
@@ -103,7 +103,7 @@ def install(
         # The signature is checked before anything is parsed, unpacked or run. The manifest is read once: a disk may
         # return other bytes on a second read.
         raw, signature = verify.read_signed_manifest(archive)
-        proof = trust.require(trust.read_pins(prefix.root), bundle.name, raw, signature)
+        proof = trust.require(trust.read_trusted_keys(prefix.root), bundle.name, raw, signature)
         if proof.proven:
             log(f"  ok    signature  by {proof.principals}, {proof.fingerprint}")
         manifest, _ = verify.verify_archive(archive, raw)
@@ -151,12 +151,12 @@ def _install_locked(run: Install, archive: Archive) -> None:
     with os_errors(f"the prefix {run.prefix.root} cannot be written"):
         before = recovery.recover(run)
     run.receipt["previous"] = before.current
-    # Again, since another process may have pinned or revoked a key, or installed another bundle, before the lock.
+    # Again, since another process may have trusted or revoked a key, or installed another bundle, before the lock.
     check_owner(run.prefix, run.name)
     run.receipt["signature"] = trust.require(
-        trust.read_pins(run.prefix.root), run.bundle.name, run.raw, run.signature
+        trust.read_trusted_keys(run.prefix.root), run.bundle.name, run.raw, run.signature
     ).as_json()
-    _check_floor(run, before)
+    _check_minimum_sequence(run, before)
     if before.current == run.release and _is_intact(run):
         run.receipt["verdict"] = "already installed"
         with os_errors("the launcher cannot be written"):
@@ -171,7 +171,7 @@ def _install_locked(run: Install, archive: Archive) -> None:
         stage = _stage(run, archive)
         _prove(run, stage)
         # Again: a key may have been revoked for the machine while the self-test and the gate ran.
-        trust.require(trust.read_pins(run.prefix.root), run.bundle.name, run.raw, run.signature)
+        trust.require(trust.read_trusted_keys(run.prefix.root), run.bundle.name, run.raw, run.signature)
         activate.commit(run, stage, before)
     except Exception:
         activate.clear_pending(run, before)
@@ -202,12 +202,12 @@ def _warn_of_closed_folders(run: Install) -> None:
             run.log(f"        it uses {path}; to choose another: {fix}")
 
 
-def _check_floor(run: Install, before: State) -> None:
+def _check_minimum_sequence(run: Install, before: State) -> None:
     """Refuse a lower sequence number than any installed before, except that of the active release itself."""
     sequence, current = run.manifest.sequence, before.current or "no release"
-    if before.floor is None or run.release == before.current:
+    if before.minimum_sequence is None or run.release == before.current:
         return
-    if sequence < before.floor:
+    if sequence < before.minimum_sequence:
         way_out = (
             "return to the previous release with `rollback`"
             if before.previous
@@ -215,7 +215,7 @@ def _check_floor(run: Install, before: State) -> None:
         )
         raise BundleInvalidError(
             f"{run.bundle.name} is older than a bundle that was installed here before",
-            why=f"its sequence is {sequence} ({run.manifest.version}); {before.floor} was installed; "
+            why=f"its sequence is {sequence} ({run.manifest.version}); {before.minimum_sequence} was installed; "
             f"{current} is active",
             fix=f"install a newer bundle, or {way_out}",
         )

@@ -10,7 +10,7 @@
     <prefix>/state.json              the committed and the pending release
     <prefix>/receipts/NNNNNN-*.json  results of installs and gates; numbered, since the clock may be wrong
     <prefix>/.lock                   held while an install runs
-    <prefix>/trusted_signers         pinned keys: one of them must have signed an installed bundle (trust.py)
+    <prefix>/trusted_signers         trusted keys: one of them must have signed an installed bundle (trust.py)
     <prefix>/revoked_keys            keys that are no longer accepted
 
 An install writes the release that it is about to commit (`pending`) into `state.json` before anything else, so that
@@ -115,7 +115,7 @@ class Prefix:
 class State:
     """`state.json`. `pending` is the id of a release whose install began and did not end.
 
-    `floor` is the highest sequence number that was ever committed here; installs refuse lower ones.
+    `minimum_sequence` is the highest sequence number that was ever committed here; installs refuse lower ones.
     """
 
     name: str
@@ -125,7 +125,7 @@ class State:
     sequence: Optional[int] = None
     bundle_bytes: Optional[int] = None
     pending: Optional[str] = None
-    floor: Optional[int] = None
+    minimum_sequence: Optional[int] = None
 
     def interruption(self, current: Optional[str]) -> Optional[str]:
         """The operation that was interrupted, as a sentence, if `current` differs from this state; else None."""
@@ -246,7 +246,7 @@ def read_state(prefix: Prefix) -> Optional[State]:
         for value in (state.current, state.previous, state.pending):
             if value is not None and not RELEASE_ID.match(value):
                 raise ValueError(f"{value!r} is not a release id")
-        for number in (state.sequence, state.floor, state.bundle_bytes):
+        for number in (state.sequence, state.minimum_sequence, state.bundle_bytes):
             if number is not None and (type(number) is not int or number < 0):
                 raise ValueError(f"{number!r} is neither a sequence number nor a size")
     except FileNotFoundError:
@@ -272,13 +272,13 @@ def max_known(one: Optional[int], other: Optional[int]) -> Optional[int]:
     return max(known) if known else None
 
 
-# Allowed in a prefix before its first install: keys are best pinned by then.
+# Allowed in a prefix before its first install: keys are best added by then.
 _BEFORE_INSTALL = {SIGNERS_NAME, REVOKED_NAME, _RECEIPTS}
 # Names that `util.fs` makes. Not the receipts of `gate`, which holds no lock and may be writing one.
 _TEMPORARY = re.compile(r"\.(current|(?![0-9]{6,12}-gate\.).+\.[0-9a-f]{12})\.tmp\Z")
-PINNED = (SIGNERS_NAME, REVOKED_NAME)
+KEY_FILES = (SIGNERS_NAME, REVOKED_NAME)
 # Files about the device rather than a release: they stay after an uninstall.
-RECORDS = {_RECEIPTS, _STATE_NAME, *PINNED}
+RECORDS = {_RECEIPTS, _STATE_NAME, *KEY_FILES}
 
 
 def require_install(prefix: Prefix, wanted: Optional[str]) -> str:

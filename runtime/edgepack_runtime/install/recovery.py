@@ -41,7 +41,7 @@ def recover(run: Journal) -> State:
         run.note(interruption)
     if state.current != current:
         state = dataclasses.replace(state, previous=state.current, **_serving_fields(prefix, current))
-    state = dataclasses.replace(state, pending=None, floor=max_known(state.floor, state.sequence))
+    state = dataclasses.replace(state, pending=None, minimum_sequence=max_known(state.minimum_sequence, state.sequence))
     clear_staging(prefix)
     clear_temporary(prefix)
     if found is not None:  # without state.json it is uncertain which release was kept
@@ -58,7 +58,7 @@ def rebuild_state(prefix: Prefix, name: str) -> State:
     """The state of an install with a lost or damaged state.json, from `current` and the receipts."""
     current = prefix.current_id()
     state = State(name, previous=_kept_before(prefix, current), **_serving_fields(prefix, current))
-    return dataclasses.replace(state, floor=max_known(highest_installed(prefix), state.sequence))
+    return dataclasses.replace(state, minimum_sequence=max_known(highest_installed(prefix), state.sequence))
 
 
 def active_sequence(prefix: Prefix) -> Optional[int]:

@@ -286,17 +286,17 @@ def unpacked(bundle: Path, *, check_signature: bool) -> Iterator[Path]:
     """Unpack `bundle` into a private folder, removed after the block; yields the release folder.
 
     Args:
-        check_signature: whether to check the signature with the keys pinned for the machine; false for a bundle that
+        check_signature: whether to check the signature with the keys trusted for the machine; false for a bundle that
             unpacks itself, whose code already runs.
 
     Raises:
-        BundleInvalidError: the bundle is damaged, or not signed by a pinned key.
+        BundleInvalidError: the bundle is damaged, or not signed by a trusted key.
         EnvironmentUnfitError: this device cannot run it, or it cannot be unpacked here.
     """
     with Archive(bundle) as archive:
         raw, signature = verify.read_signed_manifest(archive)
         if check_signature:
-            trust.require(trust.read_pins(None), bundle.name, raw, signature)
+            trust.require(trust.read_trusted_keys(None), bundle.name, raw, signature)
         manifest, _ = verify.verify_archive(archive, raw)
         doctor.require(doctor.check_device(manifest))
         # A bundle that unpacks itself runs on its interpreter already, and does not unpack it again.

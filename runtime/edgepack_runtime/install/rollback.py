@@ -4,7 +4,7 @@
 
 The switch is the same atomic rename of `current` as in an install. The release that served becomes the kept one, so
 that rolling back twice returns to the newer release. A damaged release, or one that fails its self-test, is never
-switched to. The sequence floor of installs does not apply: the previous release was installed and tested here.
+switched to. The minimum sequence of installs does not apply: the previous release was installed and tested here.
 """
 
 from __future__ import annotations
@@ -135,15 +135,15 @@ def _intact(prefix: Prefix, release: str, before: State) -> Tuple[Manifest, byte
 
 
 def _check_signature(run: Journal, release: str, raw: bytes, *, allow_revoked: bool, again: bool = False) -> None:
-    """Refuse a release that a revoked key signed. One by an unpinned key was accepted when installed: only noted.
+    """Refuse a release that a revoked key signed. One by an untrusted key was accepted when installed: only noted.
 
     `again`: it was noted before.
     """
     folder = run.prefix.releases / release
     try:
-        pins = trust.read_pins(run.prefix.root)
-        run.receipt["signature"] = trust.check_release(pins, folder).as_json()
-        trust.require(pins, release, raw, verify.read_signature(folder))
+        trusted = trust.read_trusted_keys(run.prefix.root)
+        run.receipt["signature"] = trust.check_release(trusted, folder).as_json()
+        trust.require(trusted, release, raw, verify.read_signature(folder))
     except trust.RevokedKeyError as error:
         if not allow_revoked:
             error.fix = "install a bundle signed by a trusted key; root may roll back nevertheless: --allow-revoked"

@@ -33,7 +33,7 @@ def status(prefix: Prefix) -> Dict[str, Any]:
     running = is_locked(prefix)
     state = _state(prefix, notes)
     version, intact = _release(prefix, current, notes)
-    proof, pinned = _trust(prefix, current, notes)
+    proof, trusted = _trust(prefix, current, notes)
     if state is None and current is not None:
         notes.append("state.json does not name the installed release; installing again rebuilds it")
     interruption = state.interruption(current) if state else None
@@ -51,12 +51,12 @@ def status(prefix: Prefix) -> Dict[str, Any]:
         "current": current,
         "previous": state.previous if state else None,
         "sequence": state.sequence if state else None,
-        "floor": state.floor if state else None,
+        "minimum_sequence": state.minimum_sequence if state else None,
         "pending": state.pending if state else None,
         "running": running,
         "servers": [{"process": number, "release": release} for number, release in servers(prefix).items()],
         "tuning": _tuning(prefix, current, notes),
-        "trusted": pinned,
+        "trusted": trusted,
         "signature": proof,
         "last_install": _summary(last_receipt(prefix, "install")),
         "last_change": _summary(last_receipt(prefix, *CHANGES)),
@@ -125,29 +125,29 @@ def _release(prefix: Prefix, current: Optional[str], notes: List[str]) -> Tuple[
 def _trust(
     prefix: Prefix, current: Optional[str], notes: List[str]
 ) -> Tuple[Optional[Dict[str, Any]], Optional[List[Dict[str, Any]]]]:
-    """Signature of the active release's manifest, and the pinned keys: an empty list without any, None if unknown."""
+    """Signature of the active release's manifest, and the trusted keys: an empty list without any, None if unknown."""
     try:
-        pins = trust.read_pins(prefix.root)
+        trusted = trust.read_trusted_keys(prefix.root)
     except EdgepackError as error:
         notes.append(f"{error.what}: {error.why}")
         return None, None
-    if pins and not pins.pins:
-        notes.append(f"no key is trusted, so nothing can be installed: {pins.describe()}")
+    if trusted and not trusted.keys:
+        notes.append(f"no key is trusted, so nothing can be installed: {trusted.describe()}")
     proof = None
     if current is not None:
         try:
-            proof = trust.check_release(pins, prefix.releases / current)
+            proof = trust.check_release(trusted, prefix.releases / current)
         except EdgepackError as error:
             notes.append(f"{error.what}: {error.why}")
     if proof is not None and proof.refused:
         notes.append(f"{current} is not signed by a key that this device trusts: {proof.note}")
-    return proof.as_json() if proof else None, pins.as_json()
+    return proof.as_json() if proof else None, trusted.as_json()
 
 
 def _signed(proof: Mapping[str, Any]) -> str:
     if proof["proven"]:
         return f"by {proof['principals']}, {proof['fingerprint']}"
-    why = "not accepted, see below" if proof["refused"] else "not verified: no key is pinned"
+    why = "not accepted, see below" if proof["refused"] else "not verified: no key is trusted"
     return f"by {proof['fingerprint']}, {why}" if proof["signed"] else "no"
 
 

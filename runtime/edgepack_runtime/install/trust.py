@@ -1,6 +1,6 @@
-"""Pinned keys of this device, and whether one of them signed a manifest.
+"""Trusted keys of this device, and whether one of them signed a manifest.
 
-Pinned keys are files on the device in OpenSSH's allowed_signers format; they are never taken from a bundle:
+Trusted keys are files on the device in OpenSSH's allowed_signers format; they are never taken from a bundle:
 
     <prefix>/trusted_signers         for one install
     /etc/edgepack/trusted_signers    for the whole machine
@@ -50,7 +50,7 @@ class RevokedKeyError(BundleInvalidError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Pin:
+class TrustedKey:
     """One trusted key and the file that lists it."""
 
     signer: Signer
@@ -66,36 +66,36 @@ class Pin:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pins:
-    """All pinned keys. If `files` exist but hold no key, nothing is accepted."""
+class TrustedKeys:
+    """All trusted keys. If `files` exist but hold no key, nothing is accepted."""
 
     files: Tuple[Path, ...] = ()
-    pins: Tuple[Pin, ...] = ()
+    keys: Tuple[TrustedKey, ...] = ()
     revoked: Tuple[Tuple[Path, bytes], ...] = ()  # file, and its keys or KRL for ssh-keygen
 
     def __bool__(self) -> bool:
         return bool(self.files)
 
     def as_json(self) -> List[Dict[str, Any]]:
-        """The pinned keys, with whether a list of revoked keys names them. ssh-keygen alone reads a KRL."""
+        """The trusted keys, with whether a list of revoked keys names them. ssh-keygen alone reads a KRL."""
         revoked = {line for _, raw in self.revoked for line in raw.splitlines()}
-        return [{**pin.as_json(), "revoked": pin.signer.key.line.encode("ascii") in revoked} for pin in self.pins]
+        return [{**key.as_json(), "revoked": key.signer.key.line.encode("ascii") in revoked} for key in self.keys]
 
     def describe(self) -> str:
         """The trusted keys in one line."""
-        keys = ", ".join(f"{pin.signer.key.fingerprint} ({pin.signer.principals})" for pin in self.pins) or "no key"
-        return f"{keys}; pinned in {' and '.join(map(str, self.files))}"
+        keys = ", ".join(f"{key.signer.key.fingerprint} ({key.signer.principals})" for key in self.keys) or "no key"
+        return f"{keys}; listed in {' and '.join(map(str, self.files))}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """Result of checking a signature. `proven`: a pinned key made it. `refused`: `require` refuses it, see `note`."""
+    """Result of checking a signature. `proven`: a trusted key made it. `refused`: `require` refuses it, see `note`."""
 
     signed: bool
     proven: bool
     fingerprint: Optional[str] = None  # of the key that the signature names
     principals: Optional[str] = None
-    pinned_in: Optional[str] = None
+    trusted_in: Optional[str] = None
     note: Optional[str] = None
     refused: bool = False
 
@@ -103,75 +103,75 @@ class Proof:
         return dataclasses.asdict(self)
 
 
-def read_pins(root: Optional[Path]) -> Pins:
-    """The keys that are pinned for the prefix `root` (None: no prefix) and for the machine.
+def read_trusted_keys(root: Optional[Path]) -> TrustedKeys:
+    """The keys that are trusted for the prefix `root` (None: no prefix) and for the machine.
 
     Raises:
         EnvironmentUnfitError: a file exists and cannot be used. It is never treated as missing.
     """
     files: List[Path] = []
-    pins: List[Pin] = []
+    trusted: List[TrustedKey] = []
     revoked: List[Tuple[Path, bytes]] = []
     for folder in ([] if root is None else [root]) + [MACHINE_FOLDER]:
         path = folder / SIGNERS_NAME
         raw = _read(path)
         if raw is not None:
             files.append(path)
-            pins += [Pin(signer, path) for signer in _parsed(path, raw)]
+            trusted += [TrustedKey(signer, path) for signer in _parsed(path, raw)]
         path = folder / REVOKED_NAME
         raw = _read(path)
         if raw is not None:
             if not raw.startswith(_KRL_MAGIC):  # a line of trusted_signers may be moved here: only its key counts
                 raw = "".join(signer.key.line + "\n" for signer in _parsed(path, raw, revoked=True)).encode("ascii")
             revoked.append((path, raw))
-    return Pins(tuple(files), tuple(pins), tuple(revoked))
+    return TrustedKeys(tuple(files), tuple(trusted), tuple(revoked))
 
 
-def require(pins: Pins, name: str, raw: bytes, signature: Optional[bytes]) -> Proof:
-    """Refuse the bundle or release `name` unless a pinned key signed its manifest. Without pinned keys, add a note.
+def require(trusted: TrustedKeys, name: str, raw: bytes, signature: Optional[bytes]) -> Proof:
+    """Refuse the bundle or release `name` unless a trusted key signed its manifest. Without trusted keys, add a note.
 
     Args:
         raw: bytes of the manifest, as they will be used.
         signature: bytes of its signature, or None.
 
     Raises:
-        RevokedKeyError: a revoked key signed it. This holds without pinned keys, too.
-        BundleInvalidError: the manifest is not signed, or the signature is wrong or by an unpinned key.
-        EnvironmentUnfitError: keys are pinned, and this device cannot check signatures.
+        RevokedKeyError: a revoked key signed it. This holds without trusted keys, too.
+        BundleInvalidError: the manifest is not signed, or the signature is wrong or by an untrusted key.
+        EnvironmentUnfitError: keys are trusted, and this device cannot check signatures.
     """
     found = None if signature is None else parse_signature(name, signature)
     if found is not None and signature is not None:
-        _check_not_revoked(pins, name, raw, signature, found)
-    if not pins:
+        _check_not_revoked(trusted, name, raw, signature, found)
+    if not trusted:
         made_by = "not signed" if found is None else f"signed by {found.key.fingerprint} by its own account"
-        pins_one = (
-            "`trust add KEY.pub` pins one; with --prefix DIR for the install in DIR, and `verify --prefix DIR` asks it"
+        how = (
+            "`trust add KEY.pub` adds one; with --prefix DIR for the install in DIR, and `verify --prefix DIR` asks it"
         )
-        note = f"origin not verified: {made_by}, and no key is pinned here ({pins_one})"
+        note = f"origin not verified: {made_by}, and no key is trusted here ({how})"
         return Proof(found is not None, False, found.key.fingerprint if found else None, note=note)
     if found is None or signature is None:
         raise BundleInvalidError(
             f"{name} is not signed, and this device accepts only signed bundles",
-            why=f"trusted: {pins.describe()}",
+            why=f"trusted: {trusted.describe()}",
             fix="use the signed bundle; its builder signs it with `edgepack sign`",
         )
-    return _proven(pins, name, raw, signature, found)
+    return _proven(trusted, name, raw, signature, found)
 
 
-def require_no_pins(root: Optional[Path]) -> None:
-    """Refuse to load a model from a folder if keys are pinned for the prefix `root` (None: no prefix) or the machine.
+def require_no_trusted_keys(root: Optional[Path]) -> None:
+    """Refuse to load a model from a folder if keys are trusted for the prefix `root` (None: no prefix) or the machine.
 
     Nothing proves who made the folder. Revoked keys alone refuse no folder: they say which signatures do not count.
 
     Raises:
-        BundleInvalidError: keys are pinned.
+        BundleInvalidError: keys are trusted.
         EnvironmentUnfitError: a file of keys cannot be used.
     """
-    pins = read_pins(root)
-    if pins:
+    trusted = read_trusted_keys(root)
+    if trusted:
         raise BundleInvalidError(
             "this device accepts only signed bundles, and a folder has no signature that holds while it is read",
-            why=f"trusted: {pins.describe()}",
+            why=f"trusted: {trusted.describe()}",
             fix="install the signed bundle, and use PREFIX/bin/NAME",
         )
 
@@ -228,7 +228,7 @@ def find_ssh_keygen() -> str:
     )
 
 
-def check_release(pins: Pins, release: Path) -> Proof:
+def check_release(trusted: TrustedKeys, release: Path) -> Proof:
     """`require` for an unpacked release; an untrusted signature gives a Proof with a `note` instead of an error.
 
     Raises:
@@ -238,7 +238,7 @@ def check_release(pins: Pins, release: Path) -> Proof:
     _, raw = verify.read_manifest(release)
     signature = verify.read_signature(release)
     try:
-        return require(pins, release.name, raw, signature)
+        return require(trusted, release.name, raw, signature)
     except EnvironmentUnfitError:
         raise
     except EdgepackError as error:
@@ -250,16 +250,16 @@ def check_release(pins: Pins, release: Path) -> Proof:
         return Proof(signature is not None, False, fingerprint, refused=True, note=f"{error.what}{why}")
 
 
-def _proven(pins: Pins, name: str, raw: bytes, signature: bytes, found: Signature) -> Proof:
+def _proven(trusted: TrustedKeys, name: str, raw: bytes, signature: bytes, found: Signature) -> Proof:
     _check_namespace(name, found)
-    matching = [pin for pin in pins.pins if pin.signer.key == found.key]
+    matching = [key for key in trusted.keys if key.signer.key == found.key]
     if not matching:
         raise BundleInvalidError(
             f"{name} is signed by a key that this device does not trust",
-            why=f"it is {found.key.fingerprint}; trusted: {pins.describe()}",
-            fix="use a bundle signed by a trusted key; pin another key only if its owner confirmed the fingerprint",
+            why=f"it is {found.key.fingerprint}; trusted: {trusted.describe()}",
+            fix="use a bundle signed by a trusted key; trust another key only if its owner confirmed the fingerprint",
         )
-    if not any(allows_bundles(pin.signer) for pin in matching):
+    if not any(allows_bundles(key.signer) for key in matching):
         raise BundleInvalidError(
             f"{name} is signed by a key that is trusted only for other namespaces",
             why=f'{matching[0].source} has namespaces="{matching[0].signer.namespaces}" for {found.key.fingerprint}',
@@ -267,13 +267,13 @@ def _proven(pins: Pins, name: str, raw: bytes, signature: bytes, found: Signatur
         )
     files = {"signature": signature, "signers": "".join(p.signer.line(NAMESPACE) + "\n" for p in matching).encode()}
     _check(name, ["verify", "-I", NAMESPACE], raw, files)
-    pin = matching[0]
-    return Proof(True, True, found.key.fingerprint, pin.signer.principals, str(pin.source))
+    key = matching[0]
+    return Proof(True, True, found.key.fingerprint, key.signer.principals, str(key.source))
 
 
-def _check_not_revoked(pins: Pins, name: str, raw: bytes, signature: bytes, found: Signature) -> None:
+def _check_not_revoked(trusted: TrustedKeys, name: str, raw: bytes, signature: bytes, found: Signature) -> None:
     files = {"signature": signature, "signers": Signer(NAMESPACE, found.key).line().encode("ascii") + b"\n"}
-    for path, content in pins.revoked:
+    for path, content in trusted.revoked:
         _check(name, ["verify", "-I", NAMESPACE], raw, files)  # a wrong signature is not a revoked one
         try:
             _check(name, ["verify", "-I", NAMESPACE], raw, {**files, "revoked": content})
@@ -367,7 +367,7 @@ def _read(path: Path) -> Optional[bytes]:
     try:
         mode, raw = read_key_file(path)
     except OSError as error:
-        # A dangling link is a mistake in the setup, not a device without pins.
+        # A dangling link is a mistake in the setup, not a device without trusted keys.
         dangling = path.is_symlink() or (path.parent.is_symlink() and not path.parent.exists())
         if isinstance(error, (FileNotFoundError, NotADirectoryError)) and not dangling:
             return None

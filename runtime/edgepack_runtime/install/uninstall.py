@@ -3,7 +3,7 @@
     `current` -> receipt -> launcher, unit -> releases, tuning, interpreters -> state.json
 
 No release is active after the first step, which is one unlink. After a kill in a later step, `status` reports it,
-`uninstall` continues and `install` installs again. The receipts, the pinned keys, and the name and sequence floor in
+`uninstall` continues and `install` installs again. The receipts, the trusted keys, and the name and minimum sequence in
 state.json stay, unless `purge`. No link is followed. Foreign files stay and are named.
 
 The code may run from the release that it removes: it imports everything before.
@@ -23,7 +23,7 @@ from edgepack_runtime.bundle.manifest import RELEASE_ID
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError
 from edgepack_runtime.install import receipts, recovery, release_process
 from edgepack_runtime.install.prefix import (
-    PINNED,
+    KEY_FILES,
     RECORDS,
     Prefix,
     State,
@@ -50,7 +50,7 @@ def uninstall(root: Path, name: Optional[str], *, purge: bool, log: Log) -> Dict
 
     Args:
         name: the expected bundle; None accepts any.
-        purge: remove receipts, pinned keys and state.json too.
+        purge: remove receipts, trusted keys and state.json too.
 
     Raises:
         UsageError: the prefix holds no install, or one of another bundle.
@@ -65,16 +65,20 @@ def uninstall(root: Path, name: Optional[str], *, purge: bool, log: Log) -> Dict
     log(f"uninstalling {owner} from {prefix.root}")
     with lock(prefix):
         before = _state(run)
-        remaining = State(before.name, floor=max_known(before.floor, recovery.active_sequence(prefix)))
+        remaining = State(
+            before.name, minimum_sequence=max_known(before.minimum_sequence, recovery.active_sequence(prefix))
+        )
         if not purge and before == remaining and entries(prefix) <= RECORDS:
             remove_tree(prefix.lock_file)
             raise nothing_installed(prefix)
         serving = prefix.current_id() or before.current
         run.receipt["previous"] = serving
         run.receipt["bundle"] = {"name": owner, "release_id": serving}
-        if remaining.floor != before.floor and not purge:  # an uninstall that is killed may not lose it
+        if (
+            remaining.minimum_sequence != before.minimum_sequence and not purge
+        ):  # an uninstall that is killed may not lose it
             with os_errors(f"the prefix {prefix.root} cannot be written"):
-                write_state(prefix, dataclasses.replace(before, floor=remaining.floor))
+                write_state(prefix, dataclasses.replace(before, minimum_sequence=remaining.minimum_sequence))
         again = f"sh FILE uninstall --prefix {shlex.quote(str(prefix.root))}, as root if it holds files of root"
         with os_errors(f"the install in {prefix.root} cannot be removed; to continue: {again}"):
             with run.step("switch off"):
@@ -166,12 +170,12 @@ def _remove_parts(run: Journal) -> None:
 
 
 def _remove_records(prefix: Prefix) -> None:
-    """Remove receipts and pinned keys, and last state.json, which names the owner of the prefix."""
+    """Remove receipts and trusted keys, and last state.json, which names the owner of the prefix."""
     for path in list(prefix.receipts.iterdir()) if prefix.receipts.is_dir() else ():
         if RECEIPT.match(path.name):
             remove_tree(path)
     _remove_empty(prefix.receipts)
-    for name in PINNED:
+    for name in KEY_FILES:
         remove_tree(prefix.root / name)
     fsync_folder(prefix.root)
     remove_tree(prefix.state_file)

@@ -11,6 +11,7 @@ from edgepack_runtime.rows.lines import RowError
 
 SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "vertical bars"}
 SAMPLE_ROWS = 200
+MOST_COLUMNS = 1024  # of a table: an output repeats them, in broken rows as well, and a header must not fill the disk
 _OF_CSV = (",", "\t", ";", "|")  # in the order of preference
 _AGREEMENT = 0.9  # of the sampled lines must have as many fields as the first
 _ONE_MAY_DIFFER = 4  # lines; a larger sample may hold broken lines

@@ -62,13 +62,13 @@ def load(settings: Settings) -> LoadedModel:
     """Load the model of `settings`.
 
     Raises:
-        EdgepackError: as `Predictor`; for a folder, as `trust.require_no_pins`.
+        EdgepackError: as `Predictor`; for a folder, as `trust.require_no_trusted_keys`.
     """
     if settings.model is None:
         found = locate.locate_own_release()
     else:
         own = Prefix.containing(locate.OWN_FOLDER)
-        trust.require_no_pins(own.root if own else None)
+        trust.require_no_trusted_keys(own.root if own else None)
         found = locate.locate(settings.model)
     name, version = model_info.name_and_version(found)
     predictor = Predictor(

@@ -13,7 +13,7 @@ import pytest
 from peers import build, figures, ours, process, registry, source
 from peers.figures import Spread
 from peers.model import InParts
-from peers.process import Burst, WayFailed
+from peers.process import BackendFailed, Burst
 
 
 def a_source(folder: Path) -> source.Source:
@@ -80,7 +80,7 @@ NNCF = registry.NNCF.name
 
 
 def a_run(driver: ModuleType, milliseconds: dict[str, float]) -> Any:
-    """Two rounds at one thread, each way as long as `milliseconds` says; the second round is twice as slow for all."""
+    """Two rounds at one thread, a backend as long as `milliseconds` says; the second round is twice as slow for all."""
     run = driver.Run.__new__(driver.Run)
     run.case, run.failed = build.CASES[0], {}
     run.found = {}
@@ -97,22 +97,22 @@ def test_rivals_are_compared_with_our_int8() -> None:
     assert run.faster(NNCF, 1, 64).median == pytest.approx(1.2)
     assert f"| {ORT} | " in peers.table(run, 1)
     told = peers.document(run)
-    assert told["ways"][ORT]["times"][0]["times_int8"]["median"] == 1.0
-    assert told["ways"][NNCF]["times"][0]["times_int8"]["median"] == pytest.approx(1.2)
+    assert told["backends"][ORT]["times"][0]["times_int8"]["median"] == 1.0
+    assert told["backends"][NNCF]["times"][0]["times_int8"]["median"] == pytest.approx(1.2)
 
 
 def test_each_of_our_ways_opens_a_folder_of_its_own(tmp_path: Path) -> None:
-    folders = [ours.files(a_source(tmp_path), tmp_path, way.variant) for way in (registry.FLOAT, registry.INT8)]
+    folders = [ours.files(a_source(tmp_path), tmp_path, backend.variant) for backend in (registry.FLOAT, registry.INT8)]
     assert folders == [[tmp_path / name / "model.onnx"] for name in ("float", "int8")]
 
 
 def test_ways_name_ways_that_there_are() -> None:
-    names = [way.name for way in registry.WAYS]
+    names = [backend.name for backend in registry.BACKENDS]
     assert len(set(names)) == len(names)
-    assert {way.float_way for way in registry.WAYS} - {None} <= set(names)
-    assert registry.WAYS[0] is registry.FLOAT  # what the others have to agree with
+    assert {backend.float_backend for backend in registry.BACKENDS} - {None} <= set(names)
+    assert registry.BACKENDS[0] is registry.FLOAT  # what the others have to agree with
     folder = Path(registry.__file__).parent
-    assert all((folder / f"{way.module}.py").is_file() for way in registry.WAYS)
+    assert all((folder / f"{backend.module}.py").is_file() for backend in registry.BACKENDS)
 
 
 def test_a_source_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -156,21 +156,21 @@ def open_model(source, out, variant, threads):
 
 
 @pytest.fixture
-def peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> registry.Way:
-    """A way whose module lies outside the package, as a namespace of the same name would have it."""
+def peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> registry.Backend:
+    """A backend whose module lies outside the package, as a namespace of the same name would have it."""
     source.save(a_source(tmp_path))
     package = tmp_path / "path" / "peers"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(f"__path__.append({str(Path(process.__file__).parent)!r})\n", encoding="utf-8")
     (package / "made_up.py").write_text(PEER, encoding="utf-8")
     monkeypatch.setattr(process, "HERE", tmp_path / "path")
-    return registry.Way("made up", "made_up", "whole")
+    return registry.Backend("made up", "made_up", "whole")
 
 
 PYTHONS: dict[registry.Environment, str] = {"peers": sys.executable, "paddle26": "/nowhere/python"}
 
 
-def test_a_way_is_made_opened_and_asked_in_its_own_process(peer: registry.Way, tmp_path: Path) -> None:
+def test_a_backend_is_made_opened_and_asked_in_its_own_process(peer: registry.Backend, tmp_path: Path) -> None:
     out, log = tmp_path / "made_up", tmp_path / "log"
     process.prepare(peer, PYTHONS, tmp_path, out, log)
     opened = process.serve(peer, PYTHONS, tmp_path, out, 1, log)
@@ -183,12 +183,12 @@ def test_a_way_is_made_opened_and_asked_in_its_own_process(peer: registry.Way, t
     assert "a library that prints" in log.read_text(encoding="utf-8")
 
 
-def test_a_way_that_fails_says_why(peer: registry.Way, tmp_path: Path) -> None:
+def test_a_backend_that_fails_says_why(peer: registry.Backend, tmp_path: Path) -> None:
     out, log = tmp_path / "made_up", tmp_path / "log"
     process.prepare(peer, PYTHONS, tmp_path, out, log)
-    with pytest.raises(WayFailed, match="it is broken"):
+    with pytest.raises(BackendFailed, match="it is broken"):
         process.serve(replace(peer, variant="broken"), PYTHONS, tmp_path, out, 1, log)
-    with pytest.raises(WayFailed, match="there is no /nowhere/python"):
+    with pytest.raises(BackendFailed, match="there is no /nowhere/python"):
         process.serve(replace(peer, run_in="paddle26"), PYTHONS, tmp_path, out, 1, log)
 
 

@@ -19,12 +19,12 @@ from edgepack.stages.bundle import BundleStage
 from edgepack.stages.data import DataStage
 from edgepack.stages.export import ExportStage
 from edgepack.stages.gate import GateStage
-from edgepack.stages.narrow import NarrowStage
-from edgepack.stages.prune import PruneStage
 from edgepack.stages.quantize import QuantizeStage
 from edgepack.stages.select import SelectStage
 from edgepack.stages.stage import Context, Stage
 from edgepack.stages.train import StudentStage, TeacherStage
+from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
+from edgepack.stages.width_pruning import WidthPruningStage
 from edgepack.training import devices as gpus
 from edgepack.training import environment
 from edgepack.training.devices import Card
@@ -33,7 +33,16 @@ from edgepack.util.nvidia import Nvidia
 STAGES: dict[str, type[Stage[Any]]] = {
     stage.name: stage
     for stage in (
-        *(DataStage, TeacherStage, StudentStage, NarrowStage, PruneStage, QuantizeStage, ExportStage, SelectStage),
+        *(
+            DataStage,
+            TeacherStage,
+            StudentStage,
+            WidthPruningStage,
+            VocabularyTrimmingStage,
+            QuantizeStage,
+            ExportStage,
+            SelectStage,
+        ),
         *(BundleStage, GateStage),
     )
 }

@@ -63,8 +63,13 @@ def test_each_difference_is_said_in_words(changed: dict[str, Any], found: list[s
     [
         ("quantize", {"quantize": {"method": "ptq"}}, {"quantize": {"method": "qat"}}, "quantize.method ptq -> qat"),
         ("quantize", {"seed": 0}, {"seed": 1}, "data.seed 0 -> 1"),
-        ("narrow", {"width": 0.75}, {"width": 0.5}, "student.width 0.75 -> 0.5"),
-        ("prune", {"pruning": {"texts": "a"}}, {"pruning": {"texts": "b"}}, "student.vocabulary.prune.texts a -> b"),
+        ("width_pruning", {"width": 0.75}, {"width": 0.5}, "student.width 0.75 -> 0.5"),
+        (
+            "vocabulary_trimming",
+            {"trimming": {"texts": "a"}},
+            {"trimming": {"texts": "b"}},
+            "student.vocabulary.trim.texts a -> b",
+        ),
         ("select", {"gates": {"size": None}}, {"gates": {"size": 3}}, "gates.size null -> 3"),
         ("gate", "local", "linux", "target local -> linux"),
         ("bundle", {"recipe": "0" * 64}, {"recipe": "1" * 64}, "recipe changed"),

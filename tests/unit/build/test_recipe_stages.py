@@ -12,7 +12,7 @@ from edgepack.build import preflight
 from edgepack.build.options import CANDIDATE_STAGES, STAGES, BuildOptions
 from edgepack.build.recipe_stages import stages_of
 from edgepack.errors import RecipeInvalidError, UsageError
-from edgepack.recipe.model import CustomRecipe, GivenTextRecipe, LinearRecipe, Recipe
+from edgepack.recipe.model import CustomRecipe, ImportedTextRecipe, LinearRecipe, Recipe
 from edgepack.targets.context import BuildContext
 from edgepack_runtime.bundle.model_config import CPU, CUDA
 
@@ -34,8 +34,8 @@ def linear(**more: Any) -> LinearRecipe:
     return LinearRecipe.model_validate({**COMMON, "data": SPLITS, "linear": "only", **more})
 
 
-def text_model(**more: Any) -> GivenTextRecipe:
-    return GivenTextRecipe.model_validate({**COMMON, "model": MODEL, "data": {"test": "t.tsv"}, **more})
+def text_model(**more: Any) -> ImportedTextRecipe:
+    return ImportedTextRecipe.model_validate({**COMMON, "model": MODEL, "data": {"test": "t.tsv"}, **more})
 
 
 def custom(**more: Any) -> CustomRecipe:
@@ -68,7 +68,7 @@ def test_every_kind_of_recipe_has_a_list_of_stages(recipe: Any, names: list[str]
 
 
 def test_the_stages_of_a_candidate_are_named_as_such() -> None:
-    student = {"model": {"scratch": {"layers": 1, "hidden": 8, "heads": 2}}, "width": 0.5, "vocabulary": "prune"}
+    student = {"model": {"scratch": {"layers": 1, "hidden": 8, "heads": 2}}, "width": 0.5, "vocabulary": "trim"}
     [chain] = stages_of(trained(student=student), context()).chains.values()
     assert tuple(stage.name for stage in chain.stages) == CANDIDATE_STAGES
     assert chain.stages[-1] is chain.last

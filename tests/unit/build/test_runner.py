@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.unit.build.conftest import STAGES, Train
-from tests.unit.conftest import narrowed_of, pruned_of
+from tests.unit.conftest import trimmed_of, width_pruned_of
 
 from edgepack.artifacts import Artifact, LedgerRow, SelectArtifact
 from edgepack.build import plan, preflight, runner
@@ -20,17 +20,17 @@ from edgepack.build.workspace import Workspace
 from edgepack.console.console import Console
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.recipe.model import Candidate, Recipe, Search
-from edgepack.results import Build, Made
+from edgepack.results import Build, StageArtifact
 from edgepack.stages.bundle import BundleStage
 from edgepack.stages.data import DataStage
 from edgepack.stages.export import ExportStage
 from edgepack.stages.gate import GateStage
-from edgepack.stages.narrow import NarrowStage
-from edgepack.stages.prune import PruneStage
 from edgepack.stages.quantize import QuantizeStage
 from edgepack.stages.select import SelectStage
 from edgepack.stages.stage import Context, Key, MadeOf, Stage
 from edgepack.stages.train import StudentStage, TeacherStage
+from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
+from edgepack.stages.width_pruning import WidthPruningStage
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import load_profiles
 from edgepack.training.devices import Card
@@ -58,7 +58,7 @@ class Stages:
         for check in ("check_inputs", "check_training"):
             monkeypatch.setattr(preflight, check, lambda *inputs, **how: None)
         monkeypatch.setattr("edgepack.stages.bundle.packages_and_templates", lambda *inputs: [])
-        monkeypatch.setattr("edgepack.targets.local.lacking", lambda *inputs, **options: None)
+        monkeypatch.setattr("edgepack.targets.this_machine.lacking", lambda *inputs, **options: None)
         for split in ("train", "dev", "test"):
             (folder / f"{split}.tsv").write_text("text\tlabel\n", encoding="utf-8")
         (folder / "ernie-base").mkdir()
@@ -97,13 +97,17 @@ class Stages:
         assert self._built.student is not None
         return f"student {epochs:g}", f"{epochs:g}", replace(self._built.student, steps=int(epochs or 0))
 
-    def _narrow(self, stage: NarrowStage, ctx: Context) -> Call:
+    def _width_pruning(self, stage: WidthPruningStage, ctx: Context) -> Call:
         student, teacher = self._name(ctx, stage.student), self._name(ctx, stage.teacher or stage.student)
-        return f"narrow {student} as {teacher} says", f"narrowed {student}", narrowed_of(self._built)
+        return (
+            f"prune the width of {student} as {teacher} says",
+            f"width-pruned {student}",
+            width_pruned_of(self._built),
+        )
 
-    def _prune(self, stage: PruneStage, ctx: Context) -> Call:
+    def _vocabulary_trimming(self, stage: VocabularyTrimmingStage, ctx: Context) -> Call:
         name = f"{stage.section.min_count} of {self._name(ctx, stage.student)}"
-        return f"prune {name}", f"pruned {name}", pruned_of(self._built)
+        return f"trim {name}", f"trimmed {name}", trimmed_of(self._built)
 
     def _quantize(self, stage: QuantizeStage, ctx: Context) -> Call:
         return f"quantize {self._name(ctx, stage.student)}", "", self._built.scales
@@ -119,10 +123,10 @@ class Stages:
 
     def _bundle(self, stage: BundleStage, ctx: Context) -> Call:
         self.packed.append(tuple(row.timeless() for row in stage.shipment.build(ctx).ledger))
-        return f"bundle {stage.target}", "", replace(self._built.deliveries[0].bundle, target=stage.target)
+        return f"bundle {stage.target}", "", replace(self._built.target_results[0].bundle, target=stage.target)
 
     def _gate(self, stage: GateStage, ctx: Context) -> Call:
-        gate: Any = self._built.deliveries[0].gate
+        gate: Any = self._built.target_results[0].gate
         return f"gate {stage.target}", "", replace(gate, target=stage.target)
 
 
@@ -146,11 +150,11 @@ def test_a_target_that_fails_ends_the_build_unless_it_keeps_going(stages: Stages
     assert stages.called == [*UP_TO_EXPORT, "bundle one", "gate one", "bundle two"]
     made = stages.build(three_targets, BuildOptions(until="bundle", keep_going=True))
     assert stages.called == ["bundle two", "bundle three"]
-    assert [one.stage for one in made.made][5:] == ["bundle", "bundle"]
+    assert [one.stage for one in made.stage_artifacts][5:] == ["bundle", "bundle"]
     assert [failure.name for failure in made.failures] == ["two"]
     for stages.broken in (("bundle two",), ("gate two",)):
         made = stages.build(three_targets, BuildOptions(keep_going=True))
-        assert [item.bundle.target for item in made.deliveries] == ["one", "three"]
+        assert [item.bundle.target for item in made.target_results] == ["one", "three"]
         assert [(failure.name, failure.error.fix) for failure in made.failures] == [("two", "give it up")]
 
 
@@ -242,7 +246,7 @@ def test_a_gpu_is_required_by_what_is_still_to_be_trained(train: Train) -> None:
     assert train(devices, Card(0, "NVIDIA H200", "9.0", 143771)) == ["teacher on gpu", "student on gpu:0"]
     assert train(devices) == []
     with pytest.raises(EnvironmentUnfitError, match=r"student\.device: gpu"):
-        train(devices, until="narrow", width=0.5)
+        train(devices, until="width_pruning", width=0.5)
 
 
 def test_a_gpu_is_not_asked_of_what_comes_after_the_end(train: Train) -> None:
@@ -292,12 +296,12 @@ def with_student(built: Build, **values: Any) -> Recipe:
     return built.recipe.model_copy(update={"student": student})
 
 
-def test_a_build_goes_on_with_the_pruned_student(stages: Stages, built: Build) -> None:
-    made = stages.build(with_student(built, vocabulary="prune"))
-    assert stages.called[2:5] == ["student 3", "prune 1 of 3", "quantize pruned 1 of 3"]
+def test_a_build_goes_on_with_the_trimmed_student(stages: Stages, built: Build) -> None:
+    made = stages.build(with_student(built, vocabulary="trim"))
+    assert stages.called[2:5] == ["student 3", "trim 1 of 3", "quantize trimmed 1 of 3"]
     assert made.student.steps == 3
-    assert made.pruned is not None
-    assert [row.stage for row in made.ledger][:4] == ["teacher", "student", "pruned", "static graph"]
+    assert made.trimmed is not None
+    assert [row.stage for row in made.ledger][:4] == ["teacher", "student", "trimmed", "static graph"]
     note = "vocabulary 18,000 -> 3,491 tokens; dev 90.0 -> 90.0 %; [UNK] 1.38 -> 2.37 % of dev tokens"
     assert (made.ledger[2].note, made.ledger[2].model_mib) == (note, 22.888)
 
@@ -314,17 +318,17 @@ def test_the_ledger_is_in_the_metric_of_the_gates(stages: Stages, built: Build, 
     told = [(row.score.metric, round(100 * row.score.value, 2)) for row in made.ledger[:5]]
     assert told == [(metric, value - points) for value in (91.2, 89.7, 89.7, 89.7, 89.55)]
     assert [row.score for row in stages.packed[0]] == [row.score for row in made.ledger[:5]]
-    part = Build.until(recipe, (Made("student", built.student), Made("export", built.export)))
+    part = Build.until(recipe, (StageArtifact("student", built.student), StageArtifact("export", built.export)))
     assert [row.score for row in part.ledger] == [row.score for row in made.ledger[1:5]]
 
 
-def test_a_build_goes_on_with_the_narrowed_student(stages: Stages, built: Build) -> None:
+def test_a_build_goes_on_with_the_width_pruned_student(stages: Stages, built: Build) -> None:
     stages.build(with_student(built, width=0.75))
-    assert stages.called[3:5] == ["narrow 3 as teacher says", "quantize narrowed 3"]
-    made = stages.build(with_student(built, width=0.75, vocabulary="prune"))
-    assert stages.called[:2] == ["prune 1 of narrowed 3", "quantize pruned 1 of narrowed 3"]
-    assert made.narrowed is not None
-    assert [row.stage for row in made.ledger][:4] == ["teacher", "student", "narrowed", "pruned"]
+    assert stages.called[3:5] == ["prune the width of 3 as teacher says", "quantize width-pruned 3"]
+    made = stages.build(with_student(built, width=0.75, vocabulary="trim"))
+    assert stages.called[:2] == ["trim 1 of width-pruned 3", "quantize trimmed 1 of width-pruned 3"]
+    assert made.width_pruned is not None
+    assert [row.stage for row in made.ledger][:4] == ["teacher", "student", "width-pruned", "trimmed"]
     calibrated = "calibration error 4.1 -> 1.2 points, Brier 0.152 -> 0.147"
     assert made.ledger[2].note == (
         f"9.4 M weights, 1161 steps; {calibrated}; 12 -> 9 heads, 1,248 -> 936 neurons a layer; dev 90.0 -> 90.0 %"
@@ -333,17 +337,17 @@ def test_a_build_goes_on_with_the_narrowed_student(stages: Stages, built: Build)
 
 
 def test_a_candidate_that_fails_ends_the_build_unless_it_keeps_going(stages: Stages, built: Build) -> None:
-    several = of_candidates(built, "vocabulary", "keep", "prune", {"prune": {"min_count": 2}})
-    stages.broken, stages.chosen = ("prune 1 of 3",), "epochs=3"
+    several = of_candidates(built, "vocabulary", "keep", "trim", {"trim": {"min_count": 2}})
+    stages.broken, stages.chosen = ("trim 1 of 3",), "epochs=3"
     with pytest.raises(StageFailedError) as caught:
         stages.build(several)
-    assert caught.value.what == "prune 1 of 3 cannot be made (candidate epochs=2)"
+    assert caught.value.what == "trim 1 of 3 cannot be made (candidate epochs=2)"
     made = stages.build(several, KEEP_GOING)
-    assert "select from 3, pruned 2 of 3" in stages.called
+    assert "select from 3, trimmed 2 of 3" in stages.called
     assert stages.left_out == [failure.name for failure in made.left_out] == ["epochs=2"]
-    assert made.pruned is not None
+    assert made.trimmed is not None
     stages.chosen = "epochs=1"
-    assert stages.build(several, BuildOptions(start="select", keep_going=True)).pruned is None
+    assert stages.build(several, BuildOptions(start="select", keep_going=True)).trimmed is None
 
 
 def test_a_wheel_by_path_is_inspected_once_and_before_the_first_training(

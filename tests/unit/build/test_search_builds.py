@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from tests.unit.build.conftest import STAGES, Train
-from tests.unit.conftest import narrowed_of, pruned_of
+from tests.unit.conftest import trimmed_of, width_pruned_of
 
-from edgepack.artifacts import ExportArtifact, ModelArtifact, PrunedArtifact, ScalesArtifact, Score
+from edgepack.artifacts import ExportArtifact, ModelArtifact, ScalesArtifact, Score, TrimmedArtifact
 from edgepack.build import plan, runner
 from edgepack.build.options import BuildOptions
 from edgepack.build.workspace import Workspace
@@ -21,9 +21,9 @@ from edgepack.evaluation import Latency
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import Recipe
 from edgepack.results import Build
-from edgepack.stages.narrow import NarrowStage
-from edgepack.stages.prune import PruneStage
 from edgepack.stages.stage import Context
+from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
+from edgepack.stages.width_pruning import WidthPruningStage
 from edgepack.training import devices as gpus
 
 TARGETS = {"local"}
@@ -168,7 +168,7 @@ def test_a_build_may_end_in_the_midst_of_all_candidates(search: Callable[..., An
 
 def test_a_stage_that_all_candidates_share_names_no_candidate(search: Callable[..., Any]) -> None:
     made, _, planned = search("search={over: {quantize.method: [ptq, none]}}", "student.epochs=3", until="student")
-    assert [(one.stage, one.candidates) for one in made.made] == [("data", ()), ("student", ())]
+    assert [(one.stage, one.candidates) for one in made.stage_artifacts] == [("data", ()), ("student", ())]
     assert [row.stage for row in made.ledger] == ["student"]
     assert (planned.stages[1].candidate, planned.stages[2].candidate) == (None, "method=ptq")
 
@@ -176,36 +176,40 @@ def test_a_stage_that_all_candidates_share_names_no_candidate(search: Callable[.
 def test_candidates_that_share_a_training_are_trained_once(
     search: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, built: Build
 ) -> None:
-    """Also when it is made again; one is pruned, and a plan knows which."""
+    """Also when it is made again; one is trimmed, and a plan knows which."""
 
-    def make(stage: Any, ctx: Context, out: Path) -> PrunedArtifact:
+    def make(stage: Any, ctx: Context, out: Path) -> TrimmedArtifact:
         (out / "weights").write_text("fewer", encoding="utf-8")
-        return replace(pruned_of(built), folder=out, parameters=ctx.artifact(stage.student).parameters - 1)
+        return replace(trimmed_of(built), folder=out, parameters=ctx.artifact(stage.student).parameters - 1)
 
-    monkeypatch.setattr(PruneStage, "run", make)
-    over = "search={over: {student.vocabulary: [keep, {prune: {min_count: 2, characters: all}}]}, tolerance_points: 99}"
+    monkeypatch.setattr(VocabularyTrimmingStage, "run", make)
+    over = "search={over: {student.vocabulary: [keep, {trim: {min_count: 2, characters: all}}]}, tolerance_points: 99}"
     assert search(over, "student.epochs=3", until="student")[1] == ["student 3"]
-    part, did, planned = search(over, "student.epochs=3", until="prune")
+    part, did, planned = search(over, "student.epochs=3", until="vocabulary_trimming")
     assert did == []
-    assert [(one.stage, len(one.candidates)) for one in part.made] == [("data", 0), ("student", 0), ("prune", 1)]
+    assert [(one.stage, len(one.candidates)) for one in part.stage_artifacts] == [
+        ("data", 0),
+        ("student", 0),
+        ("vocabulary_trimming", 1),
+    ]
     made, did, planned = search(over, "student.epochs=3")
     assert did == ["quantize 3 ptq", "export 3 ptq", "quantize 2 ptq", "export 2 ptq"]
-    pruned = "vocabulary={prune: {min_count: 2, characters: all}}"
-    assert made.selection.chosen == pruned  # its file is faster
-    assert [row.stage for row in made.ledger][:2] == ["student", "pruned"]
+    trimmed = "vocabulary={trim: {min_count: 2, characters: all}}"
+    assert made.selection.chosen == trimmed  # its file is faster
+    assert [row.stage for row in made.ledger][:2] == ["student", "trimmed"]
     found = [(one.stage, one.candidate, one.state) for one in planned.stages][1:9]
     assert found == [
         ("student", None, "cached"),
         *((stage, "vocabulary=keep", "cached") for stage in ("quantize", "export")),
-        *((stage, pruned, "cached") for stage in ("prune", "quantize", "export")),
+        *((stage, trimmed, "cached") for stage in ("vocabulary_trimming", "quantize", "export")),
         ("select", None, "cached"),
         ("bundle", None, "to run"),
     ]
     about = "keeps the tokens that occur at least 2 times in the training texts, and every Chinese character"
     assert planned.stages[4].about == about
     assert search(over, "student.epochs=3", start="student")[1][0] == "student 3"
-    with pytest.raises(UsageError, match="this recipe has no stage prune"):
-        search("search=null", until="prune")
+    with pytest.raises(UsageError, match="this recipe has no stage vocabulary_trimming"):
+        search("search=null", until="vocabulary_trimming")
 
 
 def test_candidates_of_several_widths_train_the_whole_student_once(
@@ -215,17 +219,17 @@ def test_candidates_of_several_widths_train_the_whole_student_once(
         width, student = stage.section.width, ctx.artifact(stage.student)
         (out / "weights").write_text(f"{width}", encoding="utf-8")
         told = {"folder": out, "parameters": round(student.parameters * width), "train_seconds": 2.0}
-        return replace(narrowed_of(built), **told)
+        return replace(width_pruned_of(built), **told)
 
-    monkeypatch.setattr(NarrowStage, "run", make)
+    monkeypatch.setattr(WidthPruningStage, "run", make)
     over = "search={over: {student.width: [1.0, 0.75, 0.5]}, tolerance_points: 99}"
-    part, did, planned = search(over, "student.epochs=4", until="narrow")
+    part, did, planned = search(over, "student.epochs=4", until="width_pruning")
     assert did == ["student 4"]
-    assert [(one.stage, one.candidates) for one in part.made[1:]] == [
-        ("student", ()), ("narrow", ("width=0.75",)), ("narrow", ("width=0.5",)),
+    assert [(one.stage, one.candidates) for one in part.stage_artifacts[1:]] == [
+        ("student", ()), ("width_pruning", ("width=0.75",)), ("width_pruning", ("width=0.5",)),
     ]  # fmt: skip
     about = "cut to 0.75 of its width, at most 0.2 M weights; 1 step of 32 (2 rows x 4 epochs, learning rate 0.004)"
-    narrow = [(one.candidate, one.about) for one in planned.stages if one.stage == "narrow"]
+    narrow = [(one.candidate, one.about) for one in planned.stages if one.stage == "width_pruning"]
     assert narrow[0][1].startswith(about.replace("1 step", "4 steps"))
     assert [candidate for candidate, _ in narrow] == ["width=0.75", "width=0.5"]
     made, did, planned = search(over, "student.epochs=4")
@@ -233,18 +237,18 @@ def test_candidates_of_several_widths_train_the_whole_student_once(
     assert made.selection.chosen == "width=0.5"  # its file is faster
     seconds = [one.train_seconds for one in made.selection.candidates]
     assert seconds == [35.2, 37.2, 37.2]  # with that of the whole student
-    assert [row.stage for row in made.ledger][:2] == ["student", "narrowed"]
+    assert [row.stage for row in made.ledger][:2] == ["student", "width-pruned"]
     assert search("search=null", "student.epochs=4", "student.width=0.5", until="export")[1] == []
-    assert "student 4" not in search(over, "student.epochs=4", start="narrow")[1]
-    with pytest.raises(UsageError, match="this recipe has no stage narrow"):
-        search("search=null", until="narrow")
+    assert "student 4" not in search(over, "student.epochs=4", start="width_pruning")[1]
+    with pytest.raises(UsageError, match="this recipe has no stage width_pruning"):
+        search("search=null", until="width_pruning")
 
 
 def test_further_texts_are_read_before_a_student_is_trained_for_them(
     search: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "field.txt").write_text("挺好\n", encoding="utf-8")  # a dev row
-    field = "search={over: {student.vocabulary: [keep, {prune: {texts: field.txt}}]}}"
+    field = "search={over: {student.vocabulary: [keep, {trim: {texts: field.txt}}]}}"
     with pytest.raises(RecipeInvalidError, match=r"field\.txt cannot be used: 1 error"):
         search(field, "student.epochs=3")
     assert search("search=null", "student.epochs=3", until="student")[1] == ["student 3"]
@@ -289,7 +293,7 @@ def test_a_plan_lists_each_section_of_a_list(search: Callable[..., Any]) -> None
 
 def test_a_partial_build_shows_the_test_score_of_the_chosen_candidate_alone(search: Callable[..., Any]) -> None:
     made, _, _ = search(until="student")
-    assert [(one.stage, one.candidates) for one in made.made] == [
+    assert [(one.stage, one.candidates) for one in made.stage_artifacts] == [
         ("data", ()), ("student", ("epochs=1",)), ("student", ("epochs=2",)),
     ]  # fmt: skip
     assert made.ledger == ()
@@ -366,7 +370,7 @@ def test_a_candidate_that_cannot_be_loaded_is_named_before_the_teacher_is_traine
     with pytest.raises(StageFailedError) as caught:
         teacher("w", keep_going=False)
     assert caught.value.what == "its weights are damaged (candidate layers=3)"
-    assert teacher("w", keep_going=True).made[-1].stage == "teacher"
+    assert teacher("w", keep_going=True).stage_artifacts[-1].stage == "teacher"
     broken = [2, 3]
     with pytest.raises(StageFailedError) as caught:
         teacher("v", keep_going=True)

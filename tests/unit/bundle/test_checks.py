@@ -10,7 +10,7 @@ import pytest
 from edgepack.artifacts import ContentCheck
 from edgepack.bundle import checks
 from edgepack.bundle.binaries import elf, fit
-from edgepack.bundle.binaries.fit import Needs
+from edgepack.bundle.binaries.fit import SystemRequirements
 from edgepack.bundle.checks import Carried
 from edgepack.errors import StageFailedError
 from edgepack.targets.profiles import Cuda, Profile
@@ -21,12 +21,12 @@ MakeElf = Callable[..., bytes]
 
 
 @pytest.fixture
-def check(tmp_path: Path) -> Callable[..., Needs]:
+def check(tmp_path: Path) -> Callable[..., SystemRequirements]:
     """A function that writes files as those of one wheel, and checks them."""
 
     def run(
         files: Mapping[str, bytes], profile: Profile, wheel: str = WHEEL, licenses: tuple[str, ...] = ("licenses/a",)
-    ) -> Needs:
+    ) -> SystemRequirements:
         for name, content in files.items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_bytes(content)
@@ -41,7 +41,7 @@ def jetson(profile: Profile) -> Profile:
 
 
 def test_what_was_found_and_what_the_target_has(
-    check: Callable[..., Needs], make_elf: MakeElf, make_fatbin: Callable[..., bytes], jetson: Profile
+    check: Callable[..., SystemRequirements], make_elf: MakeElf, make_fatbin: Callable[..., bytes], jetson: Profile
 ) -> None:
     files = {
         "fakelib/a.so": make_elf(["GLIBC_2.28"], ["libx.so.1", "libcudart.so.12"]),
@@ -62,7 +62,9 @@ def test_what_was_found_and_what_the_target_has(
     assert needs.checks.notes == ()
 
 
-def test_what_is_odd_and_not_wrong_is_a_note(check: Callable[..., Needs], make_elf: MakeElf, profile: Profile) -> None:
+def test_what_is_odd_and_not_wrong_is_a_note(
+    check: Callable[..., SystemRequirements], make_elf: MakeElf, profile: Profile
+) -> None:
     needs = check({"fakelib/a.so": make_elf(libraries=["libgomp.so.1"], runpath="/opt/lib", stack=7)}, profile)
     assert [line.split(" ", 1)[0] for line in needs.checks.notes] == ["fakelib/a.so"] * 3
     for word in ("/opt/lib", "stack", "libgomp.so.1"):
@@ -113,7 +115,12 @@ def test_another_byte_order_or_system_is_refused(
     ],
 )
 def test_every_check_is_made(
-    check: Callable[..., Needs], make_elf: MakeElf, jetson: Profile, name: str, options: dict[str, object], why: str
+    check: Callable[..., SystemRequirements],
+    make_elf: MakeElf,
+    jetson: Profile,
+    name: str,
+    options: dict[str, object],
+    why: str,
 ) -> None:
     with pytest.raises(StageFailedError) as caught:
         check({name: make_elf(**options)}, jetson)
@@ -122,14 +129,14 @@ def test_every_check_is_made(
 
 
 def test_gpu_code_for_other_gpus_only_is_refused(
-    check: Callable[..., Needs], make_elf: MakeElf, make_fatbin: Callable[..., bytes], jetson: Profile
+    check: Callable[..., SystemRequirements], make_elf: MakeElf, make_fatbin: Callable[..., bytes], jetson: Profile
 ) -> None:
     with pytest.raises(StageFailedError, match=r"fakelib 1\.0 has no code for sm_87"):
         check({"fakelib/kernels.so": make_elf(fatbin=make_fatbin([("sass", 90)]))}, jetson)
 
 
 def test_a_wheel_for_another_machine_or_without_a_licence_text_is_refused(
-    check: Callable[..., Needs], profile: Profile
+    check: Callable[..., SystemRequirements], profile: Profile
 ) -> None:
     with pytest.raises(StageFailedError, match="does not run on target"):
         check({"fakelib/__init__.py": b""}, profile, wheel="fakelib-1.0-cp311-cp311-win_amd64.whl")

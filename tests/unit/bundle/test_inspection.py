@@ -224,3 +224,11 @@ def test_odd_facts_are_shown_or_are_one_error(
     done = run("inspect", path)
     assert done.exit_code in (ExitCode.OK, ExitCode.BUNDLE_INVALID), done.output
     assert "Traceback" not in done.output
+
+
+def test_what_a_ledger_leaves_out_and_files_of_odd_names_are_shown(tmp_path: Path) -> None:
+    row = {"stage": "INT8 ONNX", "score": asdict(proportion(18, 20)), "model_mib": 2.5}
+    found = inspect(bundle(tmp_path / "a.edgepack", facts={"ledger": (row,)}, x86_64=b"a file, no folder"))
+    assert (found["ledger"][0]["note"], found["ledger"][0]["parity"]) == ("", None)
+    assert found["parts"]["other"]["unpacked"] >= 17
+    assert run("inspect", tmp_path / "a.edgepack").exit_code == ExitCode.OK

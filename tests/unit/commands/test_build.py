@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgepack.artifacts import ExamplesArtifact
-from edgepack.build import delivery, runner
+from edgepack.build import dist_folder, runner
 from edgepack.cli import main
 from edgepack.commands import build as build_command
 from edgepack.commands import options
@@ -25,17 +25,17 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*given: object) -> NoReturn:
         raise StageFailedError("dist cannot be written", why="No space left on device")
 
-    monkeypatch.setattr(delivery, "deliver", full)
+    monkeypatch.setattr(dist_folder, "write", full)
 
 
 def build(
     built: Any, verdict: str, code: int, monkeypatch: pytest.MonkeyPatch, *arguments: str, policy: str = "refuse"
 ) -> Result:
     """Run the command, with a pipeline that ends with `built`, and `verdict` for its one target."""
-    (item,) = built.deliveries
+    (item,) = built.target_results
     receipt = {**item.gate.receipt, "verdict": verdict, "inconclusive": policy}
     gate = replace(item.gate, verdict=verdict, exit_code=code, receipt=receipt)
-    done = replace(built, deliveries=(replace(item, gate=gate),))
+    done = replace(built, target_results=(replace(item, gate=gate),))
     monkeypatch.setattr(options, "load", lambda *given: (built.recipe, None))
     monkeypatch.setattr(runner, "build", lambda *given: done)
     return CliRunner().invoke(main, ["build", "r.yaml", *arguments])
@@ -58,8 +58,8 @@ def test_a_full_disk_hides_no_verdict(
 
 
 def test_doubt_is_delivered_and_named_at_the_end(built: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (item,) = built.deliveries
-    monkeypatch.setattr(delivery, "deliver", lambda *given: [tmp_path / item.bundle.file_name])
+    (item,) = built.target_results
+    monkeypatch.setattr(dist_folder, "write", lambda *given: [tmp_path / item.bundle.file_name])
     monkeypatch.chdir(tmp_path)
     done = build(built, "inconclusive", 7, monkeypatch, policy="deliver")
     assert done.exit_code == 0, done.output
@@ -98,8 +98,8 @@ def test_a_tracking_server_that_is_lost_hides_neither_bundles_nor_verdict(
     built: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, code: int
 ) -> None:
     monkeypatch.setattr(mlflow_run, "MlflowExperiment", Lost)
-    (item,) = built.deliveries
-    monkeypatch.setattr(delivery, "deliver", lambda *given: [tmp_path / item.bundle.file_name])
+    (item,) = built.target_results
+    monkeypatch.setattr(dist_folder, "write", lambda *given: [tmp_path / item.bundle.file_name])
     monkeypatch.chdir(tmp_path)
     done = build(built, verdict, 0 if verdict == "pass" else code, monkeypatch, "--mlflow", "http://host")
     assert done.exit_code == code, done.output
@@ -129,15 +129,15 @@ def test_a_server_that_does_not_answer_is_found_before_the_build(
 
 @pytest.mark.parametrize(("item", "shown"), [("text", '"你好"'), ("json", "'JSON'"), ("file", "FILE-TO-ANSWER")])
 def test_a_model_with_a_handler_shows_how_to_give_it_an_item(built: Any, tmp_path: Path, item: str, shown: str) -> None:
-    (delivered,) = built.deliveries
-    bundle = tmp_path / delivered.bundle.file_name
+    (result,) = built.target_results
+    bundle = tmp_path / result.bundle.file_name
     given = replace(built, data=None, examples=ExamplesArtifact(tmp_path, item, 1))
     assert build_command._next_steps(given, [bundle])[-1].endswith(f" predict {shown}")
     assert "ITEM" not in build_command._next_steps(built, [bundle])[-1]
 
 
 def test_a_build_without_a_limit_on_latency_ends_with_one_that_a_recipe_takes(built: Any, tmp_path: Path) -> None:
-    (item,) = built.deliveries
+    (item,) = built.target_results
     bundle = tmp_path / item.bundle.file_name
     assert not [line for line in build_command._next_steps(built, [bundle]) if "latency" in line]
     gates = built.recipe.gates.model_copy(update={"latency": None})
@@ -153,8 +153,8 @@ def test_a_build_without_a_limit_on_latency_ends_with_one_that_a_recipe_takes(bu
     limit = load_recipe(tmp_path / "r.yaml", {"local"}, (setting,)).gates.latency
     assert limit is not None and (limit.p50_ms, limit.p95_ms) == (2.5, 4.1)
     slow = replace(item.gate, receipt={**item.gate.receipt, "latency": {"p50_ms": 6.2, "p95_ms": 50.1, "threads": 1}})
-    two = replace(free, deliveries=(item, replace(item, gate=slow)))
+    two = replace(free, target_results=(item, replace(item, gate=slow)))
     assert "  latency: {p50_ms: 13, p95_ms: 110}" in build_command._next_steps(two, [bundle])
     few = replace(item.gate, receipt={**item.gate.receipt, "latency": {"p50_ms": 6.2, "p95_ms": None, "threads": 1}})
-    only = replace(free, deliveries=(replace(item, gate=few),))
+    only = replace(free, target_results=(replace(item, gate=few),))
     assert "  latency: {p50_ms: 13}" in build_command._next_steps(only, [bundle])

@@ -11,9 +11,9 @@ from tests.golden import assert_golden
 
 from edgepack import cli
 from edgepack.recipe import hub
-from edgepack.training import doctor as examination
+from edgepack.training import diagnosis
 from edgepack.training.devices import Card, PaddleBuild
-from edgepack.training.doctor import Problem, Report
+from edgepack.training.diagnosis import Problem, Report
 from edgepack.training.environment import Setting
 from edgepack.util.hardware import Cores, Machine, Memory
 from edgepack.util.nvidia import Gpu, Nvidia
@@ -65,7 +65,7 @@ MISSING = Report(
 
 
 def doctor(monkeypatch: pytest.MonkeyPatch, report: Report, *arguments: str) -> Result:
-    monkeypatch.setattr(examination, "examine", lambda workspace: report)
+    monkeypatch.setattr(diagnosis, "examine", lambda workspace: report)
     return CliRunner().invoke(cli.main, ["doctor", *arguments])
 
 
@@ -100,6 +100,6 @@ def test_the_workspace_is_the_one_that_is_named(monkeypatch: pytest.MonkeyPatch)
         asked.append(workspace)
         return MADE
 
-    monkeypatch.setattr(examination, "examine", examine)
+    monkeypatch.setattr(diagnosis, "examine", examine)
     CliRunner().invoke(cli.main, ["doctor", "--workspace", "there"])
     assert asked == [Path("there")]

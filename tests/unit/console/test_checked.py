@@ -12,7 +12,7 @@ from edgepack.results import Build
 
 @pytest.fixture
 def bundle(built: Build) -> BundleArtifact:
-    return built.deliveries[0].bundle
+    return built.target_results[0].bundle
 
 
 def shown(*bundles: BundleArtifact) -> list[str]:

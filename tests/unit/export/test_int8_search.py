@@ -1,4 +1,4 @@
-"""Which way to quantize is taken, and which parts go back to float; the trials are made up."""
+"""Which method to quantize is taken, and which parts go back to float; the trials are made up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.onnx_graph.test_parts import ranged
 
-from edgepack.artifacts import Quantization, Tried
+from edgepack.artifacts import Quantization, Trial
 from edgepack.export.int8_search import Trials, choose, elsewhere
 from edgepack.onnx_graph.encoder import Encoder
 from edgepack.onnx_graph.int8_ranges import WORDS, int8_parts
@@ -25,13 +25,13 @@ class MadeUp:
 
     costs: dict[str, float]
     row: float = 0.01
-    extra: dict[str, float] = field(default_factory=dict)  # of ways, points
+    extra: dict[str, float] = field(default_factory=dict)  # of methods, points
     rows: tuple[int, ...] = tuple(range(100))
     names: list[str] = field(default_factory=list)
 
-    def tried(self, name: str, encoder: Encoder) -> Tried:
+    def trial(self, name: str, encoder: Encoder) -> Trial:
         self.names.append(name)
-        return Tried(name, self.extra.get(name, 0.0) + self.divergence(encoder), self.divergence(encoder))
+        return Trial(name, self.extra.get(name, 0.0) + self.divergence(encoder), self.divergence(encoder))
 
     def divergence(self, encoder: Encoder) -> float:
         return sum(self.costs.get(part, 0.0) for part in int8_parts(encoder))
@@ -40,8 +40,8 @@ class MadeUp:
         return math.inf if limit_points is None else max(limit_points, self.row)
 
 
-def taken(trials: MadeUp, limit_points: float | None, *ways: Quantization) -> tuple[Encoder, Any]:
-    given = [(way, WHOLE) for way in ways or (Quantization("ptq", "hist", ()),)]
+def taken(trials: MadeUp, limit_points: float | None, *methods: Quantization) -> tuple[Encoder, Any]:
+    given = [(method, WHOLE) for method in methods or (Quantization("ptq", "hist", ()),)]
     return choose(given, cast(Trials, trials), limit_points, SILENT)
 
 
@@ -98,8 +98,8 @@ def test_without_a_limit_nothing_goes_back() -> None:
 
 def test_when_nothing_helps_everything_is_float_and_it_ends() -> None:
     class Stubborn(MadeUp):
-        def tried(self, name: str, encoder: Encoder) -> Tried:
-            return Tried(name, 7.0, 0.1)
+        def trial(self, name: str, encoder: Encoder) -> Trial:
+            return Trial(name, 7.0, 0.1)
 
     encoder, made = taken(Stubborn({}), 0.5)
     assert int8_parts(encoder) == ()
@@ -108,14 +108,14 @@ def test_when_nothing_helps_everything_is_float_and_it_ends() -> None:
 
 
 def test_the_way_that_loses_least_is_taken_and_of_equals_the_one_that_diverges_least() -> None:
-    ways = [Quantization("ptq", name, ()) for name in ("hist", "kl", "avg")] + [Quantization("dynamic", None, ())]
+    methods = [Quantization("ptq", name, ()) for name in ("hist", "kl", "avg")] + [Quantization("dynamic", None, ())]
     trials = MadeUp({}, extra={"ptq (hist)": 0.3, "ptq (kl)": 0.1, "ptq (avg)": 0.2, "dynamic": 0.4})
-    made = taken(trials, 0.5, *ways)[1]
-    assert made.way == "ptq (kl)"
-    assert [one.way for one in made.tried] == ["ptq (hist)", "ptq (kl)", "ptq (avg)", "dynamic"]
+    made = taken(trials, 0.5, *methods)[1]
+    assert made.method == "ptq (kl)"
+    assert [one.method for one in made.trials] == ["ptq (hist)", "ptq (kl)", "ptq (avg)", "dynamic"]
 
     class Equal(MadeUp):
-        def tried(self, name: str, encoder: Encoder) -> Tried:
-            return Tried(name, 0.25, {"ptq (hist)": 0.02, "dynamic": 0.01}.get(name, 0.03))
+        def trial(self, name: str, encoder: Encoder) -> Trial:
+            return Trial(name, 0.25, {"ptq (hist)": 0.02, "dynamic": 0.01}.get(name, 0.03))
 
-    assert taken(Equal({}), 0.5, *ways)[1].way == "dynamic"
+    assert taken(Equal({}), 0.5, *methods)[1].method == "dynamic"

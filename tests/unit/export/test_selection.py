@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgepack.artifacts import Int8Choice, LedgerRow, ModelFile, Precision, Score, Tried
+from edgepack.artifacts import Int8Choice, LedgerRow, ModelFile, Precision, Score, Trial
 from edgepack.export import selection
 from edgepack.onnx_graph.parity import Parity
 from edgepack.progress import SILENT
@@ -30,7 +30,7 @@ def test_what_ships_is_a_tenth_smaller_and_faster(
     precision: Precision, title: str, onnx_bytes: int, p50_ms: float, pays: bool
 ) -> None:
     small = file(precision, onnx_bytes, p50_ms)
-    ships, reason = selection.choose(file("float32", 1000, 1.0), small, selection.Doubts(("it rains",)))
+    ships, reason = selection.choose(file("float32", 1000, 1.0), small, selection.Caveats(("it rains",)))
     assert (ships == small, ships.precision == "float32") == (pays, not pays)
     size = f"{onnx_bytes / 1000:.{3 if onnx_bytes == 901 else 2}f}"  # 0.90 would look allowed
     assert reason.startswith(f"{title} has {size} x the bytes and {p50_ms:.2f} x the p50 of float")
@@ -39,7 +39,7 @@ def test_what_ships_is_a_tenth_smaller_and_faster(
 
 def test_what_is_refused_does_not_ship_whatever_it_gains() -> None:
     float_model, small = file("float32", 1000, 1.0), file("float16", 500, 0.5)
-    ships, reason = selection.choose(float_model, small, selection.Doubts(refusal="it is wrong"))
+    ships, reason = selection.choose(float_model, small, selection.Caveats(refusal="it is wrong"))
     assert ships == float_model
     assert reason == "FP16 has 0.50 x the bytes and 0.50 x the p50 of float, and it is wrong: float ships"
 
@@ -50,28 +50,28 @@ def made(*kept: str) -> Int8Choice:
 
 def test_what_is_in_the_way_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(info, "int8_flags", list)
-    found = selection.doubts_of_int8(Quantize(embeddings="float"), made("head", "layers.3.down"))
+    found = selection.caveats_of_int8(Quantize(embeddings="float"), made("head", "layers.3.down"))
     assert found.hindrances == (
         "`quantize.embeddings` keeps the word embedding float",
         "`quantize.max_drop_points` keeps 2 parts float: head, layers.3.down",
         "this CPU has no instructions for INT8 products, as VNNI or SDOT",
     )
     monkeypatch.setattr(info, "int8_flags", lambda: ["avx_vnni"])
-    assert selection.doubts_of_int8(Quantize(), made()) == selection.Doubts()
+    assert selection.caveats_of_int8(Quantize(), made()) == selection.Caveats()
 
 
 def test_float16_may_lose_no_more_than_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(info, "half_flags", lambda: ["asimdhp"])
-    assert selection.doubts_of_float16(Tried("float16", 0.5, 1e-6), 0.5) == selection.Doubts()
-    assert selection.doubts_of_float16(Tried("float16", 3.0, 1e-6), math.inf) == selection.Doubts()
-    refused = selection.doubts_of_float16(Tried("float16", 0.625, 1e-6), 0.5)
+    assert selection.caveats_of_float16(Trial("float16", 0.5, 1e-6), 0.5) == selection.Caveats()
+    assert selection.caveats_of_float16(Trial("float16", 3.0, 1e-6), math.inf) == selection.Caveats()
+    refused = selection.caveats_of_float16(Trial("float16", 0.625, 1e-6), 0.5)
     assert refused.refusal == "it loses 0.62 points on dev, where 0.5 may be lost (`quantize.max_drop_points`)"
 
 
 def test_a_cpu_without_half_arithmetic_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(info, "half_flags", list)
-    found = selection.doubts_of_float16(Tried("float16", 0.0, 1e-6), 0.5)
-    assert found == selection.Doubts(("on this CPU ONNX Runtime computes float16 in float32",))
+    found = selection.caveats_of_float16(Trial("float16", 0.0, 1e-6), 0.5)
+    assert found == selection.Caveats(("on this CPU ONNX Runtime computes float16 in float32",))
 
 
 def test_the_ledger_tells_the_way_and_what_stayed_float() -> None:
@@ -101,7 +101,7 @@ def of_files(monkeypatch: pytest.MonkeyPatch, *precisions: Precision) -> selecti
     monkeypatch.setattr(selection, "measured", lambda files, data, progress: models)
     exported = [selection.Exported("x", Path("x"), one, Parity(0.0, 0, 1), "y") for one in precisions]
     data: Any = None
-    return selection.of_files(exported[0], exported[1] if exported[1:] else None, selection.Doubts(), data, SILENT)
+    return selection.of_files(exported[0], exported[1] if exported[1:] else None, selection.Caveats(), data, SILENT)
 
 
 def test_the_small_file_ships_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:

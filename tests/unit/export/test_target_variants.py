@@ -23,7 +23,7 @@ from edgepack.artifacts import (
     ModelArtifact,
     ModelFile,
     Precision,
-    Tried,
+    Trial,
     Usage,
     Variation,
 )
@@ -122,7 +122,7 @@ def source(tmp_path: Path, writer: ModelWriter) -> VariantSource:
     ranged = with_ranges(encoder, scales_of(encoder), embeddings=True)
     graph = compose(encoder, writer.layout)
     writer.write(tmp_path / "onnx-float", graph, "float32")
-    made = Int8Choice((Tried("ptq", 0.0, 0.0),), "ptq", (), (), 0.0, 0.5, 12)
+    made = Int8Choice((Trial("ptq", 0.0, 0.0),), "ptq", (), (), 0.0, 0.5, 12)
     return VariantSource(writer, tmp_path / "onnx-float", graph, encoder, ranged, made, "int8")
 
 

@@ -289,12 +289,12 @@ def test_the_installed_release_is_gated_by_its_launcher(
         gate_installed(far, None, None)
 
 
-def test_pinned_keys_decide_before_anything_of_the_bundle_runs(
+def test_trusted_keys_decide_before_anything_of_the_bundle_runs(
     far: Far, bundle: Path, installed: Path, tmp_path: Path
 ) -> None:
     right, wrong = make_key(tmp_path, "right"), make_key(tmp_path, "wrong")
-    pins = f"release {right.with_suffix('.pub').read_text()}"
-    (installed / "trusted_signers").write_text(pins)
+    trusted = f"release {right.with_suffix('.pub').read_text()}"
+    (installed / "trusted_signers").write_text(trusted)
     mean = {"__main__.py": f"open({str(far.root / 'ran')!r}, 'w')".encode()}
     evil = far_bundle(tmp_path / "evil.edgepack", more=mean)
     with pytest.raises(BundleInvalidError, match=r"does not take evil\.edgepack") as error:
@@ -310,7 +310,7 @@ def test_pinned_keys_decide_before_anything_of_the_bundle_runs(
             assert "signed by a key that this device does not trust" in error.value.what
     (bare := far.root / "line3" / "bare").mkdir()
     for name in ("trusted_signers", "revoked_keys"):
-        (bare / name).write_text(pins)
+        (bare / name).write_text(trusted)
         with pytest.raises(BundleInvalidError) as error:
             gate(far, evil, bare)
         assert f"{bare} has {name}, and no release in {bare} can check them" in error.value.why
@@ -325,7 +325,7 @@ def test_another_program_is_not_taken_for_the_installed_release(
     (mean := tmp_path / "mean" / "bin").mkdir(parents=True)
     (mean / "facter").write_text(f"#!/bin/sh\ntouch {far.root / 'ran'}\nprintf '%s' {shlex.quote(answer)}\n")
     (mean / "facter").chmod(0o755)
-    assert gate(far, bundle, mean.parent).exit_code == 0  # nothing is pinned, and it is no prefix: it does not run
+    assert gate(far, bundle, mean.parent).exit_code == 0  # no key is trusted, and it is no prefix: it does not run
     assert not (far.root / "ran").exists()
     (mean.parent / "current").symlink_to("bin")
     with pytest.raises(EdgepackError, match=r"does not take a\.edgepack"):

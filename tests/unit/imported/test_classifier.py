@@ -1,4 +1,4 @@
-"""Stage `graphs` of a given classifier: what its graph does to padding."""
+"""Stage `graphs` of an imported classifier: what its graph does to padding."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from given_texts import NAMES, model
+from imported_texts import NAMES, model
 
-from edgepack.imported import classifier, given_graphs
-from edgepack.onnx_graph.given_classifier import GivenClassifier
+from edgepack.imported import classifier, conversion
+from edgepack.onnx_graph.imported_classifier import ImportedClassifier
 
 PAD_ID = 0
 
@@ -23,9 +23,9 @@ def test_padding_is_tried_whatever_the_lengths(
 ) -> None:
     """Rows of one length need no padding, and show nothing of it."""
     file = tmp_path / "model.onnx"
-    onnx.save(GivenClassifier(model(names=names)).adapted(PAD_ID), str(file))
+    onnx.save(ImportedClassifier(model(names=names)).adapted(PAD_ID), str(file))
     drawn = np.random.default_rng(0)
     batches = [
         (drawn.integers(1, 12, (1, length)).astype(np.int64), np.zeros((1, length), np.int64)) for length in lengths
     ]
-    assert classifier._hides_padding(given_graphs.session(file), batches, PAD_ID, 16) is hides
+    assert classifier._hides_padding(conversion.session(file), batches, PAD_ID, 16) is hides

@@ -158,7 +158,7 @@ def test_digests_follow_the_file_and_the_files_that_it_names(tmp_path: Path) -> 
     assert len(examples.digests(file, "json")) == 1
 
 
-def test_every_stage_of_a_given_model_runs_again_if_forced() -> None:
+def test_every_stage_of_an_imported_model_runs_again_if_forced() -> None:
     assert BuildOptions(force=True).again == set(STAGES)
     assert BuildOptions(start="bundle").again == {"bundle", "gate"}
     assert BuildOptions().again == set()

@@ -9,7 +9,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
-from given_model import write_given
+from imported_model import write_imported
 
 from edgepack.artifacts import (
     EXAMPLES_FILE,
@@ -31,17 +31,17 @@ from edgepack_runtime.cli.parser import Context, build_parser
 
 
 def readme(folder: Path, item: str) -> str:
-    write_given(folder / "onnx-float", item=item)
+    write_imported(folder / "onnx-float", item=item)
     (folder / SCORES_FILE).write_text('{"first": 0, "float32": [1.0]}', encoding="utf-8")
     (folder / EXAMPLES_FILE).write_text(json.dumps({"item": "a", "expected": 1}) + "\n", encoding="utf-8")
     row = LedgerRow("float ONNX", proportion(1, 1))
-    export = ExportArtifact(folder, None, ModelFile("onnx-float", "float32", 1, row, {}), None, "float32", "given")
+    export = ExportArtifact(folder, None, ModelFile("onnx-float", "float32", 1, row, {}), None, "float32", "imported")
     recipe = CustomRecipe.model_validate({
         "edgepack": 1, "name": "ocr", "version": "1.0.0", "task": "custom", "model": {"graph": "a.onnx"},
         "handler": "a.py", "examples": "e.jsonl",
     })  # fmt: skip
     payload = handler_payload.make(recipe, export, ExamplesArtifact(folder, item, 1))
-    needs = fit.Needs("2.28", (), Checks(), 0)
+    needs = fit.SystemRequirements("2.28", (), Checks(), 0)
     return bundle._readme(recipe, load_profiles()["local"], needs, "ocr.edgepack", payload.readme).decode()
 
 

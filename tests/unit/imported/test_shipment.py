@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from given_model import write_given
+from imported_model import write_imported
 
 from edgepack.bundle.archive import Members
 from edgepack.imported.shipment import for_provider
@@ -16,7 +16,7 @@ from edgepack_runtime.bundle.model_config import CPU, CUDA, load, parse
 
 @pytest.mark.parametrize("provider", [CPU, CUDA])
 def test_the_model_runs_on_the_provider_of_its_target(tmp_path: Path, provider: str) -> None:
-    folder, empty = write_given(tmp_path / "model"), cast(Any, None)
+    folder, empty = write_imported(tmp_path / "model"), cast(Any, None)
     model: Members = {f"model/{file.name}": file for file in folder.iterdir()}
     made = for_provider(provider, Payload(model, {}, None, {}, {}, empty, None, {}))
     raw = made.model["model/model.json"]

@@ -11,7 +11,7 @@ from tests.golden import assert_golden
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import Recipe
-from edgepack.recipe.training import Distill, Pruning, Qat
+from edgepack.recipe.training import Distill, Qat, Trimming
 from edgepack.recipe.validate_training import MODEL_FILES
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.schema.gates import Limits
@@ -272,16 +272,16 @@ def test_a_gate_measures_what_its_task_is_compared_by(
     assert accuracy.metric == metric
 
 
-def test_a_vocabulary_is_kept_unless_it_is_to_be_pruned(tmp_path: Path) -> None:
+def test_a_vocabulary_is_kept_unless_it_is_to_be_trimmed(tmp_path: Path) -> None:
     (tmp_path / "field.txt").write_text("a text\n", encoding="utf-8")
 
-    def pruning(written: str) -> Pruning | None:
-        return load(tmp_path, MINIMAL.replace("nano-v2-zh}", f"nano-v2-zh, vocabulary: {written}}}")).student.pruning
+    def trimming(written: str) -> Trimming | None:
+        return load(tmp_path, MINIMAL.replace("nano-v2-zh}", f"nano-v2-zh, vocabulary: {written}}}")).student.trimming
 
-    assert load(tmp_path, MINIMAL).student.pruning is pruning("keep") is None
-    assert pruning("prune") == pruning("{prune: {}}") == Pruning()
-    assert pruning("{prune: {characters: all}}") == Pruning(characters="all")
-    assert pruning("{prune: {texts: field.txt}}") == Pruning(texts=str(tmp_path / "field.txt"))
+    assert load(tmp_path, MINIMAL).student.trimming is trimming("keep") is None
+    assert trimming("trim") == trimming("{trim: {}}") == Trimming()
+    assert trimming("{trim: {characters: all}}") == Trimming(characters="all")
+    assert trimming("{trim: {texts: field.txt}}") == Trimming(texts=str(tmp_path / "field.txt"))
 
 
 def test_a_quantized_training_is_resolved_where_it_is_asked_for(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from edgepack.recipe.model import Gates, GivenModel, OwnInterpreter, Recipe
+from edgepack.recipe.model import Gates, ImportedModel, OwnInterpreter, Recipe
 from edgepack.recipe.section import AbsentError, or_none, right_part
 from edgepack.recipe.training import FromScratch, FromTeacher, Student
 
@@ -56,9 +56,9 @@ def test_the_section_is_that_with_most_of_the_keys(written: Any, kind: type, key
     [
         (Student, {"model": ["a"]}, ["model"]),
         (Student, {"model": {"from": "teacher", "layers": [1, 0]}}, ["model", "layers", 1]),
-        (Student, {"model": "a", "vocabulary": "trim"}, ["vocabulary"]),
-        (GivenModel, {"graph": {"A": "a.onnx"}}, ["graph", "A", "[key]"]),
-        (GivenModel, {"graph": 3}, ["graph"]),
+        (Student, {"model": "a", "vocabulary": "tri"}, ["vocabulary"]),
+        (ImportedModel, {"graph": {"A": "a.onnx"}}, ["graph", "A", "[key]"]),
+        (ImportedModel, {"graph": 3}, ["graph"]),
     ],
 )
 def test_the_errors_of_a_union_are_those_of_the_meant_type(

@@ -96,5 +96,5 @@ def figure_of(report: dict[str, Any], label: str, language: str = "en") -> str:
 
 def with_last_row(built: Any, row: LedgerRow) -> Any:
     """The build with another row for what its one target measured."""
-    (delivered,) = built.deliveries
-    return replace(built, deliveries=(replace(delivered, gate=replace(delivered.gate, ledger=row)),))
+    (item,) = built.target_results
+    return replace(built, target_results=(replace(item, gate=replace(item.gate, ledger=row)),))

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from markupsafe import Markup
 from tests.golden import assert_golden
-from tests.unit.conftest import beside_one_not_run, linear_of, narrowed_of, pruned_of, ungated_of
+from tests.unit.conftest import beside_one_not_run, linear_of, trimmed_of, ungated_of, width_pruned_of
 from tests.unit.report.pages import document, junit_of, render
 
 from edgepack.recipe.gates import GoldenRows
@@ -75,10 +75,10 @@ def test_whatever_gate_was_missed_each_page_has_the_reason(
 ) -> None:
     """Few of the reasons have a figure in them. No plot has a reason: none is drawn."""
     monkeypatch.setattr(svg, "inline", lambda name, draw, rows: Markup())
-    (item,) = built.deliveries
+    (item,) = built.target_results
     (missed,) = (check for check in item.gate.receipt["checks"] if check["verdict"] == "fail")
     receipt = {**item.gate.receipt, "checks": [{**missed, "gate": gate}]}
-    report = document(replace(built, deliveries=(replace(item, gate=replace(item.gate, receipt=receipt)),)))
+    report = document(replace(built, target_results=(replace(item, gate=replace(item.gate, receipt=receipt)),)))
     (explained,) = report["targets"][0]["explained"]
     assert json.loads(text_of(report))["targets"][0]["explained"] == [explained]
     assert explained["gate"] == gate and explained["why"] in junit_of(report)
@@ -146,19 +146,19 @@ def test_a_build_without_gates_is_no_build_that_passed(built: Any) -> None:
 
 def test_width_and_vocabulary_are_listed_with_their_cost(tmp_path: Path, built: Any) -> None:
     assert document(built)["width"] is None
-    report = document(replace(built, narrowed=narrowed_of(built), pruned=pruned_of(built)))
+    report = document(replace(built, width_pruned=width_pruned_of(built), trimmed=trimmed_of(built)))
     width, vocabulary = report["width"], report["vocabulary"]
     assert (width["heads_before"], width["heads"], width["neurons_before"], width["neurons"]) == (12, 9, 1248, 936)
     assert (vocabulary["tokens_before"], vocabulary["tokens"], vocabulary["unknown"]) == (18_000, 3491, 0.0237)
     for cost in (width, vocabulary):
         assert cost["dev_score"]["value"] == cost["dev_score_before"]["value"] == 0.9
-    assert [model["role"] for model in report["models"]] == ["teacher", "student", "narrowed"]
-    assert [row["stage"] for row in report["ledger"]][1:4] == ["student", "narrowed", "pruned"]
-    section = {"prune": {"texts": str(tmp_path / "field.txt")}}
+    assert [model["role"] for model in report["models"]] == ["teacher", "student", "width-pruned"]
+    assert [row["stage"] for row in report["ledger"]][1:4] == ["student", "width-pruned", "trimmed"]
+    section = {"trim": {"texts": str(tmp_path / "field.txt")}}
     student = Student.model_validate({"model": "ernie-1.0", "vocabulary": section})
     recipe = built.recipe.model_copy(update={"student": student})
-    pruning = document(replace(built, recipe=recipe))["recipe"]["student"]["vocabulary"]["prune"]
-    assert pruning == {"min_count": 1, "characters": "none", "texts": "field.txt"}
+    trimming = document(replace(built, recipe=recipe))["recipe"]["student"]["vocabulary"]["trim"]
+    assert trimming == {"min_count": 1, "characters": "none", "texts": "field.txt"}
 
 
 def test_warnings_that_quote_rows_which_are_not_carried_are_only_counted(built: Any) -> None:

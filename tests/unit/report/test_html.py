@@ -11,7 +11,15 @@ from xml.etree import ElementTree
 
 import pytest
 from markupsafe import Markup
-from tests.unit.conftest import EXAMPLES, beside_one_not_run, combined_of, linear_of, narrowed_of, pruned_of, ungated_of
+from tests.unit.conftest import (
+    EXAMPLES,
+    beside_one_not_run,
+    combined_of,
+    linear_of,
+    trimmed_of,
+    ungated_of,
+    width_pruned_of,
+)
 from tests.unit.report.pages import Page, cards_of, document, junit_of, render, words_of
 
 from edgepack.report import html
@@ -76,11 +84,11 @@ def test_a_verdict_names_what_failed_before_what_was_not_decided(report: dict[st
 
 
 def test_a_verdict_names_the_stage_that_lost_it(built: Any) -> None:
-    (delivered,) = built.deliveries
-    receipt = delivered.gate.receipt
+    (item,) = built.target_results
+    receipt = item.gate.receipt
     checks = [{**check, "verdict": "fail", "limit": 0.9} for check in receipt["checks"][:1]]
-    gate = replace(delivered.gate, receipt={**receipt, "checks": checks})
-    missed = document(replace(built, deliveries=(replace(delivered, gate=gate),)))
+    gate = replace(item.gate, receipt={**receipt, "checks": checks})
+    missed = document(replace(built, target_results=(replace(item, gate=gate),)))
     assert "missed by 0.45 points ; lost by stage student: 1.50 points below stage teacher" in cards_of(missed)
     assert "与门限相差 0.45 个百分点 ； 由阶段 student 损失：比阶段 teacher 低 1.50 个百分点" in cards_of(missed, "zh")
 
@@ -213,7 +221,7 @@ def test_a_float16_file_is_named(built: Any) -> None:
 def test_a_smaller_width_and_vocabulary_are_shown_with_their_cost(built: Any) -> None:
     words = words_of(document(built))
     assert "heads and" not in words and "tokens kept" not in words
-    words = words_of(document(replace(built, narrowed=narrowed_of(built), pruned=pruned_of(built))))
+    words = words_of(document(replace(built, width_pruned=width_pruned_of(built), trimmed=trimmed_of(built))))
     assert "Width: 9 of 12 heads and 936 of 1,248 neurons of each layer kept, 9,400,000 parameters left" in words
     assert "3,491 of 18,000 tokens kept, 6,000,000 parameters left" in words
     assert "[UNK] 2.37 % of dev tokens, before 1.38 %" in words
@@ -226,9 +234,9 @@ def test_examples_are_shown_with_their_texts_once_for_each_model(built: Any) -> 
     assert words.count("床单很<旧>，但是前台很热情") == 1  # as text, not as a tag
     assert "负面 ✓ 负面 正面 0.481" in words
     assert "呵呵，真是“好”酒店 ⁄ 再也不来 负面 正面 正面 0.002" in words
-    (item,) = built.deliveries
+    (item,) = built.target_results
     other = replace(item, bundle=replace(item.bundle, target="jetpack6", examples=replace(item.bundle.examples, won=0)))
-    words = words_of(document(replace(built, deliveries=(item, other))))
+    words = words_of(document(replace(built, target_results=(item, other))))
     assert "3 lost, 1 won." in words and "3 lost, 0 won." in words
 
 
@@ -304,9 +312,9 @@ def test_the_page_of_a_model_with_a_handler_speaks_of_no_texts(report: dict[str,
 
 def test_the_page_of_a_linear_model_alone_names_no_encoder(built: Any) -> None:
     built = linear_of(built)
-    [item] = built.deliveries
+    [item] = built.target_results
     examples = replace(EXAMPLES, compared=False, changed=(), wrong=(replace(EXAMPLES.wrong[0], float_answer=None),))
-    alone = replace(built, deliveries=(replace(item, bundle=replace(item.bundle, examples=examples)),))
+    alone = replace(built, target_results=(replace(item, bundle=replace(item.bundle, examples=examples)),))
     words = words_of(document(alone))
     assert "linear model" in words
     assert not re.search("encoder|float model|None", words)

@@ -151,10 +151,10 @@ def test_what_the_build_did_not_measure_is_not_blamed_on_a_stage(
 
 def test_the_ledger_of_a_target_has_no_other_targets_and_no_other_files(built: Any) -> None:
     """Else a target or a file that reached the limit would hide, or take the blame, for one that did not."""
-    (first,) = built.deliveries
+    (first,) = built.target_results
     other = replace(first, bundle=replace(first.bundle, target="b"), gate=replace(first.gate, ledger=row_of("on b")))
-    two = replace(built, deliveries=(first, other))
-    stages = [[row.stage for row in two.ledger_of(item)] for item in two.deliveries]
+    two = replace(built, target_results=(first, other))
+    stages = [[row.stage for row in two.ledger_of(item)] for item in two.target_results]
     models = ["teacher", "student", "static graph", "float ONNX"]
     assert stages == [[*models, "INT8 ONNX", first.gate.ledger.stage], [*models, "INT8 ONNX", "on b"]]
     in_float = Variation(("b",), built.export.float_model, "faster")
@@ -178,12 +178,12 @@ def test_the_time_of_the_target_itself_is_no_stage_that_kept_to_the_limit() -> N
     ("gate", "unit", "lost_by"),
     [
         ("memory.peak_rss_mib", "MiB", "lost on the device: memory is measured there alone"),
-        ("size.model_mib", "MiB", "lost by the given graphs"),
-        ("latency.p50_ms", "ms", "lost by the given model"),
+        ("size.model_mib", "MiB", "lost by the imported graphs"),
+        ("latency.p50_ms", "ms", "lost by the imported model"),
         ("size.bundle_mib", "MiB", "lost by stage bundle"),
     ],
 )
-def test_a_given_model_has_no_student_to_blame(gate: str, unit: str, lost_by: str) -> None:
+def test_an_imported_model_has_no_student_to_blame(gate: str, unit: str, lost_by: str) -> None:
     rows = [replace(row, p50_ms=300.0) for row in ledger(**{"float ONNX": 900})]
     (line,) = explain(receipt([check(gate, 200.0, 100.0, unit)], SCORE), rows)
     assert f"; {lost_by}" in line
@@ -197,17 +197,17 @@ def test_a_given_model_has_no_student_to_blame(gate: str, unit: str, lost_by: st
         (("float ONNX", "INT8 ONNX"), "compare the two models"),
     ],
 )
-def test_a_given_classifier_has_no_teacher_to_compare(stages: tuple[str, ...], advice: str) -> None:
+def test_an_imported_classifier_has_no_teacher_to_compare(stages: tuple[str, ...], advice: str) -> None:
     missed = check("accuracy.max_regression_points", 3.0, 1.0, "points")
     (line,) = explain(receipt([missed]), ledger(**dict.fromkeys(stages, 900)))
     assert line.endswith(f"the earlier release is no stage of this build: {advice}")
 
 
 @pytest.mark.parametrize("gate", ["size.model_mib", "latency.p50_ms"])
-def test_a_given_classifier_has_no_student_to_blame(gate: str) -> None:
+def test_an_imported_classifier_has_no_student_to_blame(gate: str) -> None:
     rows = [replace(row, p50_ms=300.0) for row in ledger(**{"float ONNX": 900})]
     (line,) = explain(receipt([check(gate, 200.0, 100.0, "ms")]), rows)
-    assert "lost by the given" in line
+    assert "lost by the imported" in line
     assert "student" not in line
 
 

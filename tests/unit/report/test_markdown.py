@@ -144,7 +144,7 @@ def test_a_build_has_its_gates_warnings_and_ledger(built: Build) -> None:
     assert len(ledger) == 2 + len(report["ledger"])
     assert ledger[-1].startswith("| `on local` | 89.5 % [87.4, 91.5] | 10.9 MiB | ")
     not_run = replace(
-        built, deliveries=(replace(built.deliveries[0], gate=NotRunHere("it is for aarch64", "sh F gate")),)
+        built, target_results=(replace(built.target_results[0], gate=NotRunHere("it is for aarch64", "sh F gate")),)
     )
     text = markdown_of(document(not_run))
     assert "`not gated on this machine`" in text and "- why: `it is for aarch64`" in text

@@ -106,11 +106,11 @@ def test_labels_and_long_values_fit_mlflow(finished: Any, store: str, tmp_path: 
     from mlflow import MlflowClient
 
     built = finished
-    (item,) = built.deliveries
+    (item,) = built.target_results
     checks = [{**check, "gate": f"accuracy.per_class.C++/{number}(负面)"} for number, check in enumerate(
         item.gate.receipt["checks"] * 100)]  # fmt: skip
     gate = replace(item.gate, receipt={**item.gate.receipt, "checks": checks})
-    report = make(replace(built, deliveries=(replace(item, gate=gate),)))
+    report = make(replace(built, target_results=(replace(item, gate=gate),)))
     report = replace(report, recipe={**report.recipe, "data": {**report.recipe["data"], "train": "x" * 7000}})
     run = MlflowExperiment(store, "hotel").log(built, report, tmp_path, tmp_path / "recipe.yaml")
     data = MlflowClient(store).get_run(run).data

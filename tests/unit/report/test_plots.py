@@ -107,7 +107,7 @@ def test_text_from_outside_is_escaped_and_chinese_is_drawn_without_a_warning(bui
 def test_a_gate_on_f1_has_its_limit_and_every_stage_in_the_plot(built: Any) -> None:
     gates = built.recipe.gates
     asked = gates.model_copy(update={"accuracy": gates.accuracy.model_copy(update={"metric": "macro_f1"})})
-    row = built.deliveries[0].gate.ledger
+    row = built.target_results[0].gate.ledger
     judged = with_last_row(built, replace(row, score=replace(row.score, metric="macro_f1")))
     report = document(replace(judged, recipe=built.recipe.model_copy(update={"gates": asked})))
     words = figure_of(report, "Score of each stage")
@@ -186,7 +186,7 @@ def test_ranges_of_the_ways_not_taken_stand_beside(built: Any) -> None:
 
 
 def test_where_ranges_are_found_in_each_run_the_weights_are_shown_alone(built: Any) -> None:
-    int8 = replace(built.export.int8, way="dynamic", kept_float=())
+    int8 = replace(built.export.int8, method="dynamic", kept_float=())
     bare = replace(built, export=replace(built.export, int8=int8), scales=replace(built.scales, ways=(dynamic(),)))
     told = words_of(document(bare))
     assert "dynamic finds ranges in each run." in told and "255 steps" not in told
@@ -225,9 +225,9 @@ def test_plots_leave_the_page_small_and_have_its_colours(report: dict[str, Any])
 
 def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any) -> None:
     """No gates, no latency, no size, no teacher, an empty split."""
-    delivered = built.deliveries[0]
-    receipt = {**delivered.gate.receipt, "checks": [], "latency": None, "conditions": None, "verdict": "pass"}
-    gate = replace(delivered.gate, receipt=receipt, verdict="pass", exit_code=0)
+    item = built.target_results[0]
+    receipt = {**item.gate.receipt, "checks": [], "latency": None, "conditions": None, "verdict": "pass"}
+    gate = replace(item.gate, receipt=receipt, verdict="pass", exit_code=0)
     unmeasured = LedgerRow("float ONNX", built.ledger[0].score)
     (tmp_path / "dev.jsonl").write_text("", encoding="utf-8")
     float_model = replace(built.export.float_model, ledger=unmeasured)
@@ -236,9 +236,9 @@ def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any)
         recipe=built.recipe.model_copy(update={"gates": type(built.recipe.gates)(), "teacher": None}),
         teacher=None,
         export=replace(built.export, float_model=float_model, small_model=None, shipped="float32"),
-        deliveries=(replace(delivered, gate=replace(gate, ledger=unmeasured)),),
+        target_results=(replace(item, gate=replace(gate, ledger=unmeasured)),),
     )
     page = Page(render(document(bare)))
     assert "The recipe sets no gates." in page.words
     assert sum(tag == "svg" for tag, _ in page.tags) == 2  # scores, and what each part costs
-    Page(render(document(replace(bare, deliveries=()))))
+    Page(render(document(replace(bare, target_results=()))))

@@ -40,7 +40,7 @@ def sign(key: Path, raw: bytes, namespace: str = "edgepack") -> bytes:
     return subprocess.run(line, input=raw, stdout=subprocess.PIPE, check=True).stdout
 
 
-def pin(folder: Path, *keys: Path, options: str = 'namespaces="edgepack" ') -> Path:
+def write_trusted_keys(folder: Path, *keys: Path, options: str = 'namespaces="edgepack" ') -> Path:
     """`folder/trusted_signers` with `keys`, each under its name."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "trusted_signers"

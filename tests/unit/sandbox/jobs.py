@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import mmap
 import os
 import resource
 import shutil
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from edgepack.progress import Progress
+from edgepack.sandbox import seccomp
 from edgepack_runtime.install.release_process import die_with_parent
 from edgepack_runtime.util import fs
 
@@ -96,6 +99,43 @@ def change(path: Path, progress: Progress) -> dict[str, Any]:
         "environment": lambda path: Path(f"/proc/{os.getppid()}/environ").read_bytes(),
     }
     return {name: tried([path], do)[str(path)] for name, do in changes.items()}
+
+
+def meet_others(pid: int, progress: Progress) -> dict[str, Any]:
+    """Memory and queues that all programs of a user share, namespaces, and a signal: the numbers of errors."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    calls = seccomp.calls()
+
+    def called(name: str, *arguments: int) -> int:
+        return ctypes.get_errno() if libc.syscall(calls[name], *arguments) < 0 else 0
+
+    new_user = 0x10000000  # CLONE_NEWUSER
+    return {
+        "memory": called("shmget", 0x56A7, 4096, 0o1600),
+        "semaphores": called("semget", 0x56A7, 1, 0o1600),
+        "queue": called("msgget", 0x56A7, 0o1600),
+        "namespace": called("clone", new_user | signal.SIGCHLD, 0, 0, 0, 0),
+        "unbounded memory": called("memfd_create", 0, 0),
+        "signal": called("kill", pid, signal.SIGTERM),
+        "signal to all": called("kill", -1, 0),
+        "signal to itself": called("kill", os.getpid(), 0),
+        "owner of a pipe": called("fcntl", os.pipe()[0], fcntl.F_SETOWN, pid),
+    }
+
+
+def share_memory(size: int, progress: Progress) -> dict[str, Any]:
+    with mmap.mmap(-1, size) as found:
+        return {"size": len(found)}
+
+
+def take_memory_together(size: int, progress: Progress) -> dict[str, Any]:
+    for _ in range(3):
+        if os.fork() == 0:
+            kept = b"\1" * size
+            time.sleep(60)
+            os._exit(len(kept) & 1)
+    time.sleep(60)
+    return {}
 
 
 def replace(path: Path, progress: Progress) -> dict[str, Any]:

@@ -130,6 +130,38 @@ def test_it_changes_neither_what_it_may_read_nor_other_processes(tmp_path: Path)
     assert not any(found.values())  # what copies files sets their modes
 
 
+REFUSED = {"memory", "semaphores", "queue", "namespace", "unbounded memory", "signal"}
+ONLY_FILTERED = {"signal to all", "owner of a pipe"}  # Linux 6.12 lets them succeed, and reach nobody else
+OLDER = """
+from edgepack.sandbox import confinement, runner
+confinement._landlock_version = lambda: 5
+runner.main()
+"""
+
+
+@pytest.mark.parametrize("scopes", [True, False], ids=["linux-6.12", "linux-6.10"])
+def test_it_meets_no_other_program_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scopes: bool) -> None:
+    if not scopes:
+        monkeypatch.setattr(runner, "COMMAND", (sys.executable, "-c", OLDER))
+    with subprocess.Popen(["sleep", "60"]) as other:
+        found = run(jobs.meet_others, tmp_path / "out", other.pid)
+        assert other.poll() is None
+        other.kill()
+    assert {name for name, error in found.items() if error} == REFUSED | (set() if scopes else ONLY_FILTERED)
+
+
+def test_shared_memory_is_private_memory_or_none(tmp_path: Path) -> None:
+    with pytest.raises(StageFailedError, match="refused more memory"):
+        run(jobs.share_memory, tmp_path, 4096)
+
+
+def test_all_its_processes_together_have_one_limit(tmp_path: Path) -> None:
+    limits = SandboxLimits(300 * 2**20, 2**20, 60)
+    with pytest.raises(StageFailedError, match=r"refused more memory than 300\.0 MiB") as error:
+        run(jobs.take_memory_together, tmp_path, 120 * 2**20, limits=limits)
+    assert "together" in error.value.why
+
+
 def test_its_files_have_the_usual_modes(tmp_path: Path) -> None:
     run(jobs.replace, tmp_path / "out", tmp_path / "out/file")
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()] == [0o644] * 2
@@ -197,11 +229,14 @@ def test_what_does_not_go_on_is_stopped(tmp_path: Path) -> None:
 
 def test_a_graph_that_loops_or_takes_memory_is_stopped(tmp_path: Path) -> None:
     graph = tmp_path / "a.onnx"
-    for attack, what in ((endless(), "no progress within 2 s"), (vast(3), "refused more memory than 1024")):
+    for attack, silence_s, what in (
+        (endless(), 2, "no progress within 2 s"),
+        (vast(3), 60, "refused more memory than 1024"),
+    ):
         graph.write_bytes(attack.SerializeToString())
         assert graph.stat().st_size < 500
         with pytest.raises(StageFailedError, match=what):
-            run(jobs.infer, tmp_path, graph, limits=SandboxLimits(2**30, 2**20, 2))
+            run(jobs.infer, tmp_path, graph, limits=SandboxLimits(2**30, 2**20, silence_s))
 
 
 @pytest.mark.parametrize(

@@ -67,13 +67,16 @@ def scored(encoder: list[float], linear: list[float], right: list[int]) -> Score
 
 def test_every_way_is_scored_and_timed(data: DataArtifact, exported: Any, tmp_path: Path) -> None:
     found = ran("auto", data, exported, tmp_path)
-    assert [way.name for way in found.ways] == ["encoder", "ensemble", "cascade", "linear"]
-    assert found.way("linear").test_scores["accuracy"].value == 1.0
-    assert found.way("encoder").share == 0.0 < found.way("cascade").share < found.way("linear").share == 1.0
-    assert all(0 < way.mean_ms < 1000 for way in found.ways)
-    assert found.way("linear").weight_bytes + found.way("encoder").weight_bytes == found.way("cascade").weight_bytes
-    assert found.way("linear").gains["accuracy"].points == 0.0
-    gain = found.way("encoder").gains["accuracy"]
+    assert [method.name for method in found.methods] == ["encoder", "ensemble", "cascade", "linear"]
+    assert found.method("linear").test_scores["accuracy"].value == 1.0
+    assert found.method("encoder").share == 0.0 < found.method("cascade").share < found.method("linear").share == 1.0
+    assert all(0 < method.mean_ms < 1000 for method in found.methods)
+    assert (
+        found.method("linear").weight_bytes + found.method("encoder").weight_bytes
+        == found.method("cascade").weight_bytes
+    )
+    assert found.method("linear").gains["accuracy"].points == 0.0
+    gain = found.method("encoder").gains["accuracy"]
     assert gain.low <= gain.points <= gain.high and gain.points <= 0
     save(found)
     assert load(CombineArtifact, found.folder) == found
@@ -90,8 +93,8 @@ def test_a_named_way_ships(mode: LinearMode, name: str, data: DataArtifact, expo
 def test_the_fastest_of_the_best_on_dev_ships(built: Build) -> None:
     found = combined_of(built).combined
     assert found is not None
-    encoder, ensemble, cascade, linear = found.ways
-    assert combine.choose("auto", found.ways)[0] == "cascade"
+    encoder, ensemble, cascade, linear = found.methods
+    assert combine.choose("auto", found.methods)[0] == "cascade"
     slow = replace(cascade, mean_ms=2.0)
     assert combine.choose("auto", (encoder, ensemble, slow, linear))[0] == "ensemble"
     best = replace(encoder, dev_value=0.92)
@@ -126,18 +129,18 @@ FAILS = Judged("fail", ("accuracy.min 80 %, limit 90 %",))
 def test_auto_prefers_what_keeps_the_gates_on_dev(built: Build, judged: dict[str, Judged], chosen: str) -> None:
     found = combined_of(built).combined
     assert found is not None
-    ways = [replace(way, on_dev=judged.get(way.name, KEEPS)) for way in found.ways]
-    name, why = combine.choose("auto", ways)
+    methods = [replace(method, on_dev=judged.get(method.name, KEEPS)) for method in found.methods]
+    name, why = combine.choose("auto", methods)
     assert name == chosen
-    assert all(f"{way} " in why for way in judged) and why.count(" on dev: ") == len(judged)
+    assert all(f"{method} " in why for method in judged) and why.count(" on dev: ") == len(judged)
 
 
 def test_a_way_is_judged_by_the_code_of_the_device(data: DataArtifact, exported: Any, tmp_path: Path) -> None:
-    """The linear model is always right, so the encoder is below any way that asks it; `min` is above the encoder."""
+    """The linear model is always right, so the encoder is below any method that asks it; `min` is above the encoder."""
     found = ran("baseline", data, exported, tmp_path, min=0.9, max_drop_points=0.5)
-    encoder, linear = found.way("encoder"), found.way("linear")
+    encoder, linear = found.method("encoder"), found.method("linear")
     assert encoder.dev_value == 1.0 and linear.on_dev == linear.on_test
-    assert {way.on_dev.rank for way in found.ways} == {0}
+    assert {method.on_dev.rank for method in found.methods} == {0}
     judge = Judge.of(
         Gates(accuracy=AccuracyGate(min=0.9, max_drop_points=0.5)),
         data, data.read("dev"), [row.label for row in data.read("dev")], SILENT,
@@ -245,11 +248,13 @@ def test_the_linear_model_is_advised_where_it_is_shown_to_lose_little_and_keeps_
     assert found is not None and found.instead() is None  # up to 1.4 points may be lost
 
     def ships(
-        gain: Gain, over_encoder: Gain = found.ships.gains_over_encoder["accuracy"], **ways: Any
+        gain: Gain, over_encoder: Gain = found.ships.gains_over_encoder["accuracy"], **methods: Any
     ) -> CombineArtifact:
-        chosen = replace(found.way("cascade"), gains={"accuracy": gain}, gains_over_encoder={"accuracy": over_encoder})
-        others = [replace(found.way(name), **ways.get(name, {})) for name in ("encoder", "linear")]
-        return replace(found, ways=(chosen, *others))
+        chosen = replace(
+            found.method("cascade"), gains={"accuracy": gain}, gains_over_encoder={"accuracy": over_encoder}
+        )
+        others = [replace(found.method(name), **methods.get(name, {})) for name in ("encoder", "linear")]
+        return replace(found, methods=(chosen, *others))
 
     worse, close, better = Gain(-2.0, -3.5, -0.5, 0.95), Gain(0.1, -0.3, 0.5, 0.95), Gain(0.4, 0.1, 0.7, 0.95)
     for gain in (worse, close):
@@ -266,8 +271,8 @@ def test_the_linear_model_is_advised_where_it_is_shown_to_lose_little_and_keeps_
 def test_a_build_gives_one_piece_of_advice_as_a_command_that_loads(built: Build, tmp_path: Path) -> None:
     build = combined_of(built)
     assert build.combined is not None
-    cascade = replace(build.combined.way("cascade"), gains=gained(0.1, -0.3, 0.4))
-    combined = replace(build.combined, ways=(*build.combined.ways[:2], cascade, build.combined.way("linear")))
+    cascade = replace(build.combined.method("cascade"), gains=gained(0.1, -0.3, 0.4))
+    combined = replace(build.combined, methods=(*build.combined.methods[:2], cascade, build.combined.method("linear")))
     poor = replace(built.teacher, test_score=replace(built.teacher.test_score, value=0.7, low=0.68, high=0.72))
     [warning] = replace(build, combined=combined, teacher=poor).warnings("a b.yaml", ["linear=auto", "version=1.0.1"])
     settings = ["version=1.0.1", "linear=only", "gates.accuracy.max_drop_points=null"]
@@ -300,4 +305,4 @@ def test_the_ledger_begins_with_the_linear_model_and_its_models_end_with_the_way
         "the cascade is not shown to be better than a linear model: +0.5 points (-0.4 to +1.4), "
         "and is not shown to be better than the encoder: +1.1 points (-0.1 to +2.4)"
     )
-    assert build.ledger_of(build.deliveries[0]) == (first, *others, chosen, gated)
+    assert build.ledger_of(build.target_results[0]) == (first, *others, chosen, gated)

@@ -10,7 +10,7 @@ import pytest
 from edgepack import artifacts
 from edgepack.artifacts import Row
 from edgepack.console.console import Console
-from edgepack.data.loader import load_splits
+from edgepack.data.splits import load_splits
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.recipe.model import Calibration, Columns, Data
 from edgepack.stages import data

@@ -83,7 +83,7 @@ def test_a_linear_model_depends_on_the_rows_and_is_compared_with_what_ships(proj
     assert before.keys() == {name for name in before if of_rows[name] != before[name]}
 
 
-ORDER = ("data", "teacher", "student", "narrow", "prune", "quantize", "export", "select")
+ORDER = ("data", "teacher", "student", "width_pruning", "vocabulary_trimming", "quantize", "export", "select")
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
@@ -219,49 +219,54 @@ def test_without_distillation_the_teacher_decides_nothing_of_its_student(project
     assert changed(alone, keys(project, "student.distill=null", "teacher.epochs=1")) == ["teacher"]
 
 
-PRUNED = ["prune", "quantize", "export"]
+TRIMMED = ["vocabulary_trimming", "quantize", "export"]
 
 
-def test_a_vocabulary_is_pruned_after_the_training_and_before_what_works_on_the_model(project: Path) -> None:
-    pruned = keys(project, "student.vocabulary=prune")
-    assert changed(keys(project), pruned) == PRUNED
-    assert pruned == keys(project, "student.vocabulary={prune: {min_count: 1}}")
-    assert changed(pruned, keys(project, "student.vocabulary={prune: {min_count: 2}}")) == PRUNED
+def test_a_vocabulary_is_trimmed_after_the_training_and_before_what_works_on_the_model(project: Path) -> None:
+    trimmed = keys(project, "student.vocabulary=trim")
+    assert changed(keys(project), trimmed) == TRIMMED
+    assert trimmed == keys(project, "student.vocabulary={trim: {min_count: 1}}")
+    assert changed(trimmed, keys(project, "student.vocabulary={trim: {min_count: 2}}")) == TRIMMED
 
 
 def test_what_further_texts_hold_decides_and_not_where_they_lie(project: Path) -> None:
     for name in ("field.txt", "same.txt"):
         (project / name).write_text("a text\n", encoding="utf-8")
     (project / "field.jsonl").write_text('{"text": "a text"}\n', encoding="utf-8")
-    setting = "student.vocabulary={{prune: {{texts: {}}}}}".format
+    setting = "student.vocabulary={{trim: {{texts: {}}}}}".format
     before = keys(project, setting("field.txt"))
     assert changed(before, keys(project, setting("same.txt"))) == []
-    assert changed(before, keys(project, setting("field.jsonl"))) == PRUNED
-    assert changed(before, keys(project, "student.vocabulary=prune")) == PRUNED
+    assert changed(before, keys(project, setting("field.jsonl"))) == TRIMMED
+    assert changed(before, keys(project, "student.vocabulary=trim")) == TRIMMED
     (project / "field.txt").write_text("another\n", encoding="utf-8")
-    assert changed(before, keys(project, setting("field.txt"))) == PRUNED
+    assert changed(before, keys(project, setting("field.txt"))) == TRIMMED
 
 
-def test_a_student_is_narrowed_after_its_training_and_before_its_vocabulary_is_pruned(project: Path) -> None:
-    narrowed = keys(project, "student.width=0.75")
-    assert changed(keys(project), narrowed) == ["narrow", "quantize", "export"]
-    assert changed(narrowed, keys(project, "student.width=0.5")) == ["narrow", "quantize", "export"]
+def test_a_width_is_pruned_after_its_training_and_before_its_vocabulary_is_trimmed(project: Path) -> None:
+    width_pruned = keys(project, "student.width=0.75")
+    assert changed(keys(project), width_pruned) == ["width_pruning", "quantize", "export"]
+    assert changed(width_pruned, keys(project, "student.width=0.5")) == ["width_pruning", "quantize", "export"]
     assert keys(project, "student.width=1.0") == keys(project)
-    both = keys(project, "student.width=0.75", "student.vocabulary=prune")
-    assert changed(narrowed, both) == ["prune", "quantize", "export"]
-    assert changed(keys(project, "student.vocabulary=prune"), both) == ["narrow", "prune", "quantize", "export"]
+    both = keys(project, "student.width=0.75", "student.vocabulary=trim")
+    assert changed(width_pruned, both) == ["vocabulary_trimming", "quantize", "export"]
+    assert changed(keys(project, "student.vocabulary=trim"), both) == [
+        "width_pruning",
+        "vocabulary_trimming",
+        "quantize",
+        "export",
+    ]
 
 
-def test_whom_a_narrowed_student_learns_from_decides(project: Path) -> None:
+def test_whom_a_width_pruned_student_learns_from_decides(project: Path) -> None:
     def of(*settings: str) -> dict[str, str]:
         return keys(project, "student.width=0.75", *settings)
 
     (project / "more.txt").write_text("a text\nanother\n", encoding="utf-8")
-    assert changed(of(), of("data.unlabelled=more.txt")) == ["data", "student", "narrow", "quantize", "export"]
+    assert changed(of(), of("data.unlabelled=more.txt")) == ["data", "student", "width_pruning", "quantize", "export"]
     alone, untaught = of("student.distill=null"), of("teacher=null")
     assert changed(alone, of("student.distill=null", "teacher.epochs=1")) == ["teacher"]
     # The same student; with no teacher there is, it learns from itself once more.
-    assert changed(alone, untaught) == ["teacher", "narrow", "quantize", "export"]
+    assert changed(alone, untaught) == ["teacher", "width_pruning", "quantize", "export"]
 
 
 def test_candidates_share_the_stages_that_they_do_not_differ_in(project: Path) -> None:
@@ -271,11 +276,18 @@ def test_candidates_share_the_stages_that_they_do_not_differ_in(project: Path) -
 
     quantized = {"student": 1, "quantize": 4, "export": 4, "select": 1}
     assert count("{quantize.observer: [hist, kl], data.calibration.rows: [32, 64]}") == quantized
-    over = "{student.width: [1.0, 0.75, 0.5], student.vocabulary: [keep, prune]}"
-    assert count(over) == {"student": 1, "narrow": 2, "prune": 3, "quantize": 6, "export": 6, "select": 1}
+    over = "{student.width: [1.0, 0.75, 0.5], student.vocabulary: [keep, trim]}"
+    assert count(over) == {
+        "student": 1,
+        "width_pruning": 2,
+        "vocabulary_trimming": 3,
+        "quantize": 6,
+        "export": 6,
+        "select": 1,
+    }
     several = keys(project, f"search={{over: {over}}}")
     assert several["student width=0.5, vocabulary=keep"] == keys(project)["student"]
-    assert several["narrow width=0.75, vocabulary=prune"] == keys(project, "student.width=0.75")["narrow"]
+    assert several["width_pruning width=0.75, vocabulary=trim"] == keys(project, "student.width=0.75")["width_pruning"]
 
 
 SEARCH = "search={over: {student.epochs: [1, 2]}}"

@@ -17,7 +17,7 @@ from edgepack.recipe import loader
 from edgepack.sweep import local, ray_cluster
 from edgepack.sweep.local import LocalEngine
 from edgepack.sweep.ray_cluster import RayEngine
-from edgepack.sweep.tasks import Ended, Share, SweepTask, sweep
+from edgepack.sweep.tasks import SweepTask, TaskResources, TaskResult, sweep
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import load_profiles
 from edgepack.training.devices import VISIBLE_VARIABLE
@@ -43,11 +43,11 @@ class Recorder:
         self.broken, self.log = broken, log
         self.ran: list[tuple[str, ...]] = []
 
-    def run(self, tasks: Sequence[SweepTask], share: Share, progress: Progress) -> Iterator[Ended]:
+    def run(self, tasks: Sequence[SweepTask], resources: TaskResources, progress: Progress) -> Iterator[TaskResult]:
         for task in tasks:
             self.ran.append(task.arguments)
             task.log.write_text(f"one\n{self.log}", encoding="utf-8")
-            yield Ended(task, "it ended with exit code 5" if task.name in self.broken else "", "node1", 61.0)
+            yield TaskResult(task, "it ended with exit code 5" if task.name in self.broken else "", "node1", 61.0)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def stages(tmp_path: Path) -> RecipeStages:
 
 def test_common_stages_come_first_and_each_student_before_its_second_user(stages: RecipeStages, tmp_path: Path) -> None:
     engine = Recorder()
-    assert sweep(stages, ["build", "many.yaml"], tmp_path, engine, Share(), SILENT) == []
+    assert sweep(stages, ["build", "many.yaml"], tmp_path, engine, TaskResources(), SILENT) == []
     assert engine.ran[0] == ("build", "many.yaml", "--until", "teacher")
     assert [ran[-1] for ran in engine.ran[1:]] == ["0", "2", "1", "3"]
     assert {ran[-2] for ran in engine.ran[1:]} == {"--candidate"}
@@ -68,7 +68,7 @@ def test_common_stages_come_first_and_each_student_before_its_second_user(stages
 
 def test_a_failed_candidate_has_the_end_of_its_log(stages: RecipeStages, tmp_path: Path) -> None:
     broken = list(stages.chains)[2]
-    (failure,) = sweep(stages, ["build"], tmp_path, Recorder(broken), Share(), SILENT)
+    (failure,) = sweep(stages, ["build"], tmp_path, Recorder(broken), TaskResources(), SILENT)
     assert failure.name == broken
     assert failure.error.what == f"{broken}: it ended with exit code 5"
     assert failure.error.why == "its log ends with:\nerror: no room\n  why: it is full"
@@ -78,20 +78,24 @@ def test_a_failed_candidate_has_the_end_of_its_log(stages: RecipeStages, tmp_pat
 
 def test_findings_in_a_recipe_belong_to_the_error(stages: RecipeStages, tmp_path: Path) -> None:
     log = "many.yaml:3: error: DATA is not set\n    fix: set it\nerror: the recipe many.yaml has 1 error\n"
-    (failure,) = sweep(stages, ["build"], tmp_path, Recorder(next(iter(stages.chains)), log=log), Share(), SILENT)
+    (failure,) = sweep(
+        stages, ["build"], tmp_path, Recorder(next(iter(stages.chains)), log=log), TaskResources(), SILENT
+    )
     assert failure.error.why == f"its log ends with:\n{log.strip()}"
 
 
 def test_the_end_of_a_log_without_an_error(stages: RecipeStages, tmp_path: Path) -> None:
     log = "".join(f"{number}\n" for number in range(9))
-    (failure,) = sweep(stages, ["build"], tmp_path, Recorder(next(iter(stages.chains)), log=log), Share(), SILENT)
+    (failure,) = sweep(
+        stages, ["build"], tmp_path, Recorder(next(iter(stages.chains)), log=log), TaskResources(), SILENT
+    )
     assert failure.error.why.splitlines()[1:] == ["4", "5", "6", "7", "8"]
 
 
 def test_without_the_common_stages_there_are_no_candidates(stages: RecipeStages, tmp_path: Path) -> None:
     engine = Recorder("teacher of all candidates")
     with pytest.raises(StageFailedError, match="teacher of all candidates: it ended with exit code 5"):
-        sweep(stages, ["build"], tmp_path, engine, Share(), SILENT)
+        sweep(stages, ["build"], tmp_path, engine, TaskResources(), SILENT)
     assert len(engine.ran) == 1
 
 
@@ -101,7 +105,7 @@ def tasks(folder: Path, *lines: tuple[str, ...]) -> list[SweepTask]:
 
 def test_processes_of_this_machine_end_with_their_output_and_code(tmp_path: Path) -> None:
     asked = tasks(tmp_path, ("--version",), ("check", "absent.yaml"))
-    ended = {one.task.name: one.why for one in LocalEngine().run(asked, Share(workers=2), SILENT)}
+    ended = {one.task.name: one.why for one in LocalEngine().run(asked, TaskResources(workers=2), SILENT)}
     assert ended == {"task 0": "", "task 1": "it ended with exit code 3"}
     assert asked[0].log.read_text(encoding="utf-8").startswith("edgepack, version")
     assert "absent.yaml" in asked[1].log.read_text(encoding="utf-8")
@@ -116,7 +120,7 @@ def test_what_is_not_awaited_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
         return processes[-1]
 
     monkeypatch.setattr(local, "start", start)
-    running = LocalEngine().run(tasks(tmp_path, (), ()), Share(workers=2), SILENT)
+    running = LocalEngine().run(tasks(tmp_path, (), ()), TaskResources(workers=2), SILENT)
     assert next(running).task.name == "task 0"
     assert isinstance(running, Iterator)
     running.close()  # type: ignore[attr-defined]
@@ -124,17 +128,17 @@ def test_what_is_not_awaited_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("share", "visible", "expected"),
+    ("resources", "visible", "expected"),
     [
-        (Share(workers=2), None, [("1", None), ("1", None)]),
-        (Share(workers=2, cpus=5), "", [("5", None), ("5", None)]),
-        (Share(), "GPU-a,3", [("1", "GPU-a"), ("1", "3")]),
+        (TaskResources(workers=2), None, [("1", None), ("1", None)]),
+        (TaskResources(workers=2, cpus=5), "", [("5", None), ("5", None)]),
+        (TaskResources(), "GPU-a,3", [("1", "GPU-a"), ("1", "3")]),
     ],
 )
 def test_cores_and_gpus_are_shared_out(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    share: Share,
+    resources: TaskResources,
     visible: str | None,
     expected: list[tuple[str, str | None]],
 ) -> None:
@@ -150,7 +154,7 @@ def test_cores_and_gpus_are_shared_out(
         monkeypatch.delenv(VISIBLE_VARIABLE, raising=False)
     else:
         monkeypatch.setenv(VISIBLE_VARIABLE, visible)
-    assert len(list(LocalEngine().run(tasks(tmp_path, (), ()), share, SILENT))) == 2
+    assert len(list(LocalEngine().run(tasks(tmp_path, (), ()), resources, SILENT))) == 2
     found = [(one["OMP_NUM_THREADS"], one.get(VISIBLE_VARIABLE) or None) for one in given]
     assert found == expected
 
@@ -164,7 +168,7 @@ def test_codes_and_signals_in_words() -> None:
 def test_without_ray_there_is_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(EnvironmentUnfitError, match="Ray is not installed") as caught:
-        next(RayEngine().run(tasks(tmp_path, ()), Share(), SILENT))
+        next(RayEngine().run(tasks(tmp_path, ()), TaskResources(), SILENT))
     assert "edgepack[ray]" in caught.value.fix
 
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 from edgepack.errors import EnvironmentUnfitError
-from edgepack.training import doctor, environment
+from edgepack.training import diagnosis, environment
 from edgepack.training.environment import AMD_VARIABLE, STRIDES_VARIABLE, THREADS_VARIABLE, Setting
 
 STACK = {"paddlepaddle": "3.3.1", "paddlenlp": "3.0.0b4", "paddleslim": "2.6.0", "paddle2onnx": "2.1.0"}
@@ -162,6 +162,6 @@ def test_packages_of_other_versions_than_the_tested_ones(tmp_path: Path, monkeyp
     monkeypatch.setattr(environment, "CONSTRAINTS", constraints)
     monkeypatch.setattr(environment, "_version", installed.__getitem__)
     assert environment.other_versions() == {"click": ("8.2", "0.1")}
-    [problem] = doctor._other_versions()
+    [problem] = diagnosis._other_versions()
     assert f"`{sys.executable} -m pip install -c " in problem.fix
     assert (problem.severity, problem.what) == ("warning", "1 package not of the tested version: click 8.2 (0.1)")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edgepack.build.delivery import require_writable
+from edgepack.build.dist_folder import require_writable
 from edgepack.build.workspace import Workspace
 from edgepack.commands import options
 from edgepack.errors import EnvironmentUnfitError

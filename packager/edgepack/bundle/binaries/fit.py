@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from edgepack.artifacts import Checks
-from edgepack.bundle.binaries import glibc, loader
+from edgepack.bundle.binaries import dynamic_loader, glibc
 from edgepack.bundle.binaries.elf import Binary
 from edgepack.errors import StageFailedError
 from edgepack.targets.profiles import ELF_MACHINES, Profile
@@ -18,7 +18,7 @@ _SYSTEMS: Final = ("ELFOSABI_SYSV", "ELFOSABI_LINUX")  # what linkers write on L
 
 
 @dataclass(frozen=True)
-class Needs:
+class SystemRequirements:
     """Requirements of the binaries on the device: the oldest glibc, and libraries besides glibc."""
 
     glibc: str
@@ -27,10 +27,10 @@ class Needs:
     binaries: int
 
 
-def together(parts: Iterable[Needs]) -> Needs:
+def together(parts: Iterable[SystemRequirements]) -> SystemRequirements:
     """What a device must have for all of them."""
     every = list(parts)
-    return Needs(
+    return SystemRequirements(
         max((needs.glibc for needs in every), key=version_numbers),
         tuple(sorted({library for needs in every for library in needs.libraries})),
         Checks(
@@ -48,7 +48,7 @@ def check_binaries(binaries: Mapping[str, Binary], carried: set[str], profile: P
         StageFailedError: naming the file and what of it does not fit.
     """
     notes = [line for name, binary in binaries.items() for line in _fits(name, binary, carried, profile)]
-    return [*notes, *loader.check_needed(binaries, carried, profile)]
+    return [*notes, *dynamic_loader.check_needed(binaries, carried, profile)]
 
 
 def check_machine(name: str, binary: Binary, profile: Profile) -> None:
@@ -78,5 +78,5 @@ def _fits(name: str, binary: Binary, carried: set[str], profile: Profile) -> Ite
     check_machine(name, binary, profile)
     glibc.check_glibc(name, binary, profile)
     glibc.check_gcc_libraries(name, binary, carried, profile)
-    yield from loader.check_search_paths(name, binary)
-    yield from loader.check_flags(name, binary)
+    yield from dynamic_loader.check_search_paths(name, binary)
+    yield from dynamic_loader.check_flags(name, binary)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from edgepack.bundle.binaries.fit import Needs
+from edgepack.bundle.binaries.fit import SystemRequirements
 from edgepack.bundle.interpreter.debian import DebianPackage
 
 _EMPTY_ZIP: Final = b"PK\5\6" + bytes(18)
@@ -34,7 +34,7 @@ class Interpreter:
     folder: Path
     origins: tuple[DebianPackage | OwnBuild, ...]
     licenses: Mapping[str, Path]
-    needs: Needs | None = None
+    needs: SystemRequirements | None = None
 
 
 def end_search(folder: Path, python: str) -> None:

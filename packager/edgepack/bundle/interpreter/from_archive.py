@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.artifacts import Checks
-from edgepack.bundle.binaries import elf, fit, glibc, loader
+from edgepack.bundle.binaries import dynamic_loader, elf, fit, glibc
 from edgepack.bundle.interpreter.built import Interpreter, OwnBuild, end_search
 from edgepack.bundle.interpreter.bytecode import Compiler, library_modules, rules_of
 from edgepack.bundle.interpreter.extraction import extract
@@ -124,7 +124,7 @@ def build(own: OwnInterpreter, profile: Profile, scratch: Path) -> tuple[Interpr
     return Interpreter(platform.machine(), version, folder, (origin,), licenses, needs), compiler
 
 
-def needs_of(folder: Path, profile: Profile) -> fit.Needs:
+def needs_of(folder: Path, profile: Profile) -> fit.SystemRequirements:
     """What an interpreter in `folder` needs of a device.
 
     Raises:
@@ -141,8 +141,8 @@ def needs_of(folder: Path, profile: Profile) -> fit.Needs:
                 why=f"it looks for libraries in {', '.join(binary.search_paths) or 'folders of the system alone'}",
                 fix=_ANOTHER,
             )
-    oldest, libraries = glibc.oldest_glibc(binaries.values()), loader.needed(binaries, carried)
-    return fit.Needs(oldest, libraries, Checks((), tuple(notes)), len(binaries))
+    oldest, libraries = glibc.oldest_glibc(binaries.values()), dynamic_loader.needed(binaries, carried)
+    return fit.SystemRequirements(oldest, libraries, Checks((), tuple(notes)), len(binaries))
 
 
 def _unpack(file: Path, folder: Path) -> Path:

@@ -22,6 +22,7 @@ from edgepack_runtime.rows.encodings import CONVERTED, recognise
 from edgepack_runtime.rows.formats import (
     JSON,
     LINES,
+    MOST_COLUMNS,
     SAMPLE_ROWS,
     TABLE,
     TAGGED,
@@ -196,6 +197,9 @@ def _of_cells(file: Path, form: RowFormat, table: Rows) -> FileProfile:
     log = FindingLog(file)  # errors in single rows are reported when the rows are read
     below = (fields for _, fields in cells(table, log))
     first = next(below, [])
+    if len(first) > MOST_COLUMNS:
+        reason = f"has {len(first)} columns; at most {MOST_COLUMNS} are read"
+        raise RowError(1, reason, "keep the texts and their labels")
     next_rows = list(islice(below, SAMPLE_ROWS))
     header = not looks_like_a_row(first, next_rows)
     names = [name.strip() for name in first] if header else [str(number) for number in range(1, len(first) + 1)]

@@ -11,8 +11,8 @@ from edgepack.artifacts import Row
 from edgepack.data.draft.columns import choose_columns
 from edgepack.data.draft.profile import profile
 from edgepack.data.files import format_of
-from edgepack.data.loader import counted_bytes
 from edgepack.data.split_stats import SplitFacts, SplitName, read_facts
+from edgepack.data.splits import counted_bytes
 from edgepack.data.tables import read_rows
 from edgepack.errors import RecipeInvalidError
 from edgepack.progress import Progress

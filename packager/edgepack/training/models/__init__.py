@@ -1,1 +1,1 @@
-"""ERNIE classifiers: networks, batches, predictions, checkpoints of other formats, pruning, export."""
+"""ERNIE classifiers: networks, batches, predictions, checkpoints of other formats, width pruning, export."""

@@ -50,7 +50,7 @@ from edgepack.recipe.pretrained_models import (
 )
 from edgepack.recipe.training import FromScratch, FromTeacher, Scratch, is_local_folder
 from edgepack.tasks.task import Encoded
-from edgepack.training.models import batches, huggingface, paddle_file, pruning, tokenizer_files, vocabulary
+from edgepack.training.models import batches, huggingface, paddle_file, tokenizer_files, vocabulary, width_pruning
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer as Tokenizer
 from edgepack_runtime.inference.tokenizer import read_vocab
@@ -58,25 +58,25 @@ from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
 from edgepack_runtime.tasks.task import Task
 
 
-class _Narrow:
+class _WidthPruned:
     """With `shapes.KEPT_HEADS` of its config's heads in each layer."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)  # type: ignore[call-arg]
-        _narrow(self)
+        _prune_width(self)
 
 
-class NarrowErnieForSequenceClassification(_Narrow, ErnieForSequenceClassification):  # type: ignore[misc, unused-ignore]
+class WidthPrunedErnieForSequenceClassification(_WidthPruned, ErnieForSequenceClassification):  # type: ignore[misc, unused-ignore]
     """A classifier whose heads and neurons were pruned."""
 
 
-class NarrowErnieForTokenClassification(_Narrow, ErnieForTokenClassification):  # type: ignore[misc, unused-ignore]
+class WidthPrunedErnieForTokenClassification(_WidthPruned, ErnieForTokenClassification):  # type: ignore[misc, unused-ignore]
     """A classifier whose heads and neurons were pruned."""
 
 
-_NARROW_KINDS: Final[Mapping[Any, Any]] = {
-    ErnieForSequenceClassification: NarrowErnieForSequenceClassification,
-    ErnieForTokenClassification: NarrowErnieForTokenClassification,
+_WIDTH_PRUNED_KINDS: Final[Mapping[Any, Any]] = {
+    ErnieForSequenceClassification: WidthPrunedErnieForSequenceClassification,
+    ErnieForTokenClassification: WidthPrunedErnieForTokenClassification,
 }
 
 
@@ -99,7 +99,7 @@ def from_pretrained(task: Task, folder: Path, n_labels: int) -> Any:
         Exception: any error of PaddleNLP.
     """
     fields = read_config(folder)
-    if fields is None or of_config({**fields, KEPT_HEADS: 1}) is None:  # `_narrow` judges the kept heads
+    if fields is None or of_config({**fields, KEPT_HEADS: 1}) is None:  # `_prune_width` judges the kept heads
         raise StageFailedError(
             f"{folder / CONFIG_FILE} does not describe an ERNIE model", fix="copy the folder again, or name another one"
         )
@@ -117,12 +117,12 @@ def attentions(network: Any) -> list[Any]:
     return [layer.self_attn for layer in network.ernie.encoder.layers]
 
 
-def _kind(task: Task, is_narrow: bool) -> Any:
+def _kind(task: Task, is_width_pruned: bool) -> Any:
     kind = ErnieForTokenClassification if task.per_token else ErnieForSequenceClassification
-    return _NARROW_KINDS[kind] if is_narrow else kind
+    return _WIDTH_PRUNED_KINDS[kind] if is_width_pruned else kind
 
 
-def _narrow(network: Any) -> None:
+def _prune_width(network: Any) -> None:
     """Shrink each layer's attention to the heads that the config keeps: (hidden, heads x head size) and back."""
     config = network.config
     heads = kept_heads({KEPT_HEADS: getattr(config, KEPT_HEADS)}, config.num_attention_heads)
@@ -223,7 +223,7 @@ def cut(
     max_length: int,
     folder: Path,
     task: Task,
-    kept: Sequence[pruning.Kept] | None = None,
+    kept: Sequence[width_pruning.Kept] | None = None,
     seed: int = 0,
 ) -> Classifier:
     """A classifier from some layers of a trained one, with its embeddings, pooler and head.
@@ -253,7 +253,7 @@ def cut(
     weights = {name: value.numpy() for name, value in whole.state_dict().items()}
     if kept is not None:
         config |= {KEPT_HEADS: len(kept[0].heads), "intermediate_size": len(kept[0].neurons)}
-        weights = pruning.narrowed(weights, kept, attentions(whole)[0].head_dim)
+        weights = width_pruning.pruned(weights, kept, attentions(whole)[0].head_dim)
     network = build(task, ErnieConfig.from_dict(config))
     network.set_state_dict({name: weights[_name_in_teacher(name, chosen)] for name in network.state_dict()})
     tokenizer_files.copy(trained, folder)
@@ -309,7 +309,7 @@ def _pretrained(source: str, n_labels: int, task: Task, out: Path) -> Any:
     try:
         with nullcontext(Path(source)) if is_local_folder(source) else _downloaded(source) as folder:
             if checkpoint_weights(folder) is not None:
-                network = huggingface.load(folder, _kind(task, is_narrow=False), n_labels)
+                network = huggingface.load(folder, _kind(task, is_width_pruned=False), n_labels)
             else:
                 _check_folder(folder)
                 network = from_pretrained(task, folder, n_labels)

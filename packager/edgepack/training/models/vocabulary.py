@@ -1,6 +1,6 @@
-"""Vocabularies: built from texts for an encoder from scratch, or pruned. Imports no Paddle.
+"""Vocabularies: built from texts for an encoder from scratch, or trimmed. Imports no Paddle.
 
-Pruning chooses the tokens that keep their row of the word embedding. WordPiece takes the longest matching piece.
+Trimming chooses the tokens that keep their row of the word embedding. WordPiece takes the longest matching piece.
 Without pieces that never occur in a set of texts, it splits these texts into the same tokens as before.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from edgepack.recipe.training import Pruning
+from edgepack.recipe.training import Trimming
 from edgepack.util.text_digests import composed
 from edgepack_runtime.bundle.model_config import TokenizerConfig
 from edgepack_runtime.inference.tokenizer import MASK_TOKEN, ErnieTokenizer
@@ -66,19 +66,19 @@ def _beginning(tokenizer: ErnieTokenizer, word: str) -> list[int]:
     return next((row for row in reversed(rows) if tokenizer.unk_id not in row), [])
 
 
-def choose(entries: Sequence[str], counts: Mapping[int, int], always: Collection[int], pruning: Pruning) -> list[int]:
+def choose(entries: Sequence[str], counts: Mapping[int, int], always: Collection[int], trimming: Trimming) -> list[int]:
     """The ids that stay, ascending.
 
     Args:
         entries: the vocabulary. Of duplicate entries the last one counts, as in the tokenizer.
         counts: number of occurrences of each id.
         always: ids that stay in any case.
-        pruning: the recipe's settings.
+        trimming: the recipe's settings.
     """
     last = {entry: number for number, entry in enumerate(entries)}
-    stay = {number for number in last.values() if counts.get(number, 0) >= pruning.min_count}
+    stay = {number for number in last.values() if counts.get(number, 0) >= trimming.min_count}
     stay.update(number for entry, number in last.items() if _is_ascii_piece(entry))
-    if pruning.characters == "all":
+    if trimming.characters == "all":
         stay.update(number for entry, number in last.items() if len(entry) == 1 and is_ideograph(entry))
     return sorted(stay.union(always))
 

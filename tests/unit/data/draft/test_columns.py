@@ -65,6 +65,12 @@ def test_a_table_without_labels_is_refused_with_its_columns(tmp_path: Path) -> N
     assert "`id` with 24 values of 7 characters" in reason
 
 
+def test_a_table_of_too_many_columns_is_refused(tmp_path: Path) -> None:
+    wide = tmp_path / "wide.csv"
+    wide.write_text(f"text{',x' * 5000}\n" * 3, encoding="utf-8")
+    assert refused(wide).startswith("this line has 5001 columns; at most 1024 are read")
+
+
 @pytest.mark.parametrize("name", ["text_pair", "other"])
 def test_two_long_texts_are_a_pair(tmp_path: Path, name: str) -> None:
     path = file(tmp_path, WORDS, WORDS[::-1], LABELS, header=f"text\t{name}\tlabel")

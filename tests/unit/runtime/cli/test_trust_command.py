@@ -1,4 +1,4 @@
-"""The verb `trust`: public keys alone are pinned, each change leaves a receipt, and the last key does not go unsaid."""
+"""The verb `trust`: only public keys are added, each change leaves a receipt, and the last key does not go unsaid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from installing import silent
-from ssh_keys import needs_ssh_keygen, pin, public, signed
+from ssh_keys import needs_ssh_keygen, public, signed, write_trusted_keys
 
 from edgepack_runtime.cli import main, trust_command
 from edgepack_runtime.cli.parser import Context
@@ -34,7 +34,7 @@ def test_add_list_and_remove(keys: tuple[Path, Path], prefix: Prefix, capsys: py
     one, two = (public(key).fingerprint for key in keys)
     file = prefix.root / "trusted_signers"
     assert edgert("trust", "list", "--prefix", prefix.root) == 0
-    assert capsys.readouterr().out == "no key is pinned: bundles of any origin are installed\n"
+    assert capsys.readouterr().out == "no key is trusted: bundles of any origin are installed\n"
     assert edgert("trust", "add", pub(keys[0]), "--prefix", prefix.root) == 0
     assert capsys.readouterr().out == (
         f"added: {one} (release, ssh-ed25519)\ntrusted: {one} (release, ssh-ed25519), in {file}\n"
@@ -53,7 +53,7 @@ def test_add_list_and_remove(keys: tuple[Path, Path], prefix: Prefix, capsys: py
     receipts = [json.loads(path.read_text()) for path in sorted(prefix.receipts.iterdir())]
     assert [(one["verb"], one["verdict"]) for one in receipts] == [("trust", "added")] * 2 + [("trust", "removed")]
     again = trust_command.add(prefix, None, pub(keys[1]))
-    assert (again["changed"], again["notes"]) == ([], [f"{two} is pinned here already"])
+    assert (again["changed"], again["notes"]) == ([], [f"{two} is trusted here already"])
     assert len(list(prefix.receipts.iterdir())) == len(receipts)
 
 
@@ -65,12 +65,12 @@ def test_the_last_key_is_not_removed(
     assert edgert("trust", "remove", fingerprint, "--prefix", prefix.root) == ExitCode.USAGE
     file = prefix.root / "trusted_signers"
     shown = capsys.readouterr().err
-    assert f"{fingerprint} is the last key that is pinned in {file}" in shown
+    assert f"{fingerprint} is the last trusted key in {file}" in shown
     assert "add another key first" in shown
-    with pytest.raises(UsageError, match=re.escape(f"{other} is not pinned")):
+    with pytest.raises(UsageError, match=re.escape(f"{other} is not listed")):
         trust_command.remove(prefix, None, other)
-    pin(machine, keys[1])
-    with pytest.raises(UsageError, match=r"it is pinned in .*etc/trusted_signers"):
+    write_trusted_keys(machine, keys[1])
+    with pytest.raises(UsageError, match=r"it is listed in .*etc/trusted_signers"):
         trust_command.remove(prefix, None, other)
 
 
@@ -82,14 +82,14 @@ def test_a_device_without_ssh_keygen_is_told_so_at_once(
     assert "note: nothing can be installed here" in capsys.readouterr().out
 
 
-def test_verify_takes_the_keys_that_a_prefix_pins(
+def test_verify_takes_the_keys_that_a_prefix_trusts(
     keys: tuple[Path, Path], bundle: Path, prefix: Prefix, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = signed(bundle, keys[0], tmp_path / "signed.edgepack")
     assert edgert("trust", "add", pub(keys[0]), "--prefix", prefix.root) == 0
     capsys.readouterr()
     assert edgert("verify", file) == 0
-    assert "no key is pinned here" in capsys.readouterr().out
+    assert "no key is trusted here" in capsys.readouterr().out
     assert edgert("verify", file, "--prefix", prefix.root) == 0
     assert f"signed by release, {public(keys[0]).fingerprint}" in capsys.readouterr().out
     assert edgert("trust", "add", pub(keys[1]), "--prefix", prefix.root) == 0
@@ -118,7 +118,7 @@ def test_verify_of_a_bundle_takes_the_keys_of_its_default_prefix(
     assert run("verify") == ExitCode.BUNDLE_INVALID
     monkeypatch.delenv("HOME")  # there is no default prefix
     assert run("verify") == 0
-    assert "no key is pinned here" in capsys.readouterr().out
+    assert "no key is trusted here" in capsys.readouterr().out
 
 
 def test_a_file_of_signers_is_added(keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path) -> None:
@@ -194,5 +194,5 @@ def test_trust_notes_a_serving_release_that_is_not_trusted(
 
 
 def test_an_empty_list_is_explained(prefix: Prefix) -> None:
-    pin(prefix.root)
+    write_trusted_keys(prefix.root)
     assert trust_command.render(trust_command.list_keys(prefix)) == "trusted: no key, so nothing can be installed"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from given_model import write_given, write_given_release
+from imported_model import write_imported, write_imported_release
 from installing import silent
 
 from edgepack_runtime.errors import BundleInvalidError, StageFailedError
@@ -29,7 +29,7 @@ def rows(scores: Sequence[float], **more: float) -> list[dict[str, Any]]:
 
 
 def measure(folder: Path, examples: list[dict[str, Any]], **asked: Any) -> AccuracyResult:
-    release, _ = write_given_release(folder / "release", examples)
+    release, _ = write_imported_release(folder / "release", examples)
     golden = asked.pop("golden", ManifestGoldenRows())
     limits = Limits(accuracy=ManifestAccuracy(**asked), golden=golden)
     return gate_scores.measure(Predictor(release / "model"), release, limits, silent)
@@ -89,7 +89,7 @@ def test_equal_items_are_counted_once(tmp_path: Path) -> None:
 
 def test_a_whole_gate_runs_without_rows_or_labels(tmp_path: Path) -> None:
     gates = {"accuracy": {"min": 0.5}, "latency": {"p50_ms": 1000}, "size": {"model_mib": 1}}
-    release, manifest = write_given_release(tmp_path / "release", rows([1.0] * 20), gates=gates)
+    release, manifest = write_imported_release(tmp_path / "release", rows([1.0] * 20), gates=gates)
     receipt = runner.run(release, manifest, bundle_bytes=None, progress=silent)
     verdicts = {check["gate"]: check["verdict"] for check in receipt["checks"]}
     assert verdicts == {"accuracy.min": "pass", "latency.p50_ms": "pass", "size.model_mib": "pass"}
@@ -102,14 +102,14 @@ def test_a_whole_gate_runs_without_rows_or_labels(tmp_path: Path) -> None:
 
 
 def test_the_self_test_compares_the_mean_score(tmp_path: Path) -> None:
-    release, _ = write_given_release(tmp_path / "release", rows([1.0, 0.5, 0.5, 1.0]), tolerance=0.1)
+    release, _ = write_imported_release(tmp_path / "release", rows([1.0, 0.5, 0.5, 1.0]), tolerance=0.1)
     found = selftest.run(release)
     assert (found["verdict"], found["texts"], found["max_difference"], found["tolerance"]) == ("pass", 4, 0.0, 0.1)
 
 
 def test_the_self_test_fails_if_the_model_answers_otherwise(tmp_path: Path) -> None:
-    release, _ = write_given_release(tmp_path / "release", rows([1.0] * 4), tolerance=0.25)
-    write_given(release / "model", weight=3.0)  # only the example of length 0 keeps its answer
+    release, _ = write_imported_release(tmp_path / "release", rows([1.0] * 4), tolerance=0.25)
+    write_imported(release / "model", weight=3.0)  # only the example of length 0 keeps its answer
     with pytest.raises(StageFailedError, match="the self-test failed on 4 examples") as caught:
         selftest.run(release)
     assert "their mean score is 0.2500; on the machine that built it was 1.0000" in str(caught.value)
@@ -117,5 +117,5 @@ def test_the_self_test_fails_if_the_model_answers_otherwise(tmp_path: Path) -> N
 
 def test_the_self_test_allows_better_scores(tmp_path: Path) -> None:
     examples = [{**row, "score": 0.0} for row in rows([1.0] * 4)]
-    release, _ = write_given_release(tmp_path / "release", examples)
+    release, _ = write_imported_release(tmp_path / "release", examples)
     assert selftest.run(release)["max_difference"] == 1.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from given_model import HANDLER, write_given, write_graph
+from imported_model import HANDLER, write_graph, write_imported
 from onnx import TensorProto, helper
 
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, StageFailedError, UsageError
@@ -39,11 +39,11 @@ def with_lines(*lines: str, method: str = "postprocess(self, outputs)") -> str:
 
 
 def opened(folder: Path, source: str, **options: Any) -> Predictor:
-    return Predictor(write_given(folder / "m", handler=source, **options))
+    return Predictor(write_imported(folder / "m", handler=source, **options))
 
 
 def test_one_graph_answers_between_preprocess_and_postprocess(tmp_path: Path) -> None:
-    predictor = Predictor(write_given(tmp_path / "m"))
+    predictor = Predictor(write_imported(tmp_path / "m"))
     found, split = predictor.timed_predict([0, 0, 0])
     assert found == JsonPrediction(7.0)
     assert found.as_json(with_scores=False) == 7.0
@@ -107,7 +107,7 @@ def test_several_graphs_need_predict(tmp_path: Path) -> None:
 
 
 def test_a_model_folder_without_its_handler_is_refused(tmp_path: Path) -> None:
-    (write_given(tmp_path / "m") / "handler.py").unlink()
+    (write_imported(tmp_path / "m") / "handler.py").unlink()
     with pytest.raises(BundleInvalidError, match="No such file"):
         Predictor(tmp_path / "m")
 
@@ -204,7 +204,7 @@ def test_no_rows_are_a_batch_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("item", "wrong"), [("text", b"a"), ("text", 1), ("file", "a"), ("file", None)])
 def test_an_item_of_another_kind_is_refused(tmp_path: Path, item: str, wrong: Any) -> None:
-    predictor = Predictor(write_given(tmp_path / "m", item=item))
+    predictor = Predictor(write_imported(tmp_path / "m", item=item))
     assert predictor.predict("ab" if item == "text" else b"ab") == JsonPrediction(5.0)
     with pytest.raises(UsageError, match="an item of this model is"):
         predictor.predict(wrong)
@@ -212,7 +212,7 @@ def test_an_item_of_another_kind_is_refused(tmp_path: Path, item: str, wrong: An
 
 @pytest.mark.parametrize("dtype", [TensorProto.DOUBLE, TensorProto.INT64, TensorProto.INT32, TensorProto.FLOAT16])
 def test_graphs_of_other_types_run(tmp_path: Path, dtype: int) -> None:
-    write_given(tmp_path / "m", handler=with_lines('return outputs["y"].dtype'))
+    write_imported(tmp_path / "m", handler=with_lines('return outputs["y"].dtype'))
     write_graph(tmp_path / "m/model.onnx", dtype=dtype)
     if dtype in (TensorProto.INT64, TensorProto.INT32):
         source = (tmp_path / "m/handler.py").read_text().replace("1.0", "1")
@@ -221,7 +221,7 @@ def test_graphs_of_other_types_run(tmp_path: Path, dtype: int) -> None:
 
 
 def test_a_graph_of_texts_cannot_be_called(tmp_path: Path) -> None:
-    write_given(tmp_path / "m")
+    write_imported(tmp_path / "m")
     texts = [helper.make_tensor_value_info(name, TensorProto.STRING, ["N"]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "texts", texts[:1], texts[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -232,11 +232,11 @@ def test_a_graph_of_texts_cannot_be_called(tmp_path: Path) -> None:
 
 def test_windows_and_other_options_of_texts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="reads each item as a whole"):
-        Predictor(write_given(tmp_path / "m"), long_texts="windows")
+        Predictor(write_imported(tmp_path / "m"), long_texts="windows")
 
 
 def test_threads_get_their_own_answers(tmp_path: Path) -> None:
-    predictor = Predictor(write_given(tmp_path / "m"))
+    predictor = Predictor(write_imported(tmp_path / "m"))
     found: dict[int, Any] = {}
 
     def ask(length: int) -> None:

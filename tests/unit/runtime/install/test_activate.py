@@ -116,7 +116,7 @@ def test_the_launcher_finds_a_moved_prefix_and_names_what_it_lacks(
 def test_the_launcher_refuses_a_release_behind_a_link(
     installed: Prefix, device: Device, tmp_path: Path, part: str
 ) -> None:
-    """Its keys and its floor are found from its place, and would not be asked."""
+    """Its keys and its minimum sequence are found from its place, and would not be asked."""
     place = installed.releases if part == "releases" else installed.releases / str(installed.current_id())
     place.symlink_to(place.rename(tmp_path / part))
     done = device(installed.bin / "sentiment", "verify", "any.edgepack")

@@ -1,4 +1,4 @@
-"""Installs with pinned keys, and the sequence floor."""
+"""Installs with trusted keys, and the minimum sequence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from installing import Device, MakeBundle, id_of, last_receipt, silent, state_of
-from ssh_keys import pin, public, signed
+from ssh_keys import public, signed, write_trusted_keys
 from tests.stubs import STUB
 from tiny_model import TUNED
 
@@ -57,13 +57,13 @@ def good(small_bundle: Path, keys: tuple[Path, Path], tmp_path: Path) -> Path:
     return signed(small_bundle, keys[0], tmp_path / "x.edgepack")
 
 
-def test_a_device_installs_only_updates_that_a_pinned_key_signed(
+def test_a_device_installs_only_updates_that_a_trusted_key_signed(
     make_bundle: MakeBundle, bundle: Path, keys: tuple[Path, Path], prefix: Prefix, device: Device, tmp_path: Path
 ) -> None:
     pub = keys[0].with_name("release.pub")
-    pinned = device(sys.executable, bundle, "trust", "add", pub, "--prefix", prefix.root)
-    assert pinned.returncode == 0, pinned.stderr
-    assert pinned.stdout.splitlines()[0] == f"added: {public(keys[0]).fingerprint} (release, ssh-ed25519)"
+    added = device(sys.executable, bundle, "trust", "add", pub, "--prefix", prefix.root)
+    assert added.returncode == 0, added.stderr
+    assert added.stdout.splitlines()[0] == f"added: {public(keys[0]).fingerprint} (release, ssh-ed25519)"
     first = signed(bundle, keys[0], tmp_path / "first.edgepack")
     done = device(sys.executable, first, "install", "--prefix", prefix.root)
     assert done.returncode == 0, done.stderr
@@ -93,7 +93,7 @@ def test_a_device_installs_only_updates_that_a_pinned_key_signed(
     again = device(entry, "verify")
     assert f"signed by release, {public(keys[0]).fingerprint}" in again.stdout
     told = json.loads(device(entry, "status", "--json").stdout)
-    assert (told["notes"], told["floor"], told["sequence"]) == ([], 2, 2)
+    assert (told["notes"], told["minimum_sequence"], told["sequence"]) == ([], 2, 2)
     assert told["signature"]["proven"]
     assert [key["fingerprint"] for key in told["trusted"]] == [public(keys[0]).fingerprint]
 
@@ -111,17 +111,17 @@ def test_a_device_installs_only_updates_that_a_pinned_key_signed(
 def test_the_machines_keys_apply_to_a_new_prefix(
     small_bundle: Path, good: Path, keys: tuple[Path, Path], prefix: Prefix, machine: Path
 ) -> None:
-    pin(machine, keys[0])
+    write_trusted_keys(machine, keys[0])
     with pytest.raises(BundleInvalidError, match="is not signed"):
         install(small_bundle, prefix.root, log=silent)
     assert not prefix.root.exists()
-    assert install(good, prefix.root, log=silent)["signature"]["pinned_in"] == str(machine / "trusted_signers")
+    assert install(good, prefix.root, log=silent)["signature"]["trusted_in"] == str(machine / "trusted_signers")
 
 
 def test_edgert_checks_the_signature_of_a_bundle_it_runs(
     bundle: Path, keys: tuple[Path, Path], machine: Path, tmp_path: Path
 ) -> None:
-    pin(machine, keys[0])
+    write_trusted_keys(machine, keys[0])
     with (
         pytest.raises(BundleInvalidError, match="is not signed"),
         release_process.unpacked(bundle, check_signature=True),
@@ -148,7 +148,7 @@ def test_edgert_runs_nothing_from_a_folder(
     stick: Path, keys: tuple[Path, Path], machine: Path, verb: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Its files could change between their check and their start, and bytecode lie beside it."""
-    pin(machine, keys[0])
+    write_trusted_keys(machine, keys[0])
     before = sorted(stick.parents[1].rglob("*"))
     (stick / "__main__.py").write_text("import os; os._exit(99)")
     assert main.run([verb, str(stick)], main.Context("edgert", None, None)) == ExitCode.USAGE
@@ -157,22 +157,22 @@ def test_edgert_runs_nothing_from_a_folder(
 
 
 @pytest.mark.parametrize("line", ["predict --model STICK 好", "bench STICK", "serve --model STICK"])
-def test_edgert_loads_no_model_from_a_folder_where_keys_are_pinned(
+def test_edgert_loads_no_model_from_a_folder_where_keys_are_trusted(
     stick: Path, keys: tuple[Path, Path], machine: Path, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pin(machine, keys[0])
+    write_trusted_keys(machine, keys[0])
     words = [str(stick) if word == "STICK" else word for word in line.split()]
     assert main.run(words, main.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
     assert "accepts only signed bundles" in capsys.readouterr().err
 
 
-def test_a_release_loads_no_model_from_a_folder_where_keys_are_pinned_in_its_prefix(
+def test_a_release_loads_no_model_from_a_folder_where_keys_are_trusted_in_its_prefix(
     bundle: Path, stick: Path, keys: tuple[Path, Path], prefix: Prefix, device: Device, tmp_path: Path
 ) -> None:
     install(signed(bundle, keys[0], tmp_path / "good.edgepack"), prefix.root, log=silent)
     entry = prefix.bin / "sentiment"
     assert device(entry, "bench", stick).returncode == ExitCode.OK
-    pin(prefix.root, keys[0])
+    write_trusted_keys(prefix.root, keys[0])
     refused = device(entry, "bench", stick)
     assert refused.returncode == ExitCode.BUNDLE_INVALID, refused.stderr
     assert "accepts only signed bundles" in refused.stderr
@@ -183,8 +183,8 @@ def test_edgert_verifies_a_folder_by_the_machines_keys(
     stick: Path, keys: tuple[Path, Path], machine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Keys beside an unpacked release do not count."""
-    pin(machine, keys[1])
-    pin(stick.parents[1], keys[0])
+    write_trusted_keys(machine, keys[1])
+    write_trusted_keys(stick.parents[1], keys[0])
     assert main.run(["verify", str(stick)], main.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
     assert "does not trust" in capsys.readouterr().err
 
@@ -239,14 +239,14 @@ def test_no_package_of_a_release_stands_before_python_or_the_runtime(stick: Path
 def test_no_manifest_is_parsed_before_its_signature_is_checked(
     bundle: Path, installed: Prefix, keys: tuple[Path, Path], machine: Path, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pin(machine, keys[0])
+    write_trusted_keys(machine, keys[0])
     path = installed.current if verb.endswith("folder") else bundle
     monkeypatch.setattr(contract, "parse", lambda raw: pytest.fail("it was parsed"))
     assert main.run([verb.split()[0], str(path)], main.Context("edgert", None, None)) == ExitCode.BUNDLE_INVALID
 
 
 @pytest.mark.parametrize("name", ["trusted_signers", "revoked_keys"])
-def test_keys_that_are_pinned_or_revoked_during_an_install_count(
+def test_keys_that_are_trusted_or_revoked_during_an_install_count(
     good: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     @contextlib.contextmanager
@@ -298,15 +298,15 @@ def test_a_key_that_is_revoked_during_the_self_test_counts(
 
 
 @pytest.mark.usefixtures("proven")
-def test_install_without_pins_notes_that_the_origin_is_not_verified(small_bundle: Path, prefix: Prefix) -> None:
+def test_install_without_trusted_keys_notes_that_the_origin_is_not_verified(small_bundle: Path, prefix: Prefix) -> None:
     lines: list[str] = []
     receipt = install(small_bundle, prefix.root, log=lines.append)
-    how = "`trust add KEY.pub` pins one; with --prefix DIR for the install in DIR, and `verify --prefix DIR` asks it"
-    note = f"origin not verified: not signed, and no key is pinned here ({how})"
+    how = "`trust add KEY.pub` adds one; with --prefix DIR for the install in DIR, and `verify --prefix DIR` asks it"
+    note = f"origin not verified: not signed, and no key is trusted here ({how})"
     assert receipt["notes"] == [note]
     assert f"  note  {note}" in lines
     assert receipt["signature"] == {
-        "signed": False, "proven": False, "fingerprint": None, "principals": None, "pinned_in": None, "note": note,
+        "signed": False, "proven": False, "fingerprint": None, "principals": None, "trusted_in": None, "note": note,
         "refused": False,
     }  # fmt: skip
     found = status.status(prefix)
@@ -314,17 +314,17 @@ def test_install_without_pins_notes_that_the_origin_is_not_verified(small_bundle
     assert "  signed   no" in status.render(found)
 
 
-def test_keys_pinned_after_an_install_ask_for_a_signed_one(
+def test_keys_trusted_after_an_install_ask_for_a_signed_one(
     small_bundle: Path, good: Path, keys: tuple[Path, Path], installed: Prefix
 ) -> None:
-    pin(installed.root, keys[0])
+    write_trusted_keys(installed.root, keys[0])
     found = status.status(installed)
     assert found["ok"]
     assert "is not signed by a key that this device trusts" in found["notes"][0]
     assert install(good, installed.root, log=silent)["verdict"] == "installed"  # another signature is no damage
     assert status.status(installed)["notes"] == []
     assert install(good, installed.root, log=silent)["verdict"] == "already installed"
-    pin(installed.root, keys[1])
+    write_trusted_keys(installed.root, keys[1])
     text = status.render(status.status(installed))
     assert f"signed   by {public(keys[0]).fingerprint}, not accepted, see below" in text
     assert install(signed(small_bundle, keys[1], good), installed.root, log=silent)["verdict"] == "installed"
@@ -351,7 +351,7 @@ def test_an_unsigned_copy_does_not_remove_the_signature(small_bundle: Path, good
 def test_install_refuses_a_signed_bundle_with_any_bit_flipped(
     good: Path, keys: tuple[Path, Path], prefix: Prefix, tmp_path: Path, data: st.DataObject
 ) -> None:
-    pin(prefix.root, keys[0])
+    write_trusted_keys(prefix.root, keys[0])
     raw = bytearray(good.read_bytes())
     at = data.draw(st.integers(0, len(raw) * 8 - 1))
     raw[at // 8] ^= 1 << at % 8
@@ -367,7 +367,7 @@ def test_install_refuses_a_signed_bundle_with_any_bit_flipped(
 def test_install_refuses_files_that_change_after_the_check(
     good: Path, keys: tuple[Path, Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pin(prefix.root, keys[0])
+    write_trusted_keys(prefix.root, keys[0])
     real, chunks, other = state.lock, Archive.chunks, bytes(reversed(range(256)))
 
     def swap(place: Prefix) -> Any:  # the first step after the check
@@ -393,23 +393,23 @@ def releases(small_bundle: Path, tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.usefixtures("proven")
-def test_the_floor_never_decreases(releases: list[Path], prefix: Prefix) -> None:
+def test_the_minimum_sequence_never_decreases(releases: list[Path], prefix: Prefix) -> None:
     install(releases[1], prefix.root, log=silent)
-    assert state_of(prefix).floor == 1
+    assert state_of(prefix).minimum_sequence == 1
     install(releases[3], prefix.root, log=silent)
     for older in releases[:3]:
         with pytest.raises(BundleInvalidError, match="is older than a bundle that was installed here before"):
             install(older, prefix.root, log=silent)
-        assert (state_of(prefix).floor, prefix.current_id()) == (3, id_of(releases[3]))
+        assert (state_of(prefix).minimum_sequence, prefix.current_id()) == (3, id_of(releases[3]))
     last = last_receipt(prefix, "install")
     assert (last["verdict"], last["exit_code"]) == ("not installed", 8)
 
 
-def test_install_repairs_the_serving_release_below_the_floor(small_bundle: Path, installed: Prefix) -> None:
-    state.write_state(installed, dataclasses.replace(state_of(installed), floor=3))
+def test_install_repairs_the_serving_release_below_the_minimum_sequence(small_bundle: Path, installed: Prefix) -> None:
+    state.write_state(installed, dataclasses.replace(state_of(installed), minimum_sequence=3))
     (installed.current / "site/词.txt").write_bytes(b"x")
     assert install(small_bundle, installed.root, log=silent)["verdict"] == "repaired"
-    assert state_of(installed).floor == 3
+    assert state_of(installed).minimum_sequence == 3
 
 
 def test_install_notes_another_bundle_with_the_same_sequence(
@@ -422,16 +422,18 @@ def test_install_notes_another_bundle_with_the_same_sequence(
 
 
 @pytest.mark.usefixtures("proven")
-@pytest.mark.parametrize("damage", [b"\0" * 100, b'{"state_format": 1, "name": "sentiment", "floor": -1}', b"[]"])
-def test_a_rebuilt_state_keeps_the_floor(releases: list[Path], prefix: Prefix, damage: bytes) -> None:
-    """The floor comes from the receipts, or without them from `current`."""
+@pytest.mark.parametrize(
+    "damage", [b"\0" * 100, b'{"state_format": 1, "name": "sentiment", "minimum_sequence": -1}', b"[]"]
+)
+def test_a_rebuilt_state_keeps_the_minimum_sequence(releases: list[Path], prefix: Prefix, damage: bytes) -> None:
+    """The minimum sequence comes from the receipts, or without them from `current`."""
     for bundle in releases[1:]:
         install(bundle, prefix.root, log=silent)
     fs.switch_link(prefix.current, f"releases/{id_of(releases[2])}")
     prefix.state_file.write_bytes(damage)
     with pytest.raises(BundleInvalidError, match="; 3 was installed"):
         install(releases[1], prefix.root, log=silent)
-    assert state_of(prefix).floor == 3
+    assert state_of(prefix).minimum_sequence == 3
     for receipt in prefix.receipts.iterdir():
         receipt.write_bytes(b"{" if receipt.name < "000002" else b'{"bundle": null}')
     prefix.state_file.write_bytes(damage)
@@ -440,7 +442,7 @@ def test_a_rebuilt_state_keeps_the_floor(releases: list[Path], prefix: Prefix, d
 
 
 @pytest.mark.usefixtures("proven")
-def test_an_uncommitted_release_does_not_raise_the_floor(
+def test_an_uncommitted_release_does_not_raise_the_minimum_sequence(
     releases: list[Path], prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(releases[1], prefix.root, log=silent)
@@ -451,7 +453,7 @@ def test_an_uncommitted_release_does_not_raise_the_floor(
     )
     with pytest.raises(EdgepackError):
         install(releases[3], prefix.root, log=silent)
-    assert state_of(prefix).floor == 1
+    assert state_of(prefix).minimum_sequence == 1
     prefix.state_file.write_bytes(b"")
     assert receipts.highest_installed(prefix) == 1
 

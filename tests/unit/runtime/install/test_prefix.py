@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from installing import Device, MakeBundle, id_of, silent, state_of
-from ssh_keys import make_key, pin
+from ssh_keys import make_key, write_trusted_keys
 
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.install import prefix as state
@@ -37,8 +37,10 @@ def test_state_is_read_as_it_was_written(prefix: Prefix) -> None:
     written = State("sentiment", current=RELEASE, previous=None, sequence=3, bundle_bytes=10, pending=RELEASE)
     state.write_state(prefix, written)
     assert state.read_state(prefix) == written
-    prefix.state_file.write_bytes(b'{"state_format": 1, "name": "x", "floor": 3, "other": 1}')  # of a newer release
-    assert (state_of(prefix).name, state_of(prefix).floor) == ("x", 3)
+    prefix.state_file.write_bytes(
+        b'{"state_format": 1, "name": "x", "minimum_sequence": 3, "other": 1}'
+    )  # of a newer release
+    assert (state_of(prefix).name, state_of(prefix).minimum_sequence) == ("x", 3)
 
 
 def test_other_users_cannot_hold_or_read_the_lock(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +187,7 @@ def lose(prefix: Prefix, damage: bytes | None) -> None:
 
 @pytest.mark.usefixtures("proven")
 @pytest.mark.parametrize("damage", [None, b"", b"[" * 200_000], ids=["gone", "empty", "deep"])
-def test_a_lost_state_is_rebuilt_with_the_kept_release_and_the_floor(
+def test_a_lost_state_is_rebuilt_with_the_kept_release_and_the_minimum_sequence(
     make_bundle: MakeBundle, bundle: Path, prefix: Prefix, damage: bytes | None
 ) -> None:
     second, other = make_bundle(version="1.3.0", sequence=2), make_bundle(name="other", sequence=9)
@@ -198,13 +200,17 @@ def test_a_lost_state_is_rebuilt_with_the_kept_release_and_the_floor(
     with pytest.raises(BundleInvalidError, match="older than a bundle that was installed"):
         install(bundle, prefix.root, log=silent)
     after = state_of(prefix)
-    assert (after.current, after.previous, after.floor) == (before.current, before.previous, before.floor)
+    assert (after.current, after.previous, after.minimum_sequence) == (
+        before.current,
+        before.previous,
+        before.minimum_sequence,
+    )
     assert rollback(prefix.root, None, log=silent)["serving"] == id_of(bundle)
 
 
 @pytest.mark.usefixtures("proven")
 @pytest.mark.parametrize("damage", [None, b"\0" * 50], ids=["gone", "zeros"])
-def test_an_uninstall_does_not_lower_the_floor(
+def test_an_uninstall_does_not_lower_the_minimum_sequence(
     make_bundle: MakeBundle, bundle: Path, prefix: Prefix, damage: bytes | None
 ) -> None:
     install(make_bundle(version="1.3.0", sequence=2), prefix.root, log=silent)
@@ -219,12 +225,12 @@ def test_an_uninstall_does_not_lower_the_floor(
 def test_a_release_whose_state_is_lost_knows_its_prefix_and_its_keys(
     bundle: Path, prefix: Prefix, device: Device, tmp_path: Path
 ) -> None:
-    """Where it took itself for one that is not installed, an update went elsewhere, past the keys that are pinned."""
+    """Where it took itself for one that is not installed, an update went elsewhere, past the trusted keys."""
     install(bundle, prefix.root, log=silent)
-    pin(prefix.root, make_key(tmp_path, "release"))
+    write_trusted_keys(prefix.root, make_key(tmp_path, "release"))
     prefix.state_file.unlink()
     entry = prefix.bin / "sentiment"
-    assert json.loads(device(entry, "trust", "list", "--json").stdout)["pinned"]
+    assert json.loads(device(entry, "trust", "list", "--json").stdout)["signature_required"]
     assert json.loads(device(entry, "status", "--json").stdout)["prefix"] == str(prefix.root)
     assert device(entry, "uninstall").returncode == 0
     assert not prefix.releases.exists()

@@ -291,7 +291,7 @@ def test_files_of_somebody_else_are_neither_removed_nor_taken_for_leftovers(smal
 
 
 @pytest.mark.usefixtures("proven")
-def test_an_install_that_was_killed_after_its_commit_counts_for_the_floor(
+def test_an_install_that_was_killed_after_its_commit_counts_for_the_minimum_sequence(
     small_bundle: Path, make_bundle: Any, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(small_bundle, prefix.root, log=silent)
@@ -301,7 +301,7 @@ def test_an_install_that_was_killed_after_its_commit_counts_for_the_floor(
     (prefix.receipts / "000002-install.json").unlink()
     remove(prefix)
     found = state.read_state(prefix)
-    assert found is not None and found.floor == 3_000_000
+    assert found is not None and found.minimum_sequence == 3_000_000
 
 
 @pytest.mark.usefixtures("proven")

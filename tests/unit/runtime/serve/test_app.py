@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from asgi import Answer, ask, post, started
-from given_model import write_given
-from ssh_keys import pin
+from imported_model import write_imported
+from ssh_keys import write_trusted_keys
 from tiny_model import write_model_folder
 
 from edgepack_runtime.bundle.model_config import LINEAR_NAME, LinearConfig
@@ -68,11 +68,13 @@ async def test_long_texts_in_windows_do_not_share_a_batch(make_app: MakeApp) -> 
             assert f'batch;desc="{batch}"' in answer.headers["server-timing"]
 
 
-def test_no_server_loads_a_folder_where_keys_are_pinned(tmp_path: Path, keys: tuple[Path, Path], machine: Path) -> None:
+def test_no_server_loads_a_folder_where_keys_are_trusted(
+    tmp_path: Path, keys: tuple[Path, Path], machine: Path
+) -> None:
     """Servers such as gunicorn start the application without the verb `serve`."""
     settings = Settings(model=write_model_folder(tmp_path / "hotel"))
     assert application.load(settings).facts.name == "hotel"
-    pin(machine, keys[0])
+    write_trusted_keys(machine, keys[0])
     with pytest.raises(BundleInvalidError, match="accepts only signed bundles"):
         application.load(settings)
 
@@ -84,7 +86,7 @@ def test_a_server_of_a_release_heeds_the_keys_of_its_prefix(
     monkeypatch.setattr(application.locate, "OWN_FOLDER", tmp_path / "prefix" / "releases" / "1.0.0-0")
     assert application.load(settings).facts.name == "hotel"
     (tmp_path / "prefix").mkdir()
-    pin(tmp_path / "prefix", keys[0])
+    write_trusted_keys(tmp_path / "prefix", keys[0])
     with pytest.raises(BundleInvalidError, match="accepts only signed bundles"):
         application.load(settings)
 
@@ -446,7 +448,7 @@ class Handler:
 
 
 async def test_no_line_of_the_log_quotes_what_a_handler_was_given(tmp_path: Path, log: io.StringIO) -> None:
-    folder = write_given(tmp_path / "hotel", item="text", handler=HANDLER)
+    folder = write_imported(tmp_path / "hotel", item="text", handler=HANDLER)
     logger = logs.configure("info", log)
     async with started(application.application(Settings(model=folder), logger)) as app:
         refused(await post(app, "/predict", {"text": "秘密"}), 500, "failed")

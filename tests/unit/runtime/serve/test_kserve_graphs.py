@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from asgi import Answer, ask, post, started
-from given_model import write_given
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from imported_model import write_imported
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
@@ -33,7 +33,7 @@ from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.serve.settings import Settings
 
 FACTS = ModelInfo("ocr", "1.2.0", CUSTOM, (), False, 0, "float32", "onnxruntime 1.31.1", ("CPU",), 1, FILE)
-INFER = "/v2/models/given.model/infer"
+INFER = "/v2/models/imported.model/infer"
 TWO_GRAPHS = """\
 class Handler:
     item = "json"
@@ -196,13 +196,13 @@ def served(folder: Path, log: io.StringIO, **changes: Any) -> Middleware:
 
 
 async def test_each_graph_is_a_model_beside_its_own(tmp_path: Path, log: io.StringIO) -> None:
-    folder = write_given(tmp_path / "given", handler=TWO_GRAPHS, graphs=("detect", "read"))
+    folder = write_imported(tmp_path / "imported", handler=TWO_GRAPHS, graphs=("detect", "read"))
     async with started(served(folder, log)) as app:
         for name in ("detect", "read"):
-            place = f"/v2/models/given.{name}"
+            place = f"/v2/models/imported.{name}"
             axes = {"datatype": "FP32", "shape": [-1, 4]}
             assert (await ask(app, "GET", place)).json() == {
-                "name": f"given.{name}",
+                "name": f"imported.{name}",
                 "versions": ["0.0.0"],
                 "platform": "onnxruntime_onnx",
                 "inputs": [{"name": "x", **axes}],
@@ -210,18 +210,18 @@ async def test_each_graph_is_a_model_beside_its_own(tmp_path: Path, log: io.Stri
                 "parameters": {},
             }
             assert (await ask(app, "GET", f"{place}/versions/0.0.0")).status == 200
-            assert (await ask(app, "GET", f"{place}/ready")).json() == {"name": f"given.{name}", "ready": True}
+            assert (await ask(app, "GET", f"{place}/ready")).json() == {"name": f"imported.{name}", "ready": True}
             x = tensor("x", "FP32", [2, 4], list(range(8)))
             for path in (f"{place}/infer", f"{place}/versions/0.0.0/infer"):
                 answer = await post(app, path, {"inputs": [x]})
                 assert "run;dur=" in answer.headers["server-timing"]
                 [output] = answer.json()["outputs"]
                 assert output == {"name": "y", **axes, "shape": [2, 4], "data": [2 * n + 1.0 for n in range(8)]}
-        for name, code in (("given.x", "no_such_model"), ("given.detect/versions/2", "no_such_version")):
+        for name, code in (("imported.x", "no_such_model"), ("imported.detect/versions/2", "no_such_version")):
             answer = await ask(app, "GET", f"/v2/models/{name}")
             assert (answer.status, answer.json()["code"]) == (404, code)
         paths = (await ask(app, "GET", "/openapi.json")).json()["paths"]
-        assert {f"/v2/models/given.{name}/infer" for name in ("detect", "read")} < set(paths)
+        assert {f"/v2/models/imported.{name}/infer" for name in ("detect", "read")} < set(paths)
         assert (await post(app, "/predict", {"item": [1, 2, 3, 4]})).json() == [3.0, 5.0, 7.0, 9.0]
         metrics = (await ask(app, "GET", "/metrics")).body.decode()
         assert "edgepack_batch_size_count 5.0" in metrics
@@ -231,7 +231,7 @@ async def test_binary_tensors_of_a_graph(tmp_path: Path, log: io.StringIO) -> No
     x = np.arange(4, dtype="float32").reshape(1, 4)
     document = {"inputs": [tensor("x", "FP32", [1, 4], 16)], "parameters": {"binary_data_output": True}}
     head = json.dumps(document).encode()
-    async with started(served(write_given(tmp_path / "given"), log)) as app:
+    async with started(served(write_imported(tmp_path / "imported"), log)) as app:
         length = {"inference_header_content_length": str(len(head))}
         answer = await ask(app, "POST", INFER, head + x.tobytes(), **length)
         size = int(answer.headers["inference-header-content-length"])
@@ -242,7 +242,7 @@ async def test_binary_tensors_of_a_graph(tmp_path: Path, log: io.StringIO) -> No
 async def test_a_run_that_fails_is_an_error_of_the_server(tmp_path: Path, log: io.StringIO) -> None:
     a, b, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [name.upper()]) for name in "aby")
     graph = helper.make_graph([helper.make_node("Add", ["a", "b"], ["y"])], "sum", [a, b], [y])
-    folder = write_given(tmp_path / "given")
+    folder = write_imported(tmp_path / "imported")
     opsets = [helper.make_opsetid("", 17)]
     (folder / "model.onnx").write_bytes(
         helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
@@ -253,7 +253,7 @@ async def test_a_run_that_fails_is_an_error_of_the_server(tmp_path: Path, log: i
             answer = await post(app, INFER, {"inputs": inputs})
             assert answer.status == status
             assert status == 200 or answer.json()["code"] == "failed"
-        assert (await ask(app, "GET", "/v2/models/given.model/ready")).status == 200
+        assert (await ask(app, "GET", "/v2/models/imported.model/ready")).status == 200
     assert "Attempting to broadcast" in log.getvalue()
 
 
@@ -261,7 +261,7 @@ async def test_values_without_a_form_in_json_are_binary_alone(tmp_path: Path, lo
     x = tensor("x", "FP32", [1, 4], 16)
     head = json.dumps({"inputs": [x]}).encode()
     tail = np.full(4, np.nan, "float32").tobytes()
-    async with started(served(write_given(tmp_path / "given"), log)) as app:
+    async with started(served(write_imported(tmp_path / "imported"), log)) as app:
         answer = await ask(app, "POST", INFER, head + tail, inference_header_content_length=str(len(head)))
         assert (answer.status, answer.json()["code"]) == (422, "unprocessable")
         assert answer.json()["error"].endswith("ask for it as a binary tensor")
@@ -269,7 +269,7 @@ async def test_values_without_a_form_in_json_are_binary_alone(tmp_path: Path, lo
 
 async def test_requests_to_graphs_have_the_limits_of_others(tmp_path: Path, log: io.StringIO) -> None:
     x = tensor("x", "FP32", [1, 4], [1, 2, 3, 4])
-    async with started(served(write_given(tmp_path / "given"), log, queue=1, max_texts=1, max_body_kib=1)) as app:
+    async with started(served(write_imported(tmp_path / "imported"), log, queue=1, max_texts=1, max_body_kib=1)) as app:
         answers: list[Answer] = await asyncio.gather(*(post(app, INFER, {"inputs": [x]}) for _ in range(20)))
         assert {200, 429} == {answer.status for answer in answers}
         assert (await post(app, INFER, {"inputs": [x], "id": "x" * 1024})).status == 413
@@ -281,7 +281,7 @@ async def test_a_model_of_texts_has_no_graphs(app: Middleware) -> None:
 
 
 def test_an_item_may_be_the_inputs_of_a_graph(tmp_path: Path) -> None:
-    predictor = Predictor(write_given(tmp_path / "given"))
+    predictor = Predictor(write_imported(tmp_path / "imported"))
     x = Tensor(np.ones((1, 4), "float32").tobytes(), (1, 4), "float32")
     [found], split = predictor.timed_batch([GraphInputs("model", {"x": x})])
     assert found.answer == found.as_json(with_scores=False) == {"y": [[3.0] * 4]}

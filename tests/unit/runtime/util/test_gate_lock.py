@@ -15,7 +15,7 @@ from installing import MakeBundle, silent
 
 from edgepack.gating.local import run_verb
 from edgepack.progress import SILENT
-from edgepack.targets.local import base_python
+from edgepack.targets.this_machine import base_python
 from edgepack_runtime.errors import EnvironmentUnfitError
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix

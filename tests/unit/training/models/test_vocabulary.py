@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edgepack.recipe.training import Pruning
+from edgepack.recipe.training import Trimming
 from edgepack.training.models.vocabulary import choose, count, special_tokens
 from edgepack_runtime.bundle.model_config import TokenizerConfig
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer, read_vocab
@@ -32,11 +32,11 @@ def tokenizer_of(entries: list[str], config: TokenizerConfig, *, ended: bool = T
         return ErnieTokenizer(file, config)
 
 
-def kept_of(entries: list[str], config: TokenizerConfig, some: list[str], pruning: Pruning) -> list[int]:
+def kept_of(entries: list[str], config: TokenizerConfig, some: list[str], trimming: Trimming) -> list[int]:
     tokenizer = tokenizer_of(entries, config, ended=False)
     ids = {entry: number for number, entry in enumerate(entries)}
     always = [ids[token] for token in special_tokens(config) if token in ids]
-    return choose(entries, count(tokenizer, some, lower_case=config.lower_case), always, pruning)
+    return choose(entries, count(tokenizer, some, lower_case=config.lower_case), always, trimming)
 
 
 @st.composite
@@ -55,8 +55,8 @@ def vocabularies(draw: st.DrawFn) -> list[str]:
 def test_the_texts_are_cut_as_before(
     entries: list[str], some: list[str], config: TokenizerConfig, every_character: bool
 ) -> None:
-    pruning = Pruning(characters="all" if every_character else "none")
-    kept = kept_of(entries, config, some, pruning)
+    trimming = Trimming(characters="all" if every_character else "none")
+    kept = kept_of(entries, config, some, trimming)
     assert kept == sorted(set(kept))
     before, after = tokenizer_of(entries, config), tokenizer_of([entries[number] for number in kept], config)
     assert [[kept[number] for number in row] for row in after.encode(some, 100)] == before.encode(some, 100)
@@ -67,19 +67,19 @@ def test_the_texts_are_cut_as_before(
 
 
 @pytest.mark.parametrize(
-    ("pruning", "more"),
+    ("trimming", "more"),
     [
-        (Pruning(), ["好", "店", "##ok"]),
-        (Pruning(min_count=2), ["好"]),
-        (Pruning(min_count=4), []),
-        (Pruning(min_count=4, characters="all"), ["好", "店", "差"]),
+        (Trimming(), ["好", "店", "##ok"]),
+        (Trimming(min_count=2), ["好"]),
+        (Trimming(min_count=4), []),
+        (Trimming(min_count=4, characters="all"), ["好", "店", "差"]),
     ],
 )
-def test_what_stays(pruning: Pruning, more: list[str]) -> None:
+def test_what_stays(trimming: Trimming, more: list[str]) -> None:
     always = [*SPECIAL, "[UNK]", "a", "##a", "7", "##7", "!", "###", "A", "##A"]
     never = ["[unused1]", "##好", "あ", "hotel", "", "  "]
     entries = [*never[:3], *always, "好", "店", "差", "##ok", *never[3:]]
-    kept = kept_of(entries, LOWER, ["好店 7ok", "好", "好"], pruning)
+    kept = kept_of(entries, LOWER, ["好店 7ok", "好", "好"], trimming)
     stays = {*always, *more}
     assert [entries[number] for number in kept] == [entry for entry in entries if entry in stays]
 
@@ -98,8 +98,8 @@ CHINESE = [chr(0x4E00 + number) for number in range(50)]
     ],
 )
 def test_what_no_text_can_need_goes(entries: list[str], some: list[str], kept: list[int]) -> None:
-    assert kept_of([*SPECIAL, "[UNK]", *entries], LOWER, some, Pruning()) == [*range(5), *kept]
+    assert kept_of([*SPECIAL, "[UNK]", *entries], LOWER, some, Trimming()) == [*range(5), *kept]
 
 
 def test_rows_that_are_kept_in_any_case_keep_their_place() -> None:
-    assert choose(["x1", "x2", "x3"], Counter({2: 1}), [0], Pruning()) == [0, 2]
+    assert choose(["x1", "x2", "x3"], Counter({2: 1}), [0], Trimming()) == [0, 2]

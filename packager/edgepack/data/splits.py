@@ -1,0 +1,211 @@
+"""Loader of a recipe's splits, from files or from a built-in generator, with all findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import compress
+from pathlib import Path
+from typing import Final, Protocol
+
+from edgepack.artifacts import Row
+from edgepack.data.files import no_progress
+from edgepack.data.lengths import Lengths
+from edgepack.data.split_checks import check_splits, rows_to_drop
+from edgepack.data.split_stats import HELD_OUT, SPLIT_NAMES, SplitFacts, SplitName, gather_facts, read_facts
+from edgepack.data.synthetic import reviews_zh
+from edgepack.data.tables import read_rows
+from edgepack.data.unlabelled import HeldOutTexts, count, free_texts
+from edgepack.errors import RecipeInvalidError, StageFailedError
+from edgepack.progress import SILENT, Progress
+from edgepack.recipe.finding_log import FindingLog
+from edgepack.recipe.findings import Finding, errors
+from edgepack.recipe.messages import did_you_mean, listed
+from edgepack.recipe.model import BUILTIN_PREFIX, Data, ImportedData, is_builtin
+from edgepack.util.text import counted
+
+BAR_FROM_BYTES: Final = 8 * 2**20  # smaller files are read within two seconds, and need no bar
+_GENERATORS: Final = {"reviews-zh": reviews_zh.generate}
+_MIB: Final = 2**20
+
+_Kept = list[bool]  # for each row of a file, whether it is kept
+State = tuple[int, int]  # size of a file in bytes, and time of its last change
+
+
+class RowReader(Protocol):
+    """The rows of one split, of known number; every iteration reads them again."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Row]: ...
+
+
+class FileRows:
+    """Rows of a file that was checked before. None of them is kept in memory.
+
+    Args:
+        file: the file.
+        rows: number of rows when it was checked.
+        state: size and time of the file when it was checked.
+        read: reads the rows from the beginning.
+
+    Raises:
+        StageFailedError: while iterating, if the file has changed since.
+    """
+
+    def __init__(self, file: Path, rows: int, state: State | None, read: Callable[[], Iterator[Row]]) -> None:
+        self._file, self._rows, self._state, self._read = file, rows, state, read
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __iter__(self) -> Iterator[Row]:
+        count = 0
+        for row in self._read():
+            yield row
+            count += 1
+        if count != self._rows or _state(self._file) != self._state:
+            raise StageFailedError(
+                f"{self._file} was changed while it was read",
+                why=f"it had {self._rows} rows when it was checked and {count} when they were written",
+                fix="build again once it is complete",
+            )
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Splits of a recipe, statistics of their rows, and warnings.
+
+    `rows` are in file order. `labels` has the number of rows that hold each label, `lengths` the estimated tokens.
+    `unlabelled` has the texts of `data.unlabelled` that neither dev nor test holds; null where the recipe names none.
+    """
+
+    rows: dict[SplitName, RowReader]
+    warnings: tuple[Finding, ...]
+    labels: dict[SplitName, dict[str, int]]
+    lengths: dict[SplitName, Lengths]
+    unlabelled: RowReader | None = None
+
+
+def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
+    """Check train, dev, test and the unlabelled texts in one pass over each file, or generate the splits.
+
+    Raises:
+        RecipeInvalidError: a finding is an error; has every finding.
+    """
+    made = _generate(section) if is_builtin(section.train) else {}
+    files = {} if made else {name: Path(str(getattr(section, name))) for name in SPLIT_NAMES}
+    texts = [Path(section.unlabelled)] if section.unlabelled is not None else []
+    states = {file: _state(file) for file in (*files.values(), *texts)}
+    with counted_bytes("reading", list(states), progress) as advance:
+        facts = {name: _facts(name, section, file, advance) for name, file in files.items()}
+        facts = facts or {name: _facts_of(name, rows) for name, rows in made.items()}
+        findings = [] if made else check_splits(facts, section.leaks, section.repeats)
+        kept: dict[SplitName, _Kept] = {}
+        if not made and not errors(findings):
+            dropped = rows_to_drop(facts, section.leaks, section.repeats)
+            kept = {name: (~(leaked | repeated)).tolist() for name, (leaked, repeated) in dropped.items()}
+            left_out = {
+                name: f"{mask.count(False)} of {len(mask)} {name} rows are left out" for name, mask in kept.items()
+            }
+            facts |= {name: _facts(name, section, files[name], no_progress, mask) for name, mask in kept.items()}
+            # Errors that arise from the dropped rows: train may have lost a label.
+            for error in errors(check_splits(facts, section.leaks, section.repeats)) if kept else []:
+                findings.append(replace(error, reason=f"{error.reason}; {' and '.join(left_out.values())}"))
+        unlabelled = None
+        for file in texts:
+            held = HeldOutTexts.of_splits([facts[name] for name in HELD_OUT])
+            log = FindingLog(file, section.columns.place)
+            rows = count(file, section.columns, held, log, advance)
+            findings += log.findings()
+            unlabelled = FileRows(file, rows, states[file], partial(free_texts, file, section.columns, held))
+    if stopping := errors(findings):
+        raise RecipeInvalidError(f"the data cannot be used: {counted(len(stopping), 'error')}", findings=findings)
+    return Splits(
+        {
+            name: made.get(name) or _file_rows(split, section, states[split.file], kept.get(name))
+            for name, split in facts.items()
+        },
+        tuple(findings),
+        {name: split.label_rows for name, split in facts.items()},
+        {name: split.lengths for name, split in facts.items()},
+        unlabelled,
+    )
+
+
+def load_test(section: ImportedData, labels: Sequence[str], progress: Progress = SILENT) -> tuple[RowReader, Lengths]:
+    """Check the test rows of a model with these `labels` (of spans: their types), and the lengths of their texts.
+
+    Raises:
+        RecipeInvalidError: they cannot be read, are none, or have another label; has every finding.
+    """
+    file = Path(section.test)
+    state = _state(file)
+    with counted_bytes("reading", [file], progress) as advance:
+        facts = read_facts("test", file, section.columns, advance, label_separator=section.label_separator)
+    if not len(facts) and facts.complete:
+        facts.log.add("no rows", "error", None, "it has no rows", "give labelled rows for the gates")
+    for label in facts.labels:
+        if label not in labels:
+            reason = f"the label `{label[:60]}` is none of the model's"
+            fix = did_you_mean(label, labels, f"the model has {listed(labels[:20])}")
+            facts.log.add("unknown label", "error", facts.label_lines[label], reason, fix)
+    findings = list(facts.log.findings())
+    if stopping := errors(findings):
+        raise RecipeInvalidError(f"the data cannot be used: {counted(len(stopping), 'error')}", findings=findings)
+    return _file_rows(facts, section, state, None), facts.lengths
+
+
+def _facts(
+    name: SplitName, section: Data, file: Path, advance: Callable[[int], None], kept: _Kept | None = None
+) -> SplitFacts:
+    return read_facts(name, file, section.columns, advance, label_separator=section.label_separator, kept=kept)
+
+
+def _facts_of(name: SplitName, rows: Iterable[Row]) -> SplitFacts:
+    """Statistics of rows that are not in a file."""
+    return gather_facts(SplitFacts(name, Path(name), FindingLog(Path(name))), enumerate(rows, start=1))
+
+
+def _file_rows(facts: SplitFacts, section: Data | ImportedData, state: State | None, kept: _Kept | None) -> FileRows:
+    def read() -> Iterator[Row]:
+        log = FindingLog(facts.file)
+        rows = read_rows(facts.file, section.columns, log, label_separator=section.label_separator)
+        for _, row in rows if kept is None else compress(rows, kept):
+            yield row
+
+    return FileRows(facts.file, len(facts), state, read)
+
+
+@contextmanager
+def counted_bytes(label: str, files: list[Path], progress: Progress) -> Iterator[Callable[[int], None]]:
+    """A function that counts bytes; it advances a bar in MiB if the files are large enough to take seconds."""
+    total = sum((_state(file) or (0, 0))[0] for file in files)
+    if total < BAR_FROM_BYTES:
+        yield no_progress
+        return
+    with progress.task(f"{label}, MiB", total // _MIB) as task:
+        rest = 0
+
+        def advance(read_bytes: int) -> None:
+            nonlocal rest
+            steps, rest = divmod(rest + read_bytes, _MIB)
+            task.advance(steps)
+
+        yield advance
+
+
+def _generate(section: Data) -> dict[SplitName, list[Row]]:
+    made = _GENERATORS[section.train.removeprefix(BUILTIN_PREFIX)](section.seed)
+    return {name: made[name] for name in SPLIT_NAMES}
+
+
+def _state(file: Path) -> State | None:
+    """Size in bytes and time of the last change; None for a missing file, which the reader reports."""
+    try:
+        found = file.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_size, found.st_mtime_ns

@@ -1,0 +1,214 @@
+"""Checks of recipes with an imported model: its files, labels, the handler, and gates that a handler does not have."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from edgepack.recipe.model import CustomRecipe, ImportedTextRecipe
+from edgepack.recipe.paths import check_there, is_file, is_folder
+from edgepack.recipe.section import or_none
+from edgepack.recipe.yaml import KeyPath, Problem
+from edgepack.util import confined_files
+from edgepack_runtime.bundle.model_config import CONFIG_NAME, HANDLER_ITEMS, HANDLER_NAME, TokenizerConfig
+from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.inference.handler import CLASS, METHODS
+from edgepack_runtime.inference.tokenizer import read_vocab
+from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.util.fs import read_regular
+from edgepack_runtime.util.spans import OUTSIDE
+
+GRAPHS: Final = (".json", ".pdmodel")  # of Paddle 3 and Paddle 2
+_VOCABULARY: Final = "give the vocab.txt of a BERT or an ERNIE, with one token in each line"
+_FORM: Final = "docs/how-to/your-own-model.md shows a handler"
+
+
+@dataclass(frozen=True)
+class HandlerSource:
+    """What the source of a handler declares: its kind of item and its methods, each with its parameters."""
+
+    item: str | None
+    methods: Mapping[str, tuple[str, ...]]
+
+
+def read_handler(file: Path) -> HandlerSource:
+    """The class `Handler` of a file, without running it.
+
+    Raises:
+        OSError: the file cannot be read.
+        SyntaxError: it is not valid Python.
+        ValueError: it has no class `Handler`, or is nested too deeply to be read.
+    """
+    try:
+        tree = ast.parse(read_regular(file), str(file))
+    except (MemoryError, RecursionError) as error:
+        raise ValueError("it is nested too deeply") from error
+    found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == CLASS), None)
+    if found is None:
+        raise ValueError(f"it has no class `{CLASS}`")
+    item = None
+    methods: dict[str, tuple[str, ...]] = {}
+    for node in found.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(target, ast.Name) and target.id == "item" for target in targets):
+                item = str(node.value.value)
+        elif isinstance(node, ast.FunctionDef):
+            needed = len(node.args.args) - len(node.args.defaults)
+            named = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args[: max(needed, 1)])]
+            static = any(isinstance(one, ast.Name) and one.id == "staticmethod" for one in node.decorator_list)
+            methods[node.name] = tuple(named if static else named[1:])
+    return HandlerSource(item, methods)
+
+
+def check_handler(recipe: CustomRecipe) -> Iterator[Problem]:
+    """Problems of `handler`: the file, and what its class declares."""
+    where: KeyPath = ("handler",)
+    file = Path(recipe.handler)
+    problems = list(_check_file(where, recipe.handler))
+    yield from problems
+    if problems:
+        return
+    try:
+        source = read_handler(file)
+    except SyntaxError as error:
+        yield where, f"{file.name} is not valid Python: {error.msg} (line {error.lineno})", "correct that line"
+        return
+    except (OSError, ValueError) as error:
+        yield where, f"{file.name}: {error}", _FORM
+        return
+    for reason in _reasons(source, several=len(recipe.model.graphs) > 1):
+        yield where, f"{file.name}: {reason}", _FORM
+
+
+def _reasons(source: HandlerSource, *, several: bool) -> Iterator[str]:
+    if source.item not in HANDLER_ITEMS:
+        yield f'`{CLASS}` declares no `item = "..."`, one of {", ".join(HANDLER_ITEMS)}'
+    has = source.methods
+    if "score" not in has:
+        yield f"`{CLASS}` has no method `score(answer, expected)`"
+    if "predict" not in has and several:
+        yield f"several graphs need the method `predict(item, graphs)`, and `{CLASS}` has none"
+    elif "predict" not in has:
+        for name in ("preprocess", "postprocess"):
+            if name not in has:
+                yield f"`{CLASS}` has no method `{name}({', '.join(METHODS[name])})`, and no `predict(item, graphs)`"
+    for name, parameters in METHODS.items():
+        if name in has and len(has[name]) != len(parameters):
+            given = f"`{name}({', '.join(has[name])})`"
+            yield f"{given} should take {', '.join(parameters)}"
+
+
+def check_model(recipe: CustomRecipe) -> Iterator[Problem]:
+    """Problems of `model`: files that are not there, or of another kind."""
+    graph = or_none(recipe.model, "graph")
+    if isinstance(graph, dict):
+        for name, file in graph.items():
+            yield from _check_graph(("model", "graph", name), file)
+    else:
+        yield from _check_graph(("model", "graph"), graph or "")
+    seen = {HANDLER_NAME, CONFIG_NAME}
+    for index, file in enumerate(recipe.model.files):
+        here: KeyPath = ("model", "files", index)
+        name = PurePosixPath(file or "").name
+        if name in seen or name.endswith(".onnx"):
+            yield here, f"the name {name} is taken", "rename the file"
+        elif name:
+            yield from _check_file(here, file)
+        seen.add(name)
+
+
+def check_files(recipe: CustomRecipe) -> Iterator[Problem]:
+    """Problems of `examples` and `packages`: files that are not there."""
+    for key in ("examples", "packages"):
+        if value := or_none(recipe, key):
+            yield from _check_file((key,), value)
+
+
+def _check_file(where: KeyPath, value: str) -> Iterator[Problem]:
+    """As `check_there`; and a link stays in its folder: a model of somebody else must not lead to the user's files."""
+    yield from check_there(where, value)
+    file = Path(value)
+    if is_file(file):
+        try:
+            confined_files.below(file.parent, file.name)
+        except (OSError, ValueError) as error:
+            yield where, str(error), "copy the file itself there: `cp -L`"
+
+
+def _check_graph(where: KeyPath, file: str) -> Iterator[Problem]:
+    if not file or is_folder(Path(file)):
+        return
+    if file.endswith((".onnx", *GRAPHS)):
+        yield from _check_file(where, file)
+    else:
+        fix = "give an .onnx file, or a folder with a .json or .pdmodel and its .pdiparams"
+        yield where, f"{file[:200]!r} is not a graph", fix
+
+
+def check_text_model(recipe: ImportedTextRecipe) -> Iterator[Problem]:
+    """Problems of the files of an imported classifier."""
+    yield from _check_graph(("model", "graph"), or_none(recipe.model, "graph") or "")
+    for key in ("vocab", "labels"):
+        file = or_none(recipe.model, key)
+        if isinstance(file, str) and file:
+            yield from _check_file(("model", key), file)
+
+
+def check_labels(recipe: ImportedTextRecipe) -> Iterator[Problem]:
+    """Problems of the labels of an imported classifier: such that no model can have."""
+    where, labels = ("model", "labels"), recipe.model.labels
+    if isinstance(labels, str):
+        if not is_file(Path(labels)):
+            return
+        try:
+            labels = read_labels(Path(labels))
+        except (OSError, ValueError) as error:
+            yield where, f"{labels[:200]!r} cannot be read: {error}", "write one label in each line"
+            return
+    if None not in labels:
+        for reason in _reasons_against(labels, tokens=task_of(recipe.task).per_token):
+            yield where, reason, "give them in the order of the graph's outputs"
+
+
+def check_vocabulary(recipe: ImportedTextRecipe) -> Iterator[Problem]:
+    """Problems of the vocabulary of an imported classifier."""
+    file = Path(recipe.model.vocab)
+    if not is_file(file):
+        return
+    try:
+        tokens = set(read_vocab(file))
+    except BundleInvalidError as error:
+        yield ("model", "vocab"), f"{file.name[:200]!r} cannot be read: {error.why}", _VOCABULARY
+        return
+    used = TokenizerConfig()
+    lacking = [one for one in (used.pad_token, used.unk_token, used.cls_token, used.sep_token) if one not in tokens]
+    if lacking:
+        yield ("model", "vocab"), f"{file.name[:200]!r} lacks {', '.join(lacking)}", _VOCABULARY
+
+
+def read_labels(file: Path) -> tuple[str, ...]:
+    """The labels of a file with one in each line. Raises OSError; ValueError if it is not UTF-8."""
+    text = read_regular(file).decode("utf-8-sig")
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+def _reasons_against(labels: Sequence[str], *, tokens: bool) -> Iterator[str]:
+    if len(labels) < 2:
+        yield "a classifier has at least two"
+    if not all(label.strip() for label in labels):
+        yield "one of them is empty"
+    twice = next((label for label, times in Counter(labels).items() if times > 1), None)
+    if twice is not None:
+        yield f"duplicate label {twice[:60]!r}"
+    if not tokens:
+        return
+    if OUTSIDE not in labels:
+        yield f"tags have `{OUTSIDE}`, for tokens outside of spans"
+    wrong = next((label for label in labels if label != OUTSIDE and label[:2] not in ("B-", "I-")), None)
+    if wrong is not None:
+        yield f"{wrong[:60]!r} is not a BIO tag: `{OUTSIDE}`, `B-...` or `I-...`"

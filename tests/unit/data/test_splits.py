@@ -1,0 +1,129 @@
+"""Splits of a recipe: checked in one pass, read anew when they are iterated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from edgepack.artifacts import Row
+from edgepack.data.splits import load_splits, load_test
+from edgepack.errors import RecipeInvalidError, StageFailedError
+from edgepack.progress import Task
+from edgepack.recipe.model import Data, ImportedData
+
+
+@pytest.fixture
+def section(tmp_path: Path) -> Data:
+    for split in ("train", "dev", "test"):
+        lines = [f"{split} {number}\t{number % 2}" for number in range(20)]
+        (tmp_path / f"{split}.tsv").write_text("\n".join(["text\tlabel", *lines, ""]), encoding="utf-8")
+    return Data(**{split: str(tmp_path / f"{split}.tsv") for split in ("train", "dev", "test")})
+
+
+class Listener:
+    """A progress that remembers its bars."""
+
+    def __init__(self) -> None:
+        self.bars: list[list[int]] = []
+
+    @contextmanager
+    def task(self, label: str, total: int, done: int = 0) -> Iterator[Task]:
+        bar = [total]
+        self.bars.append(bar)
+
+        class Bar:
+            def advance(self, steps: int = 1, note: str = "") -> None:
+                bar.append(steps)
+
+        yield Bar()
+
+    def line(self, text: str) -> None:
+        """Not of interest here."""
+
+
+def test_rows_can_be_iterated_again_and_again(section: Data) -> None:
+    splits = load_splits(section)
+    assert {name: len(rows) for name, rows in splits.rows.items()} == {"train": 20, "dev": 20, "test": 20}
+    assert next(iter(splits.rows["dev"])) == Row("dev 0", "0")
+    assert list(splits.rows["dev"]) == list(splits.rows["dev"])
+    assert splits.labels["test"] == {"0": 10, "1": 10}
+    assert splits.lengths["train"].rows_by_tokens == {5: 20}  # `train` has two tokens, the number has one
+    assert splits.warnings == ()
+
+
+def test_built_in_data_are_known_as_well() -> None:
+    splits = load_splits(Data(train="builtin:reviews-zh"))
+    assert len(splits.rows["dev"]) == sum(splits.labels["dev"].values()) == len(list(splits.rows["dev"]))
+    assert 5 < splits.lengths["train"].percentile(0.5) < 40
+
+
+def test_errors_come_with_all_findings(section: Data) -> None:
+    assert section.dev is not None
+    Path(section.dev).write_text("text\tlabel\ntrain 1\t1\n\tx\n", encoding="utf-8")
+    with pytest.raises(RecipeInvalidError, match=r"(?m)1 error$") as invalid:
+        load_splits(section)
+    assert [finding.severity for finding in invalid.value.findings] == ["error", "warning"]
+
+
+@pytest.mark.parametrize("content", ["text\tlabel\na\t0\n", "text\tlabel\n" + "other\t1\n" * 20])
+def test_a_file_that_changes_between_two_readings_is_an_error(section: Data, content: str) -> None:
+    splits = load_splits(section)
+    Path(section.train).write_text(content, encoding="utf-8")
+    with pytest.raises(StageFailedError, match="was changed while it was read"):
+        list(splits.rows["train"])
+
+
+def test_large_files_have_a_bar_of_their_size_and_small_ones_none(
+    section: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = Listener()
+    load_splits(section, listener)
+    assert listener.bars == []
+    monkeypatch.setattr("edgepack.data.splits.BAR_FROM_BYTES", 1)
+    monkeypatch.setattr("edgepack.data.splits._MIB", 100)
+    load_splits(section, listener)
+    ((total, *steps),) = listener.bars
+    size = sum(Path(str(file)).stat().st_size for file in (section.train, section.dev, section.test))
+    assert total == sum(steps) == size // 100
+
+
+def test_rows_that_leak_or_repeat_are_left_out_of_train(tmp_path: Path) -> None:
+    rows = {
+        "train": ["seen\t0", *(f"train {n}\t{n % 2}" for n in range(40)), "train 1\t1", "only here\tx", "shared\ty"],
+        "dev": ["dev 0\t0", "dev 1\t1"],
+        "test": ["seen\t0", "test 1\t1", "test 2\tx"],
+    }
+    for name, lines in rows.items():
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["text\tlabel", *lines, ""]), encoding="utf-8")
+    section = Data(**{name: str(tmp_path / f"{name}.tsv") for name in rows})
+    splits = load_splits(section)
+    assert [row.text for row in splits.rows["train"]] == [*(f"train {n}" for n in range(40)), "only here", "shared"]
+    assert splits.labels["train"] == {"0": 20, "1": 20, "x": 1, "y": 1}
+    assert sum("left out" in finding.reason for finding in splits.warnings) == 2
+    with pytest.raises(RecipeInvalidError, match="1 error"):
+        load_splits(section.model_copy(update={"leaks": "error"}))
+    assert len(load_splits(section.model_copy(update={"leaks": "keep", "repeats": "keep"})).rows["train"]) == 44
+    (tmp_path / "dev.tsv").write_text("text\tlabel\nshared\ty\ndev 1\t1\n", encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as caught:  # no row of `y` is left in train
+        load_splits(section)
+    assert "the label `y` (1 row) is not in the train split" in caught.value.findings[-1].reason
+
+
+def test_test_rows_of_an_imported_model_have_its_labels(section: Data) -> None:
+    rows, lengths = load_test(ImportedData(test=section.test), ["0", "1", "2"])
+    assert [row.label for row in rows] == ["0", "1"] * 10
+    assert sum(lengths.rows_by_tokens.values()) == 20
+    with pytest.raises(RecipeInvalidError) as caught:
+        load_test(ImportedData(test=section.test), ["0", "10"])
+    [finding] = caught.value.findings
+    assert (finding.line, finding.reason) == (3, "the label `1` is none of the model's")
+
+
+def test_no_test_rows_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text("text\tlabel\n", encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as caught:
+        load_test(ImportedData(test=str(tmp_path / "test.tsv")), ["0", "1"])
+    assert len(caught.value.findings) == 1

@@ -1,0 +1,104 @@
+"""Recipes of an imported classifier of texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.loader import load_recipe
+from edgepack.recipe.model import ImportedTextRecipe
+
+RECIPE = """\
+edgepack: 1
+name: imported
+version: 1.0.0
+task: {task}
+model: {{graph: a.onnx, vocab: vocab.txt, labels: {labels}}}
+data: {{test: test.tsv}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("a.onnx", "test.tsv"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n", encoding="utf-8")
+    (tmp_path / "labels.txt").write_text("\ufeffyes\r\n\nno\n", encoding="utf-8")
+    return tmp_path
+
+
+def load(folder: Path, labels: str, task: str = "text-classification", more: str = "") -> ImportedTextRecipe:
+    (folder / "recipe.yaml").write_text(RECIPE.format(labels=labels, task=task) + more, encoding="utf-8")
+    recipe = load_recipe(folder / "recipe.yaml", {"local"})
+    assert isinstance(recipe, ImportedTextRecipe)
+    return recipe
+
+
+def refused(folder: Path, labels: str, task: str = "text-classification", more: str = "") -> list[str]:
+    with pytest.raises(RecipeInvalidError) as caught:
+        load(folder, labels, task, more)
+    return [f"{finding.line}: {finding.key}" for finding in caught.value.findings]
+
+
+def test_paths_and_labels_are_resolved(folder: Path) -> None:
+    recipe = load(folder, "labels.txt")
+    assert recipe.model.labels == ("yes", "no")
+    assert recipe.model.graph == str(folder / "a.onnx")
+    assert (recipe.data.test, recipe.data.columns.label) == (str(folder / "test.tsv"), "label")
+    assert recipe.gates.metric is None
+    tags = load(folder, "[B-x, I-x, O]", "token-classification", "gates: {accuracy: {min: 0.5}}\n")
+    assert (tags.data.columns.spans, tags.gates.metric) == ("spans", "entity_f1")
+
+
+@pytest.mark.parametrize(
+    ("labels", "task"),
+    [
+        ("[yes]", "text-classification"),
+        ("[yes, yes]", "text-classification"),
+        ("missing.txt", "text-classification"),
+        ("[B-x, I-x]", "token-classification"),
+        ("[O, S-x]", "token-classification"),
+    ],
+)
+def test_labels_that_no_model_can_have(folder: Path, labels: str, task: str) -> None:
+    assert refused(folder, labels, task) == ["5: model.labels"]
+
+
+def test_a_vocabulary_without_special_tokens_is_none(folder: Path) -> None:
+    (folder / "vocab.txt").write_text("<pad>\n[UNK]\n[CLS]\n", encoding="utf-8")
+    assert refused(folder, "[a, b]") == ["5: model.vocab"]
+
+
+@pytest.mark.parametrize("name", ["labels.txt", "vocab.txt", "a.onnx"])
+def test_a_link_leads_to_no_file_of_the_user(folder: Path, tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    secret = tmp_path_factory.mktemp("home") / "secret"
+    (folder / name).rename(secret)
+    (folder / name).symlink_to(secret)
+    key = {"labels.txt": "labels", "vocab.txt": "vocab", "a.onnx": "graph"}[name]
+    assert refused(folder, "labels.txt") == [f"5: model.{key}"]
+    (folder / name).unlink()
+    secret.rename(folder / "other")
+    (folder / name).symlink_to("other")
+    load(folder, "labels.txt")
+
+
+def test_keys_of_a_training_are_refused_with_the_reason(folder: Path) -> None:
+    (folder / "recipe.yaml").write_text(
+        RECIPE.format(labels="[a, b]", task="text-classification") + "student: {model: x}\n", encoding="utf-8"
+    )
+    with pytest.raises(RecipeInvalidError) as caught:
+        load_recipe(folder / "recipe.yaml", {"local"})
+    [finding] = caught.value.findings
+    assert (finding.reason, finding.fix) == (
+        "unknown key `student` in a recipe",
+        "it is for recipes that train a model, without `model:`",
+    )
+
+
+def test_missing_files_and_gates_beyond_the_length_are_found(folder: Path) -> None:
+    (folder / "vocab.txt").unlink()
+    gates = "gates: {latency: {by_length: [{max_tokens: 256, p95_ms: 5}]}}\n"
+    found = refused(folder, "[a, b]", more=gates)
+    assert found == ["5: model.vocab", "7: gates.latency.by_length[0].max_tokens"]
