@@ -19,7 +19,7 @@ _HANGS = """
 import ctypes, sys, time
 from edgepack_runtime.cli.main import main
 from edgepack_runtime.inference.predictor import Predictor
-Predictor.timed_batch = lambda self, items: {}(3600)
+Predictor.timed_batch = lambda self, items, wanted: {}(3600)
 sys.exit(main())
 """
 SLEEPING, HOLDING_PYTHON = "time.sleep", "ctypes.PyDLL(None).sleep"  # the second one with Python's lock

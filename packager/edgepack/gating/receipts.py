@@ -20,6 +20,7 @@ from urllib.parse import quote
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.util.folders import require_own
 from edgepack_runtime.device.doctor import existing_parent
+from edgepack_runtime.install.receipts import next_number
 from edgepack_runtime.util.fs import FILE_MODE, fsync_folder, make_folder, set_mode
 
 RECEIPT: Final = re.compile(r"([0-9]{6,12})-[a-z]+\.json\Z")
@@ -87,10 +88,11 @@ class ReceiptStore:
 
     def _numbered(self, temporary: Path) -> Path:
         """Give a complete file the next free number."""
-        number = 0
+        taken: set[int] = set()
         while True:
-            there = [int(found[1]) for path in self.folder.iterdir() if (found := RECEIPT.match(path.name))]
-            number = max(number, *there, 0) + 1
+            taken |= {int(found[1]) for path in self.folder.iterdir() if (found := RECEIPT.match(path.name))}
+            number = next_number(taken)
+            taken.add(number)  # it may be claimed
             path = self.folder / f"{number:06d}-gate.json"
             with contextlib.suppress(FileExistsError):
                 _rename_to_free(temporary, path)

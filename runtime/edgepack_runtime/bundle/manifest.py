@@ -7,6 +7,7 @@ files are errors, so that the manifest vouches for every byte. The build side wr
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -16,6 +17,7 @@ from typing import Any, Dict, FrozenSet, List, Mapping, Tuple
 
 from edgepack_runtime.bundle.model_config import MANIFEST_NAME as MANIFEST_NAME  # there, because predictions load that
 from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.util.texts import whole
 
 FORMAT = 2
 SIGNATURE_NAME = "manifest.json.sig"
@@ -129,11 +131,11 @@ def parse(raw: bytes) -> Manifest:
         document = json.loads(
             raw.decode("utf-8"),
             object_pairs_hook=_unique_keys,
-            parse_int=_whole,
+            parse_int=functools.partial(whole, most_digits=_MAX_DIGITS),
             parse_float=_finite,
             parse_constant=_finite,
         )
-    except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8, or bad JSON
+    except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8, bad JSON, or a number of many digits
         raise _invalid(f"it is not JSON: {error}") from error
     fields = _object(document, "the document")
     found = fields.pop("edgepack_bundle", None)
@@ -260,13 +262,6 @@ def _unique_keys(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     if len(result) != len(pairs):
         raise _invalid("a key occurs twice in one object")
     return result
-
-
-def _whole(text: str) -> int:
-    """An integer in JSON. Python before 3.8.14 takes minutes for millions of digits."""
-    if len(text) > _MAX_DIGITS:
-        raise _invalid(f"a number has {len(text)} digits")
-    return int(text)
 
 
 def _finite(text: str) -> float:

@@ -76,11 +76,12 @@ def verify_archive(archive: Archive, raw: Optional[bytes] = None) -> Tuple[Manif
     for path in archive.members:
         if path not in members and path not in (contract.MANIFEST_NAME, contract.SIGNATURE_NAME):
             raise archive.damaged(f"member {path}", "the manifest does not list it")
+    budget = onnx_file.Budget()  # of all graphs together
     for path, entry in members.items():
         member = archive.members.get(path)
         if member is None:
             raise archive.damaged(f"member {path}", "the manifest lists it, but it is missing")
-        _verify_member(archive, member, entry)
+        _verify_member(archive, member, entry, budget)
     for one in packed.values():
         _verify_interpreter(archive, one, manifest)
     archive.check_digest()
@@ -96,13 +97,13 @@ def _verify_interpreter(archive: Archive, packed: Interpreter, manifest: Manifes
             raise archive.damaged(f"member {packed.member}", f"the sha256 of {entry.path} differs from the manifest")
 
 
-def _verify_member(archive: Archive, member: Member, entry: FileEntry) -> None:
+def _verify_member(archive: Archive, member: Member, entry: FileEntry, budget: onnx_file.Budget) -> None:
     region = f"member {entry.path}"
     if member.size != entry.size:
         raise archive.damaged(region, f"it has {member.size} bytes; the manifest lists {entry.size}")
     digest = hashlib.sha256()
     content = _hashed(archive.chunks(member), digest)
-    error = _model_error(content, entry.size) if entry.path.endswith(".onnx") else ""
+    error = _model_error(content, entry.size, budget) if entry.path.endswith(".onnx") else ""
     for _ in content:  # hash the rest
         pass
     if digest.hexdigest() != entry.sha256:
@@ -111,10 +112,12 @@ def _verify_member(archive: Archive, member: Member, entry: FileEntry) -> None:
         raise archive.damaged(region, error)
 
 
-def _model_error(content: Iterator[bytes], size: int) -> str:
+def _model_error(content: Iterator[bytes], size: int, budget: onnx_file.Budget) -> str:
     """Why a bundle may not hold this model, or an empty string."""
     try:
-        self_contained = onnx_file.is_self_contained(content, size)
+        self_contained = onnx_file.is_self_contained(content, size, budget)
+    except onnx_file.TooManyFieldsError:
+        return f"the graphs up to this one have more than {onnx_file.MOST_FIELDS} fields, too many to look through"
     except ValueError as error:
         return f"it is not an ONNX model: {error}"
     return "" if self_contained else "it refers to an external data file, which the manifest does not list"

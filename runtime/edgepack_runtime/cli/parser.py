@@ -251,6 +251,7 @@ def add_serve(verbs: Verbs) -> None:
         choices=LONG_TEXTS,
         help="how to read texts of more than `max_length` tokens, as in `predict` (truncate)",
     )
+    add("--max-windows", type=at_least_one, metavar="N", help="most windows of a text with --long windows (256)")
     add("--drain-s", type=positive, metavar="S", help="how long to answer new requests after SIGTERM (5)")
     add("--stuck-s", type=positive, metavar="S", help="longest run of the model; then the server ends with 5 (60)")
     add("--metrics-port", type=port, metavar="N", help="serve /metrics on this port too, without the token")

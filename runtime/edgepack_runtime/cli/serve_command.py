@@ -15,8 +15,8 @@ from edgepack_runtime.serve import settings
 LIBRARIES = ("starlette", "uvicorn", "prometheus_client")
 _OLDEST_PYTHON = (3, 10)
 _NUMBERS = (
-    "threads", "workers", "max_batch", "max_wait_ms", "queue", "timeout_s", "max_body_kib", "max_texts", "drain_s",
-    "stuck_s",
+    "threads", "workers", "max_batch", "max_wait_ms", "queue", "timeout_s", "max_body_kib", "max_texts",
+    "max_windows", "drain_s", "stuck_s",
 )  # fmt: skip
 
 

@@ -46,14 +46,19 @@ class Encoding:
     Args:
         tokenizer: of the encoder; None if the linear model answers every text alone.
         combined: the linear model beside the encoder; None without one.
-        long_texts: `truncate` or `windows`, see `Predictor`.
+        long_texts, max_windows: see `Predictor`.
 
     Raises:
         UsageError: `long_texts` has another value, or is `windows` for a text-pair model.
     """
 
     def __init__(
-        self, tokenizer: Optional[ErnieTokenizer], config: ModelConfig, combined: Optional[Combined], long_texts: str
+        self,
+        tokenizer: Optional[ErnieTokenizer],
+        config: ModelConfig,
+        combined: Optional[Combined],
+        long_texts: str,
+        max_windows: Optional[int] = None,
     ) -> None:
         if long_texts not in LONG_TEXTS:
             raise UsageError(f"long texts cannot be treated by {long_texts!r}", fix=f"one of {', '.join(LONG_TEXTS)}")
@@ -65,6 +70,7 @@ class Encoding:
                 fix=f"leave long pairs to be cut ({TRUNCATE}), or split them as your texts suggest",
             )
         self._tokenizer, self._config, self._combined = tokenizer, config, combined
+        self._max_windows = max_windows
         self._task = config.text_task
         self.cut_texts = 0  # single texts that had more than `max_length` tokens, so far
         self._lock = threading.Lock()
@@ -88,7 +94,8 @@ class Encoding:
         """`items` in rows of at most `max_length` tokens; those that the linear model answers alone without rows.
 
         Raises:
-            UsageError: a pair was given to a single-text model, or one text to a text-pair model.
+            UsageError: a pair was given to a single-text model, or one text to a text-pair model; or a text has more
+                than `max_windows`.
         """
         most = _ALL if self.in_windows else self._config.max_length + 1  # one more shows that there are more
         if self._combined is None:
@@ -128,6 +135,12 @@ class Encoding:
             ids, offsets = [*ids[: length + 1], ids[-1]], [*offsets[: length + 1], *offsets[-1:]]
             return Encoded(text, (EncodedRow(ids, len(ids)),), _WHOLE, offsets)
         parts = windows(n, length)
+        most = self._max_windows
+        if most is not None and len(parts) > most:
+            raise UsageError(
+                f"a text has {len(parts)} windows of {self._config.max_length} tokens, and {most} are read",
+                fix="give it in parts, or allow more windows (`serve --max-windows`)",
+            )
         rows = [[ids[0], *ids[part.start + 1 : part.start + 1 + length], ids[-1]] for part in parts]
         return Encoded(text, [EncodedRow(row, len(row)) for row in rows], parts, offsets)
 

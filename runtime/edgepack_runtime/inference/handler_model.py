@@ -17,6 +17,9 @@ from edgepack_runtime.inference.loaded_model import (
     Split,
     StreamOptions,
     TensorsPrediction,
+    UnwantedError,
+    Wanted,
+    always,
 )
 from edgepack_runtime.tasks.task import Prediction
 
@@ -42,9 +45,13 @@ class HandlerModel:
         version = next(iter(self.graphs.values())).version
         return f"onnxruntime {version}"
 
-    def answer(self, items: Sequence[Any]) -> Tuple[List[Prediction], Split]:
+    def answer(self, items: Sequence[Any], wanted: Wanted = always) -> Tuple[List[Prediction], Split]:
+        found = []
         with self._lock:
-            found = [self._answer(item) for item in items]
+            for item in items:
+                if not wanted():  # it may have waited for the lock for long
+                    raise UnwantedError
+                found.append(self._answer(item))
         splits = [split for _, split in found]
         return [prediction for prediction, _ in found], Split(*(sum(part) for part in zip(*splits)))
 

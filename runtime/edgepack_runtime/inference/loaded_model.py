@@ -5,12 +5,35 @@
 
 from __future__ import annotations
 
-from typing import Any, Generator, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple, TypeVar
+from typing import (
+    Any,
+    Callable,
+    Generator,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
 
 from edgepack_runtime.engine.tensors import Tensor
 from edgepack_runtime.tasks.task import Prediction
 
 T = TypeVar("T")
+Wanted = Callable[[], bool]  # whether anybody still waits for the answers
+
+
+def always() -> bool:
+    """Somebody waits for the answers until they are there."""
+    return True
+
+
+class UnwantedError(Exception):
+    """Nobody waits for the answers any more, so the rest of them was not computed."""
 
 
 class GraphInputs(NamedTuple):
@@ -79,10 +102,14 @@ class LoadedModel(Protocol):
     def engine(self) -> str:
         """Name and version of the engine."""
 
-    def answer(self, items: Sequence[Any]) -> Tuple[List[Prediction], Split]:
+    def answer(self, items: Sequence[Any], wanted: Wanted = always) -> Tuple[List[Prediction], Split]:
         """Answers for `items`, at least one, in their order, with the time of each part.
 
+        Args:
+            wanted: asked before each run of the engine.
+
         Raises:
+            UnwantedError: `wanted` said no.
             UsageError: an item is not what the model reads.
             StageFailedError: the model cannot be run, or its output is no answer.
         """

@@ -26,7 +26,7 @@ from edgepack_runtime.device.tuning import MAX_THREADS, Tuning
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.inference import windows
 from edgepack_runtime.inference.combined import Combined
-from edgepack_runtime.inference.loaded_model import LoadedModel, Split, StreamOptions
+from edgepack_runtime.inference.loaded_model import LoadedModel, Split, StreamOptions, Wanted, always
 from edgepack_runtime.inference.text_model import TextModel
 from edgepack_runtime.install import locate
 from edgepack_runtime.tasks.task import Prediction
@@ -54,6 +54,7 @@ class Predictor:
             from an edge. For one label the probabilities of the windows are averaged, weighted by their own tokens; for
             several labels each has its highest probability; for spans each token has the tag of its own window.
             A linear model reads up to 16,384 characters of any text.
+        max_windows: maximum number of windows of one text; None for any number.
 
     Raises:
         UsageError: there is no model at `path`; `long_texts` is unknown or not possible for this model; or `threads` is
@@ -70,8 +71,9 @@ class Predictor:
         threads: Optional[int] = None,
         tuned: Optional[Tuning] = None,
         long_texts: str = windows.TRUNCATE,
+        max_windows: Optional[int] = None,
     ) -> None:
-        _at_least_one(threads=threads)
+        _at_least_one(threads=threads, max_windows=max_windows)
         if threads is not None and threads > MAX_THREADS:
             raise UsageError(f"threads is {threads}", fix=f"give a number of at most {MAX_THREADS}")
         found = locate.locate_own_release() if path is None else locate.locate(Path(path))
@@ -82,7 +84,7 @@ class Predictor:
         self._text: Optional[TextModel] = None
         self.graphs: Mapping[str, Graph] = {}  # of a model with a handler; an item `GraphInputs` runs one
         if self.config.handler is None:
-            self._text = TextModel(found.model, self.config, self.tuning, long_texts)
+            self._text = TextModel(found.model, self.config, self.tuning, long_texts, max_windows)
             self._model: LoadedModel = self._text
         else:
             from edgepack_runtime.inference.handler_model import HandlerModel
@@ -132,7 +134,8 @@ class Predictor:
             `LabelPrediction`; `LabelsPrediction` from a multi-label model; `SpansPrediction` from a token classifier.
 
         Raises:
-            UsageError: a pair was given to a single-text model, or one text to a text-pair model.
+            UsageError: a pair was given to a single-text model, or one text to a text-pair model; or a text has more
+                than `max_windows`.
             StageFailedError: the model cannot be run, or a logit is not finite.
         """
         return self.timed_predict(text, text_pair)[0]
@@ -227,15 +230,18 @@ class Predictor:
         predictions, split = self.timed_batch((text,) if text_pair is None else (_pair(text, text_pair),))
         return predictions[0], split
 
-    def timed_batch(self, items: Sequence[Item]) -> Tuple[List[Prediction], Split]:
+    def timed_batch(self, items: Sequence[Item], wanted: Wanted = always) -> Tuple[List[Prediction], Split]:
         """Answers for `items`, in their order, with the time of each part. Raises as `predict`.
 
         They are one batch; with windows, batches of 32 rows.
+
+        Args:
+            wanted: asked before each batch; once it says no, `UnwantedError` is raised.
         """
         _require_several(items)
         if not items:
             return [], Split(0.0, 0.0, 0.0)
-        return self._model.answer(items)
+        return self._model.answer(items, wanted)
 
 
 def _at_least_one(**given: Optional[int]) -> None:

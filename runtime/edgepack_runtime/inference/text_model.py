@@ -15,19 +15,19 @@ from edgepack_runtime.engine.batch import shape_of
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.combined import Combined
 from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding, singles
-from edgepack_runtime.inference.loaded_model import Split, StreamOptions
+from edgepack_runtime.inference.loaded_model import Split, StreamOptions, UnwantedError, Wanted, always
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 from edgepack_runtime.tasks.task import Prediction
 from edgepack_runtime.util.texts import Item
 
 T = TypeVar("T")
-_ROWS = 32  # windows in one batch
+ROWS = 32  # windows in one batch
 
 
 class TextModel:
     """See `edgepack_runtime.inference.loaded_model.LoadedModel`. It is run once: the first answer is not slower.
 
-    `encoder` is None where a linear model answers everything.
+    `encoder` is None where a linear model answers everything. `max_windows` is as in `Predictor`.
 
     Raises:
         UsageError: `long_texts` is unknown or not possible for this model.
@@ -36,13 +36,15 @@ class TextModel:
         StageFailedError: the engine cannot load or run the model.
     """
 
-    def __init__(self, folder: Path, config: ModelConfig, tuning: Tuning, long_texts: str) -> None:
+    def __init__(
+        self, folder: Path, config: ModelConfig, tuning: Tuning, long_texts: str, max_windows: Optional[int] = None
+    ) -> None:
         self.config, self._tuning = config, tuning
         self.combined = Combined.load(folder, config)
         tokenizer = None  # a linear model alone reads characters
         if config.needs_encoder:
             tokenizer = ErnieTokenizer(folder / model_config.VOCAB_NAME, config.tokenizer)
-        self.encoding = Encoding(tokenizer, config, self.combined, long_texts)
+        self.encoding = Encoding(tokenizer, config, self.combined, long_texts, max_windows)
         self._per_token = config.text_task.per_token
         self.encoder: Optional[Engine] = None
         if config.needs_encoder:
@@ -68,12 +70,12 @@ class TextModel:
         """As `onnxruntime 1.31.1`; `linear` without an encoder."""
         return "linear" if self.encoder is None else f"onnxruntime {self.encoder.version}"
 
-    def answer(self, items: Sequence[Item]) -> Tuple[List[Prediction], Split]:
+    def answer(self, items: Sequence[Item], wanted: Wanted = always) -> Tuple[List[Prediction], Split]:
         """They are one batch; with windows, batches of 32 rows."""
         begin = time.perf_counter()
         encoded = self.encoding.encode(items)
         tokenized = time.perf_counter()
-        logits = self._logits_of(encoded)
+        logits = self._logits_of(encoded, wanted)
         ran = time.perf_counter()
         predictions = [self.encoding.decide(*found) for found in zip(encoded, logits)]
         done = time.perf_counter()
@@ -131,12 +133,16 @@ class TextModel:
             return True
         return not self.combined.answers_alone(self.combined.logits(singles((item,))))[0]
 
-    def _logits_of(self, encoded: Sequence[Encoded]) -> List[Sequence[List[Any]]]:
+    def _logits_of(self, encoded: Sequence[Encoded], wanted: Wanted) -> List[Sequence[List[Any]]]:
         """Logits of the rows of each item."""
         rows = [row for item in encoded for row in item.rows]
-        most = _ROWS if self.encoding.in_windows else max(1, len(rows))
-        starts = range(0, len(rows), most)
-        found = iter([logits for start in starts for logits in self._run_rows(rows[start : start + most])])
+        most = ROWS if self.encoding.in_windows else max(1, len(rows))
+        logits: List[List[Any]] = []
+        for start in range(0, len(rows), most):
+            if not wanted():
+                raise UnwantedError
+            logits += self._run_rows(rows[start : start + most])
+        found = iter(logits)
         return [list(itertools.islice(found, len(item.rows))) for item in encoded]
 
     def _run_rows(self, rows: Sequence[EncodedRow]) -> List[List[Any]]:

@@ -243,14 +243,17 @@ def restore(prefix: Prefix, before: State) -> None:
     """Switch back to the release that served before.
 
     Raises:
-        EnvironmentUnfitError: it could not be written.
+        EnvironmentUnfitError: it could not be switched to; or it is active again, and state.json could not be written.
     """
-    with os_errors("the new release failed after the switch, and the previous one could not be restored"):
+    failed = "the new release failed after the switch"
+    with os_errors(f"{failed}, and the previous one could not be restored"):
         if before.current is None:
             remove_tree(prefix.current)
             fsync_folder(prefix.root)
         else:
             switch_link(prefix.current, f"releases/{before.current}")
+    now = f"{before.current} is active again" if before.current else "nothing is installed again"
+    with os_errors(f"{failed}; {now}, and state.json could not be written"):
         write_state(prefix, before)
 
 

@@ -16,7 +16,7 @@ import re
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+from typing import AbstractSet, Any, Dict, Iterator, Mapping, Optional, Tuple
 
 from edgepack_runtime.bundle.manifest import Manifest, release_id
 from edgepack_runtime.errors import EdgepackError, ExitCode, printable
@@ -29,6 +29,7 @@ NAMESPACE = "edgepack-receipt"
 KEY_NAME = "receipt_key"
 SUFFIX = ".sig"
 RECEIPT = re.compile(r"([0-9]{6,12})-.*\.json(?:\.sig)?\Z")  # file name of a receipt or of its signature
+_MOST_NUMBER = 10**9  # a receipt with a higher number was not made here; RECEIPT has room for all that follow
 CHANGES = ("install", "rollback", "uninstall")  # verbs that may change which release is active
 _TIMEOUT_S = 60.0
 _LOCK_ATTEMPTS, _LOCK_PAUSE_S = 20, 0.1
@@ -150,8 +151,8 @@ def write_receipt(prefix: Prefix, verb: str, receipt: Mapping[str, Any], log: Lo
     if made:
         fsync_folder(prefix.root)
     with _locked(prefix.receipts):  # an install and a gate may end at the same time
-        numbers = [int(m.group(1)) for m in map(RECEIPT.match, os.listdir(prefix.receipts)) if m]  # noqa: PTH208
-        number = max(numbers, default=0) + 1
+        numbers = {int(m.group(1)) for m in map(RECEIPT.match, os.listdir(prefix.receipts)) if m}  # noqa: PTH208
+        number = next_number(numbers)
         path = prefix.receipts / f"{number:06d}-{verb}.json"
         text = json.dumps({**receipt, "number": number}, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
         raw = text.encode("utf-8", "replace")  # file names need not be UTF-8
@@ -160,6 +161,14 @@ def write_receipt(prefix: Prefix, verb: str, receipt: Mapping[str, Any], log: Lo
     if why is not None:
         log(f"  note  {path.name} is not signed: {why}")
     return path
+
+
+def next_number(taken: AbstractSet[int]) -> int:
+    """The number of a new receipt: a free one after those that were counted up to."""
+    number = max((number for number in taken if number < _MOST_NUMBER), default=0) + 1
+    while number in taken:
+        number += 1
+    return number
 
 
 @contextlib.contextmanager

@@ -163,12 +163,12 @@ def _tuning(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optiona
 def _summary(receipt: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
     if receipt is None:
         return None
-    bundle = receipt.get("bundle")
+    bundle, error = receipt.get("bundle"), receipt.get("error")
     return {
         "verb": str(receipt.get("verb")),
         "verdict": receipt.get("verdict"),
         "release_id": bundle.get("release_id") if isinstance(bundle, dict) else None,
-        "error": receipt.get("error"),
+        "error": error if isinstance(error, str) else None,  # a receipt may have been edited
         "device_clock": _clock(receipt),
     }
 

@@ -71,7 +71,9 @@ def load(settings: Settings) -> LoadedModel:
         trust.require_no_trusted_keys(own.root if own else None)
         found = locate.locate(settings.model)
     name, version = model_info.name_and_version(found)
-    predictor = Predictor(found.model, threads=settings.threads, long_texts=settings.long)
+    predictor = Predictor(
+        found.model, threads=settings.threads, long_texts=settings.long, max_windows=settings.max_windows
+    )
     return LoadedModel(predictor, model_info.from_predictor(predictor, name, version))
 
 
@@ -220,8 +222,9 @@ class Routes:
         service.admit()
         raw = await requests.read_body(request, service.settings)
         kind = request.headers.get("content-type", "")
-        asked = requests.read(raw, kind, service.facts.item, service.settings.max_texts)
-        found = await service.answer(asked.items, request.scope["log_fields"], requests.gone(request))
+        with requests.held(raw):
+            asked = requests.read(raw, kind, service.facts.item, service.settings.max_texts)
+            found = await service.answer(asked.items, request.scope["log_fields"], requests.gone(request))
         answers = [prediction.as_json(with_scores=asked.scores) for prediction in predictions(found)]
         timed = {"Server-Timing": timing(found).header()}
         return _json({"predictions": answers} if asked.several else answers[0], headers=timed)
@@ -248,9 +251,10 @@ class Routes:
         service, model = self.running, self._named(request)
         service.admit()
         raw = await requests.read_body(request, service.settings)
-        document, tail = requests.split_json(raw, request.headers.get(kserve.HEADER_LENGTH))
-        inference = model.parse(document, tail)
-        found = await service.answer(inference.items, request.scope["log_fields"], requests.gone(request))
+        with requests.held(raw):
+            document, tail = requests.split_json(raw, request.headers.get(kserve.HEADER_LENGTH))
+            inference = model.parse(document, tail)
+            found = await service.answer(inference.items, request.scope["log_fields"], requests.gone(request))
         timed = {"Server-Timing": timing(found).header()}
         answer, binary = model.response(inference, predictions(found))
         if not binary:

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Coroutine, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
-from edgepack_runtime.inference.loaded_model import Split
+from edgepack_runtime.inference.loaded_model import Split, Wanted
 from edgepack_runtime.serve import http_errors
 from edgepack_runtime.tasks.task import Prediction
 from edgepack_runtime.util.texts import Item, length
 
-Run = Callable[[Sequence[Item]], Tuple[List[Prediction], Split]]
+Run = Callable[[Sequence[Item], Wanted], Tuple[List[Prediction], Split]]
 Gone = Callable[[], Coroutine[Any, Any, None]]
 PADDING = 1.25  # maximum size of a padded batch, as a multiple of its texts
 _SLACK = 16  # characters of padding that are always allowed: they cost less than a separate run
@@ -65,13 +66,15 @@ class Batcher:
     """Queue and batches of texts from many requests.
 
     Args:
-        run: predicts a batch, in its order; called from `workers` threads.
+        run: predicts a batch, in its order; called from `workers` threads. Its second argument says whether anybody
+            still waits for an answer of the batch.
         max_batch: maximum number of texts in a batch; 1 turns batching off.
         max_wait_ms: maximum wait for a full batch, from the arrival of the oldest queued text, if all workers were
             busy at that time; 0 runs the queued texts as soon as a worker is idle.
         capacity: maximum number of queued texts.
         workers: number of batches that run at the same time.
         max_length: maximum number of tokens that the model reads; longer texts cost no more.
+        batch_length: maximum length of all texts of a batch together; a longer text runs alone.
         observe: called with each batch that ran.
     """
 
@@ -84,6 +87,7 @@ class Batcher:
         workers: int = 1,
         max_wait_ms: float = 0.0,
         max_length: int = 512,
+        batch_length: int = sys.maxsize,
         observe: Optional[Callable[[Batch], None]] = None,
     ) -> None:
         self._run = run
@@ -92,6 +96,7 @@ class Batcher:
         self._capacity = capacity
         self._workers = workers
         self._max_length = max_length
+        self._batch_length = batch_length
         self._observe = observe
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix="predict")
         self._queue: List[_Waiting] = []
@@ -231,7 +236,7 @@ class Batcher:
                 if len(chosen) == self._max_batch:
                     break
                 longest, total = max(longest, waiting.length), total + waiting.length
-                if longest * (len(chosen) + 1) > total * PADDING + _SLACK:
+                if total > self._batch_length or longest * (len(chosen) + 1) > total * PADDING + _SLACK:
                     break
                 chosen.append(waiting)
             taken = set(map(id, chosen))
@@ -243,18 +248,22 @@ class Batcher:
         for waiting in batch:
             waiting.started = now
         self._running.add(batch)
-        done = loop.run_in_executor(self._executor, self._answer, [waiting.item for waiting in batch])
+        done = loop.run_in_executor(self._executor, self._answer, batch)
         done.add_done_callback(lambda future: self._finish(batch, future))
 
-    def _answer(self, items: Sequence[Item]) -> List[_Outcome]:
+    def _answer(self, texts: Sequence[_Waiting]) -> List[_Outcome]:
         """Run a batch, in a worker thread. If it fails, run each text alone, so that one bad text fails alone."""
+
+        def wanted() -> bool:
+            return not all(waiting.future.done() for waiting in texts)
+
         try:
-            predictions, split = self._run(items)
+            predictions, split = self._run([waiting.item for waiting in texts], wanted)
         except Exception as error:  # noqa: BLE001 - raised in the request
-            if len(items) == 1:
-                return [error]
-            return [outcome for item in items for outcome in self._answer([item])]
-        batch = Batch(split, len(items))
+            if len(texts) == 1 or not wanted():
+                return [error] * len(texts)
+            return [outcome for waiting in texts for outcome in self._answer([waiting])]
+        batch = Batch(split, len(texts))
         return [(prediction, batch) for prediction in predictions]
 
     def _finish(self, batch: Tuple[_Waiting, ...], done: asyncio.Future[List[_Outcome]]) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Se
 
 from edgepack_runtime.engine.tensors import Tensor
 from edgepack_runtime.serve import http_errors
+from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.tasks.task import Prediction
 
@@ -185,23 +186,30 @@ class ServedModel(abc.ABC):
         return found
 
 
-def unpack_texts(tensor: InputTensor, raw: bytes) -> List[bytes]:
-    """The elements of a binary tensor of BYTES.
+def unpack_texts(tensor: InputTensor, raw: bytes, count: int) -> List[bytes]:
+    """The elements of a binary tensor of BYTES, not more than the `count` of its shape.
 
     Raises:
-        HttpError: `raw` ends within an element (400).
+        HttpError: `raw` ends within an element, or holds more (400).
     """
     found: List[bytes] = []
     at = 0
-    while at + _LENGTH.size <= len(raw):
+    while at + _LENGTH.size <= len(raw) and len(found) < count:
         end = at + _LENGTH.size + _LENGTH.unpack_from(raw, at)[0]
         if end > len(raw):
             break
         found.append(raw[at + _LENGTH.size : end])
         at = end
     if at != len(raw):
+        if len(found) == count:
+            raise mismatch(tensor)
         raise http_errors.malformed(f"the bytes of `{tensor.name}` end within an element")
     return found
+
+
+def mismatch(tensor: InputTensor) -> HttpError:
+    """400: a tensor has more or fewer elements than its shape says."""
+    return http_errors.malformed(f"the shape of `{tensor.name}` does not match its data")
 
 
 def _as_bytes(datatype: str, values: Sequence[Any]) -> bytes:

@@ -21,7 +21,7 @@ from edgepack_runtime.engine import tensors
 from edgepack_runtime.engine.tensors import Tensor
 from edgepack_runtime.inference.loaded_model import GraphInputs, TensorsPrediction
 from edgepack_runtime.serve import http_errors, requests
-from edgepack_runtime.serve.kserve import Entry, InputTensor, ServedModel, unpack_texts
+from edgepack_runtime.serve.kserve import Entry, InputTensor, ServedModel, mismatch, unpack_texts
 from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.tasks.task import Output, Prediction
 
@@ -56,7 +56,7 @@ class ItemModel(ServedModel):
         self._facts, self._max_texts = facts, max_texts
 
     def items(self, inputs: Sequence[InputTensor]) -> List[Any]:
-        columns, item = list(map(_elements, inputs)), self._facts.item
+        columns, item = [_elements(one, self._max_texts) for one in inputs], self._facts.item
         if len({len(column) for column in columns}) != 1:
             raise http_errors.malformed("`text` and `text_pair` do not have the same number of texts")
         if not columns[0]:
@@ -118,18 +118,19 @@ def _is_plain(output: Output) -> bool:
     return output.schema.get("type") in ("string", "number")
 
 
-def _elements(tensor: InputTensor) -> List[Any]:
-    """The elements of a BYTES tensor: texts; bytes if it is a binary tensor of files."""
+def _elements(tensor: InputTensor, most: int) -> List[Any]:
+    """The elements of a BYTES tensor, at most `most`: texts; bytes if it is a binary tensor of files."""
     name, shape, data = tensor
     if shape[1:] not in ((), (1,)) or not shape:
         raise http_errors.malformed(f"the shape of `{name}` is [n] or [n, 1]")
+    requests.require_few(shape[0], most)  # before anything is unpacked: all other requests wait for that
+    raw = unpack_texts(tensor, data, shape[0]) if isinstance(data, bytes) else data
+    if shape[0] != len(raw):
+        raise mismatch(tensor)
     if isinstance(data, bytes):
-        raw = unpack_texts(tensor, data)
-        data = list(raw) if name == FILE else [_decoded(element, name) for element in raw]
-    elif len(shape) == 2 and all(isinstance(row, list) and len(row) == 1 for row in data):
-        data = [row[0] for row in data]
-    if shape[0] != len(data):
-        raise http_errors.malformed(f"the shape of `{name}` does not match its data")
+        return list(raw) if name == FILE else [_decoded(element, name) for element in raw]
+    if len(shape) == 2 and all(isinstance(row, list) and len(row) == 1 for row in data):
+        return [row[0] for row in data]
     return data
 
 
@@ -145,7 +146,7 @@ def _values(entries: Sequence[Any], item: str, max_texts: int) -> List[Any]:
     if item == FILE and any(isinstance(entry, bytes) for entry in entries):
         entries = [base64.b64encode(entry).decode() for entry in entries]
     if item == JSON:
-        entries = [requests.parse_json(entry if isinstance(entry, bytes) else _utf8(entry)) for entry in entries]
+        entries = requests.parse_each([entry if isinstance(entry, bytes) else _utf8(entry) for entry in entries])
     form = "elements of `file` are base64" if item == FILE else "elements of `item` are JSON, and not null"
     return requests.values(entries, item, max_texts=max_texts, form=form)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import codecs
+import contextlib
+import functools
 import json
-from typing import Any, Callable, Coroutine, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Coroutine, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -14,13 +16,15 @@ from edgepack_runtime.bundle.model_config import FILE, TEXT, TEXTS
 from edgepack_runtime.serve import http_errors
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.settings import Settings
-from edgepack_runtime.util.texts import Item
+from edgepack_runtime.util.texts import Item, whole
 
 _KEYS = ("text", "text_pair", "texts", "scores")
 _SINGLE = 'send {"text": "..."} or {"texts": ["...", "..."]}'
 _MOST_VALUES = 1_000_000  # about, of a JSON document: half a second
+_MOST_DIGITS = 4300  # of an integer: what Python 3.11 allows
 _MOST_UNFINISHED = 1 << 26  # bytes of all bodies that are being received
-_unfinished = 0
+_MOST_HELD = 1 << 28  # of all bodies together, with those whose answer is not there yet
+_unfinished = _held = 0
 _PAIR = 'send {"text": "...", "text_pair": "..."} or {"texts": [["...", "..."], ...]}'
 _UTF8 = "send JSON in UTF-8, whatever the charset of its `Content-Type`"
 # The rest of a refused body is not read: the connection ends.
@@ -39,7 +43,7 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     """The body of a request.
 
     Raises:
-        HttpError: it is compressed (415), too large (413) or too slow (408).
+        HttpError: it is compressed (415), too large (413) or too slow (408), or there are too many (503).
     """
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding != "identity":
@@ -55,6 +59,17 @@ async def read_body(request: Request, settings: Settings) -> bytes:
         raise http_errors.malformed("the connection ended before the end of the body") from None
 
 
+@contextlib.contextmanager
+def held(raw: bytes) -> Iterator[None]:
+    """Count a body until its request is answered."""
+    global _held
+    _held += len(raw)
+    try:
+        yield
+    finally:
+        _held -= len(raw)
+
+
 def parse_json(raw: bytes) -> Any:
     """The JSON document in `raw`, with or without a byte order mark (RFC 8259, 8.1).
 
@@ -67,15 +82,26 @@ def parse_json(raw: bytes) -> Any:
         raise http_errors.malformed("the body is empty")
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw[:4]:
         raise http_errors.malformed("the body is in UTF-16 or UTF-32", _UTF8)
-    if sum(raw.count(mark) for mark in (b",", b"[", b"{")) > _MOST_VALUES:  # all other requests wait for the parser
-        raise http_errors.malformed(f"the body has more than {_MOST_VALUES} values", "send less at a time")
+    _require_few_values((raw,))
     try:
-        return json.loads(raw.decode("utf-8-sig"))
+        return json.loads(raw.decode("utf-8-sig"), parse_int=functools.partial(whole, most_digits=_MOST_DIGITS))
     except UnicodeDecodeError as error:
         raise http_errors.malformed(f"the body is not UTF-8 (byte {error.start + 1})", _UTF8) from None
     except (ValueError, RecursionError) as error:
         where = f" (line {error.lineno} column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         raise http_errors.malformed(f"the body is not JSON{where}") from None
+
+
+def parse_each(raws: Sequence[bytes]) -> List[Any]:
+    """The JSON documents of one request, which have the number of values of one. Raises as `parse_json`."""
+    _require_few_values(raws)
+    return [parse_json(raw) for raw in raws]
+
+
+def _require_few_values(raws: Sequence[bytes]) -> None:
+    """All other requests wait for the parser."""
+    if sum(raw.count(mark) for raw in raws for mark in (b",", b"[", b"{")) > _MOST_VALUES:
+        raise http_errors.malformed(f"the body has more than {_MOST_VALUES} values", "send less at a time")
 
 
 def split_json(raw: bytes, length: Optional[str]) -> Tuple[Any, bytes]:
@@ -116,8 +142,9 @@ async def _read(request: Request, most: int) -> bytes:
                 _unfinished += len(part)
                 if size > most:
                     break
-                if _unfinished > max(_MOST_UNFINISHED, 2 * most):
-                    message = "too many bodies are on their way"
+                too_many = _unfinished > max(_MOST_UNFINISHED, 2 * most)
+                if too_many or _held + _unfinished > max(_MOST_HELD, 2 * most):
+                    message = "too many bodies are on their way" if too_many else "too many bodies wait for an answer"
                     raise HttpError(503, "busy", message, fix="try again later", headers={**_CLOSE, "Retry-After": "1"})
                 parts.append(part)
         finally:
@@ -169,7 +196,7 @@ def values(entries: Sequence[Any], item: str, *, max_texts: int, form: str) -> L
     Raises:
         HttpError: 422, with the number of the item.
     """
-    _require_few(entries, max_texts)
+    require_few(len(entries), max_texts)
     found = []
     for number, entry in enumerate(entries, start=1):
         if entry is None:
@@ -213,13 +240,14 @@ def checked(entries: Sequence[Any], *, pairs: bool, max_texts: int, form: str) -
     Raises:
         HttpError: 422; it has the number of the text, and never the text.
     """
-    _require_few(entries, max_texts)
+    require_few(len(entries), max_texts)
     return [_item(entry, number, pairs, form) for number, entry in enumerate(entries, start=1)]
 
 
-def _require_few(entries: Sequence[Any], most: int) -> None:
-    if len(entries) > most:
-        raise http_errors.unfit(f"{len(entries)} texts are more than {most}", "send them in several requests")
+def require_few(count: int, most: int) -> None:
+    """Refuse more than `most` items in one request (422)."""
+    if count > most:
+        raise http_errors.unfit(f"{count} texts are more than {most}", "send them in several requests")
 
 
 def _entry(document: Mapping[str, Any], *, pairs: bool) -> Any:

@@ -11,6 +11,7 @@ from typing import Callable, Dict, List, NamedTuple, NoReturn, Sequence
 
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.inference.text_model import ROWS
 from edgepack_runtime.inference.windows import TRUNCATE
 from edgepack_runtime.serve import kserve_models, logs
 from edgepack_runtime.serve.batcher import Answered, Batch, Batcher, Gone
@@ -61,8 +62,10 @@ class Service:
             max_wait_ms=settings.max_wait_ms,
             capacity=settings.queue,
             workers=settings.workers,
-            # With windows the whole text is read, so its full length counts for batching.
+            # With windows the whole text is read, so its full length counts for batching. One batch fills one run of
+            # the engine: more would gain nothing, and a run is all that cannot be stopped.
             max_length=(settings.long == TRUNCATE and facts.max_length) or sys.maxsize,
+            batch_length=(settings.long != TRUNCATE and facts.max_length * ROWS) or sys.maxsize,
             observe=metrics.ran,
         )
         self.draining = False

@@ -42,6 +42,7 @@ _LIMITS: Dict[str, Tuple[float, float]] = {
     "timeout_s": (0.01, 3600),
     "max_body_kib": (1, 65_536),
     "max_texts": (1, 10_000),
+    "max_windows": (1, 1_000_000),
     "drain_s": (0, 3600),
     "stuck_s": (0.1, 86_400),
 }
@@ -71,6 +72,7 @@ class Settings:
     token: Optional[str] = dataclasses.field(default=None, repr=False)
     hosts: Tuple[str, ...] = LOOPBACK_HOSTS  # accepted `Host` headers; empty: any, which needs a token
     long: str = TRUNCATE  # handling of texts with more tokens than the model reads, one of LONG_TEXTS
+    max_windows: int = 256  # of one text; 64 KiB of Chinese at `max_length` 128 have 232
     drain_s: float = 5.0  # between SIGTERM and the end of listening, for balancers to learn of it
     stuck_s: Optional[float] = None  # None: `_STUCK_S`, and at least three times `timeout_s`
     log_level: str = "info"

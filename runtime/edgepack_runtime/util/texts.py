@@ -1,4 +1,4 @@
-"""Items of a model (a text or a pair of texts), their validation, and numbers with nouns.
+"""Items of a model (a text or a pair of texts), their validation, numbers as text, and numbers with nouns.
 
 An empty text is an error: it is usually a mistake, and a program that feeds a pipe counts the answers.
 """
@@ -66,6 +66,17 @@ def evenly(items: Sequence[Item], most: int) -> List[Item]:
     """At most `most` items, evenly spaced over `items`."""
     step = max(1.0, len(items) / most)
     return [items[int(index * step)] for index in range(min(most, len(items)))]
+
+
+def whole(text: str, most_digits: int) -> int:
+    """A decimal number. Pythons before 3.8.14 and 3.10.7 take minutes for millions of digits.
+
+    Raises:
+        ValueError: it has more digits than that, its sign included.
+    """
+    if len(text) > most_digits:
+        raise ValueError(f"a number has {len(text)} digits")
+    return int(text)
 
 
 def counted(number: float, noun: str, plural: Optional[str] = None) -> str:

@@ -48,6 +48,14 @@ def test_concurrent_receipts_get_different_numbers(tmp_path: Path, monkeypatch: 
     assert sorted(json.loads(path.read_text())["of"] for path in found) == list(range(8))
 
 
+def test_a_number_that_nobody_counted_up_to_does_not_move_the_next_ones(tmp_path: Path) -> None:
+    (tmp_path / "999999999999-gate.json").write_text("{}")
+    store = ReceiptStore(tmp_path)
+    assert [store.keep({}).name for _ in range(2)] == ["000001-gate.json", "000002-gate.json"]
+    (tmp_path / ".000003-gate.json.claim").touch()
+    assert store.keep({}).name == "000004-gate.json"
+
+
 def test_a_claimed_number_is_skipped(tmp_path: Path) -> None:
     (tmp_path / ".000001-gate.json.claim").touch()
     assert ReceiptStore(tmp_path).keep({}).name == "000002-gate.json"

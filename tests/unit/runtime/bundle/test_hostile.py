@@ -11,7 +11,7 @@ import pytest
 from installing import Device, silent
 from tests import hostile
 
-from edgepack_runtime.bundle import verify
+from edgepack_runtime.bundle import onnx_file, verify
 from edgepack_runtime.errors import BundleInvalidError, ExitCode
 from edgepack_runtime.install.install import install
 
@@ -34,6 +34,19 @@ def test_each_hostile_bundle_is_refused_and_leaves_nothing(about: str, tmp_path:
     with pytest.raises(BundleInvalidError):
         install(bundle, prefix, log=silent)
     assert {path.name for path in tmp_path.iterdir()} == {"case.edgepack"}
+
+
+def test_graphs_of_too_many_fields_are_not_walked_to_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_file, "MOST_FIELDS", 10)
+    bundle = tmp_path / "case.edgepack"
+    for graphs, fields in ((1, 9), (1, 12), (2, 6)):  # the good one has a field too
+        extra = {f"model/a{number}.onnx": b"\x08\x01" * fields for number in range(graphs)}
+        bundle.write_bytes(hostile.pack(hostile.good(extra)))
+        if fields == 9:
+            verify.verify_file(bundle)
+        else:
+            with pytest.raises(BundleInvalidError, match="more than 10 fields"):
+                verify.verify_file(bundle)
 
 
 @pytest.mark.parametrize("about", ["name: one folder up", "a link", "a model with data elsewhere", "no manifest"])

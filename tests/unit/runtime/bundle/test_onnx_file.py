@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from edgepack_runtime.bundle.onnx_file import is_self_contained
+from edgepack_runtime.bundle import onnx_file
+from edgepack_runtime.bundle.onnx_file import Budget, TooManyFieldsError, is_self_contained
 
 
 def tensor(*, external: bool, name: str = "w") -> TensorProto:
@@ -139,6 +140,31 @@ def test_it_stops_reading_at_external_data() -> None:
         raise AssertionError("read on")
 
     assert not is_self_contained(chunks(), len(raw) + 10**9)
+
+
+def test_fields_have_a_limit_in_one_file_and_in_several_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_file, "MOST_FIELDS", 10)
+    number, empty = b"\x08\x01", b"\x12\x00"
+    nested = b"\x3a\x12" + number * 9  # a graph, and what is in it
+    for raw in (number * 10, empty * 10, nested):
+        assert alone(raw)
+        with pytest.raises(TooManyFieldsError, match="more than 10 fields"):
+            alone(raw + number)
+    budget = Budget()
+    assert all(is_self_contained(iter([number * 5]), 10, budget) for _ in range(2))
+    with pytest.raises(TooManyFieldsError):
+        is_self_contained(iter([number]), 2, budget)
+
+
+def test_a_long_name_is_not_read_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = b"\x22\xff\xff\x03" + b"x" * 65_535
+    monkeypatch.setattr(onnx_file._Stream, "_byte", lambda _: pytest.fail("a byte alone"))
+    chunks = iter([node[:4], node[4:100], node[100:]])
+    stream = onnx_file._Stream(chunks)
+    stream._next()
+    stream.skip(4)
+    assert (stream.read(65_535), stream.position) == (b"x" * 65_535, len(node))
+    assert stream.read(0) == b""
 
 
 @given(st.binary(max_size=300), st.integers(1, 50))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tiny_model import LABELS, logits_of, write_model_folder
 
 from edgepack_runtime.errors import UsageError
+from edgepack_runtime.inference.loaded_model import UnwantedError
 from edgepack_runtime.inference.predictor import Predictor
 
 TOKENS = "token-classification"
@@ -104,6 +105,25 @@ def test_a_text_far_longer_than_a_window(models: dict[str, Predictor]) -> None:
     assert models["one, windows"].predict("好" * 5000).label == "good"
     assert models["one, windows"].predict("差" * 50 + "好" * 5000).label == "good"
     assert models["one"].predict("差" * 50 + "好" * 5000).label == "bad"
+
+
+def test_a_text_of_too_many_windows_is_refused_where_they_are_limited(tmp_path: Path) -> None:
+    limited = Predictor(write_model_folder(tmp_path / "one"), long_texts="windows", max_windows=2)
+    assert limited.predict("好" * 25).label == "good"
+    with pytest.raises(UsageError, match="3 windows of 16 tokens, and 2 are read"):
+        limited.predict("好" * 26)
+    assert limited.logits(["好" * 26])  # which cuts it
+
+
+def test_windows_of_which_nobody_wants_the_answer_are_not_run(
+    models: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, rows, asked = models["one, windows"], [], iter([True, True, False])
+    run = model.text_model._run_rows
+    monkeypatch.setattr(model.text_model, "_run_rows", lambda found: rows.append(len(found)) or run(found))
+    with pytest.raises(UnwantedError):
+        model.timed_batch(["好" * 5000], lambda: next(asked))
+    assert rows == [32, 32]
 
 
 def test_what_windows_are_not_for(tmp_path: Path) -> None:

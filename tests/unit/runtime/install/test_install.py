@@ -444,6 +444,23 @@ def test_install_removes_leftovers_before_it_checks_the_space(
     assert [check["ok"] for check in receipt["doctor"] if check["check"] == "disk"] == [True]
 
 
+@pytest.mark.parametrize("failing", ["switch_link", "write_state"])
+def test_a_full_disk_after_the_switch_is_told_with_the_release_that_is_active(
+    small_bundle: Path, second: Path, installed: Prefix, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def fills(*_: Any, **__: Any) -> None:
+        monkeypatch.setattr(activate, failing, full_disk)
+        full_disk()
+
+    monkeypatch.setattr(activate, "read_back", fills)
+    with pytest.raises(EnvironmentUnfitError) as caught:
+        install(second, installed.root, log=silent)
+    restored = failing == "write_state"
+    assert installed.current_id() == id_of(small_bundle if restored else second)
+    assert (f"{id_of(small_bundle)} is active again, and state.json could not" in caught.value.what) == restored
+    assert ("could not be restored" in caught.value.what) != restored
+
+
 def test_a_release_that_was_never_switched_to_is_cleared(
     small_bundle: Path, second: Path, installed: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:

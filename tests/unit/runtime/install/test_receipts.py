@@ -99,6 +99,18 @@ def test_numbers_go_on_above_six_digits(tmp_path: Path) -> None:
     assert [receipt.get("index") for receipt in receipts.read_receipts(prefix, "gate")] == [1, 0, None]
 
 
+def test_a_number_that_nobody_counted_up_to_does_not_move_the_next_ones(tmp_path: Path) -> None:
+    prefix = Prefix(tmp_path)
+    prefix.receipts.mkdir()
+    planted = ("999999999999-gate.json", "000002-gate.json", "999999998-gate.json")
+    for name, expected in zip(planted, ("000001-gate.json", "000003-gate.json", "999999999-gate.json"), strict=True):
+        (prefix.receipts / name).write_text("{}")
+        assert write_receipt(prefix, "gate", {}, print).name == expected
+    names = [write_receipt(prefix, "gate", {}, print).name for _ in range(3)]  # no file is written over
+    assert names == ["1000000000-gate.json", "1000000001-gate.json", "1000000002-gate.json"]
+    assert all(map(receipts.RECEIPT.match, names))
+
+
 def _wall_clock_uses(file: Path) -> set[str]:
     """Functions of `file` that read the clock on the wall, and how."""
     found: set[str] = set()

@@ -142,3 +142,8 @@ def test_status_shows_why_an_install_failed(installed: Prefix) -> None:
     text = status.render(status.status(installed))
     assert "install  not installed (2.0.0-0123456789ab)" in text
     assert "why: slow" in text
+    for error in ({"what": "missed"}, ["missed"], 3, True):  # edited by somebody
+        receipts.write_receipt(installed, "install", {**receipt, "error": error}, print)
+        found = status.status(installed)
+        assert found["last_change"]["error"] is None
+        assert "install  not installed" in status.render(found)

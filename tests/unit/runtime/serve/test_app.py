@@ -51,6 +51,23 @@ async def test_the_server_reads_a_long_text_in_windows_where_that_is_asked_for(m
             assert (await post(app, "/predict", {"text": text})).json()["label"] == label
 
 
+async def test_a_text_of_too_many_windows_is_refused(make_app: MakeApp) -> None:
+    few, many = "好" * 14 * 2, "好" * 14 * 20  # two windows overlap by a quarter
+    async with started(make_app(long="windows", max_windows=3)) as app:
+        assert (await post(app, "/predict", {"text": few})).json()["label"] == "good"
+        error = refused(await post(app, "/predict", {"texts": [few, many]}), 422, "unprocessable")
+    assert error["message"] == "a text has 26 windows of 16 tokens, and 3 are read"
+    assert "--max-windows" in error["fix"]
+
+
+async def test_long_texts_in_windows_do_not_share_a_batch(make_app: MakeApp) -> None:
+    one_run = 32 * 16  # characters
+    for length, batch in ((one_run // 4, 4), (one_run // 2, 2), (one_run, 1)):
+        async with started(make_app(long="windows")) as app:
+            answer = await post(app, "/predict", {"texts": ["差" * length] * 5})
+            assert f'batch;desc="{batch}"' in answer.headers["server-timing"]
+
+
 def test_no_server_loads_a_folder_where_keys_are_trusted(
     tmp_path: Path, keys: tuple[Path, Path], machine: Path
 ) -> None:
@@ -496,10 +513,10 @@ async def test_a_client_that_goes_away_is_told_in_log_and_metrics_alone(
     go_on, entered = threading.Event(), threading.Event()
     answer = Predictor.timed_batch
 
-    def slow(self: Predictor, items: Any) -> Any:
+    def slow(self: Predictor, items: Any, wanted: Any) -> Any:
         entered.set()
         assert go_on.wait(20)
-        return answer(self, items)
+        return answer(self, items, wanted)
 
     monkeypatch.setattr(Predictor, "timed_batch", slow)
     async with started(make_app(max_batch=1)) as app:

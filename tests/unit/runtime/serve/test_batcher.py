@@ -26,12 +26,14 @@ class Model:
         self.gate = threading.Event()
         self.gate.set()
         self.batches: list[list[str]] = []
+        self.wanted: list[bool] = []  # of each batch, whether anybody waited when it could answer
         self.entered = threading.Semaphore(0)
 
-    def run(self, items: Sequence[Any]) -> Any:
+    def run(self, items: Sequence[Any], wanted: Callable[[], bool]) -> Any:
         self.batches.append(list(items))
         self.entered.release()
         assert self.gate.wait(20)
+        self.wanted.append(wanted())
         if any("broken" in item for item in items):
             raise StageFailedError("the model failed")
         return [f"{item}!" for item in items], Split(1.0, 2.0, 3.0)
@@ -39,6 +41,23 @@ class Model:
     async def taken(self) -> None:
         """Wait until it has been asked once more."""
         assert await asyncio.get_running_loop().run_in_executor(None, self.entered.acquire, True, 20)
+
+
+class Turns(threading.Event):
+    """A gate through which one run goes for each `release`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turns = threading.Semaphore(0)
+
+    def release(self) -> None:
+        self._turns.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._turns.acquire(timeout=timeout)
+
+    def set(self) -> None:
+        self._turns.release(100)
 
 
 Make = Callable[..., Batcher]
@@ -142,6 +161,18 @@ async def test_the_oldest_is_taken_with_those_of_its_length(model: Model, make: 
     model.gate.set()
     await asyncio.gather(*tasks)
     assert model.batches == [["a"], [long, longer], ["b", "c", "d"]]
+
+
+async def test_long_texts_run_alone(model: Model, make: Make) -> None:
+    batcher = make(max_length=10**6, batch_length=100)
+    model.gate.clear()
+    tasks = [await waiting(batcher, "a")]
+    await model.taken()
+    texts = [letter * length for letter, length in zip("bcdefgh", (101, 101, 50, 50, 33, 33, 33), strict=True)]
+    tasks += [await waiting(batcher, text) for text in texts]
+    model.gate.set()
+    await asyncio.gather(*tasks)
+    assert model.batches == [["a"], texts[:1], texts[1:2], texts[2:4], texts[4:]]
 
 
 @given(st.lists(st.integers(1, 600), min_size=1, max_size=40), st.integers(1, 9))
@@ -291,6 +322,35 @@ async def test_a_text_that_breaks_the_model_spoils_no_other(model: Model, make: 
         with pytest.raises(StageFailedError):
             await task
     assert await ask(batcher, "d") == ["d!"]
+
+
+async def test_a_run_is_told_when_the_last_client_is_gone(model: Model, make: Make) -> None:
+    model.gate = turns = Turns()
+    batcher = make()
+    first = await waiting(batcher, "a")
+    await model.taken()
+    late = [await waiting(batcher, text, timeout_s=0.5) for text in ("b", "broken")]
+    other = await waiting(batcher, "c")
+    turns.release()
+    await first
+    await model.taken()
+    assert [(await refusal(task)).status for task in late] == [504, 504]
+    turns.set()
+    assert await other == ["c!"]
+    # The batch failed, and then each text ran alone.
+    await ask(batcher, "d")
+    assert model.batches == [["a"], ["b", "c", "broken"], ["b"], ["c"], ["broken"], ["d"]]
+    assert model.wanted == [True, True, False, True, False, True]
+
+
+async def test_a_batch_that_fails_is_not_tried_again_when_all_clients_are_gone(model: Model, make: Make) -> None:
+    batcher = make()
+    model.gate.clear()
+    error = await refusal(batcher.submit(["b", "broken"], 0.05, stays))
+    assert error.status == 504
+    model.gate.set()
+    assert await ask(batcher, "c") == ["c!"]
+    assert model.batches == [["b", "broken"], ["c"]]
 
 
 async def test_give_up_refuses_what_waits_what_runs_and_what_comes(model: Model, make: Make) -> None:

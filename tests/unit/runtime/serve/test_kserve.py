@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack_runtime.bundle.model_config import TEXT, TEXTS
+from edgepack_runtime.bundle.model_config import FILE, JSON, TEXT, TEXTS
+from edgepack_runtime.serve import kserve, requests
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.kserve import Inference
 from edgepack_runtime.serve.kserve_models import ItemModel
@@ -127,6 +128,7 @@ def test_binary_inputs() -> None:
         ([binary(5, 1)], packed("a") + b"x", "1 bytes after the JSON"),
         ([tensor(["a"])], b"xy", "2 bytes after the JSON"),
         ([binary(5, 2)], packed("a"), "does not match its data"),
+        ([binary(10, 1)], packed("a", "b"), "does not match its data"),
         ([binary(3, 1)], packed("a")[:3], "end within an element"),
         ([binary(4, 1)], struct.pack("<I", 9), "end within an element"),
         ([binary(5, 1)], struct.pack("<I", 1) + b"\xff", "an element of `text` is not UTF-8"),
@@ -137,6 +139,48 @@ def test_binary_inputs_that_are_refused(inputs: list[Any], tail: bytes, words: s
         parse({"inputs": inputs}, tail=tail)
     assert caught.value.status == 400
     assert words in caught.value.message
+
+
+def handled(item: str) -> ModelInfo:
+    return ModelInfo("given", "1.2.0", "custom", (), False, 0, "float32", "onnxruntime 1.31.1", ("CPU",), 1, item)
+
+
+@pytest.mark.parametrize(("item", "name"), [(TEXT, "text"), (JSON, "item"), (FILE, "file")])
+@pytest.mark.parametrize("declared", [4, 5, 3_000_000])
+def test_too_many_elements_are_not_unpacked(
+    item: str, name: str, declared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those that the shape declares, nor those that it does not."""
+    unpacked: list[bytes] = []
+
+    class Lengths:
+        size = 4
+
+        def unpack_from(self, raw: bytes, at: int) -> tuple[int]:
+            unpacked.append(raw[at : at + 4])
+            return struct.unpack_from("<I", raw, at)  # type: ignore[return-value]
+
+    monkeypatch.setattr(kserve, "_LENGTH", Lengths())
+    tail = struct.pack("<I", 1) + b"0"
+    tail *= 1000
+    with pytest.raises(HttpError) as caught:
+        parse({"inputs": [binary(len(tail), declared, name)]}, facts() if item == TEXT else handled(item), tail)
+    assert caught.value.status == (400 if declared == 4 else 422)
+    assert len(unpacked) <= 4
+
+
+def test_the_values_of_all_elements_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "_MOST_VALUES", 10)
+    element = "[0,0,0,0]"
+    for count in (2, 3):
+        tail = packed(*[element] * count)
+        asked = [tensor([element] * count, "item")], [binary(len(tail), count, "item")]
+        for inputs, rest in zip(asked, (b"", tail), strict=True):
+            if count == 2:
+                assert parse({"inputs": inputs}, handled(JSON), rest).items == [[0] * 4] * 2
+            else:
+                with pytest.raises(HttpError, match="more than 10 values"):
+                    parse({"inputs": inputs}, handled(JSON), rest)
 
 
 ONE_LABEL = [one_label(("bad", "good"), row) for row in ([0.0, 2.0], [1.0, 0.0])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any, ClassVar
 
 import pytest
@@ -45,6 +46,19 @@ def test_a_document_of_too_many_values_is_not_parsed(monkeypatch: pytest.MonkeyP
     for raw in (b"[" + b"1," * 20 + b"1]", b"[" * 20 + b"]" * 20, b'{"a":' * 20 + b"1" + b"}" * 20):
         with pytest.raises(HttpError, match="values"):
             requests.parse_json(raw)
+
+
+def test_integers_of_many_digits_are_refused_by_every_python() -> None:
+    """The limit of this Python is off, as in Pythons that have none: they take minutes for a body of digits."""
+    limit = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    try:
+        assert requests.parse_json(b"[" + b"9" * 4300 + b"]") == [10**4300 - 1]
+        for raw in (b"9" * 4301, b"[-" + b"9" * 4300 + b"]"):
+            with pytest.raises(HttpError, match="not JSON"):
+                requests.parse_json(raw)
+    finally:
+        sys.set_int_max_str_digits(limit)
 
 
 def test_bodies_on_their_way_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
