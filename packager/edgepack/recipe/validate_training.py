@@ -252,9 +252,13 @@ def check_steps(recipe: Recipe, role: str) -> Iterator[Problem]:
 def check_class_weights(recipe: Recipe, role: str) -> Iterator[Problem]:
     """Problems of `class_weights`: data without them."""
     section = recipe.value(role)
-    if section is not None and section.class_weights == "balanced" and recipe.data.columns.labels is not None:
+    if section is None or section.class_weights != "balanced":
+        return
+    if recipe.data.columns.labels is not None:
         reason = "texts with any number of labels have no such weights"
         yield (role, "class_weights"), reason, "remove it: each label is a loss of its own"
+    elif not task_of(recipe.task).labelled:
+        yield (role, "class_weights"), f"rows of {recipe.task} have no classes", "remove it"
 
 
 def check_device(recipe: Recipe, role: str) -> Iterator[Problem]:

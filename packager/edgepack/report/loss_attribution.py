@@ -14,6 +14,7 @@ from edgepack_runtime.schema.figures import NOTHING, quantity
 from edgepack_runtime.schema.gates import is_per_class
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt
 from edgepack_runtime.stats.metrics import SCORE
+from edgepack_runtime.stats.metrics import metric as metric_of
 
 _ON: Final = "on "  # before the name of a target, in the ledger
 _LINEAR: Final = "linear"
@@ -81,7 +82,7 @@ def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> _Loss:
     gate, is_imported = check.gate, _is_imported(rows, metric)
     is_linear = all(row.stage == _LINEAR or row.stage.startswith(_ON) for row in rows)
     baseline, ledger = (rows[:1], rows[1:]) if rows[0].stage == _LINEAR and not is_linear else ([], rows)
-    if gate == "accuracy.min":
+    if gate in ("accuracy.min", "accuracy.max"):
         if any(row.score.metric != metric for row in ledger):
             return _Loss("lost.other_metric", {"metric": metric_name(ledger[0].score.metric)})
         return _lost_accuracy(check.limit, ledger, baseline)
@@ -136,19 +137,23 @@ def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow], 
     return _Loss("lost.by_target", {"stage": kept[-1], "times": times})
 
 
-def _lost_accuracy(least: float, ledger: Sequence[LedgerRow], baseline: Sequence[LedgerRow]) -> _Loss:
-    """The stage after which the score stays below the limit. A score at the limit has reached it."""
-    reached = [place for place, row in enumerate(ledger) if row.score.value >= least]
+def _lost_accuracy(limit: float, ledger: Sequence[LedgerRow], baseline: Sequence[LedgerRow]) -> _Loss:
+    """The stage after which the score stays beyond the limit. A score at the limit has reached it."""
+    kind = metric_of(ledger[0].score.metric)
+    sign = 1 if kind.more_is_better else -1
+    reached = [place for place, row in enumerate(ledger) if sign * (row.score.value - limit) >= 0]
     if not reached:
-        best = max((*ledger, *baseline), key=lambda row: row.score.value)
-        if best.score.value >= least:
+        best = max((*ledger, *baseline), key=lambda row: sign * row.score.value)
+        if sign * (best.score.value - limit) >= 0:
             return _Loss("lost.by_encoder", {"stage": best.stage, "score": quantity(best.score.value, best.score.unit)})
         return _Loss("lost.never_reached", {"stage": best.stage, "score": quantity(best.score.value, best.score.unit)})
     before, *after = ledger[reached[-1] :]
     if not after:
         return _Loss("lost.by_no_stage", {"stage": before.stage})
-    points = {"points": f"{100 * (before.score.value - after[0].score.value):.2f}", "before": before.stage}
-    stage = after[0].stage
+    lost, stage = sign * (before.score.value - after[0].score.value), after[0].stage
+    if not kind.more_is_better:
+        return _Loss("lost.error", {"by": quantity(lost, kind.unit), "before": before.stage})
+    points = {"points": f"{100 * lost:.2f}", "before": before.stage}
     if stage.startswith(_ON):
         return _Loss("lost.on_target", {"target": stage.removeprefix(_ON), **points})
     return _Loss("lost.at_stage", {"stage": stage, **points})

@@ -50,9 +50,10 @@ def accuracy(figure: Figure, rows: Sequence[LedgerRow], gate: Mapping[str, Any] 
             ha="center",
             fontsize=9,
         )
-    if gate is not None and gate["min"] is not None and gate["metric"] == metric:
-        axes.axvline(factor * gate["min"], color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)))
-        axes.set_title(f"≥ {quantity(gate['min'], unit)}")
+    for key, sign in (("min", "≥"), ("max", "≤")):
+        if gate is not None and gate[key] is not None and gate["metric"] == metric:
+            axes.axvline(factor * gate[key], color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)))
+            axes.set_title(f"{sign} {quantity(gate[key], unit)}")
     axes.set_xlabel(_score_axis(metric, unit))
 
 

@@ -22,7 +22,7 @@ from edgepack_runtime.tasks.task import Task
 
 Array = npt.NDArray[Any]
 Float = npt.NDArray[np.float32]
-UNLABELLED: Final = -1  # target of a unit without a label: only the teacher's logits count
+UNLABELLED: Final = -1  # target of a unit without a label, as the index of a class: only the teacher's logits count
 NO_UNIT: Final = -100  # target of a token without an answer: padding, [CLS], [SEP]
 Values = Sequence[object]  # in the order of `Columns.wanted`
 MakeRow = Callable[[int, Values, FindingLog], "Row | None"]  # with the line from 1 on which the row starts
@@ -56,7 +56,7 @@ class Objective(Protocol):
         """The number of units of one row that count."""
 
     def hard(self, scores: Any, targets: Any) -> Any:
-        """Loss of each unit against its label, (U,); undefined for units without a label."""
+        """Loss of each unit against its label, (U,); any finite number for units without a label."""
 
     def soft(self, scores: Any, teacher: Any, temperature: float) -> Any:
         """T^2 times the divergence of each unit from the teacher's logits, (U,)."""

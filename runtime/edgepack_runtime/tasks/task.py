@@ -141,7 +141,7 @@ class Task(Protocol):
         """Every metric of (truth, answer) pairs, at least one."""
 
     def constant_answer(self, truths: Sequence[Answer]) -> Answer:
-        """The answer of a model that gives every row the same: it needs no learning."""
+        """The best answer of a model that gives every row the same: it needs no learning."""
 
     def constant_score(self, truths: Sequence[Answer]) -> Optional[float]:
         """The highest usual score of a model that gives every row the same answer; None if any such model is right."""
@@ -170,7 +170,10 @@ class Task(Protocol):
         confidence: float,
         classes: Sequence[str],
     ) -> Interval:
-        """The paired drop of a metric from a first to a second model on the same rows. Arguments as of `interval`."""
+        """How much worse a second model is than a first on the same rows, paired: above 0 where an error grows, too.
+
+        Arguments as of `interval`.
+        """
 
     def confusion(self, pairs: Sequence[Pair]) -> Optional[Dict[str, Dict[str, int]]]:
         """True class -> answered class -> count, without zeros; None where answers cannot be paired."""

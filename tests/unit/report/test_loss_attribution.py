@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from edgepack import artifacts
 from edgepack.artifacts import LedgerRow, Variation, proportion
 from edgepack.report.loss_attribution import explain
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt, Score
-from edgepack_runtime.stats import intervals
+from edgepack_runtime.stats import intervals, metrics
 from edgepack_runtime.stats.metrics import SCORE
 
 
@@ -56,6 +57,25 @@ def check(gate: str, value: float | None, limit: float, unit: str, verdict: str 
 def test_the_stage_that_lost_the_accuracy(rows: dict[str, int], lost_by: str) -> None:
     (line,) = explain(receipt([check("accuracy.min", 0.85, 0.9, "fraction")]), ledger(**rows))
     assert line == f"accuracy.min: 85.0 %, limit >= 90.0 %: missed by 5.00 points; {lost_by}"
+
+
+@pytest.mark.parametrize(
+    ("errors", "lost_by"),
+    [
+        ({"teacher": 0.45, "student": 0.5}, "never reached: even stage teacher has 0.450"),
+        ({"teacher": 0.3, "student": 0.35, "INT8": 0.5}, "it grew by 0.150 after stage student"),
+    ],
+)
+def test_the_stage_at_which_an_error_grew(
+    errors: dict[str, float], lost_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(metrics.METRICS, "error", metrics.Metric(unit="", more_is_better=False))
+    rows = [
+        LedgerRow(stage, artifacts.Score(error, error, error, 1000, 0.95, "error"), p50_ms=1.0)
+        for stage, error in errors.items()
+    ]
+    (line,) = explain(receipt([check("accuracy.max", 0.5, 0.4, "")], "error"), rows)
+    assert line == f"accuracy.max: 0.500, limit <= 0.400: missed by 0.100; {lost_by}"
 
 
 @pytest.mark.parametrize(
