@@ -33,7 +33,7 @@ LIMITS = (0.7, 0.88, 0.95, 0.99, 0.998)
 ROWS = (100, 500, 1200)
 POLICY_MIN, POLICY_ROWS, BELOW = 0.88, (30, 60, 100, 300, 1000, 3000), 0.02
 # Share of rows that only the float model has right, at the limit, and how many are won back besides.
-DROPS = ((0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (2.0, 4.0))
+SUGGESTED_DROPS = ((0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (2.0, 4.0))
 THREE = synthetic.Confusing((0.6, 0.3, 0.1), ((0.95, 0.04, 0.01), (0.06, 0.9, 0.04), (0.1, 0.1, 0.8)))
 # A class that hardly any row has, and that is mostly missed; and one that is known as well as the others.
 RARE = synthetic.Confusing((0.7, 0.295, 0.005), ((0.97, 0.03, 0.0), (0.03, 0.97, 0.0), (0.4, 0.4, 0.2)))
@@ -80,7 +80,7 @@ def main() -> None:
     scoring.RESAMPLES = options.resamples
     begin = time.perf_counter()
     found = [minimum(options.models, n, limit, options.confidence) for n in ROWS for limit in LIMITS]
-    found += [drop(options.models, n, *rates, options.confidence) for n in ROWS for rates in DROPS]
+    found += [drop(options.models, n, *rates, options.confidence) for n in ROWS for rates in SUGGESTED_DROPS]
     found += [per_class(options.floor_models, *sizes, options.confidence) for sizes in FLOORS]
     if options.f1_models:
         found += [minimum_f1(options.f1_models, *of, n, options.confidence) for *of, rows in F1S for n in rows]

@@ -20,10 +20,12 @@ from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher
 from edgepack.stages.keys import PRETRAINED
 from edgepack.stages.stage import MadeOf
 from edgepack.training import environment
-from edgepack.training.schedule import Budget, budget
+from edgepack.training.schedule import Budget
+from edgepack.training.schedule import budget as budget_of
 from edgepack.util.text import counted
 
-# A step multiplies each token with each weight three times: forward, and backward for inputs and for weights.
+# Operations of a step for each token and weight: three multiplications (forward, backward for inputs, backward for
+# weights), each with an addition.
 _OPERATIONS: Final = 6
 # Share of `_gigaflops` that a training reaches: ERNIE 3.0 nano, 4.8 M weights without embeddings, took 1,125 tokens a
 # second with one thread, whose matrix products reach 100 GFLOP/s.
@@ -44,20 +46,20 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of each split, and of the training rows estimated tokens -> number of texts."""
+    """The number of rows of each split, and how many training texts have each (estimated) number of tokens."""
 
     counts: Mapping[Split, int]
-    tokens: Mapping[int, int]
+    texts_by_tokens: Mapping[int, int]
 
 
-def planned_rows(recipe: Recipe, found: DataArtifact | None) -> Rows:
-    """The rows of a build: of its cached data `found`, else counted in the files.
+def planned_rows(recipe: Recipe, cached: DataArtifact | None) -> Rows:
+    """The rows of a build: those of its `cached` data, else counted in the files.
 
     Raises:
         RecipeInvalidError: the data cannot be used.
     """
-    if found is not None:
-        return Rows(found.rows, found.token_counts.get("train", {}))
+    if cached is not None:
+        return Rows(cached.rows, cached.token_counts.get("train", {}))
     splits, wanted = load_splits(recipe.data), recipe.data.train_rows
     counts: dict[Split, int] = {name: len(rows) for name, rows in splits.rows.items()}
     if splits.unlabelled:
@@ -75,7 +77,7 @@ def planned_training(stage: str, recipe: Recipe, rows: Rows) -> PlannedTraining 
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """One training of a recipe, of the section that holds its settings."""
+    """One training of a recipe; `section` holds its settings."""
 
     stage: str
     section: Teacher | Student
@@ -84,38 +86,38 @@ class PlannedTraining:
 
     @property
     def steps(self) -> int | None:
-        """The number of steps, if it does not end early; None for a model of unknown width."""
+        """The number of steps, if it does not end early; None for a model of unknown shape."""
         return None if self._budget is None else self._budget.steps
 
     @property
     def about(self) -> str:
         """Size, steps, learning rate and device in words."""
-        section, rows, chosen = self.section, self._train_rows, self._budget
+        section, rows, budget = self.section, self._train_rows, self._budget
         cut_to = f"cut to {self._width:g} of its width, " if self.stage == "width_pruning" else ""
-        if chosen is None:
+        if budget is None:
             return f"{cut_to}a model of unknown size; {rows} rows, {self._device}"
-        steps = f"{counted(chosen.steps, 'step')} of {section.batch_size * section.ranks}"
-        steps = f"{steps} ({rows} rows x {counted(chosen.epochs, 'epoch')}, learning rate {chosen.learning_rate:g})"
+        steps = f"{counted(budget.steps, 'step')} of {section.batch_size * section.ranks}"
+        steps = f"{steps} ({rows} rows x {counted(budget.epochs, 'epoch')}, learning rate {budget.learning_rate:g})"
         return f"{cut_to}{self._size}; {steps}, {self._device}"
 
     def estimate(self, made_of: MadeOf | None, earlier: Sequence[Earlier], workspace: Workspace) -> Estimate | None:
-        """The time of the newest `earlier` training of such a model, scaled; else a rough figure; None for a GPU."""
+        """The time of the newest alike training among `earlier`, scaled; else a rough figure; None for a GPU."""
+        if made_of is None or self.steps is None:
+            return self._rough()
         for one in earlier:
-            record = one.record
             found = workspace.peek(ModelArtifact, one)
-            if made_of is None or found is None or not found.artifact.steps or not _alike(made_of, record.made_of):
+            if found is None or not found.artifact.steps or not _alike(made_of, one.record.made_of):
                 continue
-            if self.steps is None:
-                break
-            then, section, trained = record.made_of.section, self.section, found.artifact
-            a_step = trained.train_seconds / trained.steps
-            longer = section.batch_size * section.max_length / (then["batch_size"] * then["max_length"])
-            beside = max(0.0, record.seconds - trained.train_seconds)  # of a continued training the clock saw a part
-            source = (
-                f"the last {self.stage}: {a_step:.3g} s a step of {then['batch_size']} x {then['max_length']} tokens"
-            )
-            # Of all planned steps: when a training ends early is not known before.
-            return Estimate(beside + a_step * longer * self.steps, source)
+            before, now, trained = one.record.made_of.section, self.section, found.artifact
+            step_seconds = trained.train_seconds / trained.steps
+            # Rows of one process: alike trainings have as many processes.
+            scale = now.batch_size * now.max_length / (before["batch_size"] * before["max_length"])
+            # The record of a resumed training has the time since it was resumed, so this may be negative.
+            other_seconds = max(0.0, one.record.seconds - trained.train_seconds)
+            tokens = f"{before['batch_size']} x {before['max_length']} tokens"
+            source = f"the last {self.stage}: {step_seconds:.3g} s a step of {tokens}"
+            # With all planned steps: an early end cannot be foreseen.
+            return Estimate(other_seconds + step_seconds * scale * self.steps, source)
         return self._rough()
 
     def _rough(self) -> Estimate | None:
@@ -133,25 +135,27 @@ class PlannedTraining:
 
     @property
     def _budget(self) -> Budget | None:
-        """Epochs and learning rate, as the training chooses them; None for a model of unknown width."""
+        """Epochs and learning rate, as the training chooses them; None for a model of unknown shape."""
         shape = self._shape
         if shape is None:
             return None
         is_random = self.stage != "width_pruning" and isinstance(self.section.model, FromScratch)
         section = self.section
-        return budget(section, self._train_rows, shape.hidden, section.ranks, random_weights=is_random)
+        return budget_of(section, self._train_rows, shape.hidden, section.ranks, random_weights=is_random)
 
     @property
     def _train_rows(self) -> int:
-        """Rows of an epoch. Unlabelled texts that dev or test hold are left out only by the data stage."""
-        counts, taught = self.rows.counts, self.stage != "teacher" and self.recipe.student.distill is not None
+        """Rows of an epoch. It may be too high: the data stage drops unlabelled texts that dev or test have, too."""
         if self.recipe.teacher is None:
-            taught = self.stage == "width_pruning"  # a width-pruned student without a teacher is its own
-        return counts.get("train", 0) + (counts.get("unlabelled", 0) if taught else 0)
+            has_teacher = self.stage == "width_pruning"  # it then learns from the student as it was before
+        else:
+            has_teacher = self.stage != "teacher" and self.recipe.student.distill is not None
+        counts = self.rows.counts
+        return counts.get("train", 0) + (counts.get("unlabelled", 0) if has_teacher else 0)
 
     @property
     def _mean_tokens(self) -> float:
-        tokens, longest = self.rows.tokens, self.section.max_length
+        tokens, longest = self.rows.texts_by_tokens, self.section.max_length
         texts = sum(tokens.values())
         return sum(min(length, longest) * count for length, count in tokens.items()) / texts if texts else longest
 
@@ -177,7 +181,7 @@ class PlannedTraining:
             return None
         if isinstance(start, FromTeacher):
             shape = cut(shape, start.layers if isinstance(start.layers, int) else len(start.layers), start.width)
-        return cut(shape, shape.layers, self._width)
+        return cut(shape, shape.layers, self._width)  # the width that the stage prunes to; 1 for others
 
     @property
     def _size(self) -> str:

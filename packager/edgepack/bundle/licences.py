@@ -10,9 +10,9 @@ from typing import Final
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 UNKNOWN: Final = "NOASSERTION"  # as SPDX writes it
-# Classifiers of one licence in one version. Others, such as "BSD License", are of several.
+# Classifiers that stand for one licence in one version. "BSD License", for example, may mean several.
 _CLASSIFIERS: Final[Mapping[str, str]] = {
-    "Apache Software License": "Apache-2.0",  # of the older versions no wheel is known
+    "Apache Software License": "Apache-2.0",  # no wheel is known under version 1
     "Boost Software License 1.0 (BSL-1.0)": "BSL-1.0",
     "CC0 1.0 Universal (CC0 1.0) Public Domain Dedication": "CC0-1.0",
     "GNU Affero General Public License v3": "AGPL-3.0-only",
@@ -58,7 +58,8 @@ _FILLERS: Final = re.compile(r"\b(?:the|licen[cs]e|version|v(?=[0-9]))|[-,_()\s]
 def expression_of(metadata: Message) -> str:
     """The SPDX expression of a wheel's METADATA.
 
-    That is its `License-Expression`; else what its field `License` and its classifiers agree on; else `NOASSERTION`.
+    That is its `License-Expression`; else its field `License`, unless a known classifier contradicts it; else its
+    classifiers, if all mean one licence; else `NOASSERTION`.
     """
     if expression := metadata.get("License-Expression"):
         return str(expression)
@@ -68,14 +69,14 @@ def expression_of(metadata: Message) -> str:
         for value in metadata.get_all("Classifier", [])
         if (parts := str(value).split(" :: "))[0] == "License" and len(parts) > 1 and parts[-1] != "OSI Approved"
     }
-    ids = {_CLASSIFIERS.get(one, "") for one in classified}
+    meant = {_CLASSIFIERS.get(classifier, UNKNOWN) for classifier in classified}
     if named:
-        return UNKNOWN if ids - {named, ""} else named
-    return ids.pop() or UNKNOWN if len(ids) == 1 else UNKNOWN
+        return UNKNOWN if meant - {named, UNKNOWN} else named
+    return meant.pop() if len(meant) == 1 else UNKNOWN
 
 
 def _named(text: str) -> str:
-    """The SPDX expression in a field `License`; empty if it is something else, such as the licence itself."""
+    """The SPDX expression in a field `License`; empty if it is something else, such as the licence's full text."""
     try:
         return canonicalize_license_expression(text)
     except InvalidLicenseExpression:

@@ -25,4 +25,4 @@ def command(context: click.Context, before: Path, after: Path, as_json: bool) ->
         options.say_json(found)
     else:
         console = options.console(context)
-        console.show(build_tables.comparison(found, live=console.is_live))
+        console.show(build_tables.comparison(found, live=console.is_terminal))

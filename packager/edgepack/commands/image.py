@@ -46,7 +46,7 @@ def command(
     if as_json:
         options.say_json(written.as_json())
         return
-    console.show([build_tables.image(written, live=console.is_live)])
+    console.show([build_tables.image(written, live=console.is_terminal)])
     console.closing(_next_steps(written, model_only=model_only))
 
 

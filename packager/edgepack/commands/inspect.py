@@ -24,4 +24,4 @@ def command(context: click.Context, bundle: Path, as_json: bool) -> None:
         options.say_json(found)
     else:
         console = options.console(context)
-        console.show(build_tables.inspection(found, live=console.is_live))
+        console.show(build_tables.inspection(found, live=console.is_terminal))

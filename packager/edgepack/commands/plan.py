@@ -35,26 +35,26 @@ def command(
 ) -> None:
     """Show what a build of RECIPE would do: every resolved value, and which stages are cached or would run.
 
-    A stage that runs has its reason, compared with the most similar result that is there, and about the time that it
-    takes, from an earlier run or, for a training without one, from a short measurement. Defaults are dimmed, or marked
-    without colours. It reads the data, trains nothing and writes nothing.
+    A stage that would run has its reason, against the most similar earlier result, and its estimated time: from an
+    earlier run or, for a first training, from a short measurement. Defaults are dimmed, or marked without colours. It
+    reads the data, trains nothing and writes nothing.
     """
     loaded, build_context = options.load(recipe, settings, sources)
     from edgepack.build import plan
     from edgepack.build.workspace import Workspace
     from edgepack.console import tables
 
-    place = Workspace(options.workspace_of(recipe, workspace))
-    made = plan.make(loaded, place, options.build_options(until, start, force), build_context)
-    build = _build_command(context)
+    results = Workspace(options.workspace_of(recipe, workspace))
+    planned = plan.make(loaded, results, options.build_options(until, start, force), build_context)
+    build_command = _build_command(context)
     if as_json:
         options.say_json(
             {
-                "values": [dataclasses.asdict(value) for value in made.values],
-                "stages": [dataclasses.asdict(stage) for stage in made.stages],
-                "downloads": dataclasses.asdict(made.downloads),
-                "seconds": made.seconds,
-                "build": build,
+                "values": [dataclasses.asdict(value) for value in planned.values],
+                "stages": [dataclasses.asdict(stage) for stage in planned.stages],
+                "downloads": dataclasses.asdict(planned.downloads),
+                "seconds": planned.seconds,
+                "build": build_command,
             },
             default=str,
         )
@@ -62,7 +62,7 @@ def command(
     console = options.console(context)
     for note in loaded.notes:
         console.line(note)
-    console.show(tables.plan(made, place.root, build, live=console.is_live))
+    console.show(tables.plan(planned, results.root, build_command, live=console.is_terminal))
 
 
 def _build_command(context: click.Context) -> str:
@@ -70,7 +70,7 @@ def _build_command(context: click.Context) -> str:
     words = ["edgepack", "build"]
     for parameter in context.command.params:
         name = str(parameter.name)
-        given: Any = context.params.get(name)  # not there for options that print
+        given: Any = context.params.get(name)  # without --help and its like, which end the program
         if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE or given is None or name == "as_json":
             continue
         if isinstance(parameter, click.Argument):

@@ -35,4 +35,4 @@ def command(context: click.Context, folder: Path, signers: Path | None, as_json:
         options.say_json(receipts_summary.document(found))
     else:
         console = options.console(context)
-        console.show(gate_tables.fleet(found, live=console.is_live))
+        console.show(gate_tables.fleet(found, live=console.is_terminal))

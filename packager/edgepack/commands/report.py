@@ -26,4 +26,4 @@ def command(context: click.Context, reports: tuple[Path, ...], as_json: bool) ->
         options.say_json(found.as_json())
     else:
         console = options.console(context)
-        console.show(build_tables.tables(found, live=console.is_live, width=console.width))
+        console.show(build_tables.tables(found, live=console.is_terminal, width=console.width))

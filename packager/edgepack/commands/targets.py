@@ -29,7 +29,7 @@ def list_(context: click.Context, profiles: Path | None, as_json: bool) -> None:
         options.say_json([dataclasses.asdict(one) for one in found])
         return
     console = options.console(context)
-    console.show(tables.targets(found, live=console.is_live))
+    console.show(tables.targets(found, live=console.is_terminal))
 
 
 @command.command(name="show")

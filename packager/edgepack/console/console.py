@@ -62,22 +62,22 @@ class Console:
 
     @contextmanager
     def task(self, label: str, total: int, done: int = 0) -> Iterator[Task]:
-        """Open a bar of `total` steps; without a terminal print a line every few seconds. Both end in one line.
+        """Open a bar of `total` steps; without a terminal print a line every few seconds. Either leaves one last line.
 
         Rate and remaining time do not count the first `done` steps.
         """
         if self._quiet:
             with SILENT.task(label, total, done) as silent:
                 yield silent
-        elif _is_live(self._err):
-            with self._live() as bars:
+        elif _can_show_bars(self._err):
+            with self._shared_bars() as bars:
                 identifier = bars.add_task(safe(label), total=total, completed=done, note="")
                 task = _Task(label, total, done, self._clock, self.line, bars, identifier)
                 try:
                     yield task
                 finally:
                     bars.remove_task(identifier)
-            task.end()
+            task.end()  # not after an error, which is the last line then
         else:
             task = _Task(label, total, done, self._clock, self.line)
             yield task
@@ -110,7 +110,7 @@ class Console:
             _print(self._err, head.append(f"\n    fix: {safe(finding.fix)}", style="not bold"))
 
     def error(self, error: EdgepackError, verbose: bool = False) -> None:
-        """Print an error with reason and fix; `verbose` adds the traceback."""
+        """Print what went wrong, why, and the fix; `verbose` adds the traceback."""
         if verbose:
             _print(self._err, Text(safe_lines("".join(traceback.format_exception(error)), "")))
         why = error.why
@@ -140,7 +140,7 @@ class Console:
         live = self._out.is_terminal
         for part in gate_tables.gate(receipt, live=live, width=self._out.width):
             if live:
-                self._out.print(part)
+                self._out.print(part)  # `show` prints texts without wrapping them
             else:
                 self.show([part])
 
@@ -149,7 +149,7 @@ class Console:
         self.show(tables.checks(bundles, live=self._out.is_terminal))
 
     @property
-    def is_live(self) -> bool:
+    def is_terminal(self) -> bool:
         """Whether results go to a terminal."""
         return self._out.is_terminal
 
@@ -171,7 +171,8 @@ class Console:
         _print(self._out, Text("\n" + "\n".join(safe(line) for line in lines)))
 
     @contextmanager
-    def _live(self) -> Iterator[RichProgress]:
+    def _shared_bars(self) -> Iterator[RichProgress]:
+        """One display for all open bars: rich allows no second one."""
         if self._bars is None:
             self._bars = RichProgress(
                 TextColumn("      {task.description}", markup=False),
@@ -212,13 +213,13 @@ class _Task:
         clock: Callable[[], float],
         line: Callable[[str], None],
         bars: RichProgress | None = None,
-        identifier: TaskID = TaskID(0),  # noqa: B008 (a number under another name)
+        identifier: TaskID = TaskID(0),  # noqa: B008 (TaskID is int, which never changes)
     ) -> None:
         self._label, self._total, self._clock, self._line = label, total, clock, line
         self._bars, self._identifier = bars, identifier
         self._first = self._done = done
         self._note = ""
-        self._started = self._said = clock()
+        self._started = self._last_line_at = clock()
 
     def advance(self, steps: int = 1, note: str = "") -> None:
         """Advance by `steps`; an empty note keeps the last one."""
@@ -227,8 +228,8 @@ class _Task:
         now = self._clock()
         if self._bars is not None:
             self._bars.update(self._identifier, completed=self._done, note=safe(self._note))
-        elif now - self._said >= PLAIN_SECONDS and self._done < self._total:
-            self._said = now
+        elif now - self._last_line_at >= PLAIN_SECONDS and self._done < self._total:
+            self._last_line_at = now
             rate = (self._done - self._first) / (now - self._started)
             left = f", {duration((self._total - self._done) / rate)} left" if rate else ""
             self._say(f"{self._done}/{self._total} ({self._done / self._total:.0%}), {rate:.1f}/s{left}")
@@ -243,9 +244,9 @@ class _Task:
 
 
 class _Tolerant(io.TextIOBase):
-    """A stream that escapes characters which its encoding cannot represent, such as a log under LANG=C.
+    """A stream, such as a log under LANG=C, that escapes characters which its encoding cannot represent.
 
-    It also escapes commands to a CI server: a cell of a table may wrap so that one begins a line.
+    It also escapes commands to a CI server: where a cell of a table wraps, a command in it may begin a line.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -269,22 +270,22 @@ class _Tolerant(io.TextIOBase):
         return self._stream.fileno()
 
 
-class _Told(RichConsole):
+class _RaisingConsole(RichConsole):
     """A rich console that raises BrokenPipeError instead of exiting with 1."""
 
     def on_broken_pipe(self) -> None:
-        raise
+        raise  # rich calls this where it handles the error
 
 
 def _rich(stream: TextIO) -> RichConsole:
     tolerant: Any = _Tolerant(stream)
-    console = _Told(file=tolerant, markup=False, highlight=False, emoji=False)
+    console = _RaisingConsole(file=tolerant, markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = WIDTH  # a log has no width
     return console
 
 
-def _is_live(console: RichConsole) -> bool:
+def _can_show_bars(console: RichConsole) -> bool:
     return console.is_terminal and not console.is_dumb_terminal
 
 

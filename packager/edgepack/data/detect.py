@@ -28,7 +28,7 @@ _TAGGED: Final = re.compile(r"\S+[ \t](?:\S+[ \t])*(O|[BIESMU]-\S+)\Z")
 _NUMBER: Final = re.compile(r"[-+]?(\d+|\d*[.,]\d+)(e[-+]?\d+)?%?", re.IGNORECASE)
 _GRADES: Final = 20  # different numbers that may be labels: 0.5, 1, ... 10 stars
 _LABEL_SEPARATORS: Final = ("|", ";", ",", "、", "；", "，", "/")
-_RECURRENCE: Final = 1.5  # mean repetitions of a label between separators
+_RECURRENCE: Final = 1.5  # times that a label must occur, on average
 _SENTENCE: Final = frozenset("。！？，；!?")
 
 
@@ -39,28 +39,30 @@ def looks_tagged(lines: Sequence[str]) -> bool:
     return len(tags) >= _AGREEMENT * len(filled) and any(tag != "O" for tag in tags)
 
 
-def separator_between_labels(cells: Collection[str]) -> str | None:
-    """The separator of labels in different cells; None if each cell is one label.
+def separator_between_labels(distinct_cells: Collection[str]) -> str | None:
+    """The separator of the labels in cells; None if each cell is one label.
 
-    Labels recur. A slash may also stand in one label: the parts of `sport/football` keep their places in all cells.
+    Labels recur in several distinct cells. A slash may be part of a label, as in `sport/football`: then no part is the
+    first one in one cell and a later one in another.
     """
     for separator in _LABEL_SEPARATORS:
-        split = [[part.strip() for part in cell.split(separator)] for cell in cells]
+        split = [[part.strip() for part in cell.split(separator)] for cell in distinct_cells]
         parts = Counter(part for cell in split for part in cell)
-        moves = {cell[0] for cell in split} & {part for cell in split for part in cell[1:]}
-        if (moves or separator != "/") and parts.total() >= _RECURRENCE * len(parts):
+        moved = {cell[0] for cell in split} & {part for cell in split for part in cell[1:]}
+        if (moved or separator != "/") and parts.total() >= _RECURRENCE * len(parts):
             return separator
     return None
 
 
-def are_measurements(values: Collection[str]) -> bool:
-    """Whether these values of a column are measurements: many different numbers with fractions, too many for grades."""
-    numbers = [value for value in values if _NUMBER.fullmatch(value.strip())]
-    with_fraction = sum(not value.strip().isdecimal() and ("." in value or "," in value) for value in numbers)
-    return len(values) > _GRADES and len(numbers) >= _AGREEMENT * len(values) and with_fraction * 2 > len(numbers)
+def are_measurements(distinct_values: Collection[str]) -> bool:
+    """Whether the values of a column are measurements: numbers with fractions, too many different ones for grades."""
+    total = len(distinct_values)
+    numbers = [value for value in distinct_values if _NUMBER.fullmatch(value.strip())]
+    with_fraction = sum("." in value or "," in value for value in numbers)
+    return total > _GRADES and len(numbers) >= _AGREEMENT * total and with_fraction * 2 > len(numbers)
 
 
-def refuse_measurements(column: str, values: Collection[str]) -> tuple[str, str]:
+def measurements_finding(column: str, values: Collection[str]) -> tuple[str, str]:
     """Reason and fix of a column of labels that `are_measurements`."""
     shown = listed(sorted(values)[:3])
     holds = f"`{visible(column[:40])}` holds many different numbers, such as {shown}"
@@ -72,15 +74,15 @@ def looks_like_a_row(first: Sequence[str], below: Sequence[Sequence[str]]) -> bo
     """Whether the first line of a table is a row and not a header.
 
     It is a row if one of its cells repeats below (as labels do), is a number or a sentence, or if two cells are equal.
-    Known names of columns always make a header.
+    Known names of columns of texts or labels always make a header.
     """
     cells = [cell.strip() for cell in first]
     if {cell.lower() for cell in cells} & {*TEXT_NAMES, *LABEL_NAMES}:
         return False
     if any(_is_content(cell) for cell in cells) or len(set(cells)) < len(cells):
         return True
-    columns = zip(cells, zip(*(row for row in below if len(row) == len(cells)), strict=True), strict=False)
-    return any(_recurs(cell, values) for cell, values in columns)
+    columns = zip(*(row for row in below if len(row) == len(cells)), strict=True)
+    return any(_recurs(cell, values) for cell, values in zip(cells, columns, strict=False))  # no columns without rows
 
 
 def likely_columns(rows: Sequence[Sequence[str]], texts: int = 1) -> tuple[int, ...]:
@@ -88,13 +90,14 @@ def likely_columns(rows: Sequence[Sequence[str]], texts: int = 1) -> tuple[int, 
 
     Labels are in the other column with the fewest values. Empty if there are too few columns.
     """
-    width = Counter(len(row) for row in rows if len(row) > 1).most_common(1)[0][0]
-    columns = list(zip(*(row for row in rows if len(row) == width), strict=True))
-    longest = sorted(range(width), key=lambda index: -sum(map(len, columns[index])))
-    others = longest[texts:]
-    if not others:
+    widths = Counter(len(row) for row in rows if len(row) > 1).most_common(1)
+    width = widths[0][0] if widths else 0
+    if width <= texts:
         return ()
-    return (*sorted(longest[:texts]), min(sorted(others), key=lambda index: len(set(columns[index]))))
+    columns = list(zip(*(row for row in rows if len(row) == width), strict=True))
+    by_length = sorted(range(width), key=lambda index: -sum(map(len, columns[index])))
+    label = min(sorted(by_length[texts:]), key=lambda index: len(set(columns[index])))
+    return (*sorted(by_length[:texts]), label)
 
 
 def _is_content(cell: str) -> bool:

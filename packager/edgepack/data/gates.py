@@ -1,4 +1,7 @@
-"""Widths of the intervals that accuracy gates get from the test rows, and labels without test rows."""
+"""Widths of the intervals that accuracy gates get from the test rows, and labels without test rows.
+
+Gates are measured on the golden rows: the test rows, or a sample of them where there are more than `MOST_GATED_ROWS`.
+"""
 
 from __future__ import annotations
 
@@ -15,31 +18,31 @@ from edgepack_runtime.schema.gates import AccuracyLimits
 from edgepack_runtime.stats import intervals, metrics
 
 MOST_GATED_ROWS: Final = GoldenRows().rows  # default of the recipe
-DROPS: Final = (1.0, 2.0, 3.0, 5.0)  # points that a draft suggests
-_RIGHT: Final = 0.9  # assumed accuracy of a quoted width
-_CHANGED: Final = 0.01  # share of answers that INT8 changes, half of them to right ones
-_SHOWN: Final = 3
+SUGGESTED_DROPS: Final = (1.0, 2.0, 3.0, 5.0)  # points that a draft suggests
+_ASSUMED_ACCURACY: Final = 0.9  # for the widths that are shown
+_CHANGED_SHARE: Final = 0.01  # of answers, which INT8 changes; half of them to right ones
+_MOST_NAMES: Final = 3
 
 
 def half_width(rows: int, confidence: float) -> float:
     """Half width, in points, of the interval of an accuracy of 90 % on so many rows."""
-    known = intervals.proportion(_RIGHT * rows, rows, confidence)
-    return 50 * (known.high - known.low)
+    interval = intervals.proportion(_ASSUMED_ACCURACY * rows, rows, confidence)
+    return 50 * (interval.high - interval.low)
 
 
 def drop_half_width(rows: int, confidence: float) -> float:
-    """Half width, in points, of the interval of a drop if 1 % of so many answers change (at least two)."""
-    one_way = max(1.0, _CHANGED / 2 * rows)
-    return 100 * intervals.paired_drop(one_way, one_way, max(rows, 2), confidence).high
+    """Half width, in points, of the interval of a drop if 1 % of the answers change: half each way, at least one."""
+    changed_each_way = max(1.0, _CHANGED_SHARE / 2 * rows)
+    return 100 * intervals.paired_drop(changed_each_way, changed_each_way, max(rows, 2), confidence).high
 
 
 def suggested_drop(rows: int, confidence: float) -> float | None:
-    """The smallest of DROPS, in points, of which `drop_half_width` is at most half; None if there is none.
+    """The smallest of SUGGESTED_DROPS, in points, of which `drop_half_width` is at most half; None if there is none.
 
     A model that loses nothing then passes, and one at the limit is inconclusive.
     """
-    known = drop_half_width(rows, confidence)
-    return next((points for points in DROPS if known <= points / 2), None)
+    width = drop_half_width(rows, confidence)
+    return next((points for points in SUGGESTED_DROPS if width <= points / 2), None)
 
 
 def rows_for_drop(confidence: float) -> int:
@@ -52,25 +55,28 @@ def rows_for_drop(confidence: float) -> int:
 def suggested_min(majority: float, rows: int, confidence: float) -> float:
     """The lowest `min` in whole percent above the score of the most frequent answer.
 
-    At most what a model passes that has all rows right: with few rows that is less. It is no higher, since gates ask
-    anyway for a model that is shown to be better than that answer, on the same rows: on 30 to 300 rows no such model
-    fails this `min`. A higher one fails good models: the high end of the answer's interval, on 30 rows of which it has
-    70 %, fails 13 % of models with an accuracy of 80 %; this `min` 0.02 %.
+    With few rows it is lower: what a model without errors passes. More is not needed, since gates also ask for a model
+    that is shown to be better than the most frequent answer, and on 30 to 300 rows no such model fails this `min`. More
+    would fail good models: where the most frequent answer has 70 % of 30 rows, the high end of its interval as `min`
+    fails 13 % of the models with an accuracy of 80 %. This `min` fails 0.02 % of them.
 
     Args:
         majority: score of the most frequent answer, 0 to 1.
         rows: number of golden rows.
     """
     above = math.floor(100 * majority + 1) / 100
-    return min(above, math.ceil(100 * intervals.proportion(rows, rows, confidence).low - 1) / 100) if rows else above
+    if not rows:
+        return above
+    passed_without_errors = math.ceil(100 * intervals.proportion(rows, rows, confidence).low - 1) / 100
+    return min(above, passed_without_errors)
 
 
 def rows_above_majority(majority: float, confidence: float, power: float) -> int:
     """Test rows that show a model with half the errors of the most frequent answer to be better than that answer.
 
     Tango's interval excludes a difference of 0 where the gain exceeds `normal(confidence) * sqrt(differ / rows)`
-    (McNemar's test). The answer's own score is known, so the gain varies as the model's accuracy does. Errors are taken
-    not to depend on the label.
+    (McNemar's test). The score of the most frequent answer is known, so the gain varies with the model's accuracy
+    alone. Errors are taken not to depend on the label.
 
     Args:
         majority: share of the rows with the most frequent answer, above 0 and below 1.
@@ -78,23 +84,26 @@ def rows_above_majority(majority: float, confidence: float, power: float) -> int
         power: share of such models that are to be shown, 0.5 or more and below 1.
     """
     right = (1 + majority) / 2
-    differ, gain = right * (1 - majority) + (1 - right) * majority, right - majority
-    shown, beyond = intervals.normal(confidence), statistics.NormalDist().inv_cdf(power)
-    return math.ceil(((shown * math.sqrt(differ) + beyond * math.sqrt(right * (1 - right))) / gain) ** 2)
+    gain = right - majority
+    differ = right * (1 - majority) + (1 - right) * majority  # share of rows that only one of the two has right
+    z_confidence = intervals.normal(confidence)
+    z_power = statistics.NormalDist().inv_cdf(power)
+    return math.ceil(((z_confidence * math.sqrt(differ) + z_power * math.sqrt(right * (1 - right))) / gain) ** 2)
 
 
-def check_majority(most: int, rows: int, confidence: float) -> Iterator[tuple[str, str]]:
+def check_majority(majority_rows: int, rows: int, confidence: float) -> Iterator[tuple[str, str]]:
     """Reason and fix if most good models are not shown to be better than the most frequent answer.
 
     Args:
-        most: rows with that answer.
+        majority_rows: rows with that answer.
         rows: number of golden rows.
     """
-    if 0 < most < rows and rows < rows_above_majority(most / rows, confidence, 0.5):
-        needed = rows_above_majority(most / rows, confidence, 0.8)
+    if 0 < majority_rows < rows and rows < rows_above_majority(majority_rows / rows, confidence, 0.5):
+        needed = rows_above_majority(majority_rows / rows, confidence, 0.8)
+        share = majority_rows / rows
         yield (
             f"{counted(rows, 'test row')} are too few to show that a good model is better than the most frequent "
-            f"answer, which is right in {most / rows:.0%}: most models with half its errors are not shown to be",
+            f"answer, which is right in {share:.0%}: most models with half its errors are not shown to be",
             f"label more rows for test; {needed} show four of five such models",
         )
 
@@ -110,7 +119,7 @@ def describe_gate(gate: AccuracyLimits, total: int, test: Iterable[Row], most: i
     rows = min(total, most)
     text = (
         f"gates.accuracy: {counted(rows, 'golden row')} give an interval of about "
-        f"±{half_width(rows, gate.confidence):.1f} points where {_RIGHT:.0%} are right"
+        f"±{half_width(rows, gate.confidence):.1f} points where {_ASSUMED_ACCURACY:.0%} are right"
     )
     if gate.max_drop_points is not None or gate.max_regression_points is not None:
         text += f", and about ±{drop_half_width(rows, gate.confidence):.1f} points for a drop"
@@ -126,21 +135,23 @@ def describe_gate(gate: AccuracyLimits, total: int, test: Iterable[Row], most: i
 def check_gate(
     gate: AccuracyLimits, test: Iterable[Row], labels: Sequence[str], most: int = MOST_GATED_ROWS
 ) -> list[tuple[str, str]]:
-    """Reason and fix of each limit that cannot pass, for test rows are too few, or have none of its labels.
+    """Reason and fix of each limit that cannot pass, because test rows are too few, or have none of its labels.
 
     Args:
         most: maximum number of golden rows.
     """
-    answers = [row.label for row in test]
-    return [*_out_of_reach(gate, answers[:most]), *_unseen(gate, answers, labels)]
+    truths = [row.label for row in test]
+    # Only how many golden rows there are limits what they can show; which labels they have, all test rows tell.
+    return [*_out_of_reach(gate, truths[:most]), *_unseen(gate, truths, labels)]
 
 
-def _out_of_reach(gate: AccuracyLimits, answers: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """Limits that a model misses that has every row right, and loses none."""
-    rows = len(answers)
-    if not rows or not isinstance(answers[0], str) or gate.metric not in (None, metrics.ACCURACY):
+def _out_of_reach(gate: AccuracyLimits, truths: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Limits that even a model without errors misses, and a most frequent answer that is hard to beat."""
+    rows = len(truths)
+    has_one_label = bool(truths) and isinstance(truths[0], str)
+    if not has_one_label or gate.metric not in (None, metrics.ACCURACY):
         return
-    yield from check_majority(max(Counter(answers).values()), rows, gate.confidence)
+    yield from check_majority(max(Counter(truths).values()), rows, gate.confidence)
     fix = "add test rows, or choose a limit that so few can show"
     yield from min_out_of_reach(gate, rows, "golden row", fix)
     unchanged = 100 * intervals.paired_drop(0, 0, rows, gate.confidence).high
@@ -149,7 +160,7 @@ def _out_of_reach(gate: AccuracyLimits, answers: Sequence[Any]) -> Iterator[tupl
         if limit is not None and limit < unchanged:
             yield (
                 f"`gates.accuracy.{key}` is {limit:g}, which {counted(rows, 'golden row')} cannot show: "
-                f"answers that are all alike show ±{unchanged:.2g} points",
+                f"answers that did not change show ±{unchanged:.2g} points",
                 fix,
             )
 
@@ -171,19 +182,19 @@ def min_out_of_reach(gate: AccuracyLimits, rows: int, noun: str, fix: str) -> It
         )
 
 
-def _unseen(gate: AccuracyLimits, answers: Sequence[Any], labels: Sequence[str]) -> list[tuple[str, str]]:
+def _unseen(gate: AccuracyLimits, truths: Sequence[Any], labels: Sequence[str]) -> list[tuple[str, str]]:
     asked: set[str] = set()
     if gate.metric == metrics.MACRO_F1:
         asked.update(labels)
     if gate.metric == metrics.F1 and len(labels) == 2:
-        asked.add(metrics.positive_label(labels, answers))
+        asked.add(metrics.positive_label(labels, truths))
     for floors in gate.floors().values():
-        asked.update(labels if floors.every is not None else floors.named)
-    seen = {name for answer in answers for name in metrics.classes_of(answer)} if asked else set()
+        asked.update(labels if floors.every is not None else floors.named)  # a floor of every class, or of some
+    seen = {name for truth in truths for name in metrics.classes_of(truth)} if asked else set()
     unseen = sorted(asked - seen)
     if not unseen:
         return []
-    more = f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else ""
-    names = ", ".join(map(repr, unseen[:_SHOWN]))
+    more = f" and {len(unseen) - _MOST_NAMES} more" if len(unseen) > _MOST_NAMES else ""
+    names = ", ".join(map(repr, unseen[:_MOST_NAMES]))
     reason = f"`gates.accuracy` asks for figures of {names}{more}, and no test row has such a label: they are unknown"
     return [(reason, "add test rows of every label")]

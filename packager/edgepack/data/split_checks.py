@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack.data.detect import are_measurements, refuse_measurements, separator_between_labels
+from edgepack.data.detect import are_measurements, measurements_finding, separator_between_labels
 from edgepack.data.split_stats import SplitFacts, SplitName
 from edgepack.recipe.finding_log import MAX_LISTED
 from edgepack.recipe.findings import Finding, Severity
@@ -188,7 +188,7 @@ def _check_separated(train: SplitFacts) -> None:
 def _check_measured(train: SplitFacts) -> None:
     if train.columns.answer == "label" and are_measurements(train.label_rows):
         log = train.log
-        log.add("measurements", "warning", None, *refuse_measurements(train.columns.wanted["label"], train.label_rows))
+        log.add("measurements", "warning", None, *measurements_finding(train.columns.wanted["label"], train.label_rows))
 
 
 def _check_balance(train: SplitFacts) -> None:

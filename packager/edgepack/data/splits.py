@@ -17,7 +17,7 @@ from edgepack.data.split_checks import check_splits, rows_to_drop
 from edgepack.data.split_stats import HELD_OUT, SPLIT_NAMES, SplitFacts, SplitName, gather_facts, read_facts
 from edgepack.data.synthetic import reviews_zh
 from edgepack.data.tables import read_rows
-from edgepack.data.unlabelled import HeldOutTexts, count, free_texts
+from edgepack.data.unlabelled import TextSet, count, free_texts
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.finding_log import FindingLog
@@ -116,7 +116,7 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
                 findings.append(replace(error, reason=f"{error.reason}; {' and '.join(left_out.values())}"))
         unlabelled = None
         for file in texts:
-            held = HeldOutTexts.of_splits([facts[name] for name in HELD_OUT])
+            held = TextSet.of_splits([facts[name] for name in HELD_OUT])
             log = FindingLog(file, section.columns.place)
             rows = count(file, section.columns, held, log, advance)
             findings += log.findings()

@@ -152,7 +152,7 @@ def _json_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Recor
     fix = f"write one object per line: {{{shown}}}"
     for number, record in rows.records():
         if isinstance(record, RowError):
-            if record.whole:
+            if record.fatal:
                 raise record
             why = f": {record.why}" if record.why else ""
             log.add(record.kind, "error", number, f"this line {record.what}{why}", fix)

@@ -30,7 +30,7 @@ from edgepack_runtime.rows.lines import RowError
 PLAIN_SUFFIX: Final = ".txt"  # one text per line
 
 
-class HeldOutTexts:
+class TextSet:
     """Digests of the texts of some rows, exact and normalised. 16 bytes a row.
 
     Args:
@@ -43,14 +43,14 @@ class HeldOutTexts:
         self._normalised = array("Q", np.unique(normalised).tobytes())
 
     @classmethod
-    def of_splits(cls, splits: Sequence[SplitFacts]) -> HeldOutTexts:
+    def of_splits(cls, splits: Sequence[SplitFacts]) -> TextSet:
         """Digests of every row of `splits`, of which there is at least one."""
         return cls(
             np.concatenate([split.exact for split in splits]), np.concatenate([split.normalised for split in splits])
         )
 
     @classmethod
-    def of_rows(cls, rows: Iterable[Row]) -> HeldOutTexts:
+    def of_rows(cls, rows: Iterable[Row]) -> TextSet:
         """Digests of `rows`, which are read."""
         exact, normalised = bytearray(), bytearray()
         for row in rows:
@@ -70,7 +70,7 @@ def _in(digest: bytes, ordered: array[int]) -> bool:
     return place < len(ordered) and ordered[place] == wanted
 
 
-def count(file: Path, columns: Columns, held: HeldOutTexts, log: FindingLog, advance: Callable[[int], None]) -> int:
+def count(file: Path, columns: Columns, held: TextSet, log: FindingLog, advance: Callable[[int], None]) -> int:
     """Number of usable texts of `file`; errors and dropped texts are logged as findings."""
     used = left_out = 0
     for row in _rows(file, columns, log, advance):
@@ -84,7 +84,7 @@ def count(file: Path, columns: Columns, held: HeldOutTexts, log: FindingLog, adv
     return used
 
 
-def free_texts(file: Path, columns: Columns, held: HeldOutTexts) -> Iterator[Row]:
+def free_texts(file: Path, columns: Columns, held: TextSet) -> Iterator[Row]:
     """The texts of `file` that are not `held`, in file order, as rows without a label."""
     for row in _rows(file, columns, FindingLog(file), no_progress):
         if row not in held:
@@ -97,7 +97,7 @@ def further_texts(file: Path, columns: Columns, held_out: Iterable[Row]) -> list
     Raises:
         RecipeInvalidError: the file cannot be read, or has no usable text; has every finding.
     """
-    held, log = HeldOutTexts.of_rows(held_out), FindingLog(file)
+    held, log = TextSet.of_rows(held_out), FindingLog(file)
     rows = [row for row in _rows(file, columns, log, no_progress) if row not in held]
     if not rows and not log.ended:
         log.add("empty", "error", None, "all texts of the file are in dev or test, too", "add other texts")

@@ -13,7 +13,7 @@ from edgepack.artifacts import SPLITS, DataArtifact, Row, Split
 from edgepack.data.sampling import Sampler
 from edgepack.data.split_stats import HELD_OUT
 from edgepack.data.splits import Splits, load_splits
-from edgepack.data.unlabelled import HeldOutTexts
+from edgepack.data.unlabelled import TextSet
 from edgepack.progress import SILENT, Progress
 from edgepack.progress import Task as Bar
 from edgepack.recipe.model import Data
@@ -29,8 +29,9 @@ _ROWS_PER_UPDATE: Final = 10_000
 class DataStage(Stage[DataArtifact]):
     """Writes `train` (all rows or a seeded sample), `dev` and `test`, and unlabelled texts if the recipe names some.
 
-    Unlabelled texts that also occur in train, dev or test are left out. The first of two passes checks and counts, the
-    second writes; between them a row takes 26 bytes (34 with several labels or spans) and no text is kept.
+    Unlabelled texts that also occur in dev or test (`load_splits`) or in the written training rows are left out.
+    `load_splits` reads the files once, to check and count; iterating over its rows reads them again, to write. Between
+    the two a row takes 26 bytes (34 with several labels or spans), and no text is kept.
 
     Errors of `run`: RecipeInvalidError with every finding, if the data cannot be used; StageFailedError if a file
     changed between the passes.
@@ -52,16 +53,15 @@ class DataStage(Stage[DataArtifact]):
         section, progress = self.section, ctx.progress
         splits = load_splits(section, progress)
         labels = tuple(sorted(splits.labels["train"]))  # of all rows: a sample may miss a rare one
-        extra = splits.unlabelled
-        with _bar(sum(map(len, splits.rows.values())) + len(extra or ()), progress) as bar:
+        unlabelled = splits.unlabelled
+        with _bar(sum(map(len, splits.rows.values())) + len(unlabelled or ()), progress) as bar:
             counts = _write_train(section, splits, out, bar)
             for name in HELD_OUT:
                 rows = _counted(splits.rows[name], bar)
                 counts[name] = write_rows(out / f"{name}.jsonl", rows, section.columns.answer)
-            if extra is not None:
-                counts["unlabelled"] = write_rows(
-                    out / "unlabelled.jsonl", _counted(_untrained(extra, section.columns.text_task, out), bar), None
-                )
+            if unlabelled is not None:
+                untrained = _not_in_train(unlabelled, section.columns.text_task, out)
+                counts["unlabelled"] = write_rows(out / "unlabelled.jsonl", _counted(untrained, bar), None)
         progress.line(describe(counts, labels))
         return DataArtifact(
             out,
@@ -78,26 +78,27 @@ class DataStage(Stage[DataArtifact]):
 def describe(counts: Mapping[Split, int], labels: Iterable[str]) -> str:
     """The number of rows in each split, and the labels if there are any."""
     sizes = ", ".join(f"{counts[name]} {name}" for name in SPLITS if name in counts)
-    return "; labels ".join(filter(None, (f"data: {sizes}", ", ".join(labels))))
+    names = ", ".join(labels)
+    return f"data: {sizes}; labels {names}" if names else f"data: {sizes}"
 
 
 def _write_train(section: Data, splits: Splits, out: Path, bar: Bar) -> dict[Split, int]:
     """Write the rows to train on, all or a sample, in file order."""
     rows = len(splits.rows["train"])
-    training = Sampler(section.train_rows or rows, rows, f"train/{section.seed}")
-    drawn = (row for row in _counted(splits.rows["train"], bar) if training())
-    return {"train": write_rows(out / "train.jsonl", drawn, section.columns.answer)}
+    is_drawn = Sampler(section.train_rows or rows, rows, f"train/{section.seed}")
+    sample = (row for row in _counted(splits.rows["train"], bar) if is_drawn())
+    return {"train": write_rows(out / "train.jsonl", sample, section.columns.answer)}
 
 
-def _untrained(extra: Iterable[Row], task: Task, out: Path) -> Iterator[Row]:
+def _not_in_train(unlabelled: Iterable[Row], task: Task, out: Path) -> Iterator[Row]:
     """The unlabelled texts that are not among the written training rows."""
     with (out / "train.jsonl").open(encoding="utf-8") as lines:
-        trained = HeldOutTexts.of_rows(Row.from_document(json.loads(line), task) for line in lines)
-    yield from (row for row in extra if row not in trained)
+        trained = TextSet.of_rows(Row.from_document(json.loads(line), task) for line in lines)
+    yield from (row for row in unlabelled if row not in trained)
 
 
 def write_rows(file: Path, rows: Iterable[Row], key: str | None) -> int:
-    """Write rows as JSON lines, with labels as `key` unless that is None; return their number."""
+    """Write rows as JSON lines, with the label under the name `key` (None: without labels); return their number."""
     count = 0
     with file.open("w", encoding="utf-8") as stream:
         for row in rows:

@@ -27,7 +27,7 @@ from edgepack_runtime.rows.lines import (
     RowError,
     as_utf8,
     open_stream,
-    refuse_other_files,
+    refuse_non_text,
 )
 from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
 from edgepack_runtime.util.fs import os_errors
@@ -258,7 +258,7 @@ def _require_encoding(sample: bytes, name: str, encoding: str) -> None:
         sample: the first bytes of the file.
     """
     with _usage_errors(name):
-        refuse_other_files(sample, name)
+        refuse_non_text(sample, name)
     guess = encodings.recognise(sample)
     certain = None if guess is None else guess.certain
     if guess is not None and certain is None and guess.is_asian and encoding == UTF8:

@@ -21,9 +21,10 @@ _PACKED = {
     b"\x1f\x8b": ("compressed with gzip", "unpack it first: gunzip -c FILE > UNPACKED"),
     b"PAR1\x15": ("a Parquet file", _PARQUET),
 }
-_CUT = ("unexpected end of data", "incomplete multibyte sequence", "truncated data")  # reasons of codecs
-# What is no text in another encoding becomes bytes that UTF-8 never has: the second at the end of a file that was cut.
-_NO_TEXT, _CUT_BYTE = "\udcff", b"\xfe"
+_CUT = ("unexpected end of data", "incomplete multibyte sequence", "truncated data")  # of UnicodeDecodeError
+# Two bytes that UTF-8 never has, as `surrogateescape` writes them in text. They stand for what is no text in another
+# encoding: the first anywhere, the second where the file ends in the middle of a character.
+_NO_TEXT, _CUT_TEXT = "\udcff", "\udcfe"
 
 
 @dataclass(eq=False)
@@ -35,7 +36,7 @@ class RowError(Exception):
     fix: str = ""
     why: str = ""  # the cause, if a library names it
     kind: str = "unreadable"
-    whole: bool = True  # whether the rows after it make no sense either
+    fatal: bool = True  # whether the rows after it make no sense either
 
 
 @dataclass(eq=False)
@@ -48,7 +49,7 @@ class NotUtf8Error(RowError):
 
 
 class Lines:
-    """Lines of a stream with their ends, of which one and a buffer are held at a time. They end at `\\n` only.
+    """Lines of a stream with their ends, at `\\n` only. Memory holds one line and a buffer.
 
     Args:
         stream: UTF-8, with or without a byte order mark.
@@ -79,7 +80,7 @@ class Lines:
             if len(raw) > self._most:
                 what = f"is longer than {self._most // 2**20} MiB"
                 self._fail(RowError(self.number, what, "put each row on a line of its own"))
-                yield ""
+                yield ""  # a caller that stops here reads no further
                 while not raw.endswith(b"\n") and (raw := self._stream.readline(_BLOCK_BYTES)):
                     self.offset += len(raw)
                 continue
@@ -95,9 +96,12 @@ class Lines:
         self._error, self.failed = self._error or error, True
 
     def _not_utf8(self, raw: bytes, error: UnicodeDecodeError) -> RowError:
-        cut = error.reason in _CUT and not (self._ascii and raw[: error.start].isascii())
-        cut = cut or (isinstance(self._stream.raw, _Recoded) and raw.endswith(_CUT_BYTE))
-        sample = raw + self._stream.peek(SAMPLE_BYTES) if self._ascii else raw  # a mixed file needs none
+        # A single odd byte after nothing but ASCII shows another encoding rather than a file that was cut.
+        is_first_odd_byte = self._ascii and raw[: error.start].isascii()
+        cut = error.reason in _CUT and not is_first_odd_byte
+        if isinstance(self._stream.raw, _Recoded) and raw.endswith(_CUT_TEXT.encode("utf-8", "surrogateescape")):
+            cut = True
+        sample = raw + self._stream.peek(SAMPLE_BYTES) if self._ascii else raw  # of a mixed file this line is enough
         return NotUtf8Error(self.number, "is not UTF-8", cut=cut, mixed=not self._ascii, sample=sample)
 
 
@@ -123,7 +127,7 @@ class _Counted(io.FileIO):
         return count
 
 
-def refuse_other_files(start: bytes, name: str) -> None:
+def refuse_non_text(start: bytes, name: str) -> None:
     """Check that a file called `name` that begins with `start` is text.
 
     Raises:
@@ -134,9 +138,11 @@ def refuse_other_files(start: bytes, name: str) -> None:
             raise RowError(None, f"is {what}, not a table in plain text", fix)
     head = start[:1024]
     even, odd = head[::2].count(0), head[1::2].count(0)
-    if start.startswith(UTF16_MARKS) or (even + odd) * 4 < max(1, len(head)):
+    has_few_nul = (even + odd) * 4 < max(1, len(head))
+    if start.startswith(UTF16_MARKS) or has_few_nul:
         return
-    if min(even, odd) * 4 > max(even, odd):
+    is_on_both_sides = min(even, odd) * 4 > max(even, odd)
+    if is_on_both_sides:
         raise RowError(None, "is not text: a quarter of its first bytes are NUL", "give a .tsv, .csv or .jsonl file")
     # UTF-16 without a byte order mark also decodes as UTF-8 if it is ASCII: every second byte is NUL.
     wide = "UTF-16LE" if odd > even else "UTF-16BE"
@@ -144,13 +150,13 @@ def refuse_other_files(start: bytes, name: str) -> None:
 
 
 def as_utf8(stream: io.BufferedReader, encoding: str) -> io.BufferedReader:
-    """A stream in a Python codec as UTF-8. What is no text in it is none in UTF-8 either."""
+    """A stream in a Python codec, as UTF-8. Bytes that are invalid in the codec become bytes that are in UTF-8."""
     return stream if encoding == "utf-8" else io.BufferedReader(_Recoded(stream, encoding), SAMPLE_BYTES)
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeDecodeError), "only decoders use it"
-    return _CUT_BYTE.decode("utf-8", "surrogateescape") if error.reason in _CUT else _NO_TEXT, error.end
+    return (_CUT_TEXT if error.reason in _CUT else _NO_TEXT), error.end
 
 
 codecs.register_error("edgepack-no-text", _escape)

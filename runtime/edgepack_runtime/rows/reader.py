@@ -156,10 +156,10 @@ def parse_object(number: int, content: str, keys: int = 0) -> Union[Dict[str, An
     except (ValueError, RecursionError) as error:
         explained = isinstance(error, (json.JSONDecodeError, _RepeatedKeyError))
         why = str(error.args[0]).partition(": line ")[0] if explained else "a value is out of all bounds"
-        return RowError(number, "is not JSON", "", why=why, kind=NOT_JSON, whole=False)
+        return RowError(number, "is not JSON", "", why=why, kind=NOT_JSON, fatal=False)
     if isinstance(found, dict):
         return found
-    return RowError(number, "is not a JSON object", "", kind=NO_OBJECT, whole=False)
+    return RowError(number, "is not a JSON object", "", kind=NO_OBJECT, fatal=False)
 
 
 class _RepeatedKeyError(ValueError):

@@ -62,11 +62,12 @@ def load(settings: Settings) -> LoadedModel:
     """Load the model of `settings`.
 
     Raises:
-        EdgepackError: as `Predictor`; for a folder, as `trust.require_no_trusted_keys`.
+        EdgepackError: as `Predictor`; if `settings.model` names a folder, as `trust.require_no_trusted_keys`.
     """
     if settings.model is None:
         found = locate.locate_own_release()
     else:
+        # Where keys are trusted, what is served is signed by one of them, and no other folder.
         own = Prefix.containing(locate.OWN_FOLDER)
         trust.require_no_trusted_keys(own.root if own else None)
         found = locate.locate(settings.model)
@@ -81,12 +82,12 @@ def application(
     settings: Settings,
     logger: logging.Logger,
     model: Optional[LoadedModel] = None,
-    alive: Callable[[], object] = lambda: None,
+    heartbeat: Callable[[], object] = lambda: None,
 ) -> Middleware:
     """The ASGI application; at startup it loads the model of `settings`, unless `model` is given.
 
     Args:
-        alive: called once a second while the model does not hang.
+        heartbeat: called once a second while the model does not hang.
     """
     metrics = Metrics()
     routes = Routes(metrics)
@@ -99,15 +100,15 @@ def application(
         routes.service = Service(loaded.predictor, loaded.facts, settings, metrics)
         known = loaded.facts
         logs.event(logger, logging.INFO, "ready", model=known.name, version=known.version, engine=known.engine)
-        watch = asyncio.get_running_loop().create_task(routes.service.watch(logger, alive))
+        watch = asyncio.get_running_loop().create_task(routes.service.watch(logger, heartbeat))
         yield
         watch.cancel()
         routes.service.close(logger)
 
-    handlers: Mapping[Any, Any] = {HTTPException: routes.not_found, Exception: _pass_on}
+    handlers: Mapping[Any, Any] = {HTTPException: routes.routing_error, Exception: _pass_on}
     app = Starlette(routes=routes.table(), lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False  # an unknown path is 404, not a redirect
-    controls = Controls(routes.drain, routes.draining, routes.give_up, routes.busy)
+    controls = Controls(drain=routes.drain, draining=routes.draining, give_up=routes.give_up, busy=routes.busy)
     return Middleware(app, settings, metrics, logger, controls, routes.route_of)
 
 
@@ -119,9 +120,9 @@ class Routes:
         self._metrics = metrics
 
     def table(self) -> List[Route]:
-        """All routes; their paths are label values of the metrics."""
-        model = "/v2/models/{name}"
-        version = model + "/versions/{version}"
+        """All routes. Their paths are also the values of the label `route` in the metrics."""
+        of_model = "/v2/models/{name}"
+        of_version = of_model + "/versions/{version}"
         reads: Dict[str, Callable[[Request], Awaitable[Response]]] = {
             "/": self.page,
             "/healthz": self.alive,
@@ -132,12 +133,12 @@ class Routes:
             "/v2": self.v2_server,
             "/v2/health/live": self.v2_live,
             "/v2/health/ready": self.v2_ready,
-            model: self.v2_model,
-            version: self.v2_model,
-            f"{model}/ready": self.v2_model_ready,
-            f"{version}/ready": self.v2_model_ready,
+            of_model: self.v2_model,
+            of_version: self.v2_model,
+            f"{of_model}/ready": self.v2_model_ready,
+            f"{of_version}/ready": self.v2_model_ready,
         }
-        asks = {"/predict": self.predict, f"{model}/infer": self.v2_infer, f"{version}/infer": self.v2_infer}
+        asks = {"/predict": self.predict, f"{of_model}/infer": self.v2_infer, f"{of_version}/infer": self.v2_infer}
         # Routes are matched in this order, so the most frequent ones come first.
         table = [Route(path, _routed(path, endpoint), methods=["POST"]) for path, endpoint in asks.items()]
         table += [Route(path, _routed(path, endpoint), methods=_READ) for path, endpoint in reads.items()]
@@ -148,8 +149,9 @@ class Routes:
         """The path of the route that a request gets, whatever its method; None without one."""
         return next((route.path for route in self._table if route.matches(scope)[0] != Match.NONE), None)
 
-    async def not_found(self, request: Request, error: HTTPException) -> Response:
+    async def routing_error(self, request: Request, error: HTTPException) -> Response:
         """Convert starlette's own errors: unknown path or method. OPTIONS is answered with the methods."""
+        # `OPTIONS *` asks about the server as a whole (RFC 9110, 9.3.7).
         if request.method == "OPTIONS" and (error.status_code == 405 or request.scope["path"] == "*"):
             allowed = (error.headers or {}).get("Allow", "GET, HEAD, POST")
             return Response(status_code=204, headers={"Allow": f"{allowed}, OPTIONS"})
@@ -157,9 +159,9 @@ class Routes:
             allowed = (error.headers or {}).get("Allow", "")
             message = f"{request.method} is not a method of this path"
             raise HttpError(405, "no_such_method", message, fix=f"use {allowed}", headers={"Allow": allowed})
-        near = re.sub("/+", "/", request.scope["path"]).rstrip("/")
-        is_near = near and near != request.scope["path"] and self.route_of({**request.scope, "path": near})
-        fix = f"ask for {near}" if is_near else "GET /openapi.json lists what there is"
+        tidied = re.sub("/+", "/", request.scope["path"]).rstrip("/")  # without doubled slashes, and one at the end
+        exists = tidied and tidied != request.scope["path"] and self.route_of({**request.scope, "path": tidied})
+        fix = f"ask for {tidied}" if exists else "GET /openapi.json lists what there is"
         raise HttpError(404, "no_such_path", "there is nothing at this path", fix=fix)
 
     @property
@@ -194,11 +196,11 @@ class Routes:
         return Response(page.HTML, media_type="text/html", headers=page.HEADERS)
 
     async def alive(self, request: Request) -> Response:
-        why = self.service.dying() if self.service is not None else ""
+        why = self.service.why_dying() if self.service is not None else ""
         return _json({"status": why or "alive"}, 503 if why else 200)
 
     async def ready(self, request: Request) -> Response:
-        why = self.running.unready()
+        why = self.running.why_unready()
         return _json({"status": why or "ready"}, 503 if why else 200)
 
     async def metrics(self, request: Request) -> Response:
@@ -222,9 +224,9 @@ class Routes:
         service.admit()
         raw = await requests.read_body(request, service.settings)
         kind = request.headers.get("content-type", "")
-        with requests.held(raw):
+        with requests.counted_until_answered(raw):
             asked = requests.read(raw, kind, service.facts.item, service.settings.max_texts)
-            found = await service.answer(asked.items, request.scope["log_fields"], requests.gone(request))
+            found = await service.answer(asked.items, request.scope["log_fields"], requests.disconnection(request))
         answers = [prediction.as_json(with_scores=asked.scores) for prediction in predictions(found)]
         timed = {"Server-Timing": timing(found).header()}
         return _json({"predictions": answers} if asked.several else answers[0], headers=timed)
@@ -233,28 +235,28 @@ class Routes:
         return _json({"name": "edgepack", "version": __version__, "extensions": ["binary_tensor_data"]})
 
     async def v2_live(self, request: Request) -> Response:
-        why = self.service.dying() if self.service is not None else ""
+        why = self.service.why_dying() if self.service is not None else ""
         return _json({"live": not why}, 503 if why else 200)
 
     async def v2_ready(self, request: Request) -> Response:
-        why = self.running.unready()
+        why = self.running.why_unready()
         return _json({"ready": not why}, 503 if why else 200)
 
     async def v2_model(self, request: Request) -> Response:
         return _json(self._named(request).metadata())
 
     async def v2_model_ready(self, request: Request) -> Response:
-        why = self.running.unready()
+        why = self.running.why_unready()
         return _json({"name": self._named(request).name, "ready": not why}, 503 if why else 200)
 
     async def v2_infer(self, request: Request) -> Response:
         service, model = self.running, self._named(request)
         service.admit()
         raw = await requests.read_body(request, service.settings)
-        with requests.held(raw):
+        with requests.counted_until_answered(raw):
             document, tail = requests.split_json(raw, request.headers.get(kserve.HEADER_LENGTH))
             inference = model.parse(document, tail)
-            found = await service.answer(inference.items, request.scope["log_fields"], requests.gone(request))
+            found = await service.answer(inference.items, request.scope["log_fields"], requests.disconnection(request))
         timed = {"Server-Timing": timing(found).header()}
         answer, binary = model.response(inference, predictions(found))
         if not binary:

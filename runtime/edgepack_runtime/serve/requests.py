@@ -60,7 +60,7 @@ async def read_body(request: Request, settings: Settings) -> bytes:
 
 
 @contextlib.contextmanager
-def held(raw: bytes) -> Iterator[None]:
+def counted_until_answered(raw: bytes) -> Iterator[None]:
     """Count a body until its request is answered."""
     global _held
     _held += len(raw)
@@ -118,7 +118,7 @@ def split_json(raw: bytes, length: Optional[str]) -> Tuple[Any, bytes]:
     return parse_json(raw[:size]), raw[size:]
 
 
-def gone(request: Request) -> Callable[[], Coroutine[Any, Any, None]]:
+def disconnection(request: Request) -> Callable[[], Coroutine[Any, Any, None]]:
     """A coroutine that returns when the client of `request`, whose body was read, disconnects."""
 
     async def wait() -> None:

@@ -106,7 +106,7 @@ def serve(settings: Settings, where: Where) -> int:
     logger = logs.configure(settings.log_level)
     with listening(where) as sock, _metrics(where, sock) as metrics:
         check_bound(sock, settings)
-        app = application.application(settings, logger, application.load(settings), alive=watchdog())
+        app = application.application(settings, logger, application.load(settings), heartbeat=watchdog())
         server = Server(app, settings, sock, logger, uds=where.uds)
         if metrics is not None:
             app.metrics_port = metrics.getsockname()[1]

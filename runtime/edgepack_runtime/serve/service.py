@@ -76,13 +76,13 @@ class Service:
         if not handler and not predictor.config.takes_pairs:
             metrics.count_cut_texts(lambda: predictor.cut_texts)
 
-    def unready(self) -> str:
+    def why_unready(self) -> str:
         """Reason why the server is not ready; empty if it is ready."""
         if self.draining:
             return "draining"
-        return "stuck" if self.batcher.longest_run_s() > self.settings.timeout_s else self.dying()
+        return "stuck" if self.batcher.longest_run_s() > self.settings.timeout_s else self.why_dying()
 
-    def dying(self) -> str:
+    def why_dying(self) -> str:
         """Reason why the process has to be restarted; empty if it need not. `watch` ends it by itself later."""
         return "stuck" if self.batcher.longest_run_s() > self.settings.stuck_after_s / 2 else ""
 
@@ -98,7 +98,7 @@ class Service:
                 if self.batcher.longest_run_s() > limit_s:
                     logs.event(logger, logging.ERROR, "stuck", seconds=limit_s)
                     end_now(ExitCode.STAGE_FAILED)
-                if not self.dying():
+                if not self.why_dying():
                     alive()
                 await asyncio.sleep(min(_WATCH_S, limit_s / 4))
         finally:

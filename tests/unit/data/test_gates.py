@@ -9,7 +9,7 @@ import pytest
 
 from edgepack.artifacts import Row
 from edgepack.data.gates import (
-    DROPS,
+    SUGGESTED_DROPS,
     check_gate,
     check_majority,
     describe_gate,
@@ -139,7 +139,7 @@ def test_a_drop_that_answers_all_alike_cannot_show_is_named(rows: int, points: f
 @pytest.mark.parametrize("rows", [rows_for_drop(0.95), 250, 700, 2000])
 def test_a_suggested_limit_is_twice_what_some_changed_answers_are_known_to(rows: int) -> None:
     points = suggested_drop(rows, 0.95)
-    assert points in DROPS
+    assert points in SUGGESTED_DROPS
     changed = max(1, rows // 200)
     found = intervals.paired_drop(changed, changed, rows, 0.95)
     assert found.value == 0 and 100 * found.high <= points / 2
@@ -147,7 +147,7 @@ def test_a_suggested_limit_is_twice_what_some_changed_answers_are_known_to(rows:
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 12, 30, 100, rows_for_drop(0.95) - 1])
 def test_too_few_rows_have_no_limit(rows: int) -> None:
-    assert suggested_drop(rows, 0.95) is None and drop_half_width(rows, 0.95) > DROPS[-1] / 2
+    assert suggested_drop(rows, 0.95) is None and drop_half_width(rows, 0.95) > SUGGESTED_DROPS[-1] / 2
 
 
 @pytest.mark.parametrize("rows", [30, 60, 100])

@@ -8,7 +8,7 @@ import pytest
 
 from edgepack.artifacts import Row
 from edgepack.data.split_stats import SplitFacts, gather_facts
-from edgepack.data.unlabelled import HeldOutTexts, count, free_texts
+from edgepack.data.unlabelled import TextSet, count, free_texts
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 
@@ -16,9 +16,9 @@ HELD = [Row("酒店的房间很大！", "1"), Row("好", "0")]
 PAIR = [Row("如何还款", "1", "怎么还款")]
 
 
-def held(rows: list[Row]) -> HeldOutTexts:
+def held(rows: list[Row]) -> TextSet:
     file = Path("test.tsv")
-    return HeldOutTexts.of_splits([gather_facts(SplitFacts("test", file, FindingLog(file)), enumerate(rows))])
+    return TextSet.of_splits([gather_facts(SplitFacts("test", file, FindingLog(file)), enumerate(rows))])
 
 
 def read(file: Path, content: str, columns: Columns, against: list[Row]) -> tuple[list[Row], list[str]]:
@@ -30,9 +30,9 @@ def read(file: Path, content: str, columns: Columns, against: list[Row]) -> tupl
 
 
 def test_rows_are_known_with_or_without_their_facts() -> None:
-    known = HeldOutTexts.of_rows(HELD)
+    known = TextSet.of_rows(HELD)
     assert [row in known for row in (*HELD, Row("酒店的，房间很大", ()), Row("好！", ()))] == [True, True, True, False]
-    assert HELD[0] not in HeldOutTexts.of_rows([])
+    assert HELD[0] not in TextSet.of_rows([])
 
 
 @pytest.mark.parametrize(

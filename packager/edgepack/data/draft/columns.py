@@ -13,7 +13,7 @@ from edgepack.data.detect import (
     TEXT_NAMES,
     TOKEN_NAMES,
     are_measurements,
-    refuse_measurements,
+    measurements_finding,
 )
 from edgepack.data.draft.profile import MAX_VALUES, Column, FileProfile
 from edgepack.errors import RecipeInvalidError
@@ -41,7 +41,7 @@ def choose_columns(found: FileProfile) -> Columns:
     text = _text(found, label)
     measured = label if label is not None else found.column(LABEL_NAMES)
     if measured is not None and are_measurements(measured.values):
-        raise _refusal(found, *refuse_measurements(measured.name, measured.values))
+        raise _refusal(found, *measurements_finding(measured.name, measured.values))
     if label is None or text is None:
         missing = "labels: few different short values" if label is None else "texts"
         shown = "; ".join(_described(column) for column in found.columns[:10])

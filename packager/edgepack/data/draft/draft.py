@@ -13,7 +13,7 @@ from edgepack.data.draft.recipe_text import Draft, describe, recipe_text, too_fe
 from edgepack.data.draft.source import DraftSource, look_at
 from edgepack.data.draft.split import (
     DEV,
-    LEFT_OUT,
+    IN_HELD_OUT,
     REPEATED,
     TEST,
     TRAIN,
@@ -50,7 +50,7 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
     that repeat an earlier training row, or that dev or test holds, are left out.
 
     Raises:
-        UsageError: a file would be overwritten without `force`, or one of `given` would be.
+        UsageError: a file would be overwritten, without `force`; or, even with it, one of the files to read.
         RecipeInvalidError: the data cannot be used; has every finding.
         EnvironmentUnfitError: the files cannot be written.
     """
@@ -63,29 +63,30 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
         if _usable_as_they_are(sources):
             facts = {name: source.facts for name, source in sources.items()}
             findings = [*check_splits(facts), *_too_few(facts["test"])]
-            dropped = rows_to_drop(facts, "drop", "drop").values()
-            held, repeated = (sum(np.count_nonzero(kinds[place]) for kinds in dropped) for place in (0, 1))
-            notes = _remaining(facts, held, repeated)
+            dropped = rows_to_drop(facts, leaks="drop", repeats="drop").values()
+            in_held_out = sum(np.count_nonzero(leaked) for leaked, _ in dropped)
+            repeated = sum(np.count_nonzero(again) for _, again in dropped)
+            notes = _remaining(facts, in_held_out, repeated)
             files = {name: source.file for name, source in sources.items()}
             train = sources["train"]
-            made = Draft(given["train"], recipe, files, train.columns, facts, notes, train.label_separator)
-            write_atomic(recipe, recipe_text(made).encode())
+            text = recipe_text(Draft(train.file, recipe, files, train.columns, facts, notes, train.label_separator))
+            write_atomic(recipe, text.encode())
             return Drafted((recipe,), tuple(findings), (*lines, *_described(facts), *notes))
         suffix = written_suffix(sources["train"].columns)
         files = {name: recipe.parent / f"{name}{suffix}" for name in SPLIT_NAMES}
         _refuse_overwriting(files.values(), given, force)
-        findings, said = _convert(sources, files, recipe, progress)
+        findings, summary = _convert(sources, files, recipe, progress)
     except OSError as error:
         why = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
         fix = "free space there, check its permissions, or choose another place with --output"
         raise EnvironmentUnfitError(f"the folder {recipe.parent} cannot be written", why=why, fix=fix) from error
-    return Drafted((recipe, *files.values()), tuple(findings), (*lines, *said))
+    return Drafted((recipe, *files.values()), tuple(findings), (*lines, *summary))
 
 
 def _usable_as_they_are(sources: Mapping[SplitName, DraftSource]) -> bool:
     plain = all(source.plain for source in sources.values())
-    ways = {(source.columns, source.label_separator) for source in sources.values()}
-    return plain and len(sources) == len(SPLIT_NAMES) and len(ways) == 1
+    forms = {(source.columns, source.label_separator) for source in sources.values()}
+    return plain and len(sources) == len(SPLIT_NAMES) and len(forms) == 1
 
 
 def _refuse_other_tasks(sources: Mapping[SplitName, DraftSource]) -> None:
@@ -101,8 +102,8 @@ def _convert(
     sources: Mapping[SplitName, DraftSource], files: Mapping[SplitName, Path], recipe: Path, progress: Progress
 ) -> tuple[list[Finding], list[str]]:
     """Write `files` and `recipe`; return warnings and a description."""
-    held = [name for name in HELD_OUT if name not in sources]
-    codes = assign(sources["train"].facts, held, [sources[name].facts for name in HELD_OUT if name in sources])
+    missing = [name for name in HELD_OUT if name not in sources]
+    codes = assign(sources["train"].facts, missing, [sources[name].facts for name in HELD_OUT if name in sources])
     columns = written_columns(sources["train"].columns)
     origins = {name: sources.get(name, sources["train"]).file for name in SPLIT_NAMES}
     with writing(files, origins, columns) as written:
@@ -110,11 +111,12 @@ def _convert(
             if code in _SPLIT_OF:
                 written.add(_SPLIT_OF[int(code)], line, row)
         for name in HELD_OUT:
-            for line, row in sources[name].rows(progress) if name in sources else ():
-                written.add(name, line, row)
-        usable = {name: source.facts for name, source in sources.items()}
-        notes = _remaining(usable, np.count_nonzero(codes == LEFT_OUT), np.count_nonzero(codes == REPEATED))
-        notes += _notes(held, np.count_nonzero(np.isin(codes, list(_SPLIT_OF))), written.respaced)
+            if name in sources:
+                for line, row in sources[name].rows(progress):
+                    written.add(name, line, row)
+        facts = {name: source.facts for name, source in sources.items()}
+        notes = _remaining(facts, np.count_nonzero(codes == IN_HELD_OUT), np.count_nonzero(codes == REPEATED))
+        notes += _notes(missing, np.count_nonzero(np.isin(codes, list(_SPLIT_OF))), written.respaced)
         findings = [finding for source in sources.values() for finding in source.facts.log.left_out()]
         findings += [*check_splits(written.facts), *_too_few(written.facts["test"])]
         text = recipe_text(Draft(sources["train"].file, recipe, files, columns, written.facts, notes))
@@ -134,19 +136,19 @@ def _too_few(test: SplitFacts) -> list[Finding]:
     return [] if found is None else [Finding("warning", test.file, None, *found)]
 
 
-def _remaining(usable: Mapping[SplitName, SplitFacts], held: int, repeated: int) -> list[str]:
-    """How many of the usable rows remain, and why not all: `held` are in a later split too."""
-    rows = sum(map(len, usable.values()))
+def _remaining(facts: Mapping[SplitName, SplitFacts], in_held_out: int, repeated: int) -> list[str]:
+    """How many of the usable rows remain, and why not all: `in_held_out` rows of train or dev are in test or dev."""
+    rows = sum(map(len, facts.values()))
     reasons = [f"{repeated} repeat the text and the answer of an earlier training row"] if repeated else []
-    reasons += [f"{held} are in dev or test too, or nearly so"] if held else []
-    return [f"{rows - held - repeated} of {rows} usable rows remain: {'; '.join(reasons)}."] if reasons else []
+    reasons += [f"{in_held_out} are in dev or test too, or nearly so"] if in_held_out else []
+    return [f"{rows - in_held_out - repeated} of {rows} usable rows remain: {'; '.join(reasons)}."] if reasons else []
 
 
-def _notes(held: list[HeldOut], rows: int, respaced: int) -> list[str]:
-    """Splits that were made of so many `rows`, and changed texts."""
+def _notes(missing: list[HeldOut], rows: int, respaced: int) -> list[str]:
+    """Which `missing` splits were taken from so many training rows, and how many texts were changed."""
     notes = []
-    if held:
-        shares = " and ".join(f"{held_out_share(name, rows):.0%} for {name}" for name in held)
+    if missing:
+        shares = " and ".join(f"{held_out_share(name, rows):.0%} for {name}" for name in missing)
         notes.append(f"Split off the training rows: {shares}, label by label; alike texts are on the same side.")
     if respaced:
         notes.append(f"Tabs and line ends in {respaced} texts became spaces, which are the same to the model.")

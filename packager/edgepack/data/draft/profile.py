@@ -181,7 +181,7 @@ def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
     rows = 0
     for _, record in lines.records():
         if isinstance(record, RowError):
-            if record.whole:
+            if record.fatal:
                 raise record
             continue  # reported when the rows are read
         rows += bool(record)

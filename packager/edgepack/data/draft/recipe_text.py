@@ -16,8 +16,8 @@ from typing import Final
 from edgepack.artifacts import proportion
 from edgepack.data.files import format_of
 from edgepack.data.gates import (
-    DROPS,
     MOST_GATED_ROWS,
+    SUGGESTED_DROPS,
     check_majority,
     drop_half_width,
     rows_for_drop,
@@ -114,7 +114,7 @@ def _accuracy(test: SplitFacts) -> str:
     limit = f"min: {least:.2g} # raise it to what you need"
     points = suggested_drop(rows, _CONFIDENCE)
     if points is None:
-        drop = [f"# {_too_few(test)}", f"# max_drop_points: {DROPS[-1]}"]
+        drop = [f"# {_too_few(test)}", f"# max_drop_points: {SUGGESTED_DROPS[-1]}"]
     else:
         tighter = f"; {rows} test rows show it to about ±{drop_half_width(rows, _CONFIDENCE):.1f}"
         drop = [f"max_drop_points: {points} # that what ships may lose against the float encoder{tighter}"]
@@ -163,7 +163,7 @@ def _too_few(test: SplitFacts) -> str:
     points = drop_half_width(_measure(test)[1], _CONFIDENCE)
     return (
         f"{counted(len(test), 'test row')} cannot show a limit of what INT8 loses: it is known to ±{points:.1f} "
-        f"points; {rows_for_drop(_CONFIDENCE)} are needed for a limit of {DROPS[-1]:g}."
+        f"points; {rows_for_drop(_CONFIDENCE)} are needed for a limit of {SUGGESTED_DROPS[-1]:g}."
     )
 
 

@@ -27,7 +27,7 @@ from edgepack_runtime.util.spans import Span
 TRAIN: Final = 0
 DEV: Final = 1
 TEST: Final = 2
-LEFT_OUT: Final = 3  # dev or test holds it
+IN_HELD_OUT: Final = 3  # dev or test holds it
 REPEATED: Final = 4
 _SHARE: Final = 0.1  # of the rows of each label, for dev and for test each
 _LEAST_ROWS: Final[Mapping[HeldOut, int]] = {"dev": 50, "test": 100}  # if that is at most the greatest share
@@ -60,7 +60,7 @@ def held_out_share(name: HeldOut, rows: int) -> float:
 
 
 def assign(facts: SplitFacts, held: Iterable[HeldOut], taken: Iterable[SplitFacts] = ()) -> NDArray[np.uint8]:
-    """The split of each row, shape (rows,): TRAIN, DEV, TEST, LEFT_OUT or REPEATED.
+    """The split of each row, shape (rows,): TRAIN, DEV, TEST, IN_HELD_OUT or REPEATED.
 
     A row with the text and the answer of an earlier one is REPEATED. Other rows with similar texts (equal, or equal
     after normalisation) stay together. About `held_out_share` of the rows of each label go to each split in `held`: at
@@ -79,7 +79,7 @@ def assign(facts: SplitFacts, held: Iterable[HeldOut], taken: Iterable[SplitFact
     labels = facts.label_ids[kept][first]
     of_group = np.full(len(keys), TRAIN, np.uint8)
     for split in taken:
-        of_group[np.isin(keys, _keys(split))] = LEFT_OUT
+        of_group[np.isin(keys, _keys(split))] = IN_HELD_OUT
     rows = int(np.count_nonzero(of_group[group] == TRAIN))
     shares = {{"dev": DEV, "test": TEST}[name]: held_out_share(name, rows) for name in held}
     by_label = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack.artifacts import Row
-from edgepack.data.draft.split import DEV, LEFT_OUT, REPEATED, TEST, TRAIN, assign, held_out_share
+from edgepack.data.draft.split import DEV, IN_HELD_OUT, REPEATED, TEST, TRAIN, assign, held_out_share
 from edgepack.data.split_stats import SplitFacts, gather_facts
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.util.text_digests import MIN_NORMALISED, normalise
@@ -81,7 +81,7 @@ def test_what_other_splits_hold_is_left_out() -> None:
     rows = many(20, 20)
     test = facts([Row(rows[3].text + "！", "0"), Row("something else", "1")])
     codes = assign(facts(rows), ["dev"], [test])
-    assert np.flatnonzero(codes == LEFT_OUT).tolist() == [3]
+    assert np.flatnonzero(codes == IN_HELD_OUT).tolist() == [3]
 
 
 def test_the_order_of_the_rows_does_not_matter() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack_runtime.rows import lines as module
-from edgepack_runtime.rows.lines import Lines, RowError, as_utf8, open_stream, refuse_other_files
+from edgepack_runtime.rows.lines import Lines, RowError, as_utf8, open_stream, refuse_non_text
 
 
 def read(raw: bytes, encoding: str = "utf-8", **limits: int) -> list[str | int | None]:
@@ -73,13 +73,13 @@ def test_other_encodings_are_converted(encoding: str) -> None:
 )
 def test_what_is_no_text_is_refused(start: bytes, line: int | None) -> None:
     with pytest.raises(RowError) as refused:
-        refuse_other_files(start, "a.tsv")
+        refuse_non_text(start, "a.tsv")
     assert refused.value.line == line
 
 
 @pytest.mark.parametrize("start", [b"", b"text\n", "文本\n".encode("utf-16"), b"a\x00b,1\n"])
 def test_text_is_not_refused(start: bytes) -> None:
-    refuse_other_files(start, "a.tsv")
+    refuse_non_text(start, "a.tsv")
 
 
 def test_every_byte_is_counted_as_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ def test_what_is_no_object_is_an_error(line: str, whole: bool) -> None:
     assert read(".jsonl", f"{good}\n\n{line}\n{good}\n")[1:] == [(3, BAD), (4, json.loads(good))]
     [error] = [error for _, error in opened(".jsonl", line).records()]
     assert isinstance(error, RowError)
-    assert (error.line, error.whole) == (1, whole)
+    assert (error.line, error.fatal) == (1, whole)
 
 
 def test_blank_lines_of_json_are_counted() -> None:

@@ -265,7 +265,7 @@ async def test_a_process_whose_model_hangs_ends(
         told.set()
 
     settings = Settings(model=write_model_folder(tmp_path / "hotel"))
-    async with started(application.application(settings, logs.configure("info", log), alive=tell)):
+    async with started(application.application(settings, logs.configure("info", log), heartbeat=tell)):
         run_s[0] = 29.0
         told.clear()
         await asyncio.wait_for(told.wait(), 20)
