@@ -61,22 +61,32 @@ def _run_here(task: SweepTask, variables: dict[str, str]) -> tuple[str, str, flo
 
 
 def _connected() -> Any:
-    """The package, connected to the cluster."""
+    """The package, connected to the cluster of RAY_ADDRESS.
+
+    Without an address Ray connects to any cluster of this machine, also to one of another user. Whoever runs the
+    cluster gets the environment of the sweep, and runs code here: Ray unpickles what it answers.
+    """
     try:
         import ray
     except ImportError as error:
         raise EnvironmentUnfitError(
             "Ray is not installed", why="--on ray needs it", fix="run `pip install 'edgepack[ray]'`"
         ) from error
+    address = os.environ.get(ADDRESS_VARIABLE, "")
+    if address in ("", "auto"):
+        raise EnvironmentUnfitError(
+            f"{ADDRESS_VARIABLE} is not set",
+            why="a Ray cluster runs code as you, so it is never looked for",
+            fix=f"set it to a cluster that you trust, as in {ADDRESS_VARIABLE}=127.0.0.1:6379 after `ray start --head`",
+        )
     handler = signal.getsignal(signal.SIGTERM)
-    address = os.environ.get(ADDRESS_VARIABLE, "auto")
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise EnvironmentUnfitError(
             "no Ray cluster can be reached",
             why=f"{address}: {error}",
-            fix=f"start one by `ray start --head`, or set {ADDRESS_VARIABLE}",
+            fix=f"start it by `ray start --head`, or correct {ADDRESS_VARIABLE}",
         ) from error
     signal.signal(signal.SIGTERM, handler)  # Ray's own prints a trace
     return ray

@@ -31,7 +31,7 @@ from edgepack_runtime.util.fs import read_regular
 # `ErnieTokenizer.from_pretrained` keeps these spellings whole when a text holds them; [MASK] is its default
 # and has no key in model.json because no task of this runtime masks anything.
 MASK_TOKEN = "[MASK]"
-_MAX_WORD_CHARS = 100  # PaddleNLP's WordpieceTokenizer: a longer word is one [UNK]
+MAX_WORD_CHARS = 100  # PaddleNLP's WordpieceTokenizer: a longer word is one [UNK]
 _IDEOGRAPHS = re.compile(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
     "\U0002b820-\U0002ceaf\U0002f800-\U0002fa1f]"
@@ -236,7 +236,7 @@ class ErnieTokenizer:
     def _pieces(self, word: str) -> Tuple[List[int], List[_Span]]:
         """WordPiece: always the longest piece that the vocabulary has. Returns as `_read_word`."""
         unknown = [self.unk_id], [(0, len(word) - 1)]
-        if len(word) > _MAX_WORD_CHARS:
+        if len(word) > MAX_WORD_CHARS:
             return unknown
         ids: List[int] = []
         spans: List[_Span] = []

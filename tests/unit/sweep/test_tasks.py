@@ -177,3 +177,15 @@ def test_a_task_of_ray_returns_its_end(tmp_path: Path) -> None:
     why, machine, seconds = ray_cluster._run_here(task, dict(os.environ))
     assert (why, machine) == ("", os.uname().nodename)
     assert seconds > 0
+
+
+@pytest.mark.parametrize("address", [None, "", "auto"])
+def test_a_cluster_that_nobody_named_is_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | None
+) -> None:
+    """It may be of another user of the machine, and what it answers is unpickled here."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address is not None:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(EnvironmentUnfitError, match="RAY_ADDRESS is not set"):
+        next(RayEngine().run(tasks(tmp_path, ()), TaskResources(), SILENT))

@@ -16,8 +16,10 @@ from typing import Final
 from edgepack.recipe.training import Trimming
 from edgepack.util.text_digests import composed
 from edgepack_runtime.bundle.model_config import TokenizerConfig
-from edgepack_runtime.inference.tokenizer import MASK_TOKEN, ErnieTokenizer
+from edgepack_runtime.inference.tokenizer import MASK_TOKEN, MAX_WORD_CHARS, ErnieTokenizer
 
+# The tokenizer splits no longer word, without its accents; a word of a whole line would take the square of its length.
+_MOST_OF_A_WORD: Final = 4 * MAX_WORD_CHARS
 SPECIAL_TOKENS: Final = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")  # the attention mask needs [PAD] as 0
 _WHOLE: Final = sys.maxsize  # tokens: texts are counted as they are, not as they are cut for the model
 _AT_ONCE: Final = 1000  # texts that are encoded together
@@ -43,7 +45,8 @@ def count(tokenizer: ErnieTokenizer, texts: Sequence[str], *, lower_case: bool) 
         stuck.update(_unknown_words(tokenizer, holding))
     for word, times in stuck.items():
         # The device lower-cases first too; WordPiece sees a syllable of Hangul as several characters.
-        plain = unicodedata.normalize("NFD", word) if lower_case else word
+        word = word[:_MOST_OF_A_WORD]
+        plain = composed("NFD", word) if lower_case else word
         for number in _beginning(tokenizer, plain):
             counts[number] += times
     return counts

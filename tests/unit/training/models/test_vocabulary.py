@@ -103,3 +103,17 @@ def test_what_no_text_can_need_goes(entries: list[str], some: list[str], kept: l
 
 def test_rows_that_are_kept_in_any_case_keep_their_place() -> None:
     assert choose(["x1", "x2", "x3"], Counter({2: 1}), [0], Trimming()) == [0, 2]
+
+
+def test_a_word_of_a_whole_line_is_not_tried_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, longest = tokenizer_of([*SPECIAL, "[UNK]", "q"], LOWER), 0
+    encode = tokenizer.encode
+
+    def recorded(texts: list[str], most: int) -> list[list[int]]:
+        nonlocal longest
+        longest = max(longest, len(texts))
+        return encode(texts, most)
+
+    monkeypatch.setattr(tokenizer, "encode", recorded)
+    count(tokenizer, ["q" * 32_000], lower_case=True)
+    assert longest <= 400
