@@ -56,9 +56,12 @@ def check_variants(splits: Sequence[SplitFacts]) -> None:
 
 def _check_typos(rows: Mapping[str, int], first: Mapping[str, SplitFacts]) -> None:
     """Labels of one row that differ in one character from a label of many."""
-    usual = [label for label in rows if rows[label] >= MIN_LABEL_ROWS]
+    usual = [(label, _folded(label)) for label in rows if rows[label] >= MIN_LABEL_ROWS]
     for label in rows:
-        near = next((other for other in usual if _is_one_apart(label, other)), None) if rows[label] == 1 else None
+        if rows[label] > 1:
+            continue
+        folded = _folded(label)
+        near = next((other for other, theirs in usual if _is_one_apart(folded, theirs)), None)
         if near is not None:
             reason = f"the label `{shortened(label)}` occurs once, and `{shortened(near)}` {rows[near]} times: a typo?"
             fix = f"if it is one, write `{shortened(near)}`"
@@ -67,8 +70,8 @@ def _check_typos(rows: Mapping[str, int], first: Mapping[str, SplitFacts]) -> No
 
 def _is_one_apart(left: str, right: str) -> bool:
     """Whether one character was replaced, left out or added in a label of at least two."""
-    short, long = sorted((_folded(left), _folded(right)), key=len)
-    if short == long or len(short) < 2 or len(long) - len(short) > 1:
+    short, long = (left, right) if len(left) <= len(right) else (right, left)
+    if len(long) - len(short) > 1 or len(short) < 2 or short == long:
         return False
     place = next((at for at, (ours, theirs) in enumerate(zip(short, long, strict=False)) if ours != theirs), len(short))
     return short[place + (len(short) == len(long)) :] == long[place + 1 :]
