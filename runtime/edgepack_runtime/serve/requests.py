@@ -22,7 +22,7 @@ from edgepack_runtime.util.texts import Item, whole
 
 _KEYS = ("text", "text_pair", "texts", "scores")
 _SINGLE = 'send {"text": "..."} or {"texts": ["...", "..."]}'
-_MOST_VALUES = 1_000_000  # about, of a JSON document: half a second
+MOST_VALUES = 1_000_000  # about, of a JSON document of a request or a response: half a second
 _MOST_DIGITS = 4300  # of an integer: what Python 3.11 allows
 _MOST_UNFINISHED = 1 << 26  # bytes of all bodies that are being received
 _MOST_HELD = 1 << 28  # bytes of memory of those and of all requests whose answer is not there yet
@@ -77,7 +77,7 @@ def memory_bytes(raw: bytes, items: Sequence[Any]) -> int:
     """
     if any(isinstance(item, (list, dict)) for item in items):
         marks = sum(size * raw.count(mark) for mark, size in _BYTES_BY_MARK.items())
-        return len(raw) + min(marks, _MOST_VALUES * _OBJECT_BYTES)  # marks also stand in texts, and beside the items
+        return len(raw) + min(marks, MOST_VALUES * _OBJECT_BYTES)  # marks also stand in texts, and beside the items
     return max(len(raw), sum(map(_item_bytes, items)))
 
 
@@ -144,8 +144,8 @@ def parse_each(raws: Sequence[bytes]) -> List[Any]:
 
 def _require_few_values(raws: Sequence[bytes]) -> None:
     """All other requests wait for the parser."""
-    if sum(raw.count(mark) for raw in raws for mark in (b",", b"[", b"{")) > _MOST_VALUES:
-        raise http_errors.malformed(f"the body has more than {_MOST_VALUES} values", "send less at a time")
+    if sum(raw.count(mark) for raw in raws for mark in (b",", b"[", b"{")) > MOST_VALUES:
+        raise http_errors.malformed(f"the body has more than {MOST_VALUES} values", "send less at a time")
 
 
 def split_json(raw: bytes, length: Optional[str]) -> Tuple[Any, bytes]:

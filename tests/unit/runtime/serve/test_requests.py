@@ -46,7 +46,7 @@ def _texts(document: Any) -> list[str]:
 
 
 def test_a_document_of_too_many_values_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "_MOST_VALUES", 10)
+    monkeypatch.setattr(requests, "MOST_VALUES", 10)
     assert requests.parse_json(b"[" + b"1," * 8 + b"1]") == [1] * 9
     for raw in (b"[" + b"1," * 20 + b"1]", b"[" * 20 + b"]" * 20, b'{"a":' * 20 + b"1" + b"}" * 20):
         with pytest.raises(HttpError, match="values"):
