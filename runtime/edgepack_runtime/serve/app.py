@@ -224,8 +224,10 @@ class Routes:
         service.admit()
         raw = await requests.read_body(request, service.settings)
         kind = request.headers.get("content-type", "")
-        with requests.counted_until_answered(raw):
-            asked = requests.read(raw, kind, service.facts.item, service.settings.max_texts)
+        asked = requests.read(raw, kind, service.facts.item, service.settings.max_texts)
+        size_bytes = requests.memory_bytes(raw, asked.items)
+        del raw  # many requests may wait: each keeps no more than its items
+        with requests.counted_until_answered(size_bytes, service.settings):
             found = await service.answer(asked.items, request.scope["log_fields"], requests.disconnection(request))
         answers = [prediction.as_json(with_scores=asked.scores) for prediction in predictions(found)]
         timed = {"Server-Timing": timing(found).header()}
@@ -253,9 +255,11 @@ class Routes:
         service, model = self.running, self._named(request)
         service.admit()
         raw = await requests.read_body(request, service.settings)
-        with requests.counted_until_answered(raw):
-            document, tail = requests.split_json(raw, request.headers.get(kserve.HEADER_LENGTH))
-            inference = model.parse(document, tail)
+        document, tail = requests.split_json(raw, request.headers.get(kserve.HEADER_LENGTH))
+        inference = model.parse(document, tail)
+        size_bytes = requests.memory_bytes(raw, inference.items)
+        del raw, document, tail  # as in `predict`
+        with requests.counted_until_answered(size_bytes, service.settings):
             found = await service.answer(inference.items, request.scope["log_fields"], requests.disconnection(request))
         timed = {"Server-Timing": timing(found).header()}
         answer, binary = model.response(inference, predictions(found))

@@ -15,7 +15,7 @@ import struct
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from edgepack_runtime.engine.tensors import Tensor
-from edgepack_runtime.serve import http_errors
+from edgepack_runtime.serve import http_errors, requests
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.tasks.task import Prediction
@@ -24,6 +24,7 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 Entry = Dict[str, Any]  # an input or output: its `name`, `datatype` and `shape`, in which -1 is any size
 _LENGTH = struct.Struct("<I")  # of a text, before its bytes
 _MOST_AXES = 32
+_MOST_BINARY = 1 << 26  # bytes of all binary outputs of a response
 
 
 class Inference(NamedTuple):
@@ -115,11 +116,13 @@ class ServedModel(abc.ABC):
         """The JSON of the response, and the bytes of its binary tensors (empty if all tensors are JSON).
 
         Raises:
-            HttpError: 422 if JSON has no form for a value.
+            HttpError: 422 if JSON has no form for a value, or the outputs are too large.
         """
         entries, tail = [], []
-        for name in inference.outputs:
-            values, entry = self.values(name, predictions), dict(self._outputs[name])
+        outputs = {name: self.values(name, predictions) for name in inference.outputs}
+        _require_few_elements([values for name, values in outputs.items() if name not in inference.binary])
+        for name, values in outputs.items():
+            entry = dict(self._outputs[name])
             data: Union[Sequence[Any], bytes]
             if isinstance(values, Tensor):
                 entry["shape"] = list(values.shape)
@@ -133,6 +136,9 @@ class ServedModel(abc.ABC):
             else:
                 entry["data"] = data
             entries.append(entry)
+        if sum(map(len, tail)) > _MOST_BINARY:
+            message = f"the binary outputs are larger than {_MOST_BINARY} bytes"
+            raise http_errors.unfit(message, "send fewer rows at a time")
         found: Dict[str, Any] = {"model_name": self.name, "model_version": self.version, "outputs": entries}
         return (found if inference.id is None else {**found, "id": inference.id}), b"".join(tail)
 
@@ -219,6 +225,14 @@ def _as_bytes(datatype: str, values: Sequence[Any]) -> bytes:
     # A lone surrogate, which JSON may contain, is returned as a JSON escape.
     texts = [text.encode("utf-8", "backslashreplace") for text in values]
     return b"".join(_LENGTH.pack(len(text)) + text for text in texts)
+
+
+def _require_few_elements(outputs: Sequence[Union[Tensor, List[Any]]]) -> None:
+    """All other requests wait while a response is written as JSON."""
+    sizes = (math.prod(values.shape) if isinstance(values, Tensor) else len(values) for values in outputs)
+    if sum(sizes) > requests.MOST_VALUES:
+        message = f"the outputs have more than {requests.MOST_VALUES} values, too many for JSON"
+        raise http_errors.unfit(message, "ask for it as a binary tensor")
 
 
 def _flat(name: str, tensor: Tensor) -> Sequence[Any]:

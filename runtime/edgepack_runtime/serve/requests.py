@@ -8,11 +8,13 @@ import codecs
 import contextlib
 import functools
 import json
+import sys
 from typing import Any, Callable, Coroutine, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from starlette.requests import ClientDisconnect, Request
 
 from edgepack_runtime.bundle.model_config import FILE, TEXT, TEXTS
+from edgepack_runtime.inference.loaded_model import GraphInputs
 from edgepack_runtime.serve import http_errors
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.settings import Settings
@@ -20,11 +22,19 @@ from edgepack_runtime.util.texts import Item, whole
 
 _KEYS = ("text", "text_pair", "texts", "scores")
 _SINGLE = 'send {"text": "..."} or {"texts": ["...", "..."]}'
-_MOST_VALUES = 1_000_000  # about, of a JSON document: half a second
+MOST_VALUES = 1_000_000  # about, of a JSON document of a request or a response: half a second
 _MOST_DIGITS = 4300  # of an integer: what Python 3.11 allows
 _MOST_UNFINISHED = 1 << 26  # bytes of all bodies that are being received
-_MOST_HELD = 1 << 28  # of all bodies together, with those whose answer is not there yet
+_MOST_HELD = 1 << 28  # bytes of memory of those and of all requests whose answer is not there yet
 _unfinished = _held = 0
+# About the memory that parsed JSON takes for each of these: a small value and its place, a list, an object. In a BYTES
+# tensor, JSON is text within JSON, where they may be written as escapes.
+_VALUE_BYTES, _LIST_BYTES, _OBJECT_BYTES = 64, 96, 224
+_BYTES_BY_MARK: Mapping[bytes, int] = {
+    **dict.fromkeys((b",", b"\\u002c", b"\\u002C"), _VALUE_BYTES),
+    **dict.fromkeys((b"[", b"\\u005b", b"\\u005B"), _LIST_BYTES),
+    **dict.fromkeys((b"{", b"\\u007b", b"\\u007B"), _OBJECT_BYTES),
+}
 _PAIR = 'send {"text": "...", "text_pair": "..."} or {"texts": [["...", "..."], ...]}'
 _UTF8 = "send JSON in UTF-8, whatever the charset of its `Content-Type`"
 # The rest of a refused body is not read: the connection ends.
@@ -59,15 +69,49 @@ async def read_body(request: Request, settings: Settings) -> bytes:
         raise http_errors.malformed("the connection ended before the end of the body") from None
 
 
+def memory_bytes(raw: bytes, items: Sequence[Any]) -> int:
+    """About the memory of the `items` of a request with the body `raw`, and not less than the body.
+
+    JSON may take 40 times its bytes when it is parsed. Walking through its values would take as long as parsing them,
+    so they are counted in the body.
+    """
+    if any(isinstance(item, (list, dict)) for item in items):
+        marks = sum(size * raw.count(mark) for mark, size in _BYTES_BY_MARK.items())
+        return len(raw) + min(marks, MOST_VALUES * _OBJECT_BYTES)  # marks also stand in texts, and beside the items
+    return max(len(raw), sum(map(_item_bytes, items)))
+
+
+def _item_bytes(item: Any) -> int:
+    if isinstance(item, GraphInputs):
+        return sum(len(tensor.data) for tensor in item.inputs.values())
+    if isinstance(item, tuple):
+        return sum(map(sys.getsizeof, item))
+    return len(item) if isinstance(item, bytes) else sys.getsizeof(item)
+
+
 @contextlib.contextmanager
-def counted_until_answered(raw: bytes) -> Iterator[None]:
-    """Count a body until its request is answered."""
+def counted_until_answered(size_bytes: int, settings: Settings) -> Iterator[None]:
+    """Count the memory of a request until it is answered. If no other request waits, any size is accepted.
+
+    Raises:
+        HttpError: too much waits already (503).
+    """
     global _held
-    _held += len(raw)
+    if _held and _held + size_bytes > _most_held(settings.max_body_bytes):
+        raise _busy("too many bodies wait for an answer")
+    _held += size_bytes
     try:
         yield
     finally:
-        _held -= len(raw)
+        _held -= size_bytes
+
+
+def _most_held(most_of_body: int) -> int:
+    return max(_MOST_HELD, 2 * most_of_body)
+
+
+def _busy(message: str, headers: Optional[Mapping[str, str]] = None) -> HttpError:
+    return HttpError(503, "busy", message, fix="try again later", headers={**(headers or {}), "Retry-After": "1"})
 
 
 def parse_json(raw: bytes) -> Any:
@@ -100,8 +144,8 @@ def parse_each(raws: Sequence[bytes]) -> List[Any]:
 
 def _require_few_values(raws: Sequence[bytes]) -> None:
     """All other requests wait for the parser."""
-    if sum(raw.count(mark) for raw in raws for mark in (b",", b"[", b"{")) > _MOST_VALUES:
-        raise http_errors.malformed(f"the body has more than {_MOST_VALUES} values", "send less at a time")
+    if sum(raw.count(mark) for raw in raws for mark in (b",", b"[", b"{")) > MOST_VALUES:
+        raise http_errors.malformed(f"the body has more than {MOST_VALUES} values", "send less at a time")
 
 
 def split_json(raw: bytes, length: Optional[str]) -> Tuple[Any, bytes]:
@@ -143,9 +187,9 @@ async def _read(request: Request, most: int) -> bytes:
                 if size > most:
                     break
                 too_many = _unfinished > max(_MOST_UNFINISHED, 2 * most)
-                if too_many or _held + _unfinished > max(_MOST_HELD, 2 * most):
+                if too_many or _held + _unfinished > _most_held(most):
                     message = "too many bodies are on their way" if too_many else "too many bodies wait for an answer"
-                    raise HttpError(503, "busy", message, fix="try again later", headers={**_CLOSE, "Retry-After": "1"})
+                    raise _busy(message, _CLOSE)
                 parts.append(part)
         finally:
             _unfinished -= size

@@ -8,6 +8,7 @@ import io
 import json
 import struct
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,37 @@ async def test_bodies_that_wait_for_an_answer_have_a_limit_together(
         assert (await post(app, path, body)).status == 200
         assert (await post(app, path, {"inputs": 1})).status in (400, 422)
     assert requests._held == 0
+
+
+async def test_a_request_that_waits_keeps_no_more_than_its_items(
+    tmp_path: Path, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Document(dict):  # type: ignore[type-arg]
+        """A dict cannot have weak references."""
+
+    documents: list[weakref.ref[Document]] = []
+    waiting: list[tuple[Document | None, int]] = []
+    split, answer = requests.split_json, Predictor.timed_batch
+
+    def split_json(raw: bytes, length: str | None) -> tuple[Any, bytes]:
+        found, tail = split(raw, length)
+        document = Document(found)
+        documents.append(weakref.ref(document))
+        return document, tail
+
+    def timed_batch(self: Predictor, items: Any, wanted: Any) -> Any:
+        waiting.append((documents[-1](), requests._held))
+        return answer(self, items, wanted)
+
+    monkeypatch.setattr(requests, "split_json", split_json)
+    monkeypatch.setattr(Predictor, "timed_batch", timed_batch)
+    item = json.dumps([[1]] * 1000)
+    tensor = {"name": "item", "shape": [1], "datatype": "BYTES", "data": [item]}
+    async with started(served(tmp_path, "json", log)) as app:
+        assert (await post(app, INFER, {"inputs": [tensor], "unknown": [{}] * 1000})).status == 200
+    [(document, held)] = waiting
+    assert document is None
+    assert held > 10 * len(item)
 
 
 async def test_json_values_are_items(tmp_path: Path, log: io.StringIO) -> None:

@@ -170,7 +170,7 @@ def test_too_many_elements_are_not_unpacked(
 
 
 def test_the_values_of_all_elements_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "_MOST_VALUES", 10)
+    monkeypatch.setattr(requests, "MOST_VALUES", 10)
     element = "[0,0,0,0]"
     for count in (2, 3):
         tail = packed(*[element] * count)

@@ -25,7 +25,7 @@ from edgepack_runtime.engine.tensors import TYPES, Tensor
 from edgepack_runtime.inference.loaded_model import GraphInputs, TensorsPrediction
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.serve import app as application
-from edgepack_runtime.serve import logs
+from edgepack_runtime.serve import kserve, logs, requests
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.kserve_models import GraphModel
 from edgepack_runtime.serve.middleware import Middleware
@@ -189,6 +189,46 @@ def test_outputs_are_selected_and_ordered() -> None:
         "outputs": [{"name": "b", "datatype": "INT8", "shape": [2], "data": (-1, 2)}, binary],
     }
     assert tail == b"\1"
+
+
+def asked_in(form: str, sizes: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], bytes]:
+    """The response with outputs of these `sizes`, where `b` is asked for as JSON or binary, and `a` as JSON."""
+    monkeypatch.setattr(requests, "MOST_VALUES", 10)
+    monkeypatch.setattr(kserve, "_MOST_BINARY", 40)
+    info = TensorInfo((-1,), "float32")
+    of_two = model({"x": info}, {"a": info, "b": info})
+    outputs = [{"name": "a"}, {"name": "b", "parameters": {"binary_data": form == "binary"}}]
+    inference = of_two.parse({"inputs": [tensor("x", "FP32", [1], [3])], "outputs": outputs})
+    tensors = {name: Tensor(bytes(4 * size), (size,), "float32") for name, size in sizes.items()}
+    return of_two.response(inference, [TensorsPrediction(tensors)])
+
+
+def test_outputs_of_too_many_values_are_not_written_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = asked_in("JSON", {"a": 4, "b": 6}, monkeypatch)
+    assert [len(entry["data"]) for entry in found["outputs"]] == [4, 6]
+    assert len(asked_in("binary", {"a": 10, "b": 7}, monkeypatch)[1]) == 28
+
+    def flat(self: Tensor) -> Any:
+        raise AssertionError("the refusal comes before the tensors are unpacked")
+
+    monkeypatch.setattr(Tensor, "flat", flat)
+    for form, sizes in (("JSON", {"a": 4, "b": 7}), ("JSON", {"a": 11, "b": 0}), ("binary", {"a": 11, "b": 1})):
+        with pytest.raises(HttpError, match="more than 10 values") as caught:
+            asked_in(form, sizes, monkeypatch)
+        assert (caught.value.status, caught.value.fix) == (422, "ask for it as a binary tensor")
+
+
+def test_binary_outputs_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(asked_in("binary", {"a": 1, "b": 10}, monkeypatch)[1]) == 40
+    with pytest.raises(HttpError, match="larger than 40 bytes") as caught:
+        asked_in("binary", {"a": 1, "b": 11}, monkeypatch)
+    assert (caught.value.status, caught.value.fix) == (422, "send fewer rows at a time")
+    info = TensorInfo((-1,), "int8")
+    of_two = model({"x": info}, {"a": info, "b": info})
+    asked = {"inputs": [tensor("x", "INT8", [1], [3])], "parameters": {"binary_data_output": True}}
+    halves = {name: Tensor(bytes(21), (21,), "int8") for name in "ab"}
+    with pytest.raises(HttpError, match="larger than 40 bytes"):
+        of_two.response(of_two.parse(asked), [TensorsPrediction(halves)])
 
 
 def served(folder: Path, log: io.StringIO, **changes: Any) -> Middleware:

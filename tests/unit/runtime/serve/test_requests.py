@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+import tracemalloc
 from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgepack_runtime.engine.tensors import Tensor
+from edgepack_runtime.inference.loaded_model import GraphInputs
 from edgepack_runtime.serve import requests
 from edgepack_runtime.serve.http_errors import HttpError
+from edgepack_runtime.serve.settings import Settings
 
 _KEYS = st.sampled_from(["text", "text_pair", "texts", "scores", "other"])
 _JSON = st.recursive(
@@ -41,7 +46,7 @@ def _texts(document: Any) -> list[str]:
 
 
 def test_a_document_of_too_many_values_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "_MOST_VALUES", 10)
+    monkeypatch.setattr(requests, "MOST_VALUES", 10)
     assert requests.parse_json(b"[" + b"1," * 8 + b"1]") == [1] * 9
     for raw in (b"[" + b"1," * 20 + b"1]", b"[" * 20 + b"]" * 20, b'{"a":' * 20 + b"1" + b"}" * 20):
         with pytest.raises(HttpError, match="values"):
@@ -81,3 +86,43 @@ def test_bodies_on_their_way_have_a_limit_together(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(requests, "_unfinished", 0)
     assert asyncio.run(requests._read(Sent(), 60)) == b"x" * 60  # type: ignore[arg-type]
     assert requests._unfinished == 0
+
+
+def test_items_count_by_their_memory() -> None:
+    for document in ([[1]] * 9000, [{"a": 1}] * 9000, [[[[1]]]] * 9000, list(range(9000))):
+        raw = json.dumps(document, separators=(",", ":")).encode()
+        tracemalloc.start()
+        items = json.loads(raw)
+        used = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        found = requests.memory_bytes(raw, [items])
+        assert found > 5 * len(raw)
+        assert used <= found <= 3 * used
+    escaped = raw.replace(b"[", b"\\u005b").replace(b",", b"\\u002C")  # of JSON that is text in a tensor
+    assert requests.memory_bytes(escaped, [items]) >= used
+
+
+def test_items_without_parsed_json_count_by_their_bytes() -> None:
+    commas = b"," * 1000
+    assert requests.memory_bytes(commas, [commas]) == 1000
+    assert 1000 <= requests.memory_bytes(commas, [commas.decode()]) < 1100
+    assert requests.memory_bytes(commas, [("\U0001f600" * 300, "a")]) > 1200
+    inputs = {"x": Tensor(bytes(8000), (1000,), "int64")}
+    assert requests.memory_bytes(commas, [GraphInputs("model", inputs)]) == 8000
+
+
+def test_requests_that_wait_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those whose bodies arrived when there was still room."""
+    monkeypatch.setattr(requests, "_MOST_HELD", 0)
+    settings = Settings(max_body_kib=1)
+    with requests.counted_until_answered(5000, settings):
+        with (
+            pytest.raises(HttpError, match="wait for an answer") as caught,
+            requests.counted_until_answered(1, settings),
+        ):
+            pass
+        assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
+        assert requests._held == 5000
+    with requests.counted_until_answered(1024, settings), requests.counted_until_answered(1024, settings):
+        assert requests._held == 2048
+    assert requests._held == 0
