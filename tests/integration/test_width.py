@@ -181,6 +181,29 @@ def test_a_pruned_model_that_says_it_wrongly(tmp_path: Path) -> None:
         classifiers.load(tmp_path / "student", student.labels, 16, ONE_LABEL)
 
 
+def test_no_more_than_one_layer_has_all_heads_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights that stay limit the memory, not those of the model before it was pruned."""
+    import paddle
+    from paddlenlp.transformers import ErnieConfig
+
+    from edgepack.training.models import classifiers
+
+    made: list[Any] = []
+
+    class Recorded(paddle.nn.TransformerEncoderLayer):  # type: ignore[misc, unused-ignore]
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            assert all(layer.self_attn.q_proj.weight.shape == [16, 4] for layer in made)
+            super().__init__(*arguments, **settings)
+            made.append(self)
+
+    monkeypatch.setattr(paddle.nn, "TransformerEncoderLayer", Recorded)
+    sizes = {"hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 8, "vocab_size": 9}
+    config = ErnieConfig(**sizes, num_hidden_layers=3, kept_attention_heads=1)
+    encoder = classifiers.build(ONE_LABEL, config).ernie.encoder
+    assert config.num_hidden_layers == encoder.num_layers == len(encoder.layers) == len(made) == 3
+    assert [layer.self_attn.num_heads for layer in encoder.layers] == [1, 1, 1]
+
+
 @pytest.mark.parametrize("wanted", ["hidden", "relations"])
 def test_a_pruned_student_learns_from_inside_its_teacher(tmp_path: Path, wanted: str) -> None:
     teacher = taught(tmp_path / "teacher")
