@@ -341,6 +341,7 @@ def test_files_of_a_tokenizer_name_no_other_files(models: Any, ernie: Any, tmp_p
         ({"vocab_size": 4 * 10**7, "init_args": []}, "does not describe an ERNIE model"),
         ({"vocab_size": 4 * 10**7, "num_attention_heads": -2}, "does not describe an ERNIE model"),
         ({"vocab_size": 4 * 10**7, KEPT_HEADS: 0}, "describes another model"),
+        ({"hidden_size": 48, "num_attention_heads": 48, "intermediate_size": 1, KEPT_HEADS: 1}, "another model"),
         ({"num_labels": 10**9, "id2label": {}}, None),  # no use is made of these
     ],
     ids=str,

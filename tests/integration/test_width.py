@@ -17,6 +17,7 @@ from edgepack.artifacts import Row
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT
 from edgepack.recipe.training import Distill, FromScratch
+from edgepack.training import environment
 from edgepack.training.checkpoint import Arrays
 from edgepack.training.models.width_pruning import Importance, choose
 from edgepack_runtime.tasks.registry import task_of
@@ -183,6 +184,7 @@ def test_a_pruned_model_that_says_it_wrongly(tmp_path: Path) -> None:
 
 def test_no_more_than_one_layer_has_all_heads_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The weights that stay limit the memory, not those of the model before it was pruned."""
+    environment.start()
     import paddle
     from paddlenlp.transformers import ErnieConfig
 
