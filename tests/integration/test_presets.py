@@ -336,10 +336,12 @@ def test_files_of_a_tokenizer_name_no_other_files(models: Any, ernie: Any, tmp_p
     ("change", "why"),
     [
         ({"num_hidden_layers": 10**8}, "describes another model"),
+        ({"num_hidden_layers": 257, "hidden_size": 1, "num_attention_heads": 1, "intermediate_size": 1}, "at most 256"),
         ({"vocab_size": 6 * 10**8}, "describes another model"),
         ({"vocab_size": 4 * 10**7, "init_args": []}, "does not describe an ERNIE model"),
         ({"vocab_size": 4 * 10**7, "num_attention_heads": -2}, "does not describe an ERNIE model"),
         ({"vocab_size": 4 * 10**7, KEPT_HEADS: 0}, "describes another model"),
+        ({"hidden_size": 48, "num_attention_heads": 48, "intermediate_size": 1, KEPT_HEADS: 1}, "another model"),
         ({"num_labels": 10**9, "id2label": {}}, None),  # no use is made of these
     ],
     ids=str,

@@ -17,6 +17,7 @@ from edgepack.artifacts import Row
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT
 from edgepack.recipe.training import Distill, FromScratch
+from edgepack.training import environment
 from edgepack.training.checkpoint import Arrays
 from edgepack.training.models.width_pruning import Importance, choose
 from edgepack_runtime.tasks.registry import task_of
@@ -179,6 +180,30 @@ def test_a_pruned_model_that_says_it_wrongly(tmp_path: Path) -> None:
 
     with pytest.raises(StageFailedError, match="kept_attention_heads` is 5"):
         classifiers.load(tmp_path / "student", student.labels, 16, ONE_LABEL)
+
+
+def test_no_more_than_one_layer_has_all_heads_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights that stay limit the memory, not those of the model before it was pruned."""
+    environment.start()
+    import paddle
+    from paddlenlp.transformers import ErnieConfig
+
+    from edgepack.training.models import classifiers
+
+    made: list[Any] = []
+
+    class Recorded(paddle.nn.TransformerEncoderLayer):  # type: ignore[misc, unused-ignore]
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            assert all(layer.self_attn.q_proj.weight.shape == [16, 4] for layer in made)
+            super().__init__(*arguments, **settings)
+            made.append(self)
+
+    monkeypatch.setattr(paddle.nn, "TransformerEncoderLayer", Recorded)
+    sizes = {"hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 8, "vocab_size": 9}
+    config = ErnieConfig(**sizes, num_hidden_layers=3, kept_attention_heads=1)
+    encoder = classifiers.build(ONE_LABEL, config).ernie.encoder
+    assert config.num_hidden_layers == encoder.num_layers == len(encoder.layers) == len(made) == 3
+    assert [layer.self_attn.num_heads for layer in encoder.layers] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("wanted", ["hidden", "relations"])

@@ -16,6 +16,7 @@ from edgepack_runtime.util.fs import read_regular
 WEIGHTS_FILES: Final = ("model.safetensors", "pytorch_model.bin")  # the first existing file is used, as in transformers
 MOST_EPSILON: Final = 1e-3
 _MOST_CONFIG_BYTES: Final = 2**20
+MOST_LAYERS: Final = 256  # a layer takes memory and time even with few weights; the deepest of `PRESETS` has 24
 KINDS: Final = ("bert", "ernie")
 UNFIT: Final = "use a BERT or ERNIE checkpoint; docs/reference/recipe-file.md lists the conditions"
 
@@ -90,6 +91,7 @@ def config_problems(fields: Mapping[str, Any]) -> list[str]:
     problems += [f"`{key}` is {_shown(sizes[key])}, which is not a size" for key in wrong]
     if not wrong and sizes["hidden_size"] % sizes["num_attention_heads"]:
         problems.append(f"`hidden_size` is {sizes['hidden_size']}, which is not a multiple of `num_attention_heads`")
+    problems += layer_problems(fields)
     epsilon = fields.get("layer_norm_eps", _FRACTIONS["layer_norm_eps"])
     if type(epsilon) is float and epsilon > MOST_EPSILON:
         problems.append(f"`layer_norm_eps` is {epsilon}, and Paddle computes with at most {MOST_EPSILON}")
@@ -101,6 +103,14 @@ def config_problems(fields: Mapping[str, Any]) -> list[str]:
     if type(fields.get("use_task_id", False)) is not bool:
         problems.append(f"`use_task_id` is {_shown(fields['use_task_id'])}, which is neither true nor false")
     return problems
+
+
+def layer_problems(fields: Mapping[str, Any]) -> list[str]:
+    """The reason why a config.json has too many layers; empty if it has not, or if it says no number of layers."""
+    layers = fields.get("num_hidden_layers")
+    if type(layers) is not int or layers <= MOST_LAYERS:
+        return []
+    return [f"`num_hidden_layers` is {_shown(layers)}, and at most {MOST_LAYERS} layers are supported"]
 
 
 def tokenizer_problems(folder: Path) -> list[str]:

@@ -231,6 +231,9 @@ def _folder_problems(folder: Path) -> Iterator[tuple[str, str]]:
     elif checkpoint:
         for problem in [*pretrained_models.config_problems(fields), *pretrained_models.tokenizer_problems(folder)]:
             yield f"{shown} cannot be converted: {problem}", pretrained_models.UNFIT
+    else:
+        for problem in pretrained_models.layer_problems(fields):
+            yield f"{shown} cannot be loaded: {problem}", "name a folder with another model"
 
 
 def _check_length(role: str, section: Teacher | Student) -> Iterator[Problem]:

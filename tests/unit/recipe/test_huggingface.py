@@ -106,7 +106,7 @@ def test_everything_that_counts_is_taken_over() -> None:
         ("layer_norm_eps", None), ("layer_norm_eps", 0.002), ("layer_norm_eps", float("nan")),
         ("hidden_dropout_prob", 1.0), ("attention_probs_dropout_prob", -0.1), ("classifier_dropout", "no"),
         ("use_task_id", 1),
-        ("initializer_range", []), ("task_type_vocab_size", -1), ("type_vocab_size", 1.0),
+        ("num_hidden_layers", 257), ("initializer_range", []), ("task_type_vocab_size", -1), ("type_vocab_size", 1.0),
     ],
     ids=str,
 )  # fmt: skip
@@ -116,6 +116,12 @@ def test_what_cannot_be_taken_over_names_its_key(tmp_path: Path, key: str, value
     assert f"`{key}`" in problem
     assert found(tmp_path) == [problem]
     assert of_folder(folder) is None
+
+
+@pytest.mark.parametrize(("layers", "keys"), [(256, []), (257, ["student.model"])])
+def test_the_layers_of_a_folder_of_paddlenlp_are_limited_too(tmp_path: Path, layers: int, keys: list[str]) -> None:
+    write(tmp_path / "checkpoint", {"num_hidden_layers": layers}, weights="model_state.pdparams")
+    assert found(tmp_path) == keys
 
 
 def test_every_problem_is_found_at_once(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ from edgepack.recipe.pretrained_models import (
     file_problems,
     kept_heads,
     known_fields,
+    layer_problems,
     of_config,
     of_folder,
     parameters,
@@ -59,11 +60,20 @@ from edgepack_runtime.tasks.task import Task
 
 
 class _WidthPruned:
-    """With `shapes.KEPT_HEADS` of its config's heads in each layer."""
+    """With `KEPT_HEADS` of its config's heads in each layer.
+
+    Paddle can only make a layer with all heads, which may be far larger than what stays of it. So PaddleNLP makes one
+    layer, and each further one follows when the one before has been pruned.
+    """
 
     def __init__(self, config: Any) -> None:
-        super().__init__(config)  # type: ignore[call-arg]
-        _prune_width(self)
+        heads, layers = _checked_heads(config), config.num_hidden_layers
+        config.num_hidden_layers = min(layers, 1)
+        try:
+            super().__init__(config)  # type: ignore[call-arg]
+        finally:
+            config.num_hidden_layers = layers
+        _prune_width(self, heads)
 
 
 class WidthPrunedErnieForSequenceClassification(_WidthPruned, ErnieForSequenceClassification):  # type: ignore[misc, unused-ignore]
@@ -99,9 +109,13 @@ def from_pretrained(task: Task, folder: Path, n_labels: int) -> Any:
         Exception: any error of PaddleNLP.
     """
     fields = read_config(folder)
-    if fields is None or of_config({**fields, KEPT_HEADS: 1}) is None:  # `_prune_width` judges the kept heads
+    if fields is None or of_config({**fields, KEPT_HEADS: 1}) is None:  # `_checked_heads` judges the kept heads
         raise StageFailedError(
             f"{folder / CONFIG_FILE} does not describe an ERNIE model", fix="copy the folder again, or name another one"
+        )
+    if problems := layer_problems(fields):
+        raise StageFailedError(
+            f"{folder / CONFIG_FILE} cannot be used", why=problems[0], fix="name a folder with another model"
         )
     config = ErnieConfig(**known_fields(fields), num_labels=n_labels)
     weights = paddle_file.read(folder / WEIGHTS_FILE)  # PaddleNLP would run code of this file
@@ -122,9 +136,8 @@ def _kind(task: Task, is_width_pruned: bool) -> Any:
     return _WIDTH_PRUNED_KINDS[kind] if is_width_pruned else kind
 
 
-def _prune_width(network: Any) -> None:
-    """Shrink each layer's attention to the heads that the config keeps: (hidden, heads x head size) and back."""
-    config = network.config
+def _checked_heads(config: Any) -> int:
+    """Heads of each layer that the config keeps."""
     heads = kept_heads({KEPT_HEADS: getattr(config, KEPT_HEADS)}, config.num_attention_heads)
     if heads is None:
         raise StageFailedError(
@@ -132,11 +145,26 @@ def _prune_width(network: Any) -> None:
             why=f"the model had {config.num_attention_heads} heads before it was pruned",
             fix="copy the model again from where it was trained",
         )
-    for attention in attentions(network):
-        hidden, inner = attention.embed_dim, heads * attention.head_dim
-        attention.num_heads = heads
-        attention.q_proj, attention.k_proj, attention.v_proj = (paddle.nn.Linear(hidden, inner) for _ in range(3))
-        attention.out_proj = paddle.nn.Linear(inner, hidden)
+    return heads
+
+
+def _prune_width(network: Any, heads: int) -> None:
+    """Shrink the attention of the one layer that the network has, then add the further ones, each shrunk at once."""
+    encoder = network.ernie.encoder
+    for number in range(network.config.num_hidden_layers):
+        if number > 0:
+            first = encoder.layers[0]
+            encoder.layers.append(type(first)(**first._config))
+        _shrink(encoder.layers[number].self_attn, heads)
+    encoder.num_layers = len(encoder.layers)
+
+
+def _shrink(attention: Any, heads: int) -> None:
+    """Replace the projections by those of `heads` heads: (hidden, heads x head size) and back."""
+    hidden, inner = attention.embed_dim, heads * attention.head_dim
+    attention.num_heads = heads
+    attention.q_proj, attention.k_proj, attention.v_proj = (paddle.nn.Linear(hidden, inner) for _ in range(3))
+    attention.out_proj = paddle.nn.Linear(inner, hidden)
 
 
 _WORDS: Final = "ernie.embeddings.word_embeddings.weight"
@@ -334,10 +362,14 @@ def _check_folder(folder: Path) -> None:
     weights = folder / WEIGHTS_FILE
     fields = {key: value for key, value in (read_config(folder) or {}).items() if key != KEPT_HEADS}
     shape = of_folder(folder) or of_config(fields)  # a number of heads that cannot be is refused later
-    if shape is not None and is_file(weights) and parameters(shape, labels=0) > weights.stat().st_size:
+    if shape is None or not is_file(weights):
+        return
+    # Of a model that was pruned in width, one layer at a time has all heads (`_WidthPruned`).
+    made = parameters(shape, labels=0) + 4 * shape.hidden * (shape.hidden - shape.attention)
+    if made > weights.stat().st_size:
         raise StageFailedError(
             f"{folder / CONFIG_FILE} describes another model than {WEIGHTS_FILE} holds",
-            why=f"it has {parameters(shape, labels=0):,} weights, and the file {weights.stat().st_size:,} bytes",
+            why=f"it takes {made:,} weights, and the file has {weights.stat().st_size:,} bytes",
             fix="copy both files of the same model",
         )
 

@@ -45,8 +45,8 @@ def convert(shapes: Mapping[str, tuple[int, ...]], weights: Mapping[str, Array])
         weights: weights of the checkpoint, by name.
 
     Returns:
-        The weights by PaddleNLP's names, linear ones transposed from (out, in) to (in, out); and messages about weights
-        that are missing, unknown, duplicate, or of another shape.
+        The weights of the right shape by PaddleNLP's names, linear ones transposed from (out, in) to (in, out); and
+        messages about weights that are missing, unknown, duplicate, or of another shape.
     """
     found, twice = _by_plain_name(weights)
     wanted = {in_checkpoint(name): name for name in shapes}
@@ -57,7 +57,8 @@ def convert(shapes: Mapping[str, tuple[int, ...]], weights: Mapping[str, Array])
         shape = shapes[ours][::-1] if is_linear(ours) else shapes[ours]
         if weight.shape != shape or weight.dtype != np.float32:
             wrong.append(f"{name} ({weight.dtype} {list(weight.shape)} instead of float32 {list(shape)})")
-        converted[ours] = np.ascontiguousarray(weight.T if is_linear(ours) else weight)
+        else:  # a copy of no more than the network has: many names may be views of the same numbers
+            converted[ours] = np.ascontiguousarray(weight.T if is_linear(ours) else weight)
     problems = {
         "missing": wanted.keys() - found.keys(),
         "unexpected": found.keys() - wanted.keys(),

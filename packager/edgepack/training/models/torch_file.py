@@ -38,6 +38,7 @@ _STORAGES: Final[Mapping[str, str]] = {
 _ZIP: Final = b"PK\x03\x04"
 _MAGIC: Final = 0x1950A86A20F9469CFC6C  # what the format before the archive begins with
 _VERSION: Final = 1001
+_MOST_SHARING: Final = 2  # bytes of all tensors per byte of the file; tied embeddings are two names of one storage
 _MOST_DIMENSIONS: Final = 8  # of a tensor; the product of very many huge ones takes for ever
 _ENCODING: Final = "utf-8"  # of texts that Python 2 wrote
 
@@ -75,7 +76,8 @@ def read(file: Path) -> dict[str, Array]:
         with file.open("rb") as stream:
             is_archive = stream.read(len(_ZIP)) == _ZIP
             stream.seek(0)
-            return _archive(stream) if is_archive else _sequence(stream)
+            size_bytes = file.stat().st_size
+            return _archive(stream, size_bytes) if is_archive else _sequence(stream, size_bytes)
     except Exception as error:  # a damaged pickle fails in many ways
         raise StageFailedError(
             f"{file} cannot be read",
@@ -130,7 +132,7 @@ _KNOWN: Final[Known] = {
 }
 
 
-def _archive(stream: IO[bytes]) -> dict[str, Array]:
+def _archive(stream: IO[bytes], size_bytes: int) -> dict[str, Array]:
     """Read the zip format: `NAME/data.pkl`, and `NAME/data/KEY` for each storage."""
     with zipfile.ZipFile(stream) as archive:
         names = archive.namelist()
@@ -142,8 +144,10 @@ def _archive(stream: IO[bytes]) -> dict[str, Array]:
             raise ValueError("its numbers are big-endian")
         tensors = _tensors(_Unpickler(io.BytesIO(_part(archive, pickled))).load())
         storages = {tensor.storage for tensor in tensors.values()}
+        if sum(each.length * _width(each.kind) for each in storages) > size_bytes:  # parts of an archive may overlap
+            raise ValueError("its storages are larger than the file")
         numbers = {each.key: _numbers(_part(archive, f"{folder}/data/{each.key}"), each) for each in storages}
-    return {name: _view(tensor, numbers[tensor.storage.key]) for name, tensor in tensors.items()}
+    return _views(tensors, numbers, size_bytes)
 
 
 def _part(archive: zipfile.ZipFile, name: str) -> bytes:
@@ -152,7 +156,7 @@ def _part(archive: zipfile.ZipFile, name: str) -> bytes:
     return archive.read(name)
 
 
-def _sequence(stream: IO[bytes]) -> dict[str, Array]:
+def _sequence(stream: IO[bytes], size_bytes: int) -> dict[str, Array]:
     """Read the older format: pickles of magic number, version, byte order, tensors and keys, then the storages."""
     magic, version, system, held, keys = (_Unpickler(stream).load() for _ in range(5))
     if magic != _MAGIC or version != _VERSION or not system["little_endian"]:
@@ -168,7 +172,7 @@ def _sequence(stream: IO[bytes]) -> dict[str, Array]:
         if length != storage.length:
             raise ValueError(f"storage {key} has {length} numbers instead of {storage.length}")
         numbers[key] = _numbers(stream.read(length * _width(storage.kind)), storage)
-    return {name: _view(tensor, numbers[tensor.storage.key]) for name, tensor in tensors.items()}
+    return _views(tensors, numbers, size_bytes)
 
 
 def _tensors(held: object) -> dict[str, _Tensor]:
@@ -189,6 +193,18 @@ def _numbers(raw: bytes, storage: _Storage) -> Array:
 def _width(kind: str) -> int:
     """Bytes of one number."""
     return 2 if kind == BFLOAT16 else np.dtype(kind).itemsize
+
+
+def _views(tensors: Mapping[str, _Tensor], numbers: Mapping[str, Array], size_bytes: int) -> dict[str, Array]:
+    """The tensors by name. Whoever copies them needs memory for each, and a name costs a file only a few bytes."""
+    views = {}
+    left = _MOST_SHARING * size_bytes
+    for name, tensor in tensors.items():
+        views[name] = _view(tensor, numbers[tensor.storage.key])
+        left -= views[name].size * _width(tensor.storage.kind)
+        if left < 0:
+            raise ValueError(f"its tensors share storages: together they have over {_MOST_SHARING} times its bytes")
+    return views
 
 
 def _view(tensor: _Tensor, numbers: Array) -> Array:

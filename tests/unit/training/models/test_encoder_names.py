@@ -102,6 +102,12 @@ def test_a_weight_of_another_shape_or_type_is_named(name: str, weight: Array, sa
     assert problems == [f"of another kind or shape: {name} ({said})"]
 
 
+def test_a_weight_of_another_shape_is_not_copied() -> None:
+    large = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (2**24, 2**24), (0, 0))  # a copy has 1 PiB
+    converted, _ = convert(SHAPES, dict.fromkeys(checkpoint(), large))
+    assert converted == {}
+
+
 @pytest.mark.parametrize("again", ["bert.embeddings.LayerNorm.weight", "embeddings.LayerNorm.gamma"])
 def test_one_weight_under_two_names(again: str) -> None:
     _, problems = convert(SHAPES, checkpoint() | {again: np.zeros(2, np.float32)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,40 @@ def test_names_of_one_storage_share_its_memory(tmp_path: Path) -> None:
     view = tensor(storage("0", 4), [4], [1])
     found = read(write_archive(tmp_path / "x.bin", pickled({"a": view, "b": view}), {"0": FOUR}))
     assert np.shares_memory(found["a"], found["b"])
+
+
+def write_sequence(file: Path, pickle: bytes, storages: dict[str, bytes]) -> Path:
+    """The format before the archive, with storages of numbers of 4 bytes."""
+    system = b"\x80\x02}(" + text("little_endian") + b"\x88u."
+    keys = b"\x80\x02](" + b"".join(map(text, storages)) + b"e."
+    head = [b"\x80\x02" + number(value) + b"." for value in (0x1950A86A20F9469CFC6C, 1001)]
+    numbers = [(len(raw) // 4).to_bytes(8, "little") + raw for raw in storages.values()]
+    file.write_bytes(b"".join([*head, system, pickle, keys, *numbers]))
+    return file
+
+
+@pytest.mark.parametrize("write", [write_archive, write_sequence])
+def test_a_storage_may_be_tied_but_not_shared_by_many(tmp_path: Path, write: Callable[..., Path]) -> None:
+    count = 2**14
+    view, storages = tensor(storage("0", count), [count], [1]), {"0": bytes(4 * count)}
+    tied = read(write(tmp_path / "x.bin", pickled({"a": view, "b": view}), storages))
+    assert np.shares_memory(tied["a"], tied["b"])
+    many = pickled({"a": view, "b": view, "c": view})
+    assert "over 2 times" in refused(write(tmp_path / "x.bin", many, storages))
+
+
+def test_half_precision_is_counted_as_it_is_in_the_file(tmp_path: Path) -> None:
+    count = 2**14
+    view = tensor(storage("0", count, "HalfStorage"), [count], [1])
+    tied = read(write_archive(tmp_path / "x.bin", pickled({"a": view, "b": view}), {"0": bytes(2 * count)}))
+    assert tied["a"].dtype == np.float32
+
+
+def test_storages_are_no_larger_than_their_file(tmp_path: Path) -> None:
+    count = 2**14
+    twice = {kind: tensor(storage("0", count, kind), [1], [1]) for kind in ("FloatStorage", "IntStorage")}
+    file = write_archive(tmp_path / "x.bin", pickled(twice), {"0": bytes(4 * count)})
+    assert refused(file) == "its storages are larger than the file"
 
 
 def test_a_storage_of_another_length_or_that_is_not_there_is_refused(tmp_path: Path) -> None:
