@@ -26,8 +26,7 @@ from edgepack_runtime.bundle.model_config import CASCADE, LinearConfig
 from edgepack_runtime.schema.figures import quantity
 from edgepack_runtime.schema.receipt import GateReceipt
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.metrics import Answer
-from edgepack_runtime.stats.metrics import metric as metric_of
+from edgepack_runtime.stats.metrics import Answer, metric_of
 from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
 from edgepack_runtime.tasks.task import Task
 

@@ -27,8 +27,7 @@ from edgepack_runtime.bundle.manifest import BUNDLED, HOST, parse
 from edgepack_runtime.bundle.verify import read_signed_manifest
 from edgepack_runtime.schema.figures import NOTHING, quantity, span
 from edgepack_runtime.schema.receipt import GateLatency
-from edgepack_runtime.stats.metrics import METRICS, SCORE
-from edgepack_runtime.stats.metrics import metric as metric_of
+from edgepack_runtime.stats.metrics import METRICS, SCORE, metric_of
 from edgepack_runtime.util.fs import open_regular
 
 if TYPE_CHECKING:

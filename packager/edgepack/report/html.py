@@ -19,7 +19,7 @@ from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import NOTHING, quantity, span
 from edgepack_runtime.schema.gates import NOT_LIMITS
 from edgepack_runtime.schema.receipt import UNGATED, GateReceipt
-from edgepack_runtime.stats.metrics import metric as metric_of
+from edgepack_runtime.stats.metrics import metric_of
 
 TEMPLATE: Final = "report.html.jinja"
 MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all

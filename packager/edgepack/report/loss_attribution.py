@@ -13,8 +13,7 @@ from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import NOTHING, quantity
 from edgepack_runtime.schema.gates import is_per_class
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt
-from edgepack_runtime.stats.metrics import SCORE
-from edgepack_runtime.stats.metrics import metric as metric_of
+from edgepack_runtime.stats.metrics import SCORE, metric_of
 
 _ON: Final = "on "  # before the name of a target, in the ledger
 _LINEAR: Final = "linear"

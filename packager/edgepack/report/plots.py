@@ -20,7 +20,7 @@ from edgepack.report.svg import ACCENT, LIMIT, SECOND
 from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import UNITS, quantity
 from edgepack_runtime.schema.receipt import GateReceipt
-from edgepack_runtime.stats.metrics import metric as metric_of
+from edgepack_runtime.stats.metrics import metric_of
 
 _SAME_PERCENT: Final = 1e-4  # receipts round a fraction to six digits, and one row of 100,000 is ten times as much
 _BUBBLE: Final = 600  # square points, of the largest file

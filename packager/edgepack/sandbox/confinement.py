@@ -45,16 +45,12 @@ _WRITE = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAK
 _TCP: Final = 1 << 0 | 1 << 1  # bind and connect, since version 4
 _SCOPES: Final = 1 << 0 | 1 << 1  # abstract sockets and signals stay inside
 _SCOPES_SINCE: Final = 6
-_NAMESPACES: Final = (
-    0x7E020000  # CLONE_NEW* in the flags of clone, <linux/sched.h>: in a new one there are capabilities
-)
-_SHARED_ANONYMOUS: Final = (
-    0x21  # MAP_SHARED | MAP_ANONYMOUS, <asm-generic/mman-common.h>: RLIMIT_DATA does not count it
-)
-_OWNERS: Final = (
-    ("fcntl", (8, 15)),
-    ("ioctl", (0x8901, 0x8902)),
-)  # F_SETOWN(_EX), FIOSETOWN, SIOCSPGRP: who gets SIGIO
+# CLONE_NEW* in the flags of clone, <linux/sched.h>: whoever makes a namespace has capabilities in it.
+_NAMESPACES: Final = 0x7E020000
+# MAP_SHARED | MAP_ANONYMOUS, <asm-generic/mman-common.h>: RLIMIT_DATA does not count such memory.
+_SHARED_ANONYMOUS: Final = 0x21
+# Commands that choose who gets SIGIO: F_SETOWN, F_SETOWN_EX; FIOSETOWN, SIOCSPGRP.
+_OWNERS: Final = (("fcntl", (8, 15)), ("ioctl", (0x8901, 0x8902)))
 _PR_SET_NO_NEW_PRIVS: Final = 38  # <linux/prctl.h>
 _CAPABILITIES_VERSION: Final = 0x20080522  # <linux/capability.h>
 _KEPT_CAPABILITIES: Final = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE and _READ_SEARCH: root builds in folders of users

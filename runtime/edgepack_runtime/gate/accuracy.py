@@ -68,7 +68,7 @@ class Measured(NamedTuple):
     @property
     def kind(self) -> metrics.Metric:
         """How figures of the metric are read."""
-        return metrics.metric(self.metric)
+        return metrics.metric_of(self.metric)
 
     @property
     def distinct(self) -> int:

@@ -14,8 +14,7 @@ from typing import Any, Dict, Iterator, List, Literal, Mapping, NamedTuple, Opti
 
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.schema.fields import Document, Problem, field, hints, read
-from edgepack_runtime.stats.metrics import MetricName
-from edgepack_runtime.stats.metrics import metric as metric_of
+from edgepack_runtime.stats.metrics import MetricName, metric_of
 
 ABOVE_MAJORITY = "accuracy.above_majority"  # better than the most frequent answer; no recipe sets or waives it
 DELIVER: Literal["deliver"] = "deliver"
@@ -135,7 +134,7 @@ class AccuracyLimits(Document):
             fix = "set `max_regression_points`: how much worse than that release the new one may be"
             yield Problem(("baseline",), "limits nothing by itself", fix)
 
-        if metric_of(self.metric or "accuracy").more_is_better:
+        if self.metric is None or metric_of(self.metric).more_is_better:  # more is better of every usual metric
             wrong, fix = ["max"], "set `min`: more of this metric is better"
         else:
             wrong = ["min", "max_drop_points", "max_regression_points"]

@@ -14,7 +14,7 @@ from edgepack_runtime.schema import fields, figures
 from edgepack_runtime.schema.fields import Document, Problem, field
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, DELIVER, REFUSE, is_minimum
 from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS, Interval
-from edgepack_runtime.stats.metrics import metric as metric_of
+from edgepack_runtime.stats.metrics import metric_of
 
 ACCURACY_NOT_GATED = "accuracy is not gated: the recipe sets no limit for it"
 NO_GATES = "the recipe sets no gates"  # reason in receipts of releases without limits

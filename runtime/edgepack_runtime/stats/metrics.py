@@ -54,7 +54,7 @@ class Metric(NamedTuple):
 METRICS: Mapping[str, Metric] = {name: Metric() for name in (*get_args(MetricName), SCORE)}
 
 
-def metric(name: str) -> Metric:
+def metric_of(name: str) -> Metric:
     """The metric with a name; of one that a later version knows, plain numbers."""
     return METRICS.get(name, Metric(unit=""))
 

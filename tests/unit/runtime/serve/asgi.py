@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 AnyApp = TypeVar("AnyApp", bound=Callable[..., Any])
 
@@ -95,3 +96,14 @@ async def started(app: AnyApp) -> AsyncIterator[AnyApp]:
         await toward.put({"type": "lifespan.shutdown"})
         assert (await back.get())["type"] == "lifespan.shutdown.complete"
         await task
+
+
+class Held(NamedTuple):
+    """Predictions that wait for `go_on`; `entered` is set when one does."""
+
+    go_on: threading.Event
+    entered: threading.Event
+
+    async def wait_for_one(self) -> None:
+        """Return when a prediction waits."""
+        assert await asyncio.get_running_loop().run_in_executor(None, self.entered.wait, 20)

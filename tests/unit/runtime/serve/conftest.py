@@ -6,14 +6,16 @@ import asyncio
 import inspect
 import io
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from asgi import started
+from asgi import Held, started
 from tiny_model import write_model_folder
 
+from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve import logs
 from edgepack_runtime.serve.middleware import Middleware
@@ -44,6 +46,20 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def log() -> io.StringIO:
     """What the server logs."""
     return io.StringIO()
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    """Every prediction of a server waits."""
+    made, answer = Held(threading.Event(), threading.Event()), Predictor.timed_batch
+
+    def slow(self: Predictor, items: Any, wanted: Any) -> Any:
+        made.entered.set()
+        assert made.go_on.wait(20)
+        return answer(self, items, wanted)
+
+    monkeypatch.setattr(Predictor, "timed_batch", slow)
+    return made
 
 
 @pytest.fixture

@@ -6,13 +6,12 @@ import asyncio
 import io
 import json
 import logging
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from asgi import Answer, ask, post, started
+from asgi import Answer, Held, ask, post, started
 from imported_model import write_imported
 from ssh_keys import write_trusted_keys
 from tiny_model import write_model_folder
@@ -508,22 +507,13 @@ async def test_metrics_count_texts_by_the_model_that_answered(make_app: MakeApp,
 
 
 async def test_a_client_that_goes_away_is_told_in_log_and_metrics_alone(
-    make_app: MakeApp, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    make_app: MakeApp, log: io.StringIO, held: Held
 ) -> None:
-    go_on, entered = threading.Event(), threading.Event()
-    answer = Predictor.timed_batch
-
-    def slow(self: Predictor, items: Any, wanted: Any) -> Any:
-        entered.set()
-        assert go_on.wait(20)
-        return answer(self, items, wanted)
-
-    monkeypatch.setattr(Predictor, "timed_batch", slow)
     async with started(make_app(max_batch=1)) as app:
         leaves = asyncio.Event()
         infer = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["好"]}]}
         stays = asyncio.ensure_future(post(app, "/predict", {"text": "差"}))
-        assert await asyncio.get_running_loop().run_in_executor(None, entered.wait, 20)
+        await held.wait_for_one()
         asked = [
             asyncio.ensure_future(post(app, "/predict", {"text": "好"}, leaves=leaves)),
             asyncio.ensure_future(post(app, "/v2/models/hotel/infer", infer, leaves=leaves)),
@@ -533,7 +523,7 @@ async def test_a_client_that_goes_away_is_told_in_log_and_metrics_alone(
             await asyncio.sleep(0)
         leaves.set()
         assert [(await one).status for one in asked] == [0, 0]
-        go_on.set()
+        held.go_on.set()
         assert (await stays).json()["label"] == "bad"
         lines = (await ask(app, "GET", "/metrics")).body.decode().splitlines()
         assert 'edgepack_requests_total{method="POST",path="/predict",status="499"} 1.0' in lines

@@ -7,13 +7,12 @@ import base64
 import io
 import json
 import struct
-import threading
 import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
-from asgi import ask, post, started
+from asgi import Held, ask, post, started
 from imported_model import HANDLER, write_imported
 
 from edgepack_runtime.inference.predictor import Predictor
@@ -89,30 +88,21 @@ async def test_files_may_be_larger_than_texts_and_not_endless(tmp_path: Path, lo
 
 @pytest.mark.parametrize("path", ["/predict", INFER])
 async def test_bodies_that_wait_for_an_answer_have_a_limit_together(
-    tmp_path: Path, log: io.StringIO, monkeypatch: pytest.MonkeyPatch, path: str
+    tmp_path: Path, log: io.StringIO, monkeypatch: pytest.MonkeyPatch, held: Held, path: str
 ) -> None:
-    go_on, entered = threading.Event(), threading.Event()
-    answer = Predictor.timed_batch
-
-    def slow(self: Predictor, items: Any, wanted: Any) -> Any:
-        entered.set()
-        assert go_on.wait(20)
-        return answer(self, items, wanted)
-
-    monkeypatch.setattr(Predictor, "timed_batch", slow)
     monkeypatch.setattr(requests, "_MOST_HELD", 0)
     file = in_base64(bytes(600))
     tensor = {"name": "file", "shape": [1], "datatype": "BYTES", "data": [file]}
     body = {"file": file} if path == "/predict" else {"inputs": [tensor]}
     async with started(served(tmp_path, "file", log, max_body_kib=1)) as app:
         first = [asyncio.ensure_future(post(app, path, body)) for _ in range(2)]  # two have room in any case
-        assert await asyncio.get_running_loop().run_in_executor(None, entered.wait, 20)
+        await held.wait_for_one()
         while requests._held < 2 * len(file):
             await asyncio.sleep(0.001)
         third = await post(app, path, body)
         assert (third.status, third.headers["retry-after"]) == (503, "1")
         assert b"wait for an answer" in third.body
-        go_on.set()
+        held.go_on.set()
         assert [(await one).status for one in first] == [200, 200]
         assert (await post(app, path, body)).status == 200
         assert (await post(app, path, {"inputs": 1})).status in (400, 422)
