@@ -29,9 +29,9 @@ WORKERS ?= 4
 # A process has one thread: two that take every core for their products keep each other waiting. Bytecode is written
 # even if the environment says not to: otherwise each process compiles all tests again in each run.
 test test-all coverage test-paddle26: export PYTHONDONTWRITEBYTECODE =
-PYTEST = -m pytest --numprocesses=logical --maxprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=25
+PYTEST = -m pytest --numprocesses=auto --maxprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=25
 
-test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## unit and integration tests, with the real Paddle stack, in a process for each core (at most WORKERS=4)
+test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## unit and integration tests, with the real Paddle stack, in one process more than cores (at most WORKERS=4)
 	@OMP_NUM_THREADS=1 $(PY) $(PYTEST) -m "not sweep"
 
 test-all: $(VENV)/.installed-dev $(CLIENTS)/.installed ## the exhaustive sweeps too: builds killed everywhere, several machines, Pythons, simulated verdicts; both lanes

@@ -123,6 +123,7 @@ PRUNED = """\
 KILLED = RECIPE.replace(STUDENT + STEPS, PRUNED)
 
 
+@pytest.mark.sweep
 @pytest.mark.first_lane
 def test_a_build_that_is_killed_in_width_pruning_ends_with_the_same_bytes(project: Project, tmp_path: Path) -> None:
     exported = []

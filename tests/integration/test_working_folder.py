@@ -55,6 +55,7 @@ def test_no_module_is_looked_for_in_the_working_folder(planted: Path) -> None:
     assert [path for path in json.loads(done.stdout) if not Path(path).is_absolute()] == []
 
 
+@pytest.mark.sweep
 def test_the_launcher_of_several_processes_starts_without_opencv(planted: Path) -> None:
     command = [sys.executable, "-I", "-c", LAUNCHED]
     done = subprocess.run(command, cwd=planted, capture_output=True, text=True, check=False)
