@@ -1,7 +1,7 @@
 """Render images of text and write them with their texts: the examples of this recipe.
 
 apt-get install fonts-wqy-zenhei
-python3 render_text.py /usr/share/fonts/truetype/wqy/wqy-zenhei.ttc
+../../.venv/bin/python render_text.py /usr/share/fonts/truetype/wqy/wqy-zenhei.ttc
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Write the characters that a recogniser of PP-OCR knows, from the metadata of its graph.
 
-python3 write_characters.py ch_PP-OCRv4_rec_infer.onnx characters.txt
+../../.venv/bin/python write_characters.py ch_PP-OCRv4_rec_infer.onnx characters.txt
 """
 
 import sys

@@ -44,6 +44,10 @@ class Section(BaseModel):
         copy.model_fields_set.intersection_update(self.model_fields_set)
         return copy
 
+    def __hash__(self) -> int:
+        """By value, as sections are compared: a build keeps stages in sets, and a dict in a field has no hash."""
+        return hash(self.model_dump_json())
+
     def value(self, path: str) -> Any:
         """The value at a dotted path; None if a section on it is null."""
         name, _, below = path.partition(".")

@@ -38,6 +38,10 @@ def text_model(**more: Any) -> ImportedTextRecipe:
     return ImportedTextRecipe.model_validate({**COMMON, "model": MODEL, "data": {"test": "t.tsv"}, **more})
 
 
+def of_several_graphs(**more: Any) -> CustomRecipe:
+    return custom(model={"graph": {"detect": "a.onnx", "recognize": "b.onnx"}}, **more)
+
+
 def custom(**more: Any) -> CustomRecipe:
     given = {"model": {"graph": "a.onnx"}, "handler": str(HANDLER), "examples": "examples.jsonl"}
     return CustomRecipe.model_validate({**COMMON, "task": "custom", **given, **more})
@@ -54,6 +58,7 @@ TARGETS = ["bundle", "gate", "bundle", "gate"]
         (trained, ["data", "linear", "student", "quantize", "export", "combine"]),
         (text_model, ["data", "graphs"]),
         (custom, ["examples", "graphs"]),
+        (of_several_graphs, ["examples", "graphs"]),
     ],
 )
 def test_every_kind_of_recipe_has_a_list_of_stages(recipe: Any, names: list[str]) -> None:

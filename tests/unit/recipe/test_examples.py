@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from edgepack.recipe.yaml import Document, parse
 ROOT = Path(__file__).parents[3]
 RECIPES = ROOT / "recipes"
 EXAMPLES = sorted(RECIPES.glob("*.yaml"))
+IMPORTED = sorted(RECIPES.glob("*/recipe.yaml"))
 ROWS = {
     "train": [("房间很大，床也舒服", "好"), ("隔音太差，一夜没睡", "差"), ("早餐丰富", "好"), ("前台态度冷淡", "差")],
     "dev": [("位置方便", "好"), ("毛巾有味道", "差")],
@@ -70,6 +72,29 @@ def furnish(folder: Path, document: Document) -> None:
             write_model(folder / model)
 
 
+def copy_files(folder: Path) -> None:
+    """The examples of `file-type`: what its program copies out of the repository."""
+    for name in ("docs", "packager", "runtime", "scripts", *(file.name for file in ROOT.iterdir() if file.is_file())):
+        (folder.parents[1] / name).symlink_to(ROOT / name)
+    for name in ("quickstart.yaml", "recipe.schema.json"):
+        shutil.copy(RECIPES / name, folder.parent)
+    runpy.run_path(str(folder / "copy_examples.py"))
+
+
+def copy_sentences(folder: Path) -> None:
+    shutil.copy(RECIPES / folder.name / "examples.jsonl", folder)
+
+
+def draw_images(folder: Path) -> None:
+    """Stand-ins for the images of `ocr`, whose program needs a font."""
+    (folder / "characters.txt").write_text("好\n", encoding="utf-8")
+    (folder / "1.png").write_bytes(b"")
+    (folder / "examples.jsonl").write_text('{"file": "1.png", "expected": ["好"]}\n' * 2, encoding="utf-8")
+
+
+EXAMPLES_OF = {"file-type": copy_files, "word-segmentation": copy_sentences, "ocr": draw_images}
+
+
 def test_the_examples_were_found() -> None:
     found = {example.stem for example in EXAMPLES}
     assert {"quickstart", "hotel-sentiment", "student-only", "air-gapped", "question-pairs", "entities"} <= found
@@ -92,6 +117,20 @@ def test_the_example_passes_check(example: Path, tmp_path: Path, monkeypatch: py
     result = CliRunner().invoke(main, ["check", example.name])
     assert result.exit_code == 0, result.output
     assert "valid (" in result.output
+
+
+@pytest.mark.parametrize("example", IMPORTED, ids=lambda path: path.parent.name)
+def test_the_example_of_an_imported_model_passes_check(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "recipes" / example.parent.name
+    shutil.copytree(example.parent, folder, ignore=shutil.ignore_patterns("examples*", "files"))
+    for name, file in re.findall(r"\$\{(\w+)\}/([\w.-]+)", example.read_text(encoding="utf-8")):
+        monkeypatch.setenv(name, str(tmp_path))
+        (tmp_path / file).write_bytes(b"")
+    EXAMPLES_OF[folder.name](folder)
+    result = CliRunner().invoke(main, ["check", str(folder / example.name)])
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.usefixtures("nothing_set")

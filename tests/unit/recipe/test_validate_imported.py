@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import CustomRecipe, Recipe
 from edgepack.recipe.validate_imported import read_handler
 
-ROOT = Path(__file__).parents[3]
 RECIPE = """\
 edgepack: 1
 name: imported
@@ -193,16 +191,6 @@ def test_a_handler_may_be_written_in_several_ways(folder: Path) -> None:
         "file",
         {"predict": ("item", "graphs"), "score": ("answer", "expected")},
     )
-
-
-def test_the_recipe_of_the_repository_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(ROOT / "recipes" / "file-type", tmp_path / "file-type")
-    for name in ("model.onnx", "config.min.json"):
-        (tmp_path / name).write_bytes(b"")
-    monkeypatch.setenv("MAGIKA", str(tmp_path))
-    recipe = load_recipe(tmp_path / "file-type" / "recipe.yaml", {"local"})
-    assert isinstance(recipe, CustomRecipe)
-    assert read_handler(Path(recipe.handler)).item == "file"
 
 
 def test_a_recipe_that_trains_is_of_the_other_kind(tmp_path: Path) -> None:
