@@ -23,13 +23,13 @@ _ROUNDING = 1e-6  # checks are rounded to six digits
 
 
 def of_manifest(gates: Gates) -> dict[str, Any]:
-    """`gates.accuracy` of the manifest, with the facts of the baseline.
+    """`gates.accuracy` of the manifest, with the entry of the baseline.
 
     A useless model passes no gate, whatever the recipe: each bundle is compared with the most frequent answer.
     """
     asked = {} if gates.accuracy is None else gates.accuracy.model_dump(mode="json")
     if gates.baseline is not None:
-        asked["baseline"] = baseline.facts(gates.baseline)
+        asked["baseline"] = baseline.manifest_entry(gates.baseline)
     return {**asked, "above_majority": True}
 
 
