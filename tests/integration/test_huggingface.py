@@ -17,10 +17,10 @@ from torch_pickle import save as torch_save
 from edgepack.errors import StageFailedError
 from edgepack.recipe.pretrained_models import of_folder, parameters
 from edgepack.training import environment
-from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.registry import task_by_name
 
 pytestmark = pytest.mark.integration
-ONE_LABEL = task_of("text-classification")
+ONE_LABEL = task_by_name("text-classification")
 
 Array = npt.NDArray[Any]
 Weights = dict[str, Array]
@@ -233,7 +233,7 @@ def test_texts_are_cut_as_the_checkpoint_s_tokenizer_would(models: Any, tmp_path
 def test_tokens_are_classified_with_it_too_and_a_student_is_cut_out_of_it(models: Any, tmp_path: Path) -> None:
     weights = random_weights(ERNIE)
     folder = write(tmp_path / "hf", ERNIE, weights)
-    made = models.create(str(folder), ("O", "B-x", "I-x"), 16, [], 0, tmp_path, task_of("token-classification"))
+    made = models.create(str(folder), ("O", "B-x", "I-x"), 16, [], 0, tmp_path, task_by_name("token-classification"))
     assert difference(made.network, weights, ERNIE) < 1e-5
     made.save(tmp_path)
     (tmp_path / "student").mkdir()

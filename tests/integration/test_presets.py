@@ -34,10 +34,10 @@ from edgepack.recipe.pretrained_models import (
 from edgepack.recipe.training import FromScratch, Scratch
 from edgepack.training import environment
 from edgepack_runtime.errors import ExitCode
-from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.registry import task_by_name
 
 pytestmark = pytest.mark.integration
-ONE_LABEL = task_of("text-classification")
+ONE_LABEL = task_by_name("text-classification")
 
 COMMON = "paddlenlp.utils.download.common"
 BOS = "paddlenlp.utils.download.bos_download"  # its package has a function of this name, too

@@ -17,7 +17,7 @@ from edgepack.recipe.pretrained_models import PRESETS, SENTENCEPIECE, shape_of
 from edgepack.recipe.section import AbsentError, or_none
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
 from edgepack.recipe.yaml import KeyPath, Problem
-from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.registry import task_by_name
 from edgepack_runtime.util.fs import read_regular
 
 _MODEL: Final[KeyPath] = ("student", "model")
@@ -83,7 +83,7 @@ def check_student(recipe: Recipe) -> Iterator[Problem]:
 
 def _is_per_token(recipe: Recipe) -> bool:
     name = or_none(recipe, "task")
-    return name is not None and task_of(name).per_token
+    return name is not None and task_by_name(name).per_token
 
 
 def _check_width(student: Student, heads: int | None) -> Iterator[Problem]:
@@ -260,7 +260,7 @@ def check_class_weights(recipe: Recipe, role: str) -> Iterator[Problem]:
     if recipe.data.columns.labels is not None:
         reason = "texts with any number of labels have no such weights"
         yield (role, "class_weights"), reason, "remove it: each label is a loss of its own"
-    elif not task_of(recipe.task).labelled:
+    elif not task_by_name(recipe.task).labelled:
         yield (role, "class_weights"), f"rows of {recipe.task} have no classes", "remove it"
 
 

@@ -55,7 +55,7 @@ from edgepack.training.models import batches, huggingface, paddle_file, tokenize
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer as Tokenizer
 from edgepack_runtime.inference.tokenizer import read_vocab
-from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
 from edgepack_runtime.tasks.task import Task
 
 
@@ -324,7 +324,7 @@ def probe(source: str | FromScratch | FromTeacher) -> None:
     """Load a model once, to find missing or damaged files and to download it. Raises as `create`."""
     if isinstance(source, str):
         with TemporaryDirectory(prefix="edgepack-") as temporary:
-            _pretrained(source, 2, task_of(ONE_TEXT), Path(temporary))
+            _pretrained(source, 2, task_by_name(ONE_TEXT), Path(temporary))
 
 
 def _pretrained(source: str, n_labels: int, task: Task, out: Path) -> Any:
