@@ -331,10 +331,10 @@ class DataArtifact(Artifact):
         with (self.folder / f"{split}.jsonl").open(encoding="utf-8") as lines:
             return [Row.from_document(json.loads(line), self.text_task) for line in lines]
 
-    def example(self, *, own: bool = True) -> str:
-        """The beginning of a test text (of both texts of a pair), quoted for a shell; without `own` a greeting."""
+    def example(self, *, from_test_rows: bool = True) -> str:
+        """An example text (or both of a pair), quoted for a shell: the beginning of a test text, or else a greeting."""
         pairs = self.text_task.pairs
-        texts = ([row.text, row.text_pair or ""][: 1 + pairs] for row in (self.read("test") if own else ()))
+        texts = ([row.text, row.text_pair or ""][: 1 + pairs] for row in (self.read("test") if from_test_rows else ()))
         plain = (several for several in texts if not set("".join(several)) & _SHELL_CHARACTERS)
         return " ".join(f'"{text[:_EXAMPLE_CHARACTERS]}"' for text in next(plain, ["你好", "您好"][: 1 + pairs]))
 

@@ -73,7 +73,7 @@ def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @options.recipe_argument
 @options.settings_option
 @options.profiles_option

@@ -10,7 +10,7 @@ from edgepack.commands import options
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @options.workspace_option
 @click.option(
     "--keep",
@@ -34,7 +34,7 @@ def command(workspace: Path | None, keep: tuple[Path, ...], everything: bool, dr
     from edgepack.build.workspace import Workspace
     from edgepack.util.text import mib
 
-    place = Workspace(options.workspace_of(keep[0] if keep else Path(), workspace))
+    place = Workspace(options.workspace_of(keep[0] if keep else None, workspace))
     kept: set[Path] | None = None
     if keep:
         plans = [plan.make(loaded, place, context=found) for loaded, found in map(options.load, keep)]

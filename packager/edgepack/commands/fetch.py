@@ -10,7 +10,7 @@ from edgepack.commands import options
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @click.argument("recipe", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @options.settings_option
 @click.option(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @options.bundle_argument
 @click.option(
     "--signers",

@@ -20,7 +20,6 @@ from edgepack.errors import UsageError
 from edgepack.report.i18n import text
 from edgepack.report.model import Report, Target, to_json
 from edgepack.report.model import parse as parse_report
-from edgepack.util.nvidia import sm_name
 from edgepack.util.text import counted, differences, duration, metric_name, mib, safe
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST, parse
@@ -33,7 +32,6 @@ from edgepack_runtime.util.fs import open_regular
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow, SelectArtifact
     from edgepack.oci.image import WrittenImage
-    from edgepack.training import diagnosis
 
 
 LEAST_NOTE: Final = 30  # columns for notes that wrap beside the figures of the ledger
@@ -254,51 +252,6 @@ def _limits(limits: Mapping[str, Any]) -> str:
         elif value is not None:
             parts.append(f"{key} {value}")
     return ", ".join(parts)
-
-
-def examination(report: diagnosis.Report) -> Iterator[Text]:
-    """The report of `edgepack doctor`: facts, problems, then the device of a training."""
-    facts = list(_examined(report))
-    width = max(len(name) for name, _ in facts)
-    for name, value in facts:
-        yield Text(f"{name:<{width}}  {safe(value)}")
-    for problem in report.problems:
-        yield Text(f"{problem.severity}: ", style=STYLES[problem.severity]).append(
-            f"{safe(problem.what)}\n    why: {safe(problem.why)}\n    fix: {safe(problem.fix)}",
-            style="not bold default",
-        )
-    if report.can_train and report.device is not None:
-        yield Text(safe(f"training can run here; device: auto chooses {report.device.splitlines()[0]}"), style="bold")
-
-
-def _examined(report: diagnosis.Report) -> Iterator[tuple[str, str]]:
-    driver, here = report.driver, report.machine
-    yield "packages", ", ".join(f"{name} {version or 'MISSING'}" for name, version in report.packages.items())
-    if report.paddle is not None:
-        yield "paddle", report.paddle.about
-    cuda = f", runs CUDA up to {driver.cuda}" if driver.cuda else ""
-    yield "driver", f"{driver.driver}{cuda}" if driver.driver else f"none: {driver.why}"
-    for gpu in driver.gpus:
-        facts = [gpu.name, gpu.sm and sm_name(gpu.sm), gpu.memory_mib and f"{gpu.memory_mib} MiB"]
-        facts += [] if gpu.mig is None else [f"MIG: {', '.join(gpu.mig) or 'no instance'}"]
-        yield f"driver's GPU {gpu.index}", ", ".join(str(part) for part in facts if part)
-    for card in report.paddle.cards if report.paddle is not None else ():
-        state = f"cannot compute: {card.failure}" if card.failure else "computes"
-        yield f"gpu:{card.index}", f"{card.name}, {sm_name(card.sm)}, {card.memory_mib} MiB, {state}"
-    yield "cpu", f"{here.cpu_model}, {here.cores}"
-    memory = (
-        ("", here.memory.total_bytes),
-        ("available ", here.memory.available_bytes),
-        ("limit of the container ", here.memory.limit_bytes),
-    )
-    yield "memory", ", ".join(name + mib(size) for name, size in memory if size is not None) or "unknown"
-    for setting in report.settings:
-        yield setting.name, f"{setting.value} ({'set by you; ' if setting.given else ''}{setting.why})"
-    cached = ", ".join(
-        f"{model.name} ({mib(model.size_bytes)})" if model.size_bytes else model.name for model in report.models
-    )
-    yield "models", f"{cached or 'none downloaded yet'}, in {report.models_folder}"
-    yield "disk", f"{mib(report.free_bytes)} free for {report.workspace}"
 
 
 SUFFIX: Final = ".report.json"

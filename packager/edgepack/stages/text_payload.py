@@ -148,7 +148,7 @@ def make(recipe: BaseRecipe, model: TextModel, data: DataArtifact, scratch: Path
         described=_described(recipe, model, data),
         examples=expected.examples,
         readme={
-            "example": data.example(own=carried),
+            "example": data.example(from_test_rows=carried),
             "kind": "text classifier",
             "kind_zh": "文本分类器",
             "ask": """-H 'Content-Type: application/json' -d '{"text": "TEXT"}'""",
