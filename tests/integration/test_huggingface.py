@@ -15,7 +15,7 @@ from safetensors import numpy as safetensors
 from torch_pickle import save as torch_save
 
 from edgepack.errors import StageFailedError
-from edgepack.recipe.pretrained_models import of_folder, parameters
+from edgepack.recipe.encoder_shapes import parameters, shape_of_folder
 from edgepack.training import environment
 from edgepack_runtime.tasks.registry import task_by_name
 
@@ -174,7 +174,7 @@ def test_the_network_computes_the_same(
     folder = write(tmp_path / "hf", config, named(weights), file)
     made = models.create(str(folder), LABELS, 16, [], 0, tmp_path, ONE_LABEL)
     assert difference(made.network, weights, config) < 1e-5
-    shape = of_folder(folder)
+    shape = shape_of_folder(folder)
     assert shape is not None
     assert parameters(shape, len(LABELS)) == made.parameters
     made.save(tmp_path)

@@ -150,7 +150,7 @@ def test_a_pruned_student_is_saved_and_opened_again(tmp_path: Path, task: Task) 
     teacher = taught(tmp_path / "teacher", rows)
     student = pruned(tmp_path / "teacher", "student", 0.5, task)
     student.save(tmp_path / "student")
-    from edgepack.recipe.pretrained_models import of_folder, parameters
+    from edgepack.recipe.encoder_shapes import parameters, shape_of_folder
     from edgepack.training.models import classifiers
 
     again = classifiers.load(tmp_path / "student", student.labels, 16, task)
@@ -158,7 +158,7 @@ def test_a_pruned_student_is_saved_and_opened_again(tmp_path: Path, task: Task) 
     assert all(np.array_equal(theirs[name], ours[name]) for name in ours)
     assert ours.keys() == theirs.keys()
     assert apart(student, again, rows) == 0
-    shape = of_folder(tmp_path / "student")
+    shape = shape_of_folder(tmp_path / "student")
     assert shape is not None
     assert (shape.heads, shape.head_size, shape.feed_forward) == (2, 4, 32)
     assert parameters(shape, len(student.labels)) == again.parameters < teacher.parameters

@@ -16,7 +16,7 @@ from edgepack.calibration import ScoreCalibration
 from edgepack.data.sampling import Sampler
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT, Progress
-from edgepack.recipe.pretrained_models import WEIGHTS_FILE
+from edgepack.recipe.encoder_shapes import PADDLE_WEIGHTS
 from edgepack.recipe.training import Distill, FromScratch, FromTeacher, Training
 from edgepack.tasks.registry import task_of_data
 from edgepack.tasks.task import Array, Encoded, Float, TrainingTask
@@ -203,7 +203,7 @@ def _artifact(job: TrainingJob, classifier: Classifier, evaluated: _Evaluated, o
         labels=classifier.labels,
         max_length=job.training.max_length,
         parameters=classifier.parameters,
-        weight_bytes=(out / WEIGHTS_FILE).stat().st_size,
+        weight_bytes=(out / PADDLE_WEIGHTS).stat().st_size,
         steps=evaluated.trained.steps,
         train_seconds=round(evaluated.trained.seconds, 1),
         dev_score=evaluated.scores.dev_score,
