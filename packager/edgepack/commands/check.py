@@ -95,7 +95,7 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
         rows = _check_test_rows(loaded, recipe, console)
     console.findings(lacking)
     console.line(str(downloads.missing(loaded, build_context)))
-    options.say(f"{recipe}: valid ({rows})")
+    options.print_line(f"{recipe}: valid ({rows})")
 
 
 def _check_examples(loaded: CustomRecipe, recipe: Path, console: Console) -> str:

@@ -110,7 +110,7 @@ def console(context: click.Context) -> Console:
     return Console(quiet=context.ensure_object(dict).get("quiet", False))
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print one line to standard output. Names of files in it may come from outside."""
     click.echo(safe(text))
 

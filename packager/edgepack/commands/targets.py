@@ -76,10 +76,10 @@ def add(context: click.Context, probe: Path, name: str, gpu: bool, profiles: Pat
     taken = load_profiles(file if file.is_file() else None)
     from_probe.add(file, name, from_probe.table_of(facts, gpu=gpu), taken)
     console = options.console(context)
-    options.say(f"added {name} to {file}")
+    options.print_line(f"added {name} to {file}")
     if facts.get("gpu") and not gpu:
         console.line("the device has an NVIDIA GPU, and this profile uses its CPU. Add --gpu to use the GPU.")
-    options.say(f"in a recipe: targets: [{name}]")
+    options.print_line(f"in a recipe: targets: [{name}]")
 
 
 @command.command(name="lock")
@@ -97,4 +97,4 @@ def lock(context: click.Context, name: str, profiles: Path | None) -> None:
 
     profile = BuildContext(options.known_profiles(profiles, Path.cwd())).known(name)
     for file, packages in locks.write(profile).items():
-        options.say(f"{file}: {', '.join(packages)}")
+        options.print_line(f"{file}: {', '.join(packages)}")

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgepack.bundle.archive import BUNDLE_SUFFIX
-from edgepack.console.tables import STYLES, gap, mib_column, one_by_one, score_head, shown, table, wide
+from edgepack.console.tables import STYLES, column_gap, mib_column, one_by_one, score_head, shown, table, table_width
 from edgepack.errors import UsageError
 from edgepack.report.i18n import text
 from edgepack.report.model import Report, Target, to_json
@@ -51,12 +51,12 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     to = [_parity_to(row, before) for row, before in zip(rows, ("", *(row.stage for row in rows)), strict=False)]
     notes = [safe(_remark(row)) for row in rows]
     beside = [[*cells[:-1], f"{cells[-1]}{other and f' ({other})'}"] for cells, other in zip(figures, to, strict=True)]
-    room = width - wide(heads, beside, live) - gap(live)
+    room = width - table_width(heads, beside, live) - column_gap(live)
     longest = max(map(cell_len, ("note", *notes)))
     fits = longest <= (MOST_NOTE_LINES if room >= LEAST_NOTE else 1) * room
     if fits:
         yield _table((*heads, "note"), [[*cells, note] for cells, note in zip(beside, notes, strict=True)], live)
-    elif wide(heads, figures, live) <= width:
+    elif table_width(heads, figures, live) <= width:
         yield _table(heads, figures, live)
     else:
         yield from one_by_one([Text(stage, style="bold") for stage in stages], heads[1:], [row[1:] for row in figures])
@@ -325,7 +325,7 @@ def tables(found: Comparison, *, live: bool, width: int) -> Iterator[Table | Tex
     """A row for each build and target, then warnings, then the changes between builds."""
     heads = ("build", "target", "verdict", "score", "n", "mean ms", "p50 ms", "p95 ms", "MiB", "packed MiB")
     rows = [_cells(row) for row in found.builds]
-    if wide(heads, rows, live) <= width:
+    if table_width(heads, rows, live) <= width:
         made = table(live, *heads)
         for build, target, verdict, *figures in rows:
             made.add_row(build, target, Text(verdict, STYLES.get(verdict, "")), *figures)
@@ -358,8 +358,8 @@ def _beside(bundle: Path) -> Path:
     """The report of the build that made the bundle: in its folder, or in `dist` beside the workspace that keeps it."""
     with Archive(bundle) as archive:
         raw, _ = read_signed_manifest(archive)
-    made = parse(raw)
-    stem = f"{made.name}-{made.version}"
+    manifest = parse(raw)
+    stem = f"{manifest.name}-{manifest.version}"
     plain = bundle.with_name(f"{stem}{SUFFIX}")
     # A refused bundle stays in WORKSPACE/bundle/DIGEST. A build of other targets has its report beside the plain one.
     folders = [bundle.parent, *(above.parent / "dist" for above in bundle.absolute().parents[2:3])]

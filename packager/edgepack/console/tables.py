@@ -75,20 +75,20 @@ def facts(found: Mapping[str, Any]) -> Iterator[Text]:
             yield Text(safe(f"{name:<{width}}  {shown(value)}"))
 
 
-def plan(made: Plan, results: Path, command: str, *, live: bool) -> Iterator[Table | Text]:
+def plan(planned: Plan, results: Path, command: str, *, live: bool) -> Iterator[Table | Text]:
     """Every resolved value, with defaults dimmed (marked without colours), the stages, and the next command.
 
     Args:
         results: the folder of the stage results.
         command: it builds what is planned.
     """
-    width = max(len(value.key) for value in made.values)
-    for value in made.values:
+    width = max(len(value.key) for value in planned.values)
+    for value in planned.values:
         line = f"{value.key:<{width}}  {safe(json.dumps(value.value, ensure_ascii=False))}"
         yield Text(line) if value.given else Text(line if live else f"{line}  (default)", style="dim")
     yield Text("")
     stages = table(live, "stage", "state", "time", "note")
-    for stage in made.stages:
+    for stage in planned.stages:
         time, note = "", stage.why
         if stage.folder is not None:
             note = f"result {stage.folder.name[:SHORT_DIGEST]}"
@@ -98,24 +98,24 @@ def plan(made: Plan, results: Path, command: str, *, live: bool) -> Iterator[Tab
         stages.add_row(safe(" ".join(filter(None, (stage.stage, stage.target)))), stage.state, time, safe(note))
     yield stages
     yield Text("")
-    for stage in made.stages:
+    for stage in planned.stages:
         if stage.about:
             yield Text(safe(f"{stage.stage} {stage.candidate or ''}".rstrip() + f": {stage.about}"))
-    if any(stage.folder is not None for stage in made.stages):
+    if any(stage.folder is not None for stage in planned.stages):
         yield Text(safe(f"results: {shortest(results)}/STAGE/RESULT..."))
-    yield Text(safe(str(made.downloads)))
-    yield Text(_total(made))
+    yield Text(safe(str(planned.downloads)))
+    yield Text(_total(planned))
     yield Text(safe(f"build it: {command}"))
 
 
-def _total(made: Plan) -> str:
-    if not made.to_run:
+def _total(planned: Plan) -> str:
+    if not planned.to_run:
         return "no stage is to run"
-    unknown = counted(sum(stage.estimate is None for stage in made.to_run), "stage")
+    unknown = counted(sum(stage.estimate is None for stage in planned.to_run), "stage")
     left_out = "" if unknown == "0 stages" else f", without {unknown} of unknown time"
-    if made.seconds == 0:
+    if planned.seconds == 0:
         return f"{unknown} of unknown time"
-    return f"{about_duration(made.seconds)} on this machine{left_out}"
+    return f"{about_duration(planned.seconds)} on this machine{left_out}"
 
 
 def shown(value: Any) -> str:
@@ -125,7 +125,7 @@ def shown(value: Any) -> str:
     )
 
 
-def gap(live: bool) -> int:
+def column_gap(live: bool) -> int:
     """The gap between two columns of `table`."""
     return 3 if live else 2
 
@@ -149,9 +149,10 @@ def table(live: bool, first: str, *columns: str) -> Table:
     return made
 
 
-def wide(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> int:
+def table_width(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> int:
     """The width of `table` without cuts."""
-    return sum(max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)) + gap(live) * (len(heads) - 1)
+    columns = sum(max(map(cell_len, column)) for column in zip(heads, *rows, strict=True))
+    return columns + column_gap(live) * (len(heads) - 1)
 
 
 def one_by_one(titles: Sequence[Text], heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
