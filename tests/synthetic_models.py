@@ -18,7 +18,7 @@ from edgepack_runtime.gate import accuracy as gate_accuracy
 from edgepack_runtime.schema.gates import Floors, ManifestAccuracy
 from edgepack_runtime.stats import intervals, metrics, scoring
 from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS
-from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
 from edgepack_runtime.util.spans import Span
 
 LABELS = ("0", "1")
@@ -59,7 +59,7 @@ def drop(lost: int, won: int, n: int, limit_points: float, confidence: float) ->
 
 def _verdict(theirs: Sequence[str], ours: Sequence[str], limits: ManifestAccuracy) -> str:
     rows = [GoldenRow("x", "1", answer) for answer in theirs]
-    measured = gate_accuracy.measure(task_of(ONE_TEXT), rows, ours, metrics.ACCURACY, limits.confidence, LABELS)
+    measured = gate_accuracy.measure(task_by_name(ONE_TEXT), rows, ours, metrics.ACCURACY, limits.confidence, LABELS)
     (check,) = gate_accuracy.checks(measured, limits)
     return check.verdict
 
@@ -133,7 +133,7 @@ class Confusing:
             truths = source.choices(self.labels, self.shares, k=n)
             answers = [source.choices(self.labels, self.answers[int(truth)])[0] for truth in truths]
             rows = [GoldenRow("x", truth, truth) for truth in truths]
-            measured = gate_accuracy.measure(task_of(ONE_TEXT), rows, answers, metric, confidence, self.labels)
+            measured = gate_accuracy.measure(task_by_name(ONE_TEXT), rows, answers, metric, confidence, self.labels)
             for limit, verdicts in zip(minimums, found, strict=True):
                 (check,) = gate_accuracy.checks(measured, ManifestAccuracy(min=limit, confidence=confidence))
                 verdicts.append((true >= limit, check.verdict))

@@ -27,7 +27,7 @@ from edgepack_runtime.schema.figures import quantity
 from edgepack_runtime.schema.receipt import GateReceipt
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.metrics import Answer, metric_of
-from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
 from edgepack_runtime.tasks.task import Task
 
 
@@ -56,7 +56,7 @@ class Checks:
         return self if check is None else replace(self, passed=(*self.passed, check))
 
 
-MOST: Final = 20  # of each kind
+MAX_EXAMPLES: Final = 20  # that a report shows of each kind
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Example:
     """A golden row with its true answer and those of the float model and the shipped model.
 
     Attributes:
-        text: the text; the number of its line, `#17`, if the bundle does not carry its rows.
+        text: the text; the number of the row, `#17`, if the bundle does not carry its rows.
         float_answer: None if there is no float model.
         score: probability (0 to 1) of the true answer in the shipped model; the lowest one of several labels; None for
             spans.
@@ -79,7 +79,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Examples:
-    """Golden rows whose answers changed from float to shipped, and the worst errors; at most `MOST` of each kind.
+    """Golden rows whose answers changed from float to shipped, and the worst errors: at most `MAX_EXAMPLES` each.
 
     `changed` starts with rows that the float model answers correctly. `compared`: there is a float model.
     """
@@ -319,7 +319,7 @@ class DataArtifact(Artifact):
     @property
     def text_task(self) -> Task:
         """What the items and answers of its rows are."""
-        return task_of(self.task, multi_label=self.multi_label)
+        return task_by_name(self.task, multi_label=self.multi_label)
 
     @property
     def model_labels(self) -> tuple[str, ...]:
@@ -331,10 +331,10 @@ class DataArtifact(Artifact):
         with (self.folder / f"{split}.jsonl").open(encoding="utf-8") as lines:
             return [Row.from_document(json.loads(line), self.text_task) for line in lines]
 
-    def example(self, *, own: bool = True) -> str:
-        """The beginning of a test text (of both texts of a pair), quoted for a shell; without `own` a greeting."""
+    def example(self, *, from_test_rows: bool = True) -> str:
+        """An example text (or both of a pair), quoted for a shell: the beginning of a test text, or else a greeting."""
         pairs = self.text_task.pairs
-        texts = ([row.text, row.text_pair or ""][: 1 + pairs] for row in (self.read("test") if own else ()))
+        texts = ([row.text, row.text_pair or ""][: 1 + pairs] for row in (self.read("test") if from_test_rows else ()))
         plain = (several for several in texts if not set("".join(several)) & _SHELL_CHARACTERS)
         return " ".join(f'"{text[:_EXAMPLE_CHARACTERS]}"' for text in next(plain, ["你好", "您好"][: 1 + pairs]))
 

@@ -1,6 +1,7 @@
 """Calibration of scores: a temperature for logits, and measures of how far probabilities can be trusted.
 
-A unit has one answer: a row, or in token classification a token. With several labels, each label of a row is a unit.
+Shapes: C labels, T tokens of a row, U units. A unit is a row, or in token classification a token. Its answer is one of
+the C labels; if rows have several labels (`multi_label`), it has C answers, each yes or no.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import numpy.typing as npt
 Float = npt.NDArray[np.float64]
 Truths = npt.NDArray[np.bool_]
 BINS: Final = 15  # as in Guo et al. (2017)
-_SCALES: Final = (1 / 16, 16.0)  # of logits; the best one of a model that is right on every dev row is infinite
-_TOLERANCE: Final = 1e-4  # of the logarithm of a scale
+# Limits of the number that logits are multiplied by. Without them it is infinite for a model without dev errors.
+_MIN_MULTIPLIER, _MAX_MULTIPLIER = 1 / 16, 16.0
+_LOG_TOLERANCE: Final = 1e-4  # of the natural logarithm of the multiplier
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,8 @@ class Reliability:
     Attributes:
         ece_points: expected calibration error (Naeini et al., 2015): mean distance between the probability of an answer
             and the share of right answers, over 15 bins of probability, in percentage points.
-        brier: mean over the units of the sum over the labels of (probability - truth)^2 (Brier, 1950); with several
-            labels, of one label.
+        brier: (probability - truth)^2, summed over the labels, mean over the units (Brier, 1950); with several labels
+            the mean over both.
     """
 
     ece_points: float
@@ -58,35 +60,34 @@ class Units:
 
 
 def units(logits: Sequence[npt.NDArray[Any]], targets: Sequence[npt.NDArray[Any]]) -> Units:
-    """The units of rows that have a label.
+    """The units of rows, without those that have no label.
 
     Args:
         logits: of each row, (C,) or (T, C).
-        targets: of each row, as in training: the number of its label (), whether it has each label (C,), or the
-            number of the label of each token (T,); a number below 0 is no label.
+        targets: of each row, as in training. Integers are the number of the row's label, shape (), or of each token's
+            label, shape (T,); below 0 there is none. Floats, shape (C,), are 1 for each label of the row, else 0.
     """
     table = np.concatenate([np.atleast_2d(row) for row in logits]).astype(np.float64)
-    if targets[0].dtype.kind == "f":
+    if targets[0].dtype.kind == "f":  # several labels
         return Units(table, np.stack(targets) > 0.5)
     numbers = np.concatenate([np.atleast_1d(target) for target in targets])
     labelled = numbers >= 0
     return Units(table[labelled], numbers[labelled, None] == np.arange(table.shape[1]))
 
 
-def of(dev: Units, test: Units, *, multi_label: bool) -> ScoreCalibration:
-    """The temperature of the `dev` units, and the reliability on the `test` units before and after."""
-    scale = temperature(dev.logits, dev.truths, multi_label=multi_label)
-    before, after = (
-        reliability(test.logits / divisor, test.truths, multi_label=multi_label) for divisor in (1.0, scale)
-    )
-    return ScoreCalibration(scale, before, after)
+def calibrate(dev: Units, test: Units, *, multi_label: bool) -> ScoreCalibration:
+    """Fit the temperature on the `dev` units, and measure the reliability on the `test` units before and after."""
+    fitted = temperature(dev.logits, dev.truths, multi_label=multi_label)
+    before = reliability(test.logits, test.truths, multi_label=multi_label)
+    after = reliability(test.logits / fitted, test.truths, multi_label=multi_label)
+    return ScoreCalibration(fitted, before, after)
 
 
 def log_loss(logits: Float, truths: Truths, *, multi_label: bool) -> float:
     """Mean negative log-likelihood of the truths, in nats, per unit.
 
     Args:
-        logits, truths: shape (U, C), the truths with one true label a unit unless `multi_label`.
+        logits, truths: shape (U, C). A unit has exactly one true label, unless `multi_label`.
     """
     if multi_label:
         return float(np.logaddexp(0, np.where(truths, -logits, logits)).mean())
@@ -96,36 +97,36 @@ def log_loss(logits: Float, truths: Truths, *, multi_label: bool) -> float:
 
 
 def temperature(logits: Float, truths: Truths, *, multi_label: bool) -> float:
-    """The temperature T for which logits / T explain the truths best (Guo et al., 2017). No answer changes.
+    """The temperature T for which logits / T explain the truths best (Guo et al., 2017). It changes no answer.
 
     Shapes as in `log_loss`.
     """
     from scipy.optimize import minimize_scalar  # slow to import
 
-    low, high = np.log(_SCALES)
     found = minimize_scalar(
-        lambda scale: log_loss(logits * np.exp(scale), truths, multi_label=multi_label),
-        bounds=(low, high),
+        lambda log_multiplier: log_loss(logits * np.exp(log_multiplier), truths, multi_label=multi_label),
+        bounds=(np.log(_MIN_MULTIPLIER), np.log(_MAX_MULTIPLIER)),
         method="bounded",
-        options={"xatol": _TOLERANCE},
+        options={"xatol": _LOG_TOLERANCE},
     )
-    return round(float(np.exp(-found.x)), 4)
+    return round(float(np.exp(-found.x)), 4)  # the temperature is 1 / multiplier
 
 
-def weights(parts: Sequence[Float], truths: Truths, *, multi_label: bool) -> list[float]:
-    """The weights of at least 0 for which the weighted sum of `parts` explains the truths best.
+def mixing_weights(logits: Sequence[Float], truths: Truths, *, multi_label: bool) -> list[float]:
+    """The weights of several models, at least 0, for which the weighted sum of their logits explains the truths best.
 
     Args:
-        parts: logits of several models on the same units, each of shape (U, C).
+        logits: of each model on the same units, shape (U, C).
     """
     from scipy.optimize import minimize  # slow to import
 
-    def loss(given: Any) -> float:
-        return log_loss(np.tensordot(given, table, axes=1), truths, multi_label=multi_label)
+    stacked = np.stack(logits)  # (models, U, C)
 
-    table = np.stack(parts)  # (models, U, C)
-    start = np.full(len(parts), 1 / len(parts))
-    found = minimize(loss, start, method="L-BFGS-B", bounds=[(0.0, _SCALES[1])] * len(parts))
+    def loss(weights: Any) -> float:
+        return log_loss(np.tensordot(weights, stacked, axes=1), truths, multi_label=multi_label)
+
+    start = np.full(len(logits), 1 / len(logits))
+    found = minimize(loss, start, method="L-BFGS-B", bounds=[(0.0, _MAX_MULTIPLIER)] * len(logits))
     return [round(float(weight), 4) for weight in found.x]
 
 
@@ -134,43 +135,43 @@ def reliability(logits: Float, truths: Truths, *, multi_label: bool) -> Reliabil
     if multi_label:
         probabilities = 1 / (1 + np.exp(-logits))
         answers = probabilities >= 0.5
-        confidence, right = np.where(answers, probabilities, 1 - probabilities).ravel(), (answers == truths).ravel()
+        confidence = np.where(answers, probabilities, 1 - probabilities).ravel()
+        right = (answers == truths).ravel()
         brier = np.square(probabilities - truths).mean()
     else:
         shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
         probabilities = shifted / shifted.sum(axis=1, keepdims=True)
-        confidence, answered = probabilities.max(axis=1), logits.argmax(axis=1)
-        right = truths[np.arange(len(truths)), answered]
+        confidence = probabilities.max(axis=1)
+        right = truths[np.arange(len(truths)), logits.argmax(axis=1)]
         brier = np.square(probabilities - truths).sum(axis=1).mean()
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    excess = np.bincount(bins, weights=confidence - right, minlength=BINS)  # probability beyond the right answers
-    return Reliability(round(100 * float(np.abs(excess).sum()) / len(right), 3), round(float(brier), 5))
+    gaps = np.bincount(bins, weights=confidence - right, minlength=BINS)  # of each bin: sum of confidence - right
+    return Reliability(round(100 * float(np.abs(gaps).sum()) / len(right), 3), round(float(brier), 5))
 
 
-def divergence(before: Sequence[npt.NDArray[Any]], after: Sequence[npt.NDArray[Any]], *, multi_label: bool) -> float:
-    """Mean over answers of KL(before || after), in nats.
+def divergence(reference: Sequence[npt.NDArray[Any]], other: Sequence[npt.NDArray[Any]], *, multi_label: bool) -> float:
+    """Mean over the answers of KL(reference || other), of the predictions of two models, in nats.
 
     Args:
-        before: logits of each row, (1, C), or (1, T, C) if tokens are classified.
-        after: logits of the other model, in the same shapes.
-        multi_label: every label is a separate answer (yes or no); otherwise the answer is one of C labels.
+        reference: logits of each row, (1, C), or (1, T, C) if tokens are classified.
+        other: logits of the other model for the same rows, in the same shapes.
     """
-    apart = [
-        _kl(_log_shares(one, multi_label), _log_shares(other, multi_label))
-        for one, other in zip(before, after, strict=True)
+    rows = [
+        _kl(_log_probabilities(p, multi_label), _log_probabilities(q, multi_label))
+        for p, q in zip(reference, other, strict=True)
     ]
-    return float(np.concatenate([found.ravel() for found in apart]).mean())
+    return float(np.concatenate([row.ravel() for row in rows]).mean())
 
 
-def _log_shares(logits: npt.NDArray[Any], multi_label: bool) -> Float:
+def _log_probabilities(logits: npt.NDArray[Any], multi_label: bool) -> Float:
     """Log-probabilities of logits: shape (..., C), or for several labels (..., C, 2) with no and yes."""
-    wide = logits.astype(np.float64)
+    shifted = logits.astype(np.float64)
     if multi_label:
-        wide = np.stack([np.zeros_like(wide), wide], axis=-1)
-    wide = wide - wide.max(axis=-1, keepdims=True)
-    return np.asarray(wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True)))
+        shifted = np.stack([np.zeros_like(shifted), shifted], axis=-1)  # sigmoid(x) is softmax((0, x))
+    shifted = shifted - shifted.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
-def _kl(before: Float, after: Float) -> Float:
-    """KL divergence over the last axis: (..., C) twice -> (...)."""
-    return np.asarray((np.exp(before) * (before - after)).sum(axis=-1))
+def _kl(log_p: Float, log_q: Float) -> Float:
+    """KL(p || q) over the last axis, of log-probabilities (..., C) -> (...)."""
+    return np.asarray((np.exp(log_p) * (log_p - log_q)).sum(axis=-1))

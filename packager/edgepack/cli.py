@@ -155,7 +155,7 @@ def _is_of_output(error: Exception) -> bool:
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="edgepack")
-@common.speaking
+@common.verbosity_options
 def main() -> None:
     """One recipe in, one gated offline bundle out.
 

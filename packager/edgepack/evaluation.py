@@ -26,7 +26,7 @@ from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install.release_process import die_with_parent
 from edgepack_runtime.stats import metrics, scoring
 from edgepack_runtime.stats.metrics import Answer, classes_of
-from edgepack_runtime.tasks.task import Part, Task, errors
+from edgepack_runtime.tasks.task import Part, Task, row_errors
 
 CONFIDENCE: Final = 0.95
 _ROUNDING_POINTS: Final = 1e-9  # rounding error of a difference of scores
@@ -99,7 +99,7 @@ def noise_points(task: Task, rows: Sequence[Row], before: Sequence[Answer], afte
     measure of the same size.
     """
     truths = [row.label for row in rows]
-    counts = scoring.count(errors(task, truths, before), errors(task, truths, after))
+    counts = scoring.count(row_errors(task, truths, before), row_errors(task, truths, after))
     return 100 * math.sqrt(counts.lost + counts.won) / counts.n
 
 

@@ -141,9 +141,9 @@ class Build:
     scales: ScalesArtifact | None = None
     export: ExportArtifact | None = None
     target_results: tuple[TargetResult, ...] = ()
-    failures: tuple[Failure, ...] = ()  # failed targets (`--keep-going`)
+    failed_targets: tuple[Failure, ...] = ()  # with `--keep-going`
     selection: SelectArtifact | None = None
-    left_out: tuple[Failure, ...] = ()  # failed candidates (`--keep-going`)
+    failed_candidates: tuple[Failure, ...] = ()  # with `--keep-going`
     width_pruned: WidthPrunedArtifact | None = None
     trimmed: TrimmedArtifact | None = None
     linear: LinearArtifact | None = None

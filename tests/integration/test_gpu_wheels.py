@@ -52,7 +52,7 @@ def test_the_wheels_of_the_index(machine: str, wheel: Path, tmp_path: Path) -> N
         library = Path(archive.extract(LIBRARY, tmp_path))
     binary = elf.read(library)
     assert (binary.machine, binary.bits) == ("EM_X86_64" if machine == "x86_64" else "EM_AARCH64", 64)
-    assert gpu_code.code_of(library, LIBRARY, binary) == HELD[machine]
+    assert gpu_code.read_library(library, LIBRARY, binary) == HELD[machine]
 
 
 @pytest.mark.skipif(not FOLDER, reason=f"{VARIABLE} names no folder")
@@ -75,5 +75,5 @@ def test_the_one_for_servers_fits_a_jetson_in_all_but_its_kernels(wheel: Path, t
     glibc.check_glibc(LIBRARY, binary, jetpack7)
     glibc.check_gcc_libraries(LIBRARY, binary, (), jetpack7)
     with pytest.raises(StageFailedError, match="no code for sm_87, sm_110") as caught:
-        list(gpu_code.check({f"onnxruntime-gpu {VERSION}": gpu_code.code_of(library, LIBRARY, binary)}, jetpack7))
+        list(gpu_code.check({f"onnxruntime-gpu {VERSION}": gpu_code.read_library(library, LIBRARY, binary)}, jetpack7))
     assert "ARM64 servers" in caught.value.why

@@ -15,12 +15,12 @@ from safetensors import numpy as safetensors
 from torch_pickle import save as torch_save
 
 from edgepack.errors import StageFailedError
-from edgepack.recipe.pretrained_models import of_folder, parameters
+from edgepack.recipe.encoder_shapes import parameters, shape_of_folder
 from edgepack.training import environment
-from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.registry import task_by_name
 
 pytestmark = pytest.mark.integration
-ONE_LABEL = task_of("text-classification")
+ONE_LABEL = task_by_name("text-classification")
 
 Array = npt.NDArray[Any]
 Weights = dict[str, Array]
@@ -174,7 +174,7 @@ def test_the_network_computes_the_same(
     folder = write(tmp_path / "hf", config, named(weights), file)
     made = models.create(str(folder), LABELS, 16, [], 0, tmp_path, ONE_LABEL)
     assert difference(made.network, weights, config) < 1e-5
-    shape = of_folder(folder)
+    shape = shape_of_folder(folder)
     assert shape is not None
     assert parameters(shape, len(LABELS)) == made.parameters
     made.save(tmp_path)
@@ -233,7 +233,7 @@ def test_texts_are_cut_as_the_checkpoint_s_tokenizer_would(models: Any, tmp_path
 def test_tokens_are_classified_with_it_too_and_a_student_is_cut_out_of_it(models: Any, tmp_path: Path) -> None:
     weights = random_weights(ERNIE)
     folder = write(tmp_path / "hf", ERNIE, weights)
-    made = models.create(str(folder), ("O", "B-x", "I-x"), 16, [], 0, tmp_path, task_of("token-classification"))
+    made = models.create(str(folder), ("O", "B-x", "I-x"), 16, [], 0, tmp_path, task_by_name("token-classification"))
     assert difference(made.network, weights, ERNIE) < 1e-5
     made.save(tmp_path)
     (tmp_path / "student").mkdir()

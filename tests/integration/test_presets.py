@@ -20,24 +20,24 @@ from typing import Any, ClassVar
 import pytest
 
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
-from edgepack.recipe.hub import HOME_VARIABLE, models_folder
-from edgepack.recipe.pretrained_models import (
+from edgepack.recipe.encoder_shapes import (
     KEPT_HEADS,
     PRESETS,
     SENTENCEPIECE,
     Shape,
-    of_config,
-    of_folder,
     parameters,
-    shape_of,
+    shape_of_config,
+    shape_of_folder,
+    shape_of_model,
 )
+from edgepack.recipe.hub import HOME_VARIABLE, models_folder
 from edgepack.recipe.training import FromScratch, Scratch
 from edgepack.training import environment
 from edgepack_runtime.errors import ExitCode
-from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.registry import task_by_name
 
 pytestmark = pytest.mark.integration
-ONE_LABEL = task_of("text-classification")
+ONE_LABEL = task_by_name("text-classification")
 
 COMMON = "paddlenlp.utils.download.common"
 BOS = "paddlenlp.utils.download.bos_download"  # its package has a function of this name, too
@@ -74,8 +74,8 @@ def test_the_table_is_paddlenlp_s(ernie: Any) -> None:
     assert set(PRESETS) | {SENTENCEPIECE} == set(known)
     for name, shape in PRESETS.items():
         config = ernie.configuration.ErnieConfig(**known[name])
-        assert shape == of_config(config.to_dict()), name
-        assert shape == of_config(known[name]), name  # what PaddleNLP does not write down, it takes as we do
+        assert shape == shape_of_config(config.to_dict()), name
+        assert shape == shape_of_config(known[name]), name  # what PaddleNLP does not write down, it takes as we do
 
 
 def test_every_preset_has_a_tokenizer(ernie: Any) -> None:
@@ -94,8 +94,8 @@ def test_parameters_are_those_of_a_real_network(
     config = ernie.configuration.ErnieConfig(**{**TINY, **change}, num_labels=labels)
     network = ernie.modeling.ErnieForSequenceClassification(config)
     network.save_pretrained(str(tmp_path))
-    shape = of_folder(tmp_path)
-    assert shape == shape_of(str(tmp_path), 16)
+    shape = shape_of_folder(tmp_path)
+    assert shape == shape_of_model(str(tmp_path), 16)
     assert shape is not None
     assert parameters(shape, labels) == weights(network)
 
@@ -103,9 +103,9 @@ def test_parameters_are_those_of_a_real_network(
 def test_a_model_from_scratch_has_the_shape_that_is_planned(models: Any, tmp_path: Path) -> None:
     source = FromScratch(scratch=Scratch(layers=1, hidden=8, heads=2, max_vocabulary=17))
     made = models.create(source, ("a", "b", "c"), 12, TEXTS * 9, 0, tmp_path, ONE_LABEL)
-    shape = shape_of(source, 12)
+    shape = shape_of_model(source, 12)
     assert shape is not None
-    actual = of_config(made.network.config.to_dict())
+    actual = shape_of_config(made.network.config.to_dict())
     assert actual is not None
     assert shape == Shape(**{**vars(actual), "vocabulary": 17})
     assert parameters(actual, 3) == made.parameters

@@ -25,7 +25,7 @@ from edgepack.recipe.training import Distill, Student, Training
 from edgepack.stages.data import DataStage
 from edgepack.stages.train import StudentStage
 from edgepack.training.checkpoint import Arrays, Checkpoint
-from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.registry import task_by_name
 
 ROWS = DataStage(Data(train="builtin:reviews-zh"))
 pytestmark = pytest.mark.integration
@@ -253,7 +253,7 @@ def test_a_student_cut_out_of_its_teacher(tmp_path: Path) -> None:
 
     def cut(layers: Any, name: str) -> Any:
         (tmp_path / name).mkdir()
-        task = task_of("text-classification")
+        task = task_by_name("text-classification")
         return classifiers.cut(tmp_path / "teacher", layers, ("a", "b"), 16, tmp_path / name, task)
 
     whole, top, one = cut(2, "whole"), cut(1, "top"), cut([1], "one")

@@ -25,7 +25,7 @@ from edgepack.stages.train import StudentStage
 from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
 from edgepack.targets.this_machine import base_python
 from edgepack_runtime.inference.tokenizer import read_vocab
-from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.registry import task_by_name
 
 pytestmark = pytest.mark.integration
 FOREIGN = "丁丂七丄丅丆万丈三上下丌不与丏丐丑丒专且丕世丗丘丙业丛东丝丞丟丠両丢丣两严並丧丨"
@@ -138,7 +138,7 @@ def test_the_padding_keeps_its_row_wherever_it_stands(tmp_path: Path) -> None:
     from edgepack.training.models import tokenizer_files as tokens
 
     student = student_of(tmp_path / "student", ONE)
-    whole = classifiers.load(student.folder, student.labels, student.max_length, task_of("text-classification"))
+    whole = classifiers.load(student.folder, student.labels, student.max_length, task_by_name("text-classification"))
     whole.network.config.pad_token_id = 9
     (tmp_path / "trimmed").mkdir()
     smaller = classifiers.with_tokens(whole, student.folder, [0, 1, 2, 3, 4, 7, 9, 11], tmp_path / "trimmed")

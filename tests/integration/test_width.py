@@ -20,11 +20,11 @@ from edgepack.recipe.training import Distill, FromScratch
 from edgepack.training import environment
 from edgepack.training.checkpoint import Arrays
 from edgepack.training.models.width_pruning import Importance, choose
-from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.registry import task_by_name
 from edgepack_runtime.tasks.task import Task
 
 pytestmark = pytest.mark.integration
-ONE_LABEL = task_of("text-classification")
+ONE_LABEL = task_by_name("text-classification")
 FOUR_HEADS = FromScratch.model_validate({"scratch": {"layers": 2, "hidden": 16, "heads": 4, "dropout": 0}})
 ABLY = SETTINGS.model_copy(update={"epochs": 12.0, "learning_rate": 2e-2})
 LEARNT: dict[str, Arrays] = {}
@@ -44,12 +44,12 @@ def apart(one: Any, other: Any, rows: Sequence[Row] = ONE) -> float:
 
 
 def importances(classifier: Any, rows: Sequence[Row] = ONE) -> list[Importance]:
-    from edgepack.tasks.registry import task_of
+    from edgepack.tasks.registry import task_of_data
     from edgepack.training import importance
 
     classifier.network.eval()
     data = data_of(rows, Path("unused"))
-    return importance.measure(classifier, task_of(data), rows, balanced=False, progress=SILENT)
+    return importance.measure(classifier, task_of_data(data), rows, balanced=False, progress=SILENT)
 
 
 def taught(folder: Path, rows: Sequence[Row] = ONE) -> Any:
@@ -144,13 +144,13 @@ def test_importance_foretells_what_the_loss_loses(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("task", [ONE_LABEL, task_of("token-classification")], ids=["one label", "spans"])
+@pytest.mark.parametrize("task", [ONE_LABEL, task_by_name("token-classification")], ids=["one label", "spans"])
 def test_a_pruned_student_is_saved_and_opened_again(tmp_path: Path, task: Task) -> None:
     rows = SPANS if task.per_token else ONE
     teacher = taught(tmp_path / "teacher", rows)
     student = pruned(tmp_path / "teacher", "student", 0.5, task)
     student.save(tmp_path / "student")
-    from edgepack.recipe.pretrained_models import of_folder, parameters
+    from edgepack.recipe.encoder_shapes import parameters, shape_of_folder
     from edgepack.training.models import classifiers
 
     again = classifiers.load(tmp_path / "student", student.labels, 16, task)
@@ -158,7 +158,7 @@ def test_a_pruned_student_is_saved_and_opened_again(tmp_path: Path, task: Task) 
     assert all(np.array_equal(theirs[name], ours[name]) for name in ours)
     assert ours.keys() == theirs.keys()
     assert apart(student, again, rows) == 0
-    shape = of_folder(tmp_path / "student")
+    shape = shape_of_folder(tmp_path / "student")
     assert shape is not None
     assert (shape.heads, shape.head_size, shape.feed_forward) == (2, 4, 32)
     assert parameters(shape, len(student.labels)) == again.parameters < teacher.parameters

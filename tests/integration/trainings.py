@@ -100,7 +100,7 @@ def learn(
     """
     environment.start()
     from edgepack import evaluation
-    from edgepack.tasks.registry import task_of
+    from edgepack.tasks.registry import task_of_data
     from edgepack.training.distillation import Match
     from edgepack.training.distributed import ALONE
     from edgepack.training.models.batches import EncodedRows
@@ -111,7 +111,7 @@ def learn(
     heard = said or Heard()
     data = data_of(rows, folder)
     classifier = classifier or classifier_of(rows, folder, settings=settings)
-    task = task_of(data)
+    task = task_of_data(data)
     encoded, more = classifier.encode(rows), classifier.encode(unlabelled)
     targets = [task.target(row, tokens) for row, tokens in zip(rows, encoded, strict=True)]
     targets += [task.unlabelled(tokens) for tokens in more]

@@ -20,7 +20,7 @@ from edgepack.artifacts import (
     proportion,
     save,
 )
-from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, TaskName, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, TaskName, task_by_name
 from edgepack_runtime.util.spans import Span
 
 
@@ -60,7 +60,7 @@ ROWS: list[tuple[Row, str | None, str]] = [
 @pytest.mark.parametrize(("row", "key", "written"), ROWS)
 def test_rows_come_back_from_json(row: Row, key: str | None, written: str) -> None:
     assert json.dumps(row.document(key), ensure_ascii=False) == written
-    tasks = [task_of(ONE_TEXT), task_of(ONE_TEXT, multi_label=True), task_of(TOKENS)]
+    tasks = [task_by_name(ONE_TEXT), task_by_name(ONE_TEXT, multi_label=True), task_by_name(TOKENS)]
     task = next((task for task in tasks if task.answer_key == key), tasks[0])
     assert Row.from_document(json.loads(written), task) == row
 

@@ -33,7 +33,7 @@ def test_a_temperature_makes_probabilities_agree_with_the_share_of_right_answers
     logits, truths = drawn(2.5)
     half = len(logits) // 2
     dev, test = (calibration.Units(logits[part], truths[part]) for part in (slice(half), slice(half, None)))
-    found = calibration.of(dev, test, multi_label=False)
+    found = calibration.calibrate(dev, test, multi_label=False)
     assert found.before.ece_points > 10 > 5 > found.after.ece_points
     assert found.after.brier < found.before.brier
     assert found.text.startswith("calibration error 1") and " -> " in found.text
@@ -59,7 +59,7 @@ def test_several_labels_are_judged_one_by_one() -> None:
 def test_weights_of_a_sum_ignore_a_model_that_knows_nothing() -> None:
     logits, truths = drawn(2.0)
     noise = np.random.default_rng(2).normal(size=logits.shape)
-    right, wrong = calibration.weights([logits, noise], truths, multi_label=False)
+    right, wrong = calibration.mixing_weights([logits, noise], truths, multi_label=False)
     assert right == pytest.approx(0.5, rel=0.1)
     assert wrong < 0.1
 

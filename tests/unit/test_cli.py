@@ -162,7 +162,7 @@ def test_a_plan_lists_what_would_run(project: Path) -> None:
     assert not (project / ".edgepack").exists()
     built = run("build", "r.yaml", "--until", "data")
     assert built.exit_code == 0, built.output
-    assert "ended after data, as asked" in built.stdout
+    assert "stopped after data (--until)" in built.stdout
     assert "[1/8] data\n" in built.stderr
     assert "[1/8] data (cached)" in run("build", "r.yaml", "--until", "data").stderr
     assert states() == {**dict.fromkeys(stages, "to run"), "data": "cached"}
@@ -343,7 +343,7 @@ def test_results_lie_beside_the_recipe(project: Path, tmp_path_factory: Any, mon
     monkeypatch.chdir(elsewhere)
     recipe = str(project / "r.yaml")
     built = run("build", recipe, "--until", "data")
-    assert f"its result lies in {project / '.edgepack' / 'data'}" in built.stdout
+    assert f"its result is in {project / '.edgepack' / 'data'}" in built.stdout
     plan = json.loads(run("plan", recipe, "--json").stdout)
     assert [stage["state"] for stage in plan["stages"] if stage["stage"] == "data"] == ["cached"]
     assert "there is no .edgepack" in run("clean", "--all").stdout

@@ -10,7 +10,7 @@ from edgepack.artifacts import DataArtifact, Row
 from edgepack.evaluation import CONFIDENCE, every_score, floor, value
 from edgepack_runtime.stats import metrics, scoring
 from edgepack_runtime.stats.metrics import Answer
-from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, TaskName, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, TaskName, task_by_name
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.spans import Span
 
@@ -54,12 +54,12 @@ def test_every_metric_has_the_score_and_the_interval_of_the_gate(
 @pytest.mark.parametrize(
     ("task", "truths", "expected"),
     [
-        (task_of(ONE_TEXT), ["a", "a", "a", "b"], 0.75),
-        (task_of(ONE_TEXT, multi_label=True), [("a",), ("a",), ("b",), ()], 4 / 7),
-        (task_of(ONE_TEXT, multi_label=True), [("a",), ("a", "b"), ("a", "b"), ("b",)], 12 / 14),  # both labels
-        (task_of(TOKENS), [(), (), SPAN], 2 / 4),
-        (task_of(ONE_TEXT), ["a", "a"], None),
-        (task_of(TOKENS), [(), ()], None),
+        (task_by_name(ONE_TEXT), ["a", "a", "a", "b"], 0.75),
+        (task_by_name(ONE_TEXT, multi_label=True), [("a",), ("a",), ("b",), ()], 4 / 7),
+        (task_by_name(ONE_TEXT, multi_label=True), [("a",), ("a", "b"), ("a", "b"), ("b",)], 12 / 14),  # both labels
+        (task_by_name(TOKENS), [(), (), SPAN], 2 / 4),
+        (task_by_name(ONE_TEXT), ["a", "a"], None),
+        (task_by_name(TOKENS), [(), ()], None),
     ],
 )
 def test_the_floor_is_the_best_score_of_one_answer_to_every_row(

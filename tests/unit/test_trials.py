@@ -16,7 +16,7 @@ from edgepack.export import selection
 from edgepack.export.int8_search import Trials
 from edgepack.progress import SILENT
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
 
 TEXTS = ("房间很大", "服务不好", "脏", "很吵也脏")
 
@@ -77,7 +77,7 @@ class Counted:
         """Whether this is more than may be lost."""
 
         class Data:
-            text_task, task, multi_label = task_of(ONE_TEXT), ONE_TEXT, False
+            text_task, task, multi_label = task_by_name(ONE_TEXT), ONE_TEXT, False
             labels = model_labels = ("0", "1")
 
             def read(self, split: str) -> Sequence[int]:

@@ -27,7 +27,7 @@ class BuildOptions:
         start: the first stage to run again, cached or not.
         force: run every stage again.
         keep_going: other candidates and targets continue after one fails.
-        left_out: candidates that failed elsewhere; they are not tried here.
+        failed_candidates: those that failed elsewhere; they are not tried here.
         strict: an inconclusive gate refuses its bundle, whatever the recipe says.
     """
 
@@ -35,7 +35,7 @@ class BuildOptions:
     start: str | None = None
     force: bool = False
     keep_going: bool = False
-    left_out: tuple[Failure, ...] = ()
+    failed_candidates: tuple[Failure, ...] = ()
     strict: bool = False
 
     def ends_before(self, stage: str) -> bool:

@@ -14,8 +14,8 @@ from edgepack.artifacts import DataArtifact, ModelArtifact, Split
 from edgepack.build.preflight import TRAININGS
 from edgepack.build.workspace import Earlier, Workspace
 from edgepack.data.splits import load_splits
+from edgepack.recipe.encoder_shapes import Shape, parameters, pruned_shape, shape_of_model
 from edgepack.recipe.model import Recipe
-from edgepack.recipe.pretrained_models import Shape, cut, parameters, shape_of
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher
 from edgepack.stages.keys import PRETRAINED
 from edgepack.stages.stage import MadeOf
@@ -176,12 +176,13 @@ class PlannedTraining:
         """The shape of the model, without loading it; None if it is unknown."""
         start, origin = self.section.model, self._origin
         assert not isinstance(origin.model, FromTeacher)
-        shape = shape_of(origin.model, origin.max_length)
+        shape = shape_of_model(origin.model, origin.max_length)
         if shape is None:
             return None
         if isinstance(start, FromTeacher):
-            shape = cut(shape, start.layers if isinstance(start.layers, int) else len(start.layers), start.width)
-        return cut(shape, shape.layers, self._width)  # the width that the stage prunes to; 1 for others
+            layers = start.layers if isinstance(start.layers, int) else len(start.layers)
+            shape = pruned_shape(shape, layers, start.width)
+        return pruned_shape(shape, shape.layers, self._width)  # the width that the stage prunes to; 1 for others
 
     @property
     def _size(self) -> str:

@@ -76,15 +76,15 @@ class _Run:
         self._artifacts: list[StageArtifact] = []
         self._new: set[Key] = set()
         self._not_run: dict[str, NotRunHere] = {}
-        self._left_out = list(options.left_out)  # candidates
-        self._failures: list[Failure] = []  # targets
+        self._failed_candidates = list(options.failed_candidates)
+        self._failed_targets: list[Failure] = []
 
     def run(self) -> Build:
         """Run every stage that the options include and that has its inputs."""
         stages, options = self._stages, self._options
         for note in stages.recipe.notes:
             self._listener.line(note)
-        failed = {failure.name for failure in options.left_out}
+        failed = {failure.name for failure in options.failed_candidates}
         numbered = list(stages)
         for number, stage in enumerate(numbered, start=1):
             if options.ends_before(stage.name) or not self._ctx.has(*stage.needs):
@@ -108,7 +108,9 @@ class _Run:
                 stage_artifacts=tuple(self._artifacts),
                 target_results=self._target_results(),
             )
-        return replace(found, failures=tuple(self._failures), left_out=tuple(self._left_out))
+        return replace(
+            found, failed_targets=tuple(self._failed_targets), failed_candidates=tuple(self._failed_candidates)
+        )
 
     def _run_or_load(self, stage: Stage[Any], number: int, total: int) -> None:
         lacking = stage.lacking(self._ctx)
@@ -158,14 +160,14 @@ class _Run:
     def _fail(self, stage: Stage[Any], error: EdgepackError) -> None:
         """Record the failure of a target or of candidates; raise it unless the build keeps going with others."""
         if stage.target is not None and self._options.keep_going:
-            self._failures.append(Failure(stage.target, error))
+            self._failed_targets.append(Failure(stage.target, error))
             return
         failures = [Failure(name, with_candidate(error, name)) for name in self._stages.candidates_of(stage)]
         if not failures:
             raise error
-        self._left_out += failures
-        if not self._options.keep_going or len(self._left_out) == len(self._stages.chains):
-            raise self._left_out[0].error from error
+        self._failed_candidates += failures
+        if not self._options.keep_going or len(self._failed_candidates) == len(self._stages.chains):
+            raise self._failed_candidates[0].error from error
         for failure in failures:
             self._listener.line(f"warning: this candidate is left out: {failure.error.what}")
 

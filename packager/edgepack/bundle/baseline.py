@@ -1,6 +1,7 @@
-"""The baseline release: answers of its model to the golden rows of a new release.
+"""The earlier release that a recipe names as accuracy baseline: is it comparable, its manifest entry, its answers.
 
-Its own code is not run. The runtime of this version runs its model on the CPU of this machine, for any target.
+The runtime inside that bundle is not used. The installed one runs its model on the CPU of this machine, whatever the
+bundle's target.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.stats.metrics import Answer
 
-_KEY: Final = "gates.accuracy.baseline"
-_MOST_CONFIG_BYTES: Final = 2**20
+_RECIPE_KEY: Final = "gates.accuracy.baseline"
+_MAX_CONFIG_BYTES: Final = 2**20
 
 
 def require_comparable(bundle: Path, task: str, labels: Sequence[str]) -> Manifest:
@@ -33,22 +34,22 @@ def require_comparable(bundle: Path, task: str, labels: Sequence[str]) -> Manife
 
     Raises:
         RecipeInvalidError: it has another task or other labels.
-        BundleInvalidError, UsageError, EnvironmentUnfitError: as `verify_file`, naming the key of the recipe.
+        BundleInvalidError, UsageError, EnvironmentUnfitError: as `verify_file`; the message starts with the recipe key.
     """
-    with _named():
+    with _errors_name_recipe_key():
         manifest = verify_file(bundle)[0]
-    with _named(), Archive(bundle) as archive:
-        config = model_config.parse(archive.read(f"{MODEL_FOLDER}/{model_config.CONFIG_NAME}", _MOST_CONFIG_BYTES))
+    with _errors_name_recipe_key(), Archive(bundle) as archive:
+        config = model_config.parse(archive.read(f"{MODEL_FOLDER}/{model_config.CONFIG_NAME}", _MAX_CONFIG_BYTES))
     if config.task != task:
-        raise _unlike(bundle, f"it is for {config.task}, and the recipe for {task}")
+        raise _not_comparable(bundle, f"it is for {config.task}, and the recipe for {task}")
     if set(config.classes) != set(labels):
-        theirs, ours = ", ".join(sorted(config.classes)), ", ".join(sorted(labels))
-        raise _unlike(bundle, f"its labels are {theirs}, and those of the data {ours}")
+        baseline_labels, data_labels = ", ".join(sorted(config.classes)), ", ".join(sorted(labels))
+        raise _not_comparable(bundle, f"its labels are {baseline_labels}, and those of the data {data_labels}")
     return manifest
 
 
-def facts(bundle: Path) -> dict[str, str]:
-    """The entry of the verified baseline `bundle` in the manifest of a new release."""
+def manifest_entry(bundle: Path) -> dict[str, str]:
+    """What the manifest of a new release says of its verified baseline `bundle`."""
     with Archive(bundle) as archive:
         raw = archive.read(contract.MANIFEST_NAME, contract.MAX_MANIFEST_BYTES)
         manifest = contract.parse(raw)
@@ -64,8 +65,8 @@ def answers(bundle: Path, rows: Sequence[Row], progress: Progress) -> list[Answe
     """The answers of the model in `bundle` to `rows`.
 
     Raises:
-        StageFailedError: it cannot be run.
-        BundleInvalidError, UsageError, EnvironmentUnfitError: as `verify_file`, naming the key of the recipe.
+        StageFailedError: the model cannot be run.
+        BundleInvalidError, UsageError, EnvironmentUnfitError: as `verify_file`; the message starts with the recipe key.
     """
     with _model(bundle) as folder:
         return evaluation.answers(evaluation.opened(folder, threads=1), rows, f"golden rows, {bundle.name}", progress)
@@ -74,7 +75,7 @@ def answers(bundle: Path, rows: Sequence[Row], progress: Progress) -> list[Answe
 @contextmanager
 def _model(bundle: Path) -> Iterator[Path]:
     """The model folder of a verified bundle, for the duration of the context."""
-    with _named():
+    with _errors_name_recipe_key():
         verify_file(bundle)
     with TemporaryDirectory(prefix="edgepack-") as scratch, Archive(bundle) as archive:
         for path, member in archive.members.items():
@@ -87,17 +88,17 @@ def _model(bundle: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _named() -> Iterator[None]:
-    """Add the recipe's key to errors about the file."""
+def _errors_name_recipe_key() -> Iterator[None]:
+    """Start the message of errors about the bundle with the recipe key."""
     try:
         yield
     except EdgepackError as error:
-        raise type(error)(f"`{_KEY}`: {error.what}", why=error.why, fix=error.fix) from error
+        raise type(error)(f"`{_RECIPE_KEY}`: {error.what}", why=error.why, fix=error.fix) from error
 
 
-def _unlike(bundle: Path, why: str) -> RecipeInvalidError:
+def _not_comparable(bundle: Path, why: str) -> RecipeInvalidError:
     return RecipeInvalidError(
-        f"`{_KEY}`: {bundle.name} cannot be compared with",
+        f"`{_RECIPE_KEY}`: {bundle.name} cannot be compared with",
         why=why,
         fix="give a release that answers the same questions, or remove `baseline` and `max_regression_points`",
     )

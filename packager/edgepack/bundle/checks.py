@@ -88,8 +88,8 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> fit.SystemRe
     binaries = {name: elf.read(site / name) for name in sorted(names) if elf.is_elf(site / name)}
     carried = {Path(name).name for name in names}
     notes += fit.check_binaries(binaries, carried, profile)
-    held = _gpu_code(site, wheels, binaries)
-    notes += gpu_code.check(held, profile)
+    gpu_packages = _gpu_code(site, wheels, binaries)
+    notes += gpu_code.check(gpu_packages, profile)
     glibc, libstdcxx = symbols.oldest_glibc(binaries.values()), symbols.oldest_libstdcxx(binaries.values(), carried)
     passed = (
         ContentCheck("wheels", str(len(wheels))),
@@ -97,7 +97,7 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> fit.SystemRe
         ContentCheck("ELF", str(len(binaries))),
         ContentCheck("glibc", glibc, profile.glibc and f"<= {profile.glibc}"),
         ContentCheck("libstdc++", libstdcxx or "none", profile.glibcxx and f"<= {profile.glibcxx}"),
-        *_gpu_checks(held, profile),
+        *_gpu_checks(gpu_packages, profile),
     )
     return fit.SystemRequirements(
         glibc, dynamic_loader.needed(binaries, carried), Checks(passed, tuple(notes)), len(binaries)
@@ -121,13 +121,13 @@ def _gpu_code(site: Path, wheels: Iterable[Carried], binaries: Mapping[str, Bina
     """GPU code in the libraries of each package; packages without GPU code are omitted."""
     found = {}
     for wheel in wheels:
-        own = [gpu_code.code_of(site / name, name, binaries[name]) for name in wheel.files if name in binaries]
+        own = [gpu_code.read_library(site / name, name, binaries[name]) for name in wheel.files if name in binaries]
         if any(own):
             found[wheel.package] = frozenset().union(*own)
     return found
 
 
-def _gpu_checks(held: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[ContentCheck]:
+def _gpu_checks(gpu_packages: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[ContentCheck]:
     allowed = "for no GPU" if profile.cuda is None else "for " + ", ".join(f"sm_{sm}" for sm in profile.cuda.sm)
-    for package, codes in held.items():
+    for package, codes in gpu_packages.items():
         yield ContentCheck("GPU code", gpu_code.describe_codes(codes), allowed, package)

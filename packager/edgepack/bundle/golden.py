@@ -22,7 +22,7 @@ import numpy.typing as npt
 from edgepack import evaluation
 from edgepack.artifacts import Examples, Precision, Row
 from edgepack.bundle import baseline
-from edgepack.bundle.report_rows import choose
+from edgepack.bundle.report_rows import choose_examples
 from edgepack.progress import Progress
 from edgepack.recipe.gates import GoldenRows
 from edgepack_runtime.bundle import model_config
@@ -170,7 +170,7 @@ def make(
         ),
         texts_jsonl=None if wanted.carry else _jsonl(row.document(None) for row in asked),
         tolerance=tolerance(precision, _units(logits), _units(float_logits)),
-        examples=choose(
+        examples=choose_examples(
             task,
             [row.texts if wanted.carry else None for row in chosen],
             [row.label for row in chosen],

@@ -135,23 +135,25 @@ def _with_bytecode(members: Members, compiler: Compiler, version: str, folder: P
         for name, file in members.items()
         if isinstance(file, Path) and file.suffix == ".py" and not name.startswith(f"{MODEL_FOLDER}/")
     }
-    theirs = {name: file for name, file in modules.items() if name in added}
+    added_modules = {name: file for name, file in modules.items() if name in added}
     sources = {name: file for name, file in modules.items() if name not in added}
     compiled = compiler.bytecode(sources, folder)
-    if theirs:
-        left = _opened(theirs)
+    if added_modules:
+        left = _opened(added_modules)
         importable = {
-            name: file for name, file in theirs.items() if name not in left and PurePosixPath(name).stem.isidentifier()
+            name: file
+            for name, file in added_modules.items()
+            if name not in left and PurePosixPath(name).stem.isidentifier()
         }
         compiled |= compiler.bytecode(importable, folder, whole=True)
-    made = dict(members)
+    result = dict(members)
     for name, file in compiled.items():
         if SITE in name.split("/")[:2]:  # `site/` and `MACHINE/site/`
-            del made[name]
-            made[f"{name}c"] = file
+            del result[name]
+            result[f"{name}c"] = file
         else:
-            made[cached(name, version)] = file
-    return made
+            result[cached(name, version)] = file
+    return result
 
 
 def _opened(modules: Mapping[str, Path]) -> set[str]:

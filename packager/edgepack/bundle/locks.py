@@ -31,14 +31,14 @@ def write(profile: Profile, resolve: Resolve | None = None) -> dict[Path, tuple[
     Raises:
         EnvironmentUnfitError: uv or apt is not there or finds no versions, or a file cannot be written.
     """
-    made = {}
+    locked = {}
     one = profile.on(profile.machines[0])  # a lock names the wheels of all platforms
     for name, python in ((profile.lock, "{}.{}".format(*tags.PYTHON)), (wheels.SERVE_LOCK, _OLDEST_PYTHON_TO_SERVE)):
         file = _put(name, _wheels(name, python, one, resolve or _uv))
-        made[file] = tuple(f"{package.name}=={package.version}" for package in wheels.locked_in(name, one))
+        locked[file] = tuple(f"{package.name}=={package.version}" for package in wheels.locked_in(name, one))
     for machine in profile.machines if profile.interpreter == BUNDLED else ():
-        made |= _interpreter(machine)
-    return made
+        locked |= _interpreter(machine)
+    return locked
 
 
 def _wheels(name: str, python: str, profile: Profile, resolve: Resolve) -> str:

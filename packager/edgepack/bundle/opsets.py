@@ -39,7 +39,7 @@ def limits_of(version: str) -> Limits | None:
     return Limits(**known[-1]) if known else None
 
 
-def of_model(model: Path) -> Limits:
+def read_limits(model: Path) -> Limits:
     """The versions that a model file needs.
 
     Raises:
@@ -67,7 +67,7 @@ def check(model: Path, packages: Iterable[Package]) -> ContentCheck | None:
     limits = limits_of(carried.version) if carried is not None else None
     if carried is None or limits is None:
         return None
-    asked = of_model(model)
+    asked = read_limits(model)
     if asked.opset > limits.opset or asked.ir > limits.ir:
         raise StageFailedError(
             f"{carried.name} {carried.version} does not read {model.name}",

@@ -5,52 +5,56 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from edgepack.artifacts import MOST, Example, Examples
+from edgepack.artifacts import MAX_EXAMPLES, Example, Examples
 from edgepack_runtime.stats.metrics import Answer
-from edgepack_runtime.tasks.task import Prediction, Task, errors
+from edgepack_runtime.tasks.task import Prediction, Task, row_errors
 
 _MOST_CHARACTERS: Final = 300  # of a text; longer ones are cut
 _DECIMALS: Final = 6  # of a probability
 
 
-def choose(
+def choose_examples(
     task: Task,
     texts: Sequence[tuple[str, ...] | None],
     truths: Sequence[Answer],
     float_answers: Sequence[Answer] | None,
     shipped: Sequence[Prediction],
 ) -> Examples:
-    """The examples among rows.
+    """Count the rows whose answer changed, and choose the rows to show.
 
     Args:
-        texts: the text or both texts of each row; None to show line numbers instead of texts.
-        truths: labels of the rows.
+        texts: the text or both texts of each row; None to show the number of the row instead.
+        truths: true answers of the rows.
         float_answers: answers of the float encoder; None without one.
         shipped: predictions of the shipped model.
     """
     kinds: dict[str, list[int]] = {"lost": [], "won": [], "other": []}
     wrong = []
-    answers = [one.answer for one in shipped]
+    answers = [prediction.answer for prediction in shipped]
     reference = answers if float_answers is None else float_answers
-    before, after = errors(task, truths, reference), errors(task, truths, answers)
-    for number, (_, theirs, ours) in enumerate(zip(truths, reference, answers, strict=True)):
-        if task.error(theirs, ours) > 0:
-            farther, nearer = after[number] > before[number], after[number] < before[number]
-            kinds["lost" if farther else "won" if nearer else "other"].append(number)
-        if after[number] > 0:
+    float_errors, errors = row_errors(task, truths, reference), row_errors(task, truths, answers)
+    # The truths are in the zip only to check that each row has its answers.
+    for number, (_, float_answer, answer) in enumerate(zip(truths, reference, answers, strict=True)):
+        if task.error(float_answer, answer) > 0:
+            if errors[number] > float_errors[number]:
+                kinds["lost"].append(number)
+            elif errors[number] < float_errors[number]:
+                kinds["won"].append(number)
+            else:
+                kinds["other"].append(number)
+        if errors[number] > 0:
             wrong.append(number)
     distances = {number: _distance(task, truths[number], shipped[number]) for number in wrong}
 
     def example(number: int) -> Example:
-        ours, shown = shipped[number], texts[number]
-        score = task.probability(ours, truths[number])
+        shown, truth_probability = texts[number], task.probability(shipped[number], truths[number])
         first = None if shown is None else shown[0]
         return Example(
             text=f"#{number + 1}" if shown is None else " ⁄ ".join(map(_cut, shown)),
             truth=task.words(truths[number], first),
             float_answer=None if float_answers is None else task.words(reference[number], first),
-            answer=task.words(ours.answer, first),
-            score=None if score is None else round(score, _DECIMALS),
+            answer=task.words(answers[number], first),
+            score=None if truth_probability is None else round(truth_probability, _DECIMALS),
         )
 
     changed = [number for kind in ("lost", "won", "other") for number in kinds[kind]]
@@ -58,16 +62,18 @@ def choose(
     return Examples(
         rows=len(truths),
         **{kind: len(numbers) for kind, numbers in kinds.items()},
-        changed=tuple(map(example, changed[:MOST])),
-        wrong=tuple(map(example, worst[:MOST])),
+        changed=tuple(map(example, changed[:MAX_EXAMPLES])),
+        wrong=tuple(map(example, worst[:MAX_EXAMPLES])),
         compared=float_answers is not None,
     )
 
 
 def _distance(task: Task, truth: Answer, prediction: Prediction) -> float:
-    """Size of the error of an answer; comparable within a task."""
-    score = task.probability(prediction, truth)
-    return task.error(truth, prediction.answer) if score is None else 1 - round(score, _DECIMALS)
+    """How wrong a prediction is; comparable within a task."""
+    truth_probability = task.probability(prediction, truth)
+    if truth_probability is None:
+        return task.error(truth, prediction.answer)
+    return 1 - round(truth_probability, _DECIMALS)
 
 
 def _cut(text: str) -> str:

@@ -187,8 +187,8 @@ def assemble(
         for wheel, package, files in unpacked
     ]
     packages = tuple(package for _, package, _ in unpacked)
-    theirs = tuple(name for _, package, files in unpacked if package.name in added for name in files)
-    return SiteFacts(folder, packages, checks.run(folder / SITE, carried, profile), theirs)
+    added_files = tuple(name for _, package, files in unpacked if package.name in added for name in files)
+    return SiteFacts(folder, packages, checks.run(folder / SITE, carried, profile), added_files)
 
 
 def site_for(specs: Sequence[TargetSpec], context: BuildContext, scratch: Path, progress: Progress) -> Site:
@@ -223,8 +223,8 @@ def site_for(specs: Sequence[TargetSpec], context: BuildContext, scratch: Path, 
             members[name if name.startswith(LICENSES) else prefix + name] = path
     unpacked = tuple(package for part in parts.values() for package in part.packages)
     report_outside(unpacked, progress)
-    theirs = frozenset(f"{prefix}{SITE}/{name}" for prefix, part in parts.items() for name in part.added)
-    return Site(members, unpacked, fit.together(part.needs for part in parts.values()), theirs)
+    added_files = frozenset(f"{prefix}{SITE}/{name}" for prefix, part in parts.items() for name in part.added)
+    return Site(members, unpacked, fit.together(part.needs for part in parts.values()), added_files)
 
 
 def report_outside(packages: Iterable[Package], progress: Progress) -> None:

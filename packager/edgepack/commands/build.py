@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @options.recipe_argument
 @options.settings_option
 @options.workspace_option
 @options.dist_option
-@options.options
-@options.part_options
+@options.source_options
+@options.stage_options
 @click.option(
     "--candidate",
     metavar="NAME|INDEX",
@@ -62,8 +62,8 @@ def command(
     Ends with the ledger: accuracy, MiB and ms after each stage. Exits 6 if a gate failed; then no bundle is
     delivered. An inconclusive bundle is delivered, and its report names what was not shown; with `--strict`, or
     `gates.inconclusive: refuse` in the recipe, it is not, and the exit code is 7. A bundle for a target that this
-    machine cannot run is delivered without a verdict: install gates it on the device. To continue an interrupted build,
-    even after kill -9, run the same command again.
+    machine cannot run is delivered without a verdict; on the device, `install` runs its gates. To continue an
+    interrupted build, even after kill -9, run the same command again.
     """
     if mlflow is not None and (candidate is not None or until not in (None, STAGES[-1])):
         raise click.UsageError("--mlflow logs a finished build; use it without --until and --candidate")
@@ -98,7 +98,7 @@ def run(
     mlflow: str | None,
     as_json: bool,
     settings: Sequence[str] = (),
-    first: Callable[[], tuple[Failure, ...]] = tuple,
+    build_elsewhere: Callable[[], tuple[Failure, ...]] | None = None,
 ) -> None:
     """Build the `recipe` of a file, print its report, deliver its bundles, and log it to MLflow if asked for.
 
@@ -106,10 +106,10 @@ def run(
         dist: folder of the bundles; None for `dist` beside the recipe.
         mlflow: address of a tracking server.
         settings: those of `--set`, for the command that a warning names.
-        first: builds candidates elsewhere, after the checks here; returns those that failed.
+        build_elsewhere: builds the candidates in other processes; called after the checks, returns those that failed.
 
     Raises:
-        EdgepackError: a stage, a gate or `dist` failed; a gate was inconclusive; a candidate was left out.
+        EdgepackError: a stage, a gate, `dist` or a candidate failed; a gate was inconclusive.
     """
     from edgepack.build import dist_folder, runner
     from edgepack.build.workspace import Workspace
@@ -128,7 +128,8 @@ def run(
 
         experiment = MlflowExperiment(mlflow, recipe.name)
     try:
-        build_options = replace(build_options, left_out=first())
+        if build_elsewhere is not None:
+            build_options = replace(build_options, failed_candidates=build_elsewhere())
         built = runner.build(recipe, Workspace(workspace), console, build_options, build_context)
     except KeyboardInterrupt:
         console.line(
@@ -137,28 +138,33 @@ def run(
         )
         raise
     if built.ended_early:
-        _show_part(built, console, as_json)
-        for failure in built.failures:
+        _show_early_end(built, console, as_json)
+        for failure in built.failed_targets:
             console.error(failure.error)
-        if built.failures:
-            raise _no_bundle(built.failures)
-        _raise_if_left_out(built, console)
+        if built.failed_targets:
+            raise _no_bundle(built.failed_targets)
+        _raise_failed_candidates(built, console)
         return
     report = document.make(built, file.name)
     delivered: list[Path] = []
-    problem: EdgepackError | None = None
+    delivery_error: EdgepackError | None = None
     _show(built, report, built.warnings(str(file), settings), console, as_json)
     try:
         delivered = dist_folder.write(built, report, dist, console)
         if experiment is not None:
             console.line(f"logged to MLflow as run {experiment.log(built, report, dist, file)}")
-    except EdgepackError as error:  # a failed gate takes precedence
-        problem = error
-    verdict = _refused(built)
-    if delivered and verdict is None and not as_json:
+    except EdgepackError as error:
+        delivery_error = error
+    refusal = _refusal(built)
+    if delivered and refusal is None and not as_json:
         console.closing(_next_steps(built, delivered))
-    _raise_if(verdict, problem, console)
-    _raise_if_left_out(built, console)
+    if refusal is not None:  # takes precedence over the error, which is only printed
+        if delivery_error is not None:
+            console.error(delivery_error)
+        raise refusal
+    if delivery_error is not None:
+        raise delivery_error
+    _raise_failed_candidates(built, console)
 
 
 def _candidate_of(recipe: AnyRecipe, chosen: str) -> Candidate:
@@ -198,67 +204,57 @@ def _show(built: Build, report: Report, warnings: Sequence[str], console: Consol
         console.checks([item.bundle for item in built.target_results])
         for item in built.target_results:
             if isinstance(item.gate, NotRunHere):
-                ungated = built.recipe.gates.asks_nothing
+                ungated = built.recipe.gates.ungated
                 console.not_run(item.bundle.file_name, item.bundle.target, item.gate, ungated=ungated)
             else:
                 console.gate(item.gate.receipt)
-    for failure in built.failures:
+    for failure in built.failed_targets:
         console.error(failure.error)
 
 
-def _show_part(made: Build, console: Console, as_json: bool) -> None:
+def _show_early_end(built: Build, console: Console, as_json: bool) -> None:
     """Print the folders of the results of a build that ended early, and the ledger so far."""
     if as_json:
         from edgepack.report import document
         from edgepack_runtime.schema.fields import to_json
 
-        selection = None if made.selection is None else to_json(document.selection(made.selection))
-        ledger = [asdict(row) for row in made.ledger]
+        selection = None if built.selection is None else to_json(document.selection(built.selection))
+        ledger = [asdict(row) for row in built.ledger]
         stages = [
             {"stage": one.stage, "candidates": list(one.candidates), "folder": str(one.artifact.folder)}
-            for one in made.stage_artifacts
+            for one in built.stage_artifacts
         ]
         options.say_json({"stages": stages, "selection": selection, "ledger": ledger})
         return
-    if made.selection is not None:
-        console.selection(made.selection)
-    if made.ledger:
-        console.ledger(made.ledger)
-    last = made.stage_artifacts[-1]
-    console.closing([f"ended after {last.stage}, as asked; its result lies in {last.artifact.folder}"])
+    if built.selection is not None:
+        console.selection(built.selection)
+    if built.ledger:
+        console.ledger(built.ledger)
+    last = built.stage_artifacts[-1]
+    console.closing([f"stopped after {last.stage} (--until); its result is in {last.artifact.folder}"])
 
 
-def _raise_if(verdict: EdgepackError | None, problem: EdgepackError | None, console: Console) -> None:
-    """Raise the verdict, after printing why the build was not delivered or logged; without a verdict raise that."""
-    if problem is not None:
-        if verdict is None:
-            raise problem
-        console.error(problem)
-    if verdict is not None:
-        raise verdict
-
-
-def _refused(built: Build) -> EdgepackError | None:
-    """The error of the worst refused target: its figure, the distance from the limit, and the stage that lost it."""
+def _refusal(built: Build) -> EdgepackError | None:
+    """Why bundles are missing: failed targets, else failed gates, else inconclusive ones that are refused; or None."""
     from edgepack.artifacts import GateArtifact
     from edgepack.report.loss_attribution import explain
 
-    if built.failures:
-        return _no_bundle(built.failures)
-    for verdict, kind in (("fail", GateFailedError), ("inconclusive", GateInconclusiveError)):
-        missed = [item for item in built.target_results if item.refused == verdict]
-        if missed:
-            gated = [(item, item.gate.gated) for item in missed if isinstance(item.gate, GateArtifact)]
+    if built.failed_targets:
+        return _no_bundle(built.failed_targets)
+    for verdict, error_type in (("fail", GateFailedError), ("inconclusive", GateInconclusiveError)):
+        refused = [item for item in built.target_results if item.refused == verdict]
+        if refused:
+            gated = [(item, item.gate.gated) for item in refused if isinstance(item.gate, GateArtifact)]
             many = len(gated) > 1
-            return kind(
-                f"gate {verdict}: no bundle was delivered for {', '.join(item.bundle.target for item in missed)}",
+            return error_type(
+                f"gate {verdict}: no bundle was delivered for {', '.join(item.bundle.target for item in refused)}",
                 why="\n".join(
                     f"{item.bundle.target}: {line}" if many else line
                     for item, receipt in gated
                     for line in explain(receipt, built.ledger_of(item))
                 ),
-                fix=f"the candidate is kept at {missed[0].bundle.path}; change the recipe or the gate and build again"
-                + ("; or deliver it with its doubts: omit --strict" if missed[0].refused_by_strict else ""),
+                fix=f"change the recipe or the gate and build again; the refused bundle is {refused[0].bundle.path}"
+                + ("; omit --strict to deliver it with its caveats" if refused[0].refused_by_strict else ""),
             )
     return None
 
@@ -269,20 +265,20 @@ def _no_bundle(failures: Sequence[Failure]) -> EdgepackError:
     return type(first)(f"no bundle was made for {names}", why="the reasons are above", fix=first.fix)
 
 
-def _raise_if_left_out(built: Build, console: Console) -> None:
-    """Raise an error if candidates failed, after the others were built."""
-    for failure in built.left_out:
+def _raise_failed_candidates(built: Build, console: Console) -> None:
+    """Raise an error if candidates failed while others were built (`--keep-going`)."""
+    for failure in built.failed_candidates:
         console.error(failure.error)
-    if built.left_out:
-        names = "; ".join(failure.name for failure in built.left_out)
-        first = built.left_out[0].error
+    if built.failed_candidates:
+        names = "; ".join(failure.name for failure in built.failed_candidates)
+        first = built.failed_candidates[0].error
         why = "the reasons are above; the results are from the other candidates"
         raise type(first)(f"not every candidate could be built: {names}", why=why, fix=first.fix)
 
 
 def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
     """The delivered files, a limit on latency if the recipe has none, and how to install a bundle."""
-    from edgepack.imported.handler_payload import ARGUMENT
+    from edgepack.imported.handler_payload import EXAMPLE_ARGUMENTS
     from edgepack.results import NotRunHere
 
     lines = [f"wrote {path}" for path in delivered]
@@ -290,13 +286,13 @@ def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
         if item.caveats and item.refused is None:
             lines += ["", f"INCONCLUSIVE for {item.bundle.target}; delivered, and written on it what was not shown:"]
             lines += [f"  {line}" for line in item.caveats]
-    ran = [item.bundle.file_name for item in built.target_results if not isinstance(item.gate, NotRunHere)]
-    bundle = next((path for path in delivered if path.name in ran), delivered[0])
-    gates = "" if built.recipe.gates.asks_nothing else ", which gates it"
-    where = "here or on a device that has never seen a network" if bundle.name in ran else f"on its device{gates}"
-    example = ARGUMENT[built.examples.item] if built.examples is not None else ""
+    run_here = [item.bundle.file_name for item in built.target_results if not isinstance(item.gate, NotRunHere)]
+    bundle = next((path for path in delivered if path.name in run_here), delivered[0])
+    gates = "" if built.recipe.gates.ungated else ", which gates it"
+    where = "here or on a device that has never seen a network" if bundle.name in run_here else f"on its device{gates}"
+    example = EXAMPLE_ARGUMENTS[built.examples.item] if built.examples is not None else ""
     if built.data is not None:
-        example = built.data.example(own=built.recipe.gates.golden.carry)
+        example = built.data.example(from_test_rows=built.recipe.gates.golden.carry)
     return [
         *lines,
         "",
@@ -308,14 +304,16 @@ def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
 
 
 def _latency_limit(built: Build) -> list[str]:
-    """Two lines with a limit of twice the latency of the slowest target measured here, if the recipe has no limit."""
+    """Lines that suggest a latency limit of twice the slowest one measured here; empty if the recipe has one."""
     from edgepack.artifacts import GateArtifact
 
+    if built.recipe.gates.latency is not None:
+        return []
     found = [item.gate.gated.latency for item in built.target_results if isinstance(item.gate, GateArtifact)]
     measured = [latency for latency in found if latency is not None]
-    keys = [key for key in ("p50_ms", "p95_ms") if all(getattr(one, key) is not None for one in measured)]
-    if built.recipe.gates.latency is not None or not measured:
+    if not measured:
         return []
+    keys = [key for key in ("p50_ms", "p95_ms") if all(getattr(one, key) is not None for one in measured)]
     limits = ", ".join(f"{key}: {two_digits_up(2 * max(getattr(one, key) for one in measured))}" for key in keys)
     return [
         "no limit on latency is set. Twice what was measured here, for `gates` in the recipe, or as "

@@ -73,7 +73,7 @@ def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @options.recipe_argument
 @options.settings_option
 @options.profiles_option
@@ -95,7 +95,7 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
         rows = _check_test_rows(loaded, recipe, console)
     console.findings(lacking)
     console.line(str(downloads.missing(loaded, build_context)))
-    options.say(f"{recipe}: valid ({rows})")
+    options.print_line(f"{recipe}: valid ({rows})")
 
 
 def _check_examples(loaded: CustomRecipe, recipe: Path, console: Console) -> str:

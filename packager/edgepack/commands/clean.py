@@ -10,7 +10,7 @@ from edgepack.commands import options
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @options.workspace_option
 @click.option(
     "--keep",
@@ -34,13 +34,15 @@ def command(workspace: Path | None, keep: tuple[Path, ...], everything: bool, dr
     from edgepack.build.workspace import Workspace
     from edgepack.util.text import mib
 
-    place = Workspace(options.workspace_of(keep[0] if keep else Path(), workspace))
+    place = Workspace(options.workspace_of(keep[0] if keep else None, workspace))
     kept: set[Path] | None = None
     if keep:
         plans = [plan.make(loaded, place, context=found) for loaded, found in map(options.load, keep)]
         kept = {stage.folder for made in plans for stage in made.stages if stage.folder is not None}
     if not place.root.is_dir():
-        options.say(f"there is no {place.root}: nothing to remove; results lie beside their recipe (--workspace)")
+        options.print_line(
+            f"there is no {place.root}: nothing to remove; results lie beside their recipe (--workspace)"
+        )
         return
     freed = 0
     with place.in_use(alone=True):
@@ -49,5 +51,5 @@ def command(workspace: Path | None, keep: tuple[Path, ...], everything: bool, dr
             if not dry_run:
                 place.discard(left)
             verb = "would remove" if dry_run else "removed"
-            options.say(f"{verb} {left.path} ({left.kind}, {mib(left.size_bytes)})")
-    options.say(f"{mib(freed)} {'would be ' if dry_run else ''}freed")
+            options.print_line(f"{verb} {left.path} ({left.kind}, {mib(left.size_bytes)})")
+    options.print_line(f"{mib(freed)} {'would be ' if dry_run else ''}freed")

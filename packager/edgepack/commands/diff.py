@@ -10,7 +10,7 @@ from edgepack.commands import options
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @click.argument("before", type=options.existing_file)
 @click.argument("after", type=options.existing_file)
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON, with the paths of all files.")

@@ -10,7 +10,7 @@ from edgepack.commands import options
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @click.argument("recipe", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @options.settings_option
 @click.option(
@@ -68,12 +68,14 @@ def command(
             fetched.update(wheels.fetch(spec, build_context, console, without_given=recipe is None))
         fetched.update(interpreters.fetch(loaded, profile, build_context, console))
     size = sum(wheel.stat().st_size for wheel in fetched)
-    options.say(f"{build_context.wheel_cache}: {counted(len(fetched), 'package')} for these targets, {mib(size)}")
+    options.print_line(
+        f"{build_context.wheel_cache}: {counted(len(fetched), 'package')} for these targets, {mib(size)}"
+    )
     models: tuple[HubModel, ...] = ()
     if isinstance(loaded, Recipe):
         models = tuple(hub.models(loaded))
         preflight.require_models(loaded)
     for model in models:
-        options.say(f"{model.folder}: {model.name}")
+        options.print_line(f"{model.folder}: {model.name}")
     if models:
         console.line(f"copy {hub.models_folder()} to the same folder of the build machine, or set {hub.HOME_VARIABLE}")

@@ -23,7 +23,7 @@ _file = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @click.argument("bundles", type=options.existing_file, nargs=-1, metavar="FILE...")
 @click.option(
     "--target",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @click.argument("bundles", metavar="FILE...", nargs=-1, required=True, type=options.existing_file)
 @click.option(
     "--output",

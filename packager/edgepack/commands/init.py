@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @click.argument("data", type=options.existing_file)
 @click.option("--dev", type=options.existing_file, help="Rows that select the best epoch. By default a part of DATA.")
 @click.option("--test", type=options.existing_file, help="Rows that decide the gates. By default a part of DATA.")
@@ -34,8 +34,8 @@ def command(context: click.Context, data: Path, dev: Path | None, test: Path | N
 
     DATA is a table (.tsv, .csv, .jsonl or similar), or has a token and its tag on each line. Separator, encoding, task,
     columns and labels are detected. Without --dev or --test, or if a recipe cannot read DATA directly, train.tsv,
-    dev.tsv and test.tsv are written beside the recipe (.jsonl for several labels or spans): a tenth of each label for
-    dev and for test, more of less than 1,000 rows, without equal or nearly equal texts in two files.
+    dev.tsv and test.tsv are written beside the recipe (.jsonl for several labels or spans). dev and test get a tenth of
+    each label, or more if there are fewer than 1,000 rows. Equal and nearly equal texts go into the same file.
     """
     from edgepack.data.draft.draft import draft
 
@@ -44,10 +44,10 @@ def command(context: click.Context, data: Path, dev: Path | None, test: Path | N
     files |= {"dev": dev} if dev is not None else {}
     files |= {"test": test} if test is not None else {}
     drafted = draft(files, output, console, force=force)
-    for line in drafted.lines:
-        console.line(safe(line))  # it holds names of files and columns
+    for line in drafted.description:
+        console.line(safe(line))  # with names of files and columns, which come from outside
     console.findings(list(drafted.findings))
-    made = [f"wrote {file}" for file in drafted.files]
-    wrong = dict.fromkeys(str(finding.file) for finding in drafted.findings if finding.severity == "error")
-    first = f"fix the errors above in {', '.join(wrong)}, then:" if wrong else "read it, then:"
-    console.closing([*made, "", first, f"  edgepack check {shlex.quote(str(output))}"])
+    written = [f"wrote {file}" for file in drafted.files]
+    faulty = dict.fromkeys(str(finding.file) for finding in drafted.findings if finding.severity == "error")
+    next_step = f"fix the errors above in {', '.join(faulty)}, then:" if faulty else "read it, then:"
+    console.closing([*written, "", next_step, f"  edgepack check {shlex.quote(str(output))}"])

@@ -10,7 +10,7 @@ from edgepack.commands import options
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @options.bundle_argument
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, with the digest of every file.")
 @click.pass_context

@@ -25,26 +25,36 @@ if TYPE_CHECKING:
     from edgepack.targets.profiles import Profile
 
 
-def _said(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+def _remember_flag(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     """Callback of a flag that is allowed before and after the command's name."""
     assert parameter.name is not None
-    said: dict[str, bool] = context.ensure_object(dict)
-    said[parameter.name] = said.get(parameter.name, False) or value
+    flags: dict[str, bool] = context.ensure_object(dict)
+    flags[parameter.name] = flags.get(parameter.name, False) or value
 
 
-_EVERYWHERE = (
+_VERBOSITY_OPTIONS = (
     click.option(
-        "-q", "--quiet", is_flag=True, expose_value=False, callback=_said, help="Print results and errors only."
+        "-q",
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=_remember_flag,
+        help="Print results and errors only.",
     ),
     click.option(
-        "-v", "--verbose", is_flag=True, expose_value=False, callback=_said, help="Show the traceback of an error."
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_remember_flag,
+        help="Show the traceback of an error.",
     ),
 )
 
 
-def speaking(command: Callable[..., Any]) -> Callable[..., Any]:
+def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--quiet` and `--verbose`, which the group and every command take."""
-    for option in reversed(_EVERYWHERE):
+    for option in reversed(_VERBOSITY_OPTIONS):
         command = option(command)
     return command
 
@@ -86,9 +96,11 @@ mlflow_option = click.option(
 report_json_option = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
 
 
-def workspace_of(recipe: Path, chosen: Path | None) -> Path:
-    """The folder of a recipe's stage results: the `chosen` one, else `.edgepack` beside the recipe."""
-    return recipe.parent / ".edgepack" if chosen is None else chosen
+def workspace_of(recipe: Path | None, chosen: Path | None) -> Path:
+    """The folder of stage results: the `chosen` one, else `.edgepack` beside the recipe, or here without a recipe."""
+    if chosen is not None:
+        return chosen
+    return Path(".edgepack") if recipe is None else recipe.parent / ".edgepack"
 
 
 def console(context: click.Context) -> Console:
@@ -98,7 +110,7 @@ def console(context: click.Context) -> Console:
     return Console(quiet=context.ensure_object(dict).get("quiet", False))
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print one line to standard output. Names of files in it may come from outside."""
     click.echo(safe(text))
 
@@ -126,7 +138,7 @@ wheel_cache_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder of fetched packages.  [default: wheels/ in edgepack's cache]",
 )
-_OPTIONS: Final = (
+_SOURCE_OPTIONS: Final = (
     profiles_option,
     wheel_cache_option,
     click.option(
@@ -144,7 +156,7 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The values of these options."""
+    """Where profiles and packages come from: the values of `--profiles`, `--wheel-cache`, `--offline` and `--wheel`."""
 
     profiles: Path | None = None
     wheel_cache: Path | None = None
@@ -152,8 +164,8 @@ class SourceOptions:
     wheels: tuple[Path, ...] = ()
 
 
-def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add all of these options; the command gets their values as `sources`."""
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--profiles`, `--wheel-cache`, `--offline` and `--wheel`; the command gets their values as `sources`."""
 
     @functools.wraps(command)
     def gathered(
@@ -167,7 +179,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*inputs, sources=SourceOptions(profiles, wheel_cache, offline, wheels), **others)
 
     wrapped: Callable[..., Any] = gathered
-    for option in reversed(_OPTIONS):
+    for option in reversed(_SOURCE_OPTIONS):
         wrapped = option(wrapped)
     return wrapped
 
@@ -241,16 +253,16 @@ def load(
     return loaded, BuildContext(known, cache.absolute(), sources.offline, shares)
 
 
-_PART_OPTIONS = (
+_STAGE_OPTIONS = (
     click.option("--until", type=click.Choice(STAGES), help="End after this stage."),
     click.option("--from", "start", type=click.Choice(STAGES), help="Run this stage and all later ones again."),
     click.option("--force", is_flag=True, help="Run every stage again."),
 )
 
 
-def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def stage_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--until`, `--from` and `--force`; the command gets them as `until`, `start` and `force`."""
-    for option in reversed(_PART_OPTIONS):
+    for option in reversed(_STAGE_OPTIONS):
         command = option(command)
     return command
 

@@ -14,12 +14,12 @@ from edgepack.commands import options
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @options.recipe_argument
 @options.settings_option
 @options.workspace_option
-@options.options
-@options.part_options
+@options.source_options
+@options.stage_options
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.pass_context
 def command(

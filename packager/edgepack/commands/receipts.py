@@ -10,7 +10,7 @@ from edgepack.commands import options
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
 @click.option(
     "--signers",

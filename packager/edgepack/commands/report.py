@@ -10,7 +10,7 @@ from edgepack.commands import options
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @click.argument("reports", type=click.Path(exists=True, path_type=Path), nargs=-1, required=True, metavar="REPORT...")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.pass_context

@@ -10,7 +10,7 @@ from edgepack.commands import options
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @options.bundle_argument
 @click.option(
     "--key",
@@ -35,8 +35,8 @@ def command(bundle: Path, key: Path, output: Path | None) -> None:
 
     out = output or bundle
     signed = signing.sign(bundle, key, out)
-    options.say(f"{out}: signed by {signed.fingerprint}")
+    options.print_line(f"{out}: signed by {signed.fingerprint}")
     if output is None:
         with os_errors(f"the .sha256 files beside {bundle} cannot be updated"):
             for sums in hashing.update_sums(bundle):
-                options.say(f"{sums}: updated the line of {bundle.name}")
+                options.print_line(f"{sums}: updated the line of {bundle.name}")

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @options.recipe_argument
 @options.settings_option
 @options.workspace_option
 @options.dist_option
-@options.options
+@options.source_options
 @click.option("--on", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Engine.")
 @click.option(
     "--workers",
@@ -83,7 +83,7 @@ def command(
     arguments = ["build", str(recipe.absolute()), *options.arguments(settings, place, sources)]
     stages = stages_of(loaded, build_context)
 
-    def candidates() -> tuple[Failure, ...]:
+    def build_candidates() -> tuple[Failure, ...]:
         with Workspace(place).in_use():
             failures = sweep(stages, arguments, place, _engine(on), TaskResources(workers, cpus, gpus), console)
         if failures and (not keep_going or len(failures) == len(loaded.candidates)):
@@ -103,7 +103,7 @@ def command(
         mlflow=mlflow,
         as_json=as_json,
         settings=settings,
-        first=candidates,
+        build_elsewhere=build_candidates,
     )
 
 

@@ -16,7 +16,7 @@ def command() -> None:
 
 
 @command.command(name="list")
-@options.speaking
+@options.verbosity_options
 @options.profiles_option
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
 @click.pass_context
@@ -33,7 +33,7 @@ def list_(context: click.Context, profiles: Path | None, as_json: bool) -> None:
 
 
 @command.command(name="show")
-@options.speaking
+@options.verbosity_options
 @click.argument("name", shell_complete=options.complete_target)
 @options.profiles_option
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
@@ -52,7 +52,7 @@ def show(context: click.Context, name: str, profiles: Path | None, as_json: bool
 
 
 @command.command(name="add")
-@options.speaking
+@options.verbosity_options
 @click.argument("probe", type=options.existing_file)
 @click.option("--name", required=True, help="Name of the target. It becomes part of the bundles' names.")
 @click.option("--gpu", is_flag=True, help="Run the model on the device's NVIDIA GPU instead of its CPU.")
@@ -76,14 +76,14 @@ def add(context: click.Context, probe: Path, name: str, gpu: bool, profiles: Pat
     taken = load_profiles(file if file.is_file() else None)
     from_probe.add(file, name, from_probe.table_of(facts, gpu=gpu), taken)
     console = options.console(context)
-    options.say(f"added {name} to {file}")
+    options.print_line(f"added {name} to {file}")
     if facts.get("gpu") and not gpu:
         console.line("the device has an NVIDIA GPU, and this profile uses its CPU. Add --gpu to use the GPU.")
-    options.say(f"in a recipe: targets: [{name}]")
+    options.print_line(f"in a recipe: targets: [{name}]")
 
 
 @command.command(name="lock")
-@options.speaking
+@options.verbosity_options
 @click.argument("name", shell_complete=options.complete_target)
 @options.profiles_option
 @click.pass_context
@@ -97,4 +97,4 @@ def lock(context: click.Context, name: str, profiles: Path | None) -> None:
 
     profile = BuildContext(options.known_profiles(profiles, Path.cwd())).known(name)
     for file, packages in locks.write(profile).items():
-        options.say(f"{file}: {', '.join(packages)}")
+        options.print_line(f"{file}: {', '.join(packages)}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.speaking
+@options.verbosity_options
 @options.bundle_argument
 @click.option(
     "--signers",
@@ -27,11 +27,11 @@ def command(bundle: Path, signers: Path | None) -> None:
     from edgepack.bundle import signing
 
     manifest, proof = signing.verify_signed(bundle, signers)
-    options.say(
+    options.print_line(
         f"{bundle}: {manifest.name} {manifest.version} for {manifest.target.profile}, "
         f"{len(manifest.files) + 1} files, intact"
     )
-    options.say(_signed(proof))
+    options.print_line(_signed(proof))
 
 
 def _signed(proof: Proof) -> str:

@@ -15,12 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from edgepack.bundle.archive import BUNDLE_SUFFIX
-from edgepack.console.tables import STYLES, gap, mib_column, one_by_one, score_head, shown, table, wide
+from edgepack.console.tables import STYLES, column_gap, mib_column, one_by_one, score_head, shown, table, table_width
 from edgepack.errors import UsageError
 from edgepack.report.i18n import text
 from edgepack.report.model import Report, Target, to_json
 from edgepack.report.model import parse as parse_report
-from edgepack.util.nvidia import sm_name
 from edgepack.util.text import counted, differences, duration, metric_name, mib, safe
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST, parse
@@ -33,7 +32,6 @@ from edgepack_runtime.util.fs import open_regular
 if TYPE_CHECKING:
     from edgepack.artifacts import LedgerRow, SelectArtifact
     from edgepack.oci.image import WrittenImage
-    from edgepack.training import diagnosis
 
 
 LEAST_NOTE: Final = 30  # columns for notes that wrap beside the figures of the ledger
@@ -53,12 +51,12 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     to = [_parity_to(row, before) for row, before in zip(rows, ("", *(row.stage for row in rows)), strict=False)]
     notes = [safe(_remark(row)) for row in rows]
     beside = [[*cells[:-1], f"{cells[-1]}{other and f' ({other})'}"] for cells, other in zip(figures, to, strict=True)]
-    room = width - wide(heads, beside, live) - gap(live)
+    room = width - table_width(heads, beside, live) - column_gap(live)
     longest = max(map(cell_len, ("note", *notes)))
     fits = longest <= (MOST_NOTE_LINES if room >= LEAST_NOTE else 1) * room
     if fits:
         yield _table((*heads, "note"), [[*cells, note] for cells, note in zip(beside, notes, strict=True)], live)
-    elif wide(heads, figures, live) <= width:
+    elif table_width(heads, figures, live) <= width:
         yield _table(heads, figures, live)
     else:
         yield from one_by_one([Text(stage, style="bold") for stage in stages], heads[1:], [row[1:] for row in figures])
@@ -256,51 +254,6 @@ def _limits(limits: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def examination(report: diagnosis.Report) -> Iterator[Text]:
-    """The report of `edgepack doctor`: facts, problems, then the device of a training."""
-    facts = list(_examined(report))
-    width = max(len(name) for name, _ in facts)
-    for name, value in facts:
-        yield Text(f"{name:<{width}}  {safe(value)}")
-    for problem in report.problems:
-        yield Text(f"{problem.severity}: ", style=STYLES[problem.severity]).append(
-            f"{safe(problem.what)}\n    why: {safe(problem.why)}\n    fix: {safe(problem.fix)}",
-            style="not bold default",
-        )
-    if report.can_train and report.device is not None:
-        yield Text(safe(f"training can run here; device: auto chooses {report.device.splitlines()[0]}"), style="bold")
-
-
-def _examined(report: diagnosis.Report) -> Iterator[tuple[str, str]]:
-    driver, here = report.driver, report.machine
-    yield "packages", ", ".join(f"{name} {version or 'MISSING'}" for name, version in report.packages.items())
-    if report.paddle is not None:
-        yield "paddle", report.paddle.about
-    cuda = f", runs CUDA up to {driver.cuda}" if driver.cuda else ""
-    yield "driver", f"{driver.driver}{cuda}" if driver.driver else f"none: {driver.why}"
-    for gpu in driver.gpus:
-        facts = [gpu.name, gpu.sm and sm_name(gpu.sm), gpu.memory_mib and f"{gpu.memory_mib} MiB"]
-        facts += [] if gpu.mig is None else [f"MIG: {', '.join(gpu.mig) or 'no instance'}"]
-        yield f"driver's GPU {gpu.index}", ", ".join(str(part) for part in facts if part)
-    for card in report.paddle.cards if report.paddle is not None else ():
-        state = f"cannot compute: {card.failure}" if card.failure else "computes"
-        yield f"gpu:{card.index}", f"{card.name}, {sm_name(card.sm)}, {card.memory_mib} MiB, {state}"
-    yield "cpu", f"{here.cpu_model}, {here.cores}"
-    memory = (
-        ("", here.memory.total_bytes),
-        ("available ", here.memory.available_bytes),
-        ("limit of the container ", here.memory.limit_bytes),
-    )
-    yield "memory", ", ".join(name + mib(size) for name, size in memory if size is not None) or "unknown"
-    for setting in report.settings:
-        yield setting.name, f"{setting.value} ({'set by you; ' if setting.given else ''}{setting.why})"
-    cached = ", ".join(
-        f"{model.name} ({mib(model.size_bytes)})" if model.size_bytes else model.name for model in report.models
-    )
-    yield "models", f"{cached or 'none downloaded yet'}, in {report.models_folder}"
-    yield "disk", f"{mib(report.free_bytes)} free for {report.workspace}"
-
-
 SUFFIX: Final = ".report.json"
 _MOST_BYTES: Final = 64 * 2**20
 _MOST_CHANGES: Final = 30  # differences to print for a build
@@ -372,7 +325,7 @@ def tables(found: Comparison, *, live: bool, width: int) -> Iterator[Table | Tex
     """A row for each build and target, then warnings, then the changes between builds."""
     heads = ("build", "target", "verdict", "score", "n", "mean ms", "p50 ms", "p95 ms", "MiB", "packed MiB")
     rows = [_cells(row) for row in found.builds]
-    if wide(heads, rows, live) <= width:
+    if table_width(heads, rows, live) <= width:
         made = table(live, *heads)
         for build, target, verdict, *figures in rows:
             made.add_row(build, target, Text(verdict, STYLES.get(verdict, "")), *figures)
@@ -405,8 +358,8 @@ def _beside(bundle: Path) -> Path:
     """The report of the build that made the bundle: in its folder, or in `dist` beside the workspace that keeps it."""
     with Archive(bundle) as archive:
         raw, _ = read_signed_manifest(archive)
-    made = parse(raw)
-    stem = f"{made.name}-{made.version}"
+    manifest = parse(raw)
+    stem = f"{manifest.name}-{manifest.version}"
     plain = bundle.with_name(f"{stem}{SUFFIX}")
     # A refused bundle stays in WORKSPACE/bundle/DIGEST. A build of other targets has its report beside the plain one.
     folders = [bundle.parent, *(above.parent / "dist" for above in bundle.absolute().parents[2:3])]

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgepack.console import tables
-from edgepack.console.tables import STYLES, gap, one_by_one, table
+from edgepack.console.tables import STYLES, column_gap, one_by_one, table
 from edgepack.report import gates
 from edgepack.report.gates import CheckRow
 from edgepack.util.text import counted, safe
@@ -53,7 +53,7 @@ def _checks(checks: Sequence[CheckRow], *, live: bool, width: int) -> Iterator[T
     rows = [(safe(check.gate), check.verdict, check.value, check.interval, check.limit, check.n) for check in checks]
     columns = list(zip(heads, *rows, strict=True))
     least = [tables.longest_part(columns[0]), *map(tables.longest_word, columns[1:])]
-    widths = tables.widths(columns, least, (0, 4, 3, 2), width - gap(live) * (len(heads) - 1))
+    widths = tables.widths(columns, least, (0, 4, 3, 2), width - column_gap(live) * (len(heads) - 1))
     if widths is None:
         titles = [Text(f"{name}: ", style="bold").append(word, style=STYLES[word]) for name, word, *_ in rows]
         yield from one_by_one(titles, heads[2:], [figures for _, _, *figures in rows])

@@ -1,4 +1,4 @@
-"""Building blocks of tables (cells, widths), tables of profiles, recipe values and content checks."""
+"""Building blocks of tables (cells, widths), tables of profiles, recipe values, content checks and this machine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from edgepack.util.nvidia import sm_name
 from edgepack.util.text import about_duration, counted, metric_name, mib, safe, shortest
 from edgepack_runtime.schema.figures import NOTHING
 from edgepack_runtime.schema.receipt import UNGATED
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from edgepack.artifacts import BundleArtifact, ContentCheck
     from edgepack.build.plan import Plan
     from edgepack.console.target_tables import Short
+    from edgepack.training import diagnosis
 
 
 STYLES: Final = {
@@ -73,20 +75,20 @@ def facts(found: Mapping[str, Any]) -> Iterator[Text]:
             yield Text(safe(f"{name:<{width}}  {shown(value)}"))
 
 
-def plan(made: Plan, results: Path, command: str, *, live: bool) -> Iterator[Table | Text]:
+def plan(planned: Plan, results: Path, command: str, *, live: bool) -> Iterator[Table | Text]:
     """Every resolved value, with defaults dimmed (marked without colours), the stages, and the next command.
 
     Args:
         results: the folder of the stage results.
         command: it builds what is planned.
     """
-    width = max(len(value.key) for value in made.values)
-    for value in made.values:
+    width = max(len(value.key) for value in planned.values)
+    for value in planned.values:
         line = f"{value.key:<{width}}  {safe(json.dumps(value.value, ensure_ascii=False))}"
         yield Text(line) if value.given else Text(line if live else f"{line}  (default)", style="dim")
     yield Text("")
     stages = table(live, "stage", "state", "time", "note")
-    for stage in made.stages:
+    for stage in planned.stages:
         time, note = "", stage.why
         if stage.folder is not None:
             note = f"result {stage.folder.name[:SHORT_DIGEST]}"
@@ -96,24 +98,24 @@ def plan(made: Plan, results: Path, command: str, *, live: bool) -> Iterator[Tab
         stages.add_row(safe(" ".join(filter(None, (stage.stage, stage.target)))), stage.state, time, safe(note))
     yield stages
     yield Text("")
-    for stage in made.stages:
+    for stage in planned.stages:
         if stage.about:
             yield Text(safe(f"{stage.stage} {stage.candidate or ''}".rstrip() + f": {stage.about}"))
-    if any(stage.folder is not None for stage in made.stages):
+    if any(stage.folder is not None for stage in planned.stages):
         yield Text(safe(f"results: {shortest(results)}/STAGE/RESULT..."))
-    yield Text(safe(str(made.downloads)))
-    yield Text(_total(made))
+    yield Text(safe(str(planned.downloads)))
+    yield Text(_total(planned))
     yield Text(safe(f"build it: {command}"))
 
 
-def _total(made: Plan) -> str:
-    if not made.to_run:
+def _total(planned: Plan) -> str:
+    if not planned.to_run:
         return "no stage is to run"
-    unknown = counted(sum(stage.estimate is None for stage in made.to_run), "stage")
+    unknown = counted(sum(stage.estimate is None for stage in planned.to_run), "stage")
     left_out = "" if unknown == "0 stages" else f", without {unknown} of unknown time"
-    if made.seconds == 0:
+    if planned.seconds == 0:
         return f"{unknown} of unknown time"
-    return f"{about_duration(made.seconds)} on this machine{left_out}"
+    return f"{about_duration(planned.seconds)} on this machine{left_out}"
 
 
 def shown(value: Any) -> str:
@@ -123,7 +125,7 @@ def shown(value: Any) -> str:
     )
 
 
-def gap(live: bool) -> int:
+def column_gap(live: bool) -> int:
     """The gap between two columns of `table`."""
     return 3 if live else 2
 
@@ -147,9 +149,10 @@ def table(live: bool, first: str, *columns: str) -> Table:
     return made
 
 
-def wide(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> int:
+def table_width(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> int:
     """The width of `table` without cuts."""
-    return sum(max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)) + gap(live) * (len(heads) - 1)
+    columns = sum(max(map(cell_len, column)) for column in zip(heads, *rows, strict=True))
+    return columns + column_gap(live) * (len(heads) - 1)
 
 
 def one_by_one(titles: Sequence[Text], heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
@@ -203,6 +206,51 @@ def at_joints(name: str, width: int) -> str:
             lines.append("")
         lines[-1] += part
     return "\n".join(lines)
+
+
+def examination(report: diagnosis.Report) -> Iterator[Text]:
+    """The report of `edgepack doctor`: facts, problems, then the device of a training."""
+    facts = list(_examined(report))
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        yield Text(f"{name:<{width}}  {safe(value)}")
+    for problem in report.problems:
+        yield Text(f"{problem.severity}: ", style=STYLES[problem.severity]).append(
+            f"{safe(problem.what)}\n    why: {safe(problem.why)}\n    fix: {safe(problem.fix)}",
+            style="not bold default",
+        )
+    if report.can_train and report.device is not None:
+        yield Text(safe(f"training can run here; device: auto chooses {report.device.splitlines()[0]}"), style="bold")
+
+
+def _examined(report: diagnosis.Report) -> Iterator[tuple[str, str]]:
+    driver, here = report.driver, report.machine
+    yield "packages", ", ".join(f"{name} {version or 'MISSING'}" for name, version in report.packages.items())
+    if report.paddle is not None:
+        yield "paddle", report.paddle.about
+    cuda = f", runs CUDA up to {driver.cuda}" if driver.cuda else ""
+    yield "driver", f"{driver.driver}{cuda}" if driver.driver else f"none: {driver.why}"
+    for gpu in driver.gpus:
+        facts = [gpu.name, gpu.sm and sm_name(gpu.sm), gpu.memory_mib and f"{gpu.memory_mib} MiB"]
+        facts += [] if gpu.mig is None else [f"MIG: {', '.join(gpu.mig) or 'no instance'}"]
+        yield f"driver's GPU {gpu.index}", ", ".join(str(part) for part in facts if part)
+    for card in report.paddle.cards if report.paddle is not None else ():
+        state = f"cannot compute: {card.failure}" if card.failure else "computes"
+        yield f"gpu:{card.index}", f"{card.name}, {sm_name(card.sm)}, {card.memory_mib} MiB, {state}"
+    yield "cpu", f"{here.cpu_model}, {here.cores}"
+    memory = (
+        ("", here.memory.total_bytes),
+        ("available ", here.memory.available_bytes),
+        ("limit of the container ", here.memory.limit_bytes),
+    )
+    yield "memory", ", ".join(name + mib(size) for name, size in memory if size is not None) or "unknown"
+    for setting in report.settings:
+        yield setting.name, f"{setting.value} ({'set by you; ' if setting.given else ''}{setting.why})"
+    cached = ", ".join(
+        f"{model.name} ({mib(model.size_bytes)})" if model.size_bytes else model.name for model in report.models
+    )
+    yield "models", f"{cached or 'none downloaded yet'}, in {report.models_folder}"
+    yield "disk", f"{mib(report.free_bytes)} free for {report.workspace}"
 
 
 def checks(bundles: Sequence[BundleArtifact], *, live: bool) -> Iterator[Table | Text]:

@@ -47,10 +47,10 @@ class Lengths:
     @classmethod
     def from_texts(cls, texts: Iterable[str]) -> Lengths:
         """Estimated lengths of `texts`."""
-        made = cls()
+        lengths = cls()
         for text in texts:
-            made.add(text)
-        return made
+            lengths.add(text)
+        return lengths
 
     def add(self, text: str, text_pair: str | None = None) -> None:
         """Count one text or pair of texts."""

@@ -47,7 +47,7 @@ def check_suited(
         models = {"teacher": recipe.teacher, "student": students[0]}
         limits = {f"{role}.max_length": model.max_length for role, model in models.items() if model is not None}
     problems = _samples(recipe, train_rows, len(labels))
-    if recipe.gates.asks_nothing:
+    if recipe.gates.ungated:
         problems.append(_NO_GATES)
     if recipe.gates.accuracy is not None and "test" in lengths:
         problems += check_gate(recipe.gates.accuracy, read_test(), labels, recipe.gates.golden.rows)
@@ -67,7 +67,7 @@ def check_built(data: DataArtifact, recipe: Recipe | LinearRecipe | ImportedText
 def check_imported(data: DataArtifact, recipe: ImportedTextRecipe, file: Path | None = None) -> list[Finding]:
     """Warnings about an imported classifier and its test rows. `file` is what findings name; else the recipe's name."""
     file = file or Path(recipe.name)
-    problems = [_NO_GATES] if recipe.gates.asks_nothing else []
+    problems = [_NO_GATES] if recipe.gates.ungated else []
     if recipe.gates.accuracy is not None:
         problems += check_gate(recipe.gates.accuracy, data.read("test"), data.labels, recipe.gates.golden.rows)
     lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}

@@ -106,19 +106,19 @@ def rows_to_drop(
     no row. Only splits that lose a row are returned.
     """
     found: dict[SplitName, tuple[_Rows, _Rows]] = {}
-    held: list[SplitFacts] = [splits["test"]]
+    compared: list[SplitFacts] = [splits["test"]]
     names: tuple[SplitName, ...] = ("dev", "train")
     for name in names:
         split = splits[name]
         leaked = np.zeros(len(split), bool)
-        for other in held if leaks == "drop" else ():
+        for other in compared if leaks == "drop" else ():
             leaked |= np.isin(split.exact, other.exact)
             leaked |= np.isin(split.normalised, other.normalised) & (split.normalised != 0)
         dropped = name == "train" and repeats == "drop"
         repeated = repeated_rows(split) & ~leaked if dropped else np.zeros(len(split), bool)
         if leaked.any() or repeated.any():
             found[name] = leaked, repeated
-        held.append(split)
+        compared.append(split)
     return found
 
 

@@ -95,16 +95,16 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
     Raises:
         RecipeInvalidError: a finding is an error; has every finding.
     """
-    made = _generate(section) if is_builtin(section.train) else {}
-    files = {} if made else {name: Path(str(getattr(section, name))) for name in SPLIT_NAMES}
+    generated = _generate(section) if is_builtin(section.train) else {}
+    files = {} if generated else {name: Path(str(getattr(section, name))) for name in SPLIT_NAMES}
     texts = [Path(section.unlabelled)] if section.unlabelled is not None else []
     states = {file: _state(file) for file in (*files.values(), *texts)}
     with counted_bytes("reading", list(states), progress) as advance:
         facts = {name: _facts(name, section, file, advance) for name, file in files.items()}
-        facts = facts or {name: _facts_of(name, rows) for name, rows in made.items()}
-        findings = [] if made else check_splits(facts, section.leaks, section.repeats)
+        facts = facts or {name: _facts_of(name, rows) for name, rows in generated.items()}
+        findings = [] if generated else check_splits(facts, section.leaks, section.repeats)
         kept: dict[SplitName, _Kept] = {}
-        if not made and not errors(findings):
+        if not generated and not errors(findings):
             dropped = rows_to_drop(facts, section.leaks, section.repeats)
             kept = {name: (~(leaked | repeated)).tolist() for name, (leaked, repeated) in dropped.items()}
             left_out = {
@@ -116,16 +116,16 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
                 findings.append(replace(error, reason=f"{error.reason}; {' and '.join(left_out.values())}"))
         unlabelled = None
         for file in texts:
-            held = TextSet.of_splits([facts[name] for name in HELD_OUT])
+            held_out_texts = TextSet.of_splits([facts[name] for name in HELD_OUT])
             log = FindingLog(file, section.columns.place)
-            rows = count(file, section.columns, held, log, advance)
+            rows = count(file, section.columns, held_out_texts, log, advance)
             findings += log.findings()
-            unlabelled = FileRows(file, rows, states[file], partial(free_texts, file, section.columns, held))
+            unlabelled = FileRows(file, rows, states[file], partial(free_texts, file, section.columns, held_out_texts))
     if stopping := errors(findings):
         raise RecipeInvalidError(f"the data cannot be used: {counted(len(stopping), 'error')}", findings=findings)
     return Splits(
         {
-            name: made.get(name) or _file_rows(split, section, states[split.file], kept.get(name))
+            name: generated.get(name) or _file_rows(split, section, states[split.file], kept.get(name))
             for name, split in facts.items()
         },
         tuple(findings),
@@ -198,8 +198,8 @@ def counted_bytes(label: str, files: list[Path], progress: Progress) -> Iterator
 
 
 def _generate(section: Data) -> dict[SplitName, list[Row]]:
-    made = _GENERATORS[section.train.removeprefix(BUILTIN_PREFIX)](section.seed)
-    return {name: made[name] for name in SPLIT_NAMES}
+    rows = _GENERATORS[section.train.removeprefix(BUILTIN_PREFIX)](section.seed)
+    return {name: rows[name] for name in SPLIT_NAMES}
 
 
 def _state(file: Path) -> State | None:

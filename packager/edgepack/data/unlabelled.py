@@ -70,11 +70,13 @@ def _in(digest: bytes, ordered: array[int]) -> bool:
     return place < len(ordered) and ordered[place] == wanted
 
 
-def count(file: Path, columns: Columns, held: TextSet, log: FindingLog, advance: Callable[[int], None]) -> int:
+def count(
+    file: Path, columns: Columns, held_out_texts: TextSet, log: FindingLog, advance: Callable[[int], None]
+) -> int:
     """Number of usable texts of `file`; errors and dropped texts are logged as findings."""
     used = left_out = 0
     for row in _rows(file, columns, log, advance):
-        used, left_out = (used, left_out + 1) if row in held else (used + 1, left_out)
+        used, left_out = (used, left_out + 1) if row in held_out_texts else (used + 1, left_out)
     if left_out:
         reason = f"{left_out} of {counted(used + left_out, 'text')} left out: dev or test holds the same, or nearly"
         fix = "nothing needs to be done; a model must not be taught what it is measured with"
@@ -84,10 +86,10 @@ def count(file: Path, columns: Columns, held: TextSet, log: FindingLog, advance:
     return used
 
 
-def free_texts(file: Path, columns: Columns, held: TextSet) -> Iterator[Row]:
-    """The texts of `file` that are not `held`, in file order, as rows without a label."""
+def free_texts(file: Path, columns: Columns, held_out_texts: TextSet) -> Iterator[Row]:
+    """The texts of `file` that are not in `held_out_texts`, in file order, as rows without a label."""
     for row in _rows(file, columns, FindingLog(file), no_progress):
-        if row not in held:
+        if row not in held_out_texts:
             yield row
 
 
@@ -97,8 +99,8 @@ def further_texts(file: Path, columns: Columns, held_out: Iterable[Row]) -> list
     Raises:
         RecipeInvalidError: the file cannot be read, or has no usable text; has every finding.
     """
-    held, log = TextSet.of_rows(held_out), FindingLog(file)
-    rows = [row for row in _rows(file, columns, log, no_progress) if row not in held]
+    held_out_texts, log = TextSet.of_rows(held_out), FindingLog(file)
+    rows = [row for row in _rows(file, columns, log, no_progress) if row not in held_out_texts]
     if not rows and not log.ended:
         log.add("empty", "error", None, "all texts of the file are in dev or test, too", "add other texts")
     findings = list(log.findings())

@@ -16,7 +16,7 @@ from edgepack.artifacts import DataArtifact, Int8Choice, PartCost, Quantization,
 from edgepack.onnx_graph.encoder import Encoder
 from edgepack.onnx_graph.int8_ranges import in_float, int8_parts
 from edgepack.progress import Progress
-from edgepack.tasks.registry import task_of
+from edgepack.tasks.registry import task_of_data
 from edgepack.util.text import counted
 from edgepack_runtime.inference.predictor import Predictor
 
@@ -63,7 +63,7 @@ class Trials:
         return evaluation.value(self._data.text_task, self.rows, answers, self._data.labels)
 
     def _divergence(self, model: Predictor) -> float:
-        return task_of(self._data).divergence(self._logits, evaluation.logits(model, self._sample))
+        return task_of_data(self._data).divergence(self._logits, evaluation.logits(model, self._sample))
 
 
 def choose(

@@ -87,7 +87,7 @@ class Selection:
     reason: str
 
 
-def of_files(
+def measure_and_choose(
     float_file: Exported, small_file: Exported | None, caveats: Caveats, data: DataArtifact, progress: Progress
 ) -> Selection:
     """Measure the float model and the small one, if there is one, and choose the one that ships."""
@@ -160,14 +160,14 @@ def caveats_of_float16(trial: Trial, may_lose_points: float) -> Caveats:
     return Caveats(found)
 
 
-def note(made: Int8Choice, *, reduced: bool = False) -> str:
+def describe_choice(choice: Int8Choice, *, reduced: bool = False) -> str:
     """The ledger's note on an INT8 model; `reduced` ones have weights of 7 bits."""
-    method = f"{made.method}, weights of 7 bits" if reduced else made.method
-    text = f"{method}, {lost(made.drop_points, made.dev_rows)}"
-    return f"{text}; float: {', '.join(made.kept_float)}" if made.kept_float else text
+    method = f"{choice.method}, weights of 7 bits" if reduced else choice.method
+    text = f"{method}, {describe_drop(choice.drop_points, choice.dev_rows)}"
+    return f"{text}; float: {', '.join(choice.kept_float)}" if choice.kept_float else text
 
 
-def lost(drop_points: float, dev_rows: int) -> str:
+def describe_drop(drop_points: float, dev_rows: int) -> str:
     """The loss of a small model, in words."""
     side = "above" if drop_points < 0 else "below"
     return f"{abs(drop_points):.2f} points {side} float on {counted(dev_rows, 'dev row')}"

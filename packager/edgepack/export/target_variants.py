@@ -142,10 +142,10 @@ def _decided(
             return "float32", source.encoder, "nothing could be quantized"
         trials = Trials(float_model, writer.trial("int8", out), writer.data, progress)
         encoder, made = int8_search.elsewhere(source.ranged, source.made, trials, progress)
-        return "int8", encoder, f"{variant.why}; {selection.note(made, reduced=writer.reduced)}"
+        return "int8", encoder, f"{variant.why}; {selection.describe_choice(made, reduced=writer.reduced)}"
     trials = Trials(float_model, writer.trial("float16", out), writer.data, progress)
     trial = trials.trial("float16", source.encoder)
-    lost = selection.lost(trial.drop_points, len(trials.rows))
+    lost = selection.describe_drop(trial.drop_points, len(trials.rows))
     if evaluation.exceeds(trial.drop_points, trials.may_lose(section.max_drop_points)):
         return "float32", source.encoder, f"float16 is {lost}, more than it may: float32"
     return "float16", source.encoder, f"{variant.why}; {lost}"

@@ -22,14 +22,14 @@ from edgepack_runtime.stats.metrics import Answer
 _ROUNDING = 1e-6  # checks are rounded to six digits
 
 
-def of_manifest(gates: Gates) -> dict[str, Any]:
-    """`gates.accuracy` of the manifest, with the facts of the baseline.
+def manifest_accuracy(gates: Gates) -> dict[str, Any]:
+    """`gates.accuracy` of the manifest, with the entry of the baseline.
 
     A useless model passes no gate, whatever the recipe: each bundle is compared with the most frequent answer.
     """
     asked = {} if gates.accuracy is None else gates.accuracy.model_dump(mode="json")
     if gates.baseline is not None:
-        asked["baseline"] = baseline.facts(gates.baseline)
+        asked["baseline"] = baseline.manifest_entry(gates.baseline)
     return {**asked, "above_majority": True}
 
 
@@ -64,7 +64,7 @@ class Judge:
         Raises:
             StageFailedError: the earlier release cannot be run.
         """
-        limits = Limits.parse({"accuracy": of_manifest(gates)}).accuracy
+        limits = Limits.parse({"accuracy": manifest_accuracy(gates)}).accuracy
         earlier = None if gates.baseline is None else baseline.answers(gates.baseline, rows, progress)
         return cls(data, rows, limits, gates.metric or evaluation.metric_of(data), float_answers, earlier)
 

@@ -57,7 +57,7 @@ from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.inference.encoding import Encoding
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
-from edgepack_runtime.tasks.registry import TOKENS, task_of
+from edgepack_runtime.tasks.registry import TOKENS, task_by_name
 from edgepack_runtime.util.spans import OUTSIDE
 
 PARITY_ROWS: Final = 64
@@ -205,7 +205,7 @@ def _graph(
 
 def _rewritten(graph: onnx.ModelProto, task: str, max_length: int, progress: Progress) -> tuple[onnx.ModelProto, bool]:
     """The graph in the fastest layout, and whether it is in it: an ERNIE that is recognised. Else as it is."""
-    layout: Layout = replace(fastest(pairs=task_of(task).pairs, tokens=max_length), unpadded=True)
+    layout: Layout = replace(fastest(pairs=task_by_name(task).pairs, tokens=max_length), unpadded=True)
     try:
         _, rewritten = rewrite(graph, layout)
     except Unrecognised as reason:

@@ -18,8 +18,8 @@ from edgepack_runtime.bundle.handler_examples import FILES_FOLDER, SELFTEST_EXAM
 from edgepack_runtime.bundle.model_config import FILE, JSON, TEXT
 
 LEAST_TOLERANCE: Final = 0.05  # of the mean score in the self-test
-# An item, as an argument of `predict`.
-ARGUMENT: Final = {TEXT: '"你好"', JSON: "'JSON'", FILE: "FILE-TO-ANSWER"}
+# An example item as an argument of `predict`, by the kind of item.
+EXAMPLE_ARGUMENTS: Final = {TEXT: '"你好"', JSON: "'JSON'", FILE: "FILE-TO-ANSWER"}
 _ASK: Final = {
     TEXT: """-H 'Content-Type: application/json' -d '{"text": "TEXT"}'""",
     JSON: """-H 'Content-Type: application/json' -d '{"item": JSON}'""",
@@ -86,7 +86,7 @@ def make(recipe: CustomRecipe, export: ExportArtifact, examples: ExamplesArtifac
         described=_described(recipe, export, examples, folder),
         examples=None,
         readme={
-            "example": ARGUMENT[examples.item],
+            "example": EXAMPLE_ARGUMENTS[examples.item],
             "kind": "model",
             "kind_zh": "模型",
             "ask": _ASK[examples.item],

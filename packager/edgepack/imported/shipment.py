@@ -54,7 +54,7 @@ class ImportedShipment(Shipment):
             made = handler_payload.make(recipe, model, rows)
         else:
             assert isinstance(rows, DataArtifact), "a text model has rows"
-            made = text_payload.make(recipe, text_payload.of_export(model), rows, scratch, ctx.progress)
+            made = text_payload.make(recipe, text_payload.text_model_of_export(model), rows, scratch, ctx.progress)
         return for_provider(ctx.targets.profile(target).provider, made)
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from edgepack.recipe.encoder_shapes import PADDLE_WEIGHTS, PRESETS, parameters
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.paths import is_file
-from edgepack.recipe.pretrained_models import PRESETS, WEIGHTS_FILE, parameters
 from edgepack.recipe.training import Student, Teacher, is_local_folder
 
 HOME_VARIABLE: Final = "PPNLP_HOME"
@@ -33,7 +33,7 @@ class HubModel:
     @property
     def is_cached(self) -> bool:
         """Whether its weights are on this machine."""
-        return is_file(self.folder / WEIGHTS_FILE)
+        return is_file(self.folder / PADDLE_WEIGHTS)
 
 
 def home(environment: Mapping[str, str] | None = None) -> Path:
@@ -66,5 +66,5 @@ def model(name: str) -> HubModel:
 def cached() -> tuple[HubModel, ...]:
     """The models on this machine, by name."""
     folder = models_folder()
-    found = folder.rglob(WEIGHTS_FILE) if folder.is_dir() else ()
+    found = folder.rglob(PADDLE_WEIGHTS) if folder.is_dir() else ()
     return tuple(model(file.parent.relative_to(folder).as_posix()) for file in sorted(found))

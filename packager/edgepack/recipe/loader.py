@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe import overrides, search
+from edgepack.recipe.encoder_shapes import evenly_spread_layers, shape_of_model
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import (
     AnyRecipe,
@@ -24,7 +25,6 @@ from edgepack.recipe.model import (
 )
 from edgepack.recipe.overrides import Expansion
 from edgepack.recipe.paths import is_file, is_folder
-from edgepack.recipe.pretrained_models import shape_of, spread
 from edgepack.recipe.pydantic_errors import explain
 from edgepack.recipe.section import right_part
 from edgepack.recipe.training import FromTeacher, Qat
@@ -160,8 +160,8 @@ def _spelt_out(recipe: Recipe) -> Recipe:
     start, teacher = recipe.student.model, recipe.teacher
     if not isinstance(start, FromTeacher) or not isinstance(start.layers, int) or teacher is None:
         return recipe
-    shape = shape_of(teacher.model, teacher.max_length)
+    shape = shape_of_model(teacher.model, teacher.max_length)
     if shape is None or start.layers > shape.layers:
         return recipe
-    start = start.changed(layers=tuple(spread(start.layers, shape.layers)))
+    start = start.changed(layers=tuple(evenly_spread_layers(start.layers, shape.layers)))
     return recipe.changed(student=recipe.student.changed(model=start))

@@ -18,7 +18,7 @@ from edgepack.recipe.section import MEANT, FilePath, Section, beside
 from edgepack.recipe.training import Qat, Student, Teacher
 from edgepack_runtime.bundle.model_config import CUSTOM, GRAPH_NAME, MAX_TOKENS
 from edgepack_runtime.schema.gates import AccuracyLimits
-from edgepack_runtime.tasks.registry import TaskName, answer_keys, task_for, task_of, tasks_named
+from edgepack_runtime.tasks.registry import TaskName, answer_keys, task_by_answer_key, task_by_name, tasks_named
 from edgepack_runtime.tasks.task import Task
 
 BUILTIN_PREFIX = "builtin:"
@@ -63,7 +63,7 @@ class Columns(Section):
     @property
     def text_task(self) -> Task:
         """What items and answers of rows with these columns are."""
-        return task_for(self.answer, pairs=self.text_pair is not None and self.answer != "spans")
+        return task_by_answer_key(self.answer, pairs=self.text_pair is not None and self.answer != "spans")
 
     @property
     def answer(self) -> str:
@@ -323,7 +323,7 @@ class Recipe(TextRecipe):
     @property
     def has_linear(self) -> bool:
         """Whether a linear model is trained. On pairs it learned nothing, and it answers whole texts alone."""
-        return self.linear != "off" and task_of(self.task).linear
+        return self.linear != "off" and task_by_name(self.task).linear
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:

@@ -11,10 +11,10 @@ from textwrap import fill
 from typing import Any, Final
 
 from edgepack.recipe import keys
+from edgepack.recipe.encoder_shapes import PRESETS, parameters
 from edgepack.recipe.keys import choices, range_of, type_of
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import KINDS, BaseRecipe, Columns, CustomRecipe, ImportedTextRecipe, LinearRecipe, Recipe
-from edgepack.recipe.pretrained_models import PRESETS, parameters
 from edgepack.recipe.training import Student
 
 _HEAD: Final = """\

@@ -11,7 +11,7 @@ from edgepack.recipe.model import BUILTIN_PREFIX, Columns, Data, ImportedTextRec
 from edgepack.recipe.paths import check_there, is_file
 from edgepack.recipe.section import or_none
 from edgepack.recipe.yaml import KeyPath, Problem
-from edgepack_runtime.tasks.registry import ONE_TEXT, TEXT_TASKS, TOKENS, task_of, tasks_named
+from edgepack_runtime.tasks.registry import ONE_TEXT, TASK_NAMES, TOKENS, task_by_name, tasks_named
 
 TAGGED_SUFFIXES: Final = (".conll", ".bio")  # a token and its tag on each line
 TABLE_SUFFIXES: Final = (".tsv", ".csv", ".jsonl")
@@ -53,7 +53,7 @@ def _keys_of(task: str) -> set[str]:
 
 def _of_another_task(task: str, given: Sequence[str]) -> Iterator[Problem]:
     for key in given:
-        homes = [name for name in TEXT_TASKS if key in _keys_of(name)]
+        homes = [name for name in TASK_NAMES if key in _keys_of(name)]
         if task not in homes:
             reason = f"it is for {' and '.join(f'`{home}`' for home in homes)}, and the task is `{task}`"
             yield (*_WHERE, key), reason, f"remove the key, or set `task: {homes[0]}`"
@@ -87,7 +87,7 @@ def _check_names(recipe: Recipe | LinearRecipe | ImportedTextRecipe, given: Sequ
 
 def _check_tagged(recipe: Recipe | LinearRecipe | ImportedTextRecipe, given: Sequence[str]) -> Iterator[Problem]:
     data = recipe.data
-    if not isinstance(data, Data) or not task_of(recipe.task).per_token:
+    if not isinstance(data, Data) or not task_by_name(recipe.task).per_token:
         return
     files = [or_none(data, name) or "" for name in ("train", "dev", "test")]
     used = {"text"} if data.unlabelled is not None else set()
@@ -142,7 +142,7 @@ def check_vocabulary(recipe: Recipe) -> Iterator[Problem]:
 def _check_split(name: str, value: str, task: str | None) -> Iterator[Problem]:
     where: KeyPath = ("data", name)
     suffix = Path(value).suffix.lower()
-    suffixes = (*TABLE_SUFFIXES, *(TAGGED_SUFFIXES if task is None or task_of(task).per_token else ()))
+    suffixes = (*TABLE_SUFFIXES, *(TAGGED_SUFFIXES if task is None or task_by_name(task).per_token else ()))
     if value.startswith(BUILTIN_PREFIX):
         yield where, "it cannot be built-in alone", f"set `data.train: {BUILTIN_SOURCES[0]}` only"
     elif suffix not in suffixes:
@@ -164,7 +164,7 @@ def _check_same_file(splits: Mapping[str, str | None]) -> Iterator[Problem]:
 
 
 def _check_texts(where: KeyPath, value: str, task: str | None) -> Iterator[Problem]:
-    suffixes = TABLE_SUFFIXES if task is not None and task_of(task).pairs else UNLABELLED_SUFFIXES
+    suffixes = TABLE_SUFFIXES if task is not None and task_by_name(task).pairs else UNLABELLED_SUFFIXES
     if Path(value).suffix.lower() not in suffixes:
         yield where, f"{value[:200]!r} is not a file of texts", f"give a file of {listed(suffixes)}"
     else:

@@ -18,7 +18,7 @@ from edgepack_runtime.bundle.model_config import CONFIG_NAME, HANDLER_ITEMS, HAN
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.handler import CLASS, METHODS
 from edgepack_runtime.inference.tokenizer import read_vocab
-from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.registry import task_by_name
 from edgepack_runtime.util.fs import read_regular
 from edgepack_runtime.util.spans import OUTSIDE
 
@@ -171,7 +171,7 @@ def check_labels(recipe: ImportedTextRecipe) -> Iterator[Problem]:
             yield where, f"{labels[:200]!r} cannot be read: {error}", "write one label in each line"
             return
     if None not in labels:
-        for reason in _reasons_against(labels, tokens=task_of(recipe.task).per_token):
+        for reason in _reasons_against(labels, tokens=task_by_name(recipe.task).per_token):
             yield where, reason, "give them in the order of the graph's outputs"
 
 

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from edgepack.recipe import pretrained_models
+from edgepack.recipe import encoder_shapes, huggingface_config
+from edgepack.recipe.encoder_shapes import PRESETS, SENTENCEPIECE, shape_of_model
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.paths import PATH_FIX, is_file, is_folder, path_fix
-from edgepack.recipe.pretrained_models import PRESETS, SENTENCEPIECE, shape_of
 from edgepack.recipe.section import AbsentError, or_none
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
 from edgepack.recipe.yaml import KeyPath, Problem
-from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.registry import task_by_name
 from edgepack_runtime.util.fs import read_regular
 
 _MODEL: Final[KeyPath] = ("student", "model")
 _LAYERS: Final[KeyPath] = (*_MODEL, "layers")
 _MAP: Final[KeyPath] = ("student", "distill", "layers")
-MODEL_FILES: Final = (pretrained_models.CONFIG_FILE, pretrained_models.WEIGHTS_FILE, "vocab.txt")
+MODEL_FILES: Final = (encoder_shapes.CONFIG_FILE, encoder_shapes.PADDLE_WEIGHTS, "vocab.txt")
 _OWNED: Final = re.compile(r"[\w.-]+/[\w.-]+")  # a model of the hub is checked when it is loaded
 
 
@@ -83,7 +83,7 @@ def check_student(recipe: Recipe) -> Iterator[Problem]:
 
 def _is_per_token(recipe: Recipe) -> bool:
     name = or_none(recipe, "task")
-    return name is not None and task_of(name).per_token
+    return name is not None and task_by_name(name).per_token
 
 
 def _check_width(student: Student, heads: int | None) -> Iterator[Problem]:
@@ -153,7 +153,7 @@ def _side(section: Teacher | Student, teacher: _Side | None) -> _Side:
         known = teacher or _Side(length)
         return _Side(length, count, known.heads, known.positions, known.words)
     try:
-        shape = None if model is None else shape_of(model, length or 0)
+        shape = None if model is None else shape_of_model(model, length or 0)
     except AbsentError:  # a size of a model from scratch is wrong
         return _Side(length)
     if isinstance(model, str) and is_local_folder(model):
@@ -212,32 +212,32 @@ def _folder_problems(folder: Path) -> Iterator[tuple[str, str]]:
     if not is_folder(folder):
         yield f"there is no folder {str(folder)[:200]!r}", path_fix(str(folder)) or "give a folder or a PaddleNLP name"
         return
-    if problems := pretrained_models.file_problems(folder):
+    if problems := encoder_shapes.file_problems(folder):
         fix = "copy the folder with the files that links lead to: `cp -rL FOLDER COPY`"
         yield f"{shown} cannot be used: {problems[0]}", fix
         return
-    checkpoint = pretrained_models.checkpoint_weights(folder) is not None
-    files = [name for name in MODEL_FILES if not (checkpoint and name == pretrained_models.WEIGHTS_FILE)]
+    checkpoint = encoder_shapes.is_huggingface_folder(folder)
+    files = [name for name in MODEL_FILES if not (checkpoint and name == encoder_shapes.PADDLE_WEIGHTS)]
     if missing := [name for name in files if not is_file(folder / name)]:
         fix = "give a folder that PaddleNLP's `save_pretrained` wrote"
         if checkpoint:
             fix = "docs/reference/recipe-file.md lists the conditions for a Hugging Face checkpoint"
         yield f"{shown} lacks {listed(missing)}", fix
         return
-    fields = pretrained_models.read_config(folder)
+    fields = encoder_shapes.read_config(folder)
     if fields is None:
         reason = f"{shown} holds a config.json that is not a JSON object"
         yield reason, "copy the folder again from where the model was saved"
     elif checkpoint:
-        for problem in [*pretrained_models.config_problems(fields), *pretrained_models.tokenizer_problems(folder)]:
-            yield f"{shown} cannot be converted: {problem}", pretrained_models.UNFIT
+        for problem in [*huggingface_config.config_problems(fields), *huggingface_config.tokenizer_problems(folder)]:
+            yield f"{shown} cannot be converted: {problem}", huggingface_config.CHECKPOINT_FIX
     else:
-        for problem in pretrained_models.layer_problems(fields):
+        for problem in huggingface_config.too_many_layers(fields):
             yield f"{shown} cannot be loaded: {problem}", "name a folder with another model"
 
 
 def _check_length(role: str, section: Teacher | Student) -> Iterator[Problem]:
-    shape = shape_of(str(section.model), section.max_length)
+    shape = shape_of_model(str(section.model), section.max_length)
     if shape is not None and 0 < shape.positions < section.max_length:
         reason = f"it is {section.max_length}, and this model has {shape.positions} positions"
         fix = f"use at most {shape.positions}: `max_length: {shape.positions}`"
@@ -260,7 +260,7 @@ def check_class_weights(recipe: Recipe, role: str) -> Iterator[Problem]:
     if recipe.data.columns.labels is not None:
         reason = "texts with any number of labels have no such weights"
         yield (role, "class_weights"), reason, "remove it: each label is a loss of its own"
-    elif not task_of(recipe.task).labelled:
+    elif not task_by_name(recipe.task).labelled:
         yield (role, "class_weights"), f"rows of {recipe.task} have no classes", "remove it"
 
 

@@ -32,7 +32,7 @@ def render(report: Report) -> str:
     return template.render(
         report=report,
         gates=[target.receipt and gates.rows(target.receipt) for target in report.targets],
-        ungated=_asks_nothing(report.recipe["gates"]),
+        ungated=_is_ungated(report.recipe["gates"]),
         recipe_json=json.dumps(report.recipe, ensure_ascii=False, indent=1, sort_keys=True) + "\n",
         examples_by_targets=_examples(report.targets),
         rows_at_home=sorted({target.bundle.rows_name for target in report.targets if target.bundle.rows_name}),
@@ -41,7 +41,7 @@ def render(report: Report) -> str:
     )
 
 
-def _asks_nothing(asked: Mapping[str, Any]) -> bool:
+def _is_ungated(asked: Mapping[str, Any]) -> bool:
     """Whether a resolved recipe sets no limits."""
     return all(limits is None for name, limits in asked.items() if name not in NOT_LIMITS)
 

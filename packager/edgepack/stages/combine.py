@@ -203,7 +203,7 @@ def fitted(dev: Scored, may_lose: float, *, beyond_noise: bool = False) -> Combi
     Args:
         beyond_noise: the cascade must be `as_good` as the encoder too.
     """
-    encoder_weight, linear_weight = calibration.weights(
+    encoder_weight, linear_weight = calibration.mixing_weights(
         [dev.encoder, dev.linear], dev.truths, multi_label=dev.data.multi_label
     )
     lead = dev.lead

@@ -129,7 +129,9 @@ class ExportStage(Stage[ExportArtifact]):
             small = _small(section, encoder, ctx.artifact(self.scales), float_model, writer, out, progress)
         if small is not None:
             small_file = _exported(small, out / FOLDERS[small.precision], writer, rows, float_logits, progress)
-        chosen = selection.of_files(float_file, small_file, small.caveats if small else Caveats(), data, progress)
+        chosen = selection.measure_and_choose(
+            float_file, small_file, small.caveats if small else Caveats(), data, progress
+        )
         source = VariantSource(
             writer=writer,
             float_folder=float_folder,
@@ -224,7 +226,7 @@ def _small(
 def _float16(section: Quantize, encoder: Encoder, trials: Trials) -> _Small:
     trial = trials.trial("float16", encoder)
     caveats = selection.caveats_of_float16(trial, trials.may_lose(section.max_drop_points))
-    return _Small("float16", encoder, caveats, selection.lost(trial.drop_points, len(trials.rows)))
+    return _Small("float16", encoder, caveats, selection.describe_drop(trial.drop_points, len(trials.rows)))
 
 
 def _int8(section: Quantize, encoder: Encoder, made: Int8Choice) -> _Small:
@@ -232,7 +234,7 @@ def _int8(section: Quantize, encoder: Encoder, made: Int8Choice) -> _Small:
         "int8",
         encoder,
         selection.caveats_of_int8(section, made),
-        selection.note(made, reduced=section.reduced_range),
+        selection.describe_choice(made, reduced=section.reduced_range),
         made,
     )
 

@@ -58,7 +58,7 @@ class TrainedShipment(Shipment):
     def payload(self, ctx: Context, target: str, scratch: Path) -> Payload:
         chain = self.candidates.chosen(ctx)
         exported, ancestors = ctx.artifact(chain.export).for_target(target), text_payload.ancestors_of(chain.recipe)
-        model = text_payload.of_export(exported, self._linear_part(ctx), ancestors)
+        model = text_payload.text_model_of_export(exported, self._linear_part(ctx), ancestors)
         return text_payload.make(chain.recipe, model, ctx.artifact(self.rows), scratch, ctx.progress)
 
     def _linear_part(self, ctx: Context) -> LinearPart | None:
@@ -97,5 +97,5 @@ class LinearShipment(Shipment):
         return ctx.artifact(self.linear).file_bytes
 
     def payload(self, ctx: Context, target: str, scratch: Path) -> Payload:
-        model = text_payload.of_linear(ctx.artifact(self.linear), self.only.gates.metric)
+        model = text_payload.text_model_of_linear(ctx.artifact(self.linear), self.only.gates.metric)
         return text_payload.make(self.only, model, ctx.artifact(self.rows), scratch, ctx.progress)

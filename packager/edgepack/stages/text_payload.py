@@ -73,7 +73,9 @@ class TextModel:
     ancestors: tuple[str, ...] = ()
 
 
-def of_export(export: ExportArtifact, linear: LinearPart | None = None, ancestors: tuple[str, ...] = ()) -> TextModel:
+def text_model_of_export(
+    export: ExportArtifact, linear: LinearPart | None = None, ancestors: tuple[str, ...] = ()
+) -> TextModel:
     """An exported encoder, with the linear model that ships beside it; None for the encoder alone."""
     shipped, reference = export.shipped_model, export.float_model
 
@@ -104,7 +106,7 @@ def of_export(export: ExportArtifact, linear: LinearPart | None = None, ancestor
     )
 
 
-def of_linear(model: LinearArtifact, metric: str | None) -> TextModel:
+def text_model_of_linear(model: LinearArtifact, metric: str | None) -> TextModel:
     """A linear model alone. `metric`: of the accuracy gate; None for that of the build."""
     file = model.folder / LINEAR_NAME
 
@@ -148,7 +150,7 @@ def make(recipe: BaseRecipe, model: TextModel, data: DataArtifact, scratch: Path
         described=_described(recipe, model, data),
         examples=expected.examples,
         readme={
-            "example": data.example(own=carried),
+            "example": data.example(from_test_rows=carried),
             "kind": "text classifier",
             "kind_zh": "文本分类器",
             "ask": """-H 'Content-Type: application/json' -d '{"text": "TEXT"}'""",
@@ -279,9 +281,9 @@ def ancestors_of(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _gates(recipe: BaseRecipe, expected: golden.Golden) -> dict[str, Any]:
-    """The recipe's gates, as `on_rows.of_manifest`, and the digest of golden rows that are not carried."""
+    """The recipe's gates, as `on_rows.manifest_accuracy`, and the digest of golden rows that are not carried."""
     gates: dict[str, Any] = recipe.gates.model_dump(mode="json")
-    gates["accuracy"] = on_rows.of_manifest(recipe.gates)
+    gates["accuracy"] = on_rows.manifest_accuracy(recipe.gates)
     if not recipe.gates.golden.carry:
         gates["golden"]["sha256"] = hashlib.sha256(expected.rows_jsonl).hexdigest()
     return gates

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from edgepack.artifacts import DataArtifact, ModelArtifact, Row, TrimmedArtifact
 from edgepack.data.unlabelled import further_texts
 from edgepack.errors import StageFailedError
+from edgepack.recipe.encoder_shapes import PADDLE_WEIGHTS
 from edgepack.recipe.model import Columns
-from edgepack.recipe.pretrained_models import WEIGHTS_FILE
 from edgepack.recipe.training import Trimming
 from edgepack.stages import keys
 from edgepack.stages.data import DataStage
@@ -83,7 +83,7 @@ class VocabularyTrimmingStage(Stage[TrimmedArtifact]):
             | {
                 "folder": out,
                 "parameters": trimmed.parameters,
-                "weight_bytes": (out / WEIGHTS_FILE).stat().st_size,
+                "weight_bytes": (out / PADDLE_WEIGHTS).stat().st_size,
                 "dev_score": scores.dev_score,
                 "test_score": scores.test_score,
                 "test_scores": scores.test_scores,

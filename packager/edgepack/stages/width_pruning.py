@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.artifacts import ModelArtifact, WidthPrunedArtifact
-from edgepack.recipe.pretrained_models import of_folder
+from edgepack.recipe.encoder_shapes import shape_of_folder
 from edgepack.recipe.training import Distill, Student
 from edgepack.stages import keys
 from edgepack.stages.data import DataStage
@@ -71,7 +71,7 @@ class WidthPruningStage(Stage[WidthPrunedArtifact]):
         source = None if distill is None else ctx.artifact(self._source)
         job = TrainingJob("width-pruned", WidthPrunedModel(student, self.section.width), self.section, source, distill)
         trained = run_job(job, ctx.artifact(self.rows), out, ctx.progress, ctx.checkpoint)
-        before, after = of_folder(student.folder), of_folder(out)
+        before, after = shape_of_folder(student.folder), shape_of_folder(out)
         assert before is not None and after is not None, "built networks have sizes"
         artifact = WidthPrunedArtifact(
             **{field.name: getattr(trained, field.name) for field in fields(ModelArtifact)},

@@ -27,4 +27,4 @@ class Classification:
         self, dev: Sequence[Float], dev_targets: Sequence[Array], test: Sequence[Float], test_targets: Sequence[Array]
     ) -> ScoreCalibration | None:
         dev_units, test_units = calibration.units(dev, dev_targets), calibration.units(test, test_targets)
-        return calibration.of(dev_units, test_units, multi_label=self.device.multi_label)
+        return calibration.calibrate(dev_units, test_units, multi_label=self.device.multi_label)

@@ -17,7 +17,7 @@ from edgepack.tasks.task import NO_UNIT, UNLABELLED, Array, Encoded, Float, Make
 from edgepack.util.text_digests import shortened
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks import labelled_spans
-from edgepack_runtime.tasks.registry import TOKENS, task_of
+from edgepack_runtime.tasks.registry import TOKENS, task_by_name
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.spans import Span, spans_of_tags, split_tag, tags_of_spans
 
@@ -27,7 +27,7 @@ _NO_OFFSET: Final = (0, 0)  # of [CLS] and [SEP]
 class LabelledSpans(Classification):
     """See `edgepack.tasks.task.TrainingTask`."""
 
-    device: ClassVar[Task] = task_of(TOKENS)
+    device: ClassVar[Task] = task_by_name(TOKENS)
 
     @staticmethod
     def row_maker(columns: Columns, label_separator: str) -> MakeRow:

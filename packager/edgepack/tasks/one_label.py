@@ -15,14 +15,14 @@ from edgepack.tasks.classification import Classification
 from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.one_label import one_label
-from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_by_name
 from edgepack_runtime.tasks.task import Task
 
 
 class OneLabel(Classification):
     """See `edgepack.tasks.task.TrainingTask`."""
 
-    device: ClassVar[Task] = task_of(ONE_TEXT)
+    device: ClassVar[Task] = task_by_name(ONE_TEXT)
 
     @staticmethod
     def row_maker(columns: Columns, label_separator: str) -> MakeRow:
@@ -47,7 +47,7 @@ class OneLabel(Classification):
 class OneLabelOfPair(OneLabel):
     """One label for a pair of texts."""
 
-    device = task_of(PAIR)
+    device = task_by_name(PAIR)
 
 
 def _row(line: int, values: Values, log: FindingLog) -> Row | None:

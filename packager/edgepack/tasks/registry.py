@@ -1,4 +1,4 @@
-"""The tasks by the name that recipes and `model.json` have."""
+"""The training side of the tasks, by the name that recipes and `model.json` give them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _BY_NAME: Final[Mapping[tuple[str, bool], type[TrainingTask]]] = {
 }
 
 
-def task_of(data: DataArtifact) -> TrainingTask:
-    """The task of the rows of a data set, with its labels."""
+def task_of_data(data: DataArtifact) -> TrainingTask:
+    """The task of a data set, with the labels of its model."""
     return _BY_NAME[data.task, data.multi_label](data.model_labels)
 
 
 def row_maker(columns: Columns, label_separator: str) -> MakeRow:
-    """As `TrainingTask.row_maker`, of the task of these columns."""
+    """The maker of rows of the task that has these columns; arguments as of `TrainingTask.row_maker`."""
     task = columns.text_task
     return _BY_NAME[task.name, task.multi_label].row_maker(columns, label_separator)

@@ -14,7 +14,7 @@ from edgepack.tasks.cells import json_list, label_of, texts_of
 from edgepack.tasks.classification import Classification
 from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
 from edgepack_runtime.stats.metrics import Answer
-from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_by_name
 from edgepack_runtime.tasks.several_labels import several_labels
 from edgepack_runtime.tasks.task import Task
 
@@ -22,7 +22,7 @@ from edgepack_runtime.tasks.task import Task
 class SeveralLabels(Classification):
     """See `edgepack.tasks.task.TrainingTask`."""
 
-    device: ClassVar[Task] = task_of(ONE_TEXT, multi_label=True)
+    device: ClassVar[Task] = task_by_name(ONE_TEXT, multi_label=True)
 
     @staticmethod
     def row_maker(columns: Columns, label_separator: str) -> MakeRow:
@@ -51,7 +51,7 @@ class SeveralLabels(Classification):
 class SeveralLabelsOfPair(SeveralLabels):
     """Any number of labels for a pair of texts."""
 
-    device = task_of(PAIR, multi_label=True)
+    device = task_by_name(PAIR, multi_label=True)
 
 
 def _labels(line: int, value: object, separator: str, log: FindingLog) -> tuple[str, ...] | None:

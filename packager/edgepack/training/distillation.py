@@ -10,7 +10,7 @@ import paddle
 import paddle.nn.functional as F
 
 from edgepack.errors import StageFailedError
-from edgepack.recipe.pretrained_models import spread
+from edgepack.recipe.encoder_shapes import evenly_spread_layers
 from edgepack.recipe.training import Distill
 from edgepack.training.models.batches import Batch
 from edgepack.training.models.classifiers import attentions
@@ -38,7 +38,7 @@ class Match:
         self._teacher = teacher
         self._hidden, self._relations = settings.hidden, settings.relations
         ours, theirs = student.ernie.config, teacher.ernie.config
-        chosen = settings.layers or spread(ours.num_hidden_layers, theirs.num_hidden_layers)
+        chosen = settings.layers or evenly_spread_layers(ours.num_hidden_layers, theirs.num_hidden_layers)
         if len(chosen) != ours.num_hidden_layers or max(chosen) > theirs.num_hidden_layers:
             raise StageFailedError(
                 f"student.distill.layers is {list(chosen)}",

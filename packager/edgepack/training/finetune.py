@@ -16,9 +16,9 @@ from edgepack.calibration import ScoreCalibration
 from edgepack.data.sampling import Sampler
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT, Progress
-from edgepack.recipe.pretrained_models import WEIGHTS_FILE
+from edgepack.recipe.encoder_shapes import PADDLE_WEIGHTS
 from edgepack.recipe.training import Distill, FromScratch, FromTeacher, Training
-from edgepack.tasks.registry import task_of
+from edgepack.tasks.registry import task_of_data
 from edgepack.tasks.task import Array, Encoded, Float, TrainingTask
 from edgepack.training import importance
 from edgepack.training.checkpoint import Checkpoint
@@ -101,7 +101,7 @@ def finetune(
     Raises:
         StageFailedError: the model is not better on dev than the same answer to every row.
     """
-    task, metric = task_of(data), evaluation.metric_of(data)
+    task, metric = task_of_data(data), evaluation.metric_of(data)
     rows, dev = data.read("train"), data.read("dev")
     classifier = _create(job, data, rows, out, progress)
     progress.line(f"{job.name}: {classifier.parameters / 1e6:.1f} M parameters, {len(rows)} training rows")
@@ -165,7 +165,7 @@ def _nothing_learnt(job: TrainingJob, data: DataArtifact, run: TrainingRun, resu
 
 def score(classifier: Classifier, data: DataArtifact, progress: Progress) -> Scores:
     """Score a classifier on the dev and test rows."""
-    task, metric = task_of(data), evaluation.metric_of(data)
+    task, metric = task_of_data(data), evaluation.metric_of(data)
     dev, test = data.read("dev"), data.read("test")
     dev_answers, *on_dev = _answered(classifier, task, dev, SILENT, "dev")
     test_answers, *on_test = _answered(classifier, task, test, progress, "test")
@@ -203,7 +203,7 @@ def _artifact(job: TrainingJob, classifier: Classifier, evaluated: _Evaluated, o
         labels=classifier.labels,
         max_length=job.training.max_length,
         parameters=classifier.parameters,
-        weight_bytes=(out / WEIGHTS_FILE).stat().st_size,
+        weight_bytes=(out / PADDLE_WEIGHTS).stat().st_size,
         steps=evaluated.trained.steps,
         train_seconds=round(evaluated.trained.seconds, 1),
         dev_score=evaluated.scores.dev_score,
@@ -262,7 +262,7 @@ def _kept(
     draw = Sampler(importance.SAMPLE_ROWS, len(rows), f"width/{job.training.seed}")
     sample = [row for row in rows if draw()]
     balanced = job.training.class_weights == "balanced"
-    found = importance.measure(reopen(whole, data), task_of(data), sample, balanced=balanced, progress=progress)
+    found = importance.measure(reopen(whole, data), task_of_data(data), sample, balanced=balanced, progress=progress)
     kept = width_pruning.choose(found, width)
     heads = f"{len(kept[0].heads)} of {len(found[0].heads)} heads"
     neurons = f"{len(kept[0].neurons)} of {len(found[0].neurons)} neurons"

@@ -31,7 +31,7 @@ from edgepack import __version__
 from edgepack.artifacts import DataArtifact, ModelArtifact
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError, error_of, to_document
 from edgepack.progress import SILENT, Progress, ProgressReader, ProgressWriter
-from edgepack.recipe.pretrained_models import WEIGHTS_FILE
+from edgepack.recipe.encoder_shapes import PADDLE_WEIGHTS
 from edgepack.recipe.training import FromScratch, FromTeacher, Nodes, Training, is_local_folder
 from edgepack.training import devices, distributed, environment
 from edgepack.training.distributed import ALONE, GONE, Ranks
@@ -329,7 +329,7 @@ def _facts(launch: Launch) -> dict[str, object]:
         "its settings": settings | {"ranks": job.training.ranks, "distill": str(job.distill)},
         "the model it starts from": _start(job.model),
         "the data": [sha256_file(launch.data.folder / f"{split}.jsonl") for split in sorted(launch.data.rows)],
-        "the teacher": job.teacher and sha256_file(job.teacher.folder / WEIGHTS_FILE),
+        "the teacher": job.teacher and sha256_file(job.teacher.folder / PADDLE_WEIGHTS),
         "versions": environment.versions() | {"edgepack": __version__},
     }
 
@@ -337,7 +337,7 @@ def _facts(launch: Launch) -> dict[str, object]:
 def _start(model: str | FromScratch | FromTeacher | WidthPrunedModel) -> str:
     """The model that a training starts from, without the path of its files."""
     if isinstance(model, WidthPrunedModel):
-        return f"{model.width} of {sha256_file(model.whole.folder / WEIGHTS_FILE)}"
+        return f"{model.width} of {sha256_file(model.whole.folder / PADDLE_WEIGHTS)}"
     return sha256_folder(Path(str(model))) if is_local_folder(model) else str(model)
 
 

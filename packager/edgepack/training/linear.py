@@ -81,8 +81,8 @@ def fit(train: Sequence[Row], dev: Sequence[Row], labels: Sequence[str], *, mult
     # With fewer n-grams texts are shorter, and scores larger: the temperature is that of the stored model.
     model = linear.LinearModel(stored(weights.tolist(), bias=bias.tolist()))
     logits = np.array([model.logits(row.text) for row in dev])
-    scale = 1 / calibration.temperature(logits, truths, multi_label=multi_label)
-    return Fit(stored((weights * scale).tolist(), bias=(bias * scale).tolist()), len(kept), regularisation)
+    multiplier = 1 / calibration.temperature(logits, truths, multi_label=multi_label)
+    return Fit(stored((weights * multiplier).tolist(), bias=(bias * multiplier).tolist()), len(kept), regularisation)
 
 
 def _in_order(text: str) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import AbstractSet, Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.tasks.registry import ONE_TEXT, TEXT_TASKS, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, TASK_NAMES, task_by_name
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.fs import read_regular
 
@@ -27,7 +27,7 @@ LINEAR_NAME = "linear.json"
 HANDLER_NAME = "handler.py"
 MANIFEST_NAME = "manifest.json"  # beside the model folder, in a release
 CUSTOM = "custom"  # the task of models with a handler
-TASKS = (*TEXT_TASKS, CUSTOM)
+TASKS = (*TASK_NAMES, CUSTOM)
 # What an item of a model is: one text, two texts, any JSON value, or the bytes of a file. Handlers choose among three.
 TEXT, TEXTS, JSON, FILE = "text", "texts", "json", "file"
 HANDLER_ITEMS = (TEXT, JSON, FILE)
@@ -122,7 +122,7 @@ class ModelConfig:
     @property
     def text_task(self) -> Task:
         """What items and answers are. A model with a handler has none."""
-        return task_of(self.task, multi_label=self.multi_label)
+        return task_by_name(self.task, multi_label=self.multi_label)
 
     @property
     def item(self) -> str:
@@ -216,14 +216,14 @@ def _with_handler(document: Dict[str, Any]) -> ModelConfig:
 def _of_texts(document: Dict[str, Any]) -> ModelConfig:
     document.setdefault("linear", None)
     linear = None if document["linear"] is None else _linear(document["linear"])
-    if linear is not None and not task_of(document["task"]).linear:
+    if linear is not None and not task_by_name(document["task"]).linear:
         raise _invalid(f"it has `linear`, but {document['task']} does not support a linear model")
     alone = linear is not None and linear.mode == ONLY
     every = {field.name for field in dataclasses.fields(ModelConfig)} - {"handler"}
     fields = {**_exactly(document, {*_LINEAR_KEYS} if alone else every, "the document"), "linear": linear}
     _one_of(fields["multi_label"], (False, True), "multi_label")
     try:
-        task = task_of(fields["task"], multi_label=fields["multi_label"])
+        task = task_by_name(fields["task"], multi_label=fields["multi_label"])
     except KeyError:
         raise _invalid(f"multi_label is true, but {fields['task']} does not support several labels") from None
     fields["labels"] = _texts(fields["labels"], "labels", minimum=task.least_labels)

@@ -22,7 +22,7 @@ from edgepack_runtime.cli.parser import BENCH_TEXTS, Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError, printable
 from edgepack_runtime.inference.windows import TRUNCATE
 from edgepack_runtime.install.locate import locate
-from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.registry import task_by_name
 from edgepack_runtime.util import texts
 from edgepack_runtime.util.texts import Item, counted
 
@@ -234,7 +234,7 @@ def run_bench(options: argparse.Namespace, context: Context, arguments: List[str
     elif source is not None:
         from edgepack_runtime.batch import inputs
 
-        second = PAIR_COLUMN if task_of(task).pairs else None
+        second = PAIR_COLUMN if task_by_name(task).pairs else None
         given = inputs.read_texts(source, options.column or COLUMN, second, encoding=options.encoding)
     if context.bundle is not None:
         return delegate(options, context, arguments)
@@ -259,7 +259,7 @@ def run_predict(options: argparse.Namespace, context: Context, arguments: List[s
     task = _task(context, folders)
     if task == model_config.CUSTOM:
         _require_plain(options)
-    given = [] if task == model_config.CUSTOM else read(options, words, pairs=task_of(task).pairs)
+    given = [] if task == model_config.CUSTOM else read(options, words, pairs=task_by_name(task).pairs)
     if context.bundle is not None:
         return delegate(options, context, arguments)
     with report_damage(context.release):

@@ -14,7 +14,7 @@ from edgepack_runtime.schema.gates import ABOVE_MAJORITY, AccuracyLimits, Floors
 from edgepack_runtime.schema.receipt import GateCheck, Score
 from edgepack_runtime.stats import intervals, metrics, scoring
 from edgepack_runtime.stats.metrics import Answer, Pair, Tally
-from edgepack_runtime.tasks.task import Task, errors
+from edgepack_runtime.tasks.task import Task, row_errors
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import counted
 
@@ -63,7 +63,7 @@ class Measured(NamedTuple):
 
     def counts(self, reference: Sequence[Answer]) -> scoring.Counts:
         """Rows on which these answers are farther from the truth than `reference`, or nearer."""
-        return scoring.count(errors(self.task, [row.answer for row in self.rows], reference), self.errors)
+        return scoring.count(row_errors(self.task, [row.answer for row in self.rows], reference), self.errors)
 
     @property
     def kind(self) -> metrics.Metric:
@@ -142,7 +142,7 @@ def measure(
         metric=metric,
         positive=positive,
         interval=task.interval(metric, truths, answers, confidence, classes),
-        errors=errors(task, truths, answers),
+        errors=row_errors(task, truths, answers),
         classes=classes,
         unseen=[name for name in averaged if name is not None and name not in seen],
     )

@@ -245,7 +245,7 @@ class Gates(Document):
     )
 
     @property
-    def asks_nothing(self) -> bool:
+    def ungated(self) -> bool:
         """Whether no limit is set."""
         names = [one.name for one in dataclasses.fields(Gates) if one.name not in NOT_LIMITS]
         return all(getattr(self, name) is None for name in names)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, Sequence, Tuple
 from edgepack_runtime.bundle import verify
 from edgepack_runtime.bundle.model_config import CUSTOM
 from edgepack_runtime.install.locate import Located
-from edgepack_runtime.tasks.registry import task_of
+from edgepack_runtime.tasks.registry import task_by_name
 from edgepack_runtime.tasks.task import Output
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ModelInfo:
     @property
     def outputs(self) -> Sequence[Output]:
         """The keys of an answer; none for a model with a handler, whose answer is any JSON value."""
-        return () if self.task == CUSTOM else task_of(self.task, multi_label=self.multi_label).outputs(self.labels)
+        return () if self.task == CUSTOM else task_by_name(self.task, multi_label=self.multi_label).outputs(self.labels)
 
     def as_json(self) -> Dict[str, Any]:
         """JSON object of all fields."""

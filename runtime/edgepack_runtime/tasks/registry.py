@@ -1,4 +1,4 @@
-"""The tasks by the name that `model.json` and recipes have."""
+"""The tasks that edgepack answers itself, by the name that `model.json` and recipes give them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgepack_runtime.tasks.several_labels import SeveralLabels
 from edgepack_runtime.tasks.task import Task
 
 TaskName = Literal["text-classification", "text-pair-classification", "token-classification"]
-TEXT_TASKS: Tuple[TaskName, ...] = get_args(TaskName)
+TASK_NAMES: Tuple[TaskName, ...] = get_args(TaskName)
 ONE_TEXT: TaskName = "text-classification"
 PAIR: TaskName = "text-pair-classification"
 TOKENS: TaskName = "token-classification"
@@ -22,9 +22,10 @@ _TASKS: Tuple[Task, ...] = (
     LabelledSpans(TOKENS),
 )
 _BY_NAME: Dict[Tuple[str, bool], Task] = {(task.name, task.multi_label): task for task in _TASKS}
+_BY_ANSWER_KEY: Dict[Tuple[str, bool], Task] = {(task.answer_key, task.pairs): task for task in _TASKS}
 
 
-def task_of(name: str, *, multi_label: bool = False) -> Task:
+def task_by_name(name: str, *, multi_label: bool = False) -> Task:
     """The task with a name.
 
     Raises:
@@ -33,17 +34,17 @@ def task_of(name: str, *, multi_label: bool = False) -> Task:
     return _BY_NAME[name, multi_label]
 
 
-def task_for(answer_key: str, *, pairs: bool) -> Task:
-    """The task of rows with one text, or a pair of texts, and an answer with this key.
+def task_by_answer_key(answer_key: str, *, pairs: bool) -> Task:
+    """The task of rows whose answer has this JSON key, with one text each or (`pairs`) two.
 
     Raises:
-        StopIteration: there is none.
+        KeyError: there is none.
     """
-    return next(task for task in _TASKS if (task.answer_key, task.pairs) == (answer_key, pairs))
+    return _BY_ANSWER_KEY[answer_key, pairs]
 
 
 def tasks_named(name: str) -> Sequence[Task]:
-    """The tasks with a name, which differ in their answers; none for another name."""
+    """The tasks that share a name: with one label and with several; empty for an unknown name."""
     return [task for task in _TASKS if task.name == name]
 
 

@@ -179,8 +179,8 @@ class Task(Protocol):
         """True class -> answered class -> count, without zeros; None where answers cannot be paired."""
 
 
-def errors(task: Task, truths: Sequence[Answer], answers: Sequence[Answer]) -> List[float]:
-    """The error of each answer; 0 or 1 if answers are right or wrong."""
+def row_errors(task: Task, truths: Sequence[Answer], answers: Sequence[Answer]) -> List[float]:
+    """The error of each row's answer; 0 or 1 if the task is `exact`."""
     found = list(map(task.error, truths, answers))
     return [float(error > 0) for error in found] if task.exact else found
 

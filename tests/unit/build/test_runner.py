@@ -151,11 +151,11 @@ def test_a_target_that_fails_ends_the_build_unless_it_keeps_going(stages: Stages
     made = stages.build(three_targets, BuildOptions(until="bundle", keep_going=True))
     assert stages.called == ["bundle two", "bundle three"]
     assert [one.stage for one in made.stage_artifacts][5:] == ["bundle", "bundle"]
-    assert [failure.name for failure in made.failures] == ["two"]
+    assert [failure.name for failure in made.failed_targets] == ["two"]
     for stages.broken in (("bundle two",), ("gate two",)):
         made = stages.build(three_targets, BuildOptions(keep_going=True))
         assert [item.bundle.target for item in made.target_results] == ["one", "three"]
-        assert [(failure.name, failure.error.fix) for failure in made.failures] == [("two", "give it up")]
+        assert [(failure.name, failure.error.fix) for failure in made.failed_targets] == [("two", "give it up")]
 
 
 def test_only_a_gate_that_passes_is_kept(stages: Stages, built: Build) -> None:
@@ -344,7 +344,7 @@ def test_a_candidate_that_fails_ends_the_build_unless_it_keeps_going(stages: Sta
     assert caught.value.what == "trim 1 of 3 cannot be made (candidate epochs=2)"
     made = stages.build(several, KEEP_GOING)
     assert "select from 3, trimmed 2 of 3" in stages.called
-    assert stages.left_out == [failure.name for failure in made.left_out] == ["epochs=2"]
+    assert stages.left_out == [failure.name for failure in made.failed_candidates] == ["epochs=2"]
     assert made.trimmed is not None
     stages.chosen = "epochs=1"
     assert stages.build(several, BuildOptions(start="select", keep_going=True)).trimmed is None

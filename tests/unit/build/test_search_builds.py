@@ -322,7 +322,7 @@ def test_a_failed_candidate_is_tried_again_and_may_be_chosen_then(search: Callab
     several = "search={over: {student.epochs: [1, 9]}}"
     made, _, _ = search(several, keep_going=True)
     assert made.selection.left_out == ("epochs=9",)
-    assert [failure.name for failure in made.left_out] == ["epochs=9"]
+    assert [failure.name for failure in made.failed_candidates] == ["epochs=9"]
     with pytest.raises(StageFailedError, match="too long"):
         search(several)
     assert search("search={over: {student.epochs: [1]}}")[0].selection.left_out == ()
@@ -333,7 +333,7 @@ def test_a_student_that_fails_fails_once_for_all_candidates_that_share_it(search
     made, did, _ = search(several, keep_going=True)
     assert did[0] == "student 1"
     assert made.selection.left_out == ("epochs=9, method=ptq", "epochs=9, method=none")
-    assert [failure.error.what for failure in made.left_out] == [
+    assert [failure.error.what for failure in made.failed_candidates] == [
         f"student: it takes too long (candidate {name})" for name in made.selection.left_out
     ]
 

@@ -18,7 +18,7 @@ from edgepack.errors import BundleInvalidError, RecipeInvalidError, UsageError
 from edgepack.progress import SILENT
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME, FileEntry, Manifest, TargetFacts, dump
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
 
 MakeModel = Callable[..., Path]
 MakeBundle = Callable[[int], Path]
@@ -47,20 +47,22 @@ def released(tmp_path: Path, make_model: MakeModel) -> MakeBundle:
 
 def test_its_answers_travel_with_the_rows(released: MakeBundle, tmp_path: Path, make_model: MakeModel) -> None:
     old, new = released(3), make_model(tmp_path / "new", seed=1)
-    made = golden.make(golden.Models(new, new, new), "float32", ROWS, task_of(ONE_TEXT), SILENT, baseline_bundle=old)
+    made = golden.make(
+        golden.Models(new, new, new), "float32", ROWS, task_by_name(ONE_TEXT), SILENT, baseline_bundle=old
+    )
     rows = [json.loads(line) for line in made.rows_jsonl.decode().splitlines()]
     theirs = Predictor(tmp_path / "model-3")
     assert [row["baseline_label"] for row in rows] == [theirs.predict(row["text"]).label for row in rows]
     assert [row["baseline_label"] for row in rows] != [row["float_label"] for row in rows]
     assert list(rows[0]) == ["text", "label", "float_label", "baseline_label"]
-    alone = golden.make(golden.Models(new, new, new), "float32", ROWS, task_of(ONE_TEXT), SILENT)
+    alone = golden.make(golden.Models(new, new, new), "float32", ROWS, task_by_name(ONE_TEXT), SILENT)
     assert "baseline_label" not in alone.rows_jsonl.decode()
 
 
 def test_the_manifest_records_which_release_it_was(released: MakeBundle) -> None:
-    told = baseline.facts(released(3))
-    assert set(told) == {"name", "version", "target", "manifest_sha256"} and len(told["manifest_sha256"]) == 64
-    assert (told["name"], told["version"], told["target"]) == ("hotel", "1.1.0", "elsewhere")
+    entry = baseline.manifest_entry(released(3))
+    assert set(entry) == {"name", "version", "target", "manifest_sha256"} and len(entry["manifest_sha256"]) == 64
+    assert (entry["name"], entry["version"], entry["target"]) == ("hotel", "1.1.0", "elsewhere")
 
 
 def test_a_release_of_other_questions_or_labels_is_refused(released: MakeBundle) -> None:

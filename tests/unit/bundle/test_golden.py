@@ -17,10 +17,10 @@ from edgepack.artifacts import Row
 from edgepack.bundle import golden
 from edgepack.progress import SILENT
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
 
 MakeModel = Callable[..., Path]
-TASK = task_of(ONE_TEXT)
+TASK = task_by_name(ONE_TEXT)
 ROWS = [Row("房间很大服务不好也脏吵"[i % 11] * (1 + i % 7), "01"[i % 2]) for i in range(90)]
 
 

@@ -66,11 +66,11 @@ def test_a_release_is_like_the_newest_known_one_before_it() -> None:
 
 
 def test_what_a_model_asks_for_is_read(tmp_path: Path, make_file: Callable[..., Path]) -> None:
-    assert opsets.of_model(make_file(17, 8)) == opsets.of_model(make_file(17, 8, "ai.onnx")) == Limits(17, 8)
+    assert opsets.read_limits(make_file(17, 8)) == opsets.read_limits(make_file(17, 8, "ai.onnx")) == Limits(17, 8)
     file = tmp_path / "model.onnx"
     file.write_bytes(b"\xff" * 50)
     with pytest.raises(StageFailedError, match=r"model\.onnx is not an ONNX model"):
-        opsets.of_model(file)
+        opsets.read_limits(file)
 
 
 def test_the_onnxruntime_that_is_carried_decides(make_file: Callable[..., Path]) -> None:
@@ -100,6 +100,6 @@ def test_the_oldest_onnxruntime_of_the_locks_reads_what_the_export_writes(model:
     """Our own graphs, and those of paddle2onnx, which ship where they cannot be rewritten."""
     limits = [limits for version in PINS if (limits := opsets.limits_of(version))]
     onnx.save(exported(model) if model in NAMES else WRITTEN[model](), str(tmp_path / "model.onnx"))
-    asked = opsets.of_model(tmp_path / "model.onnx")
+    asked = opsets.read_limits(tmp_path / "model.onnx")
     assert 17 <= asked.opset <= min(limit.opset for limit in limits)
     assert 8 <= asked.ir <= min(limit.ir for limit in limits)

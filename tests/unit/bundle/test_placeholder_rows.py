@@ -16,12 +16,12 @@ from edgepack.progress import SILENT
 from edgepack.recipe.gates import GoldenRows
 from edgepack_runtime.inference.linear import document
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
 
 MakeModel = Callable[..., Path]
 TEXTS = ["房间很大", "服务", "wifi 很好!", "", "差" * 700, "\u200b\n"]
 
-TASK = task_of(ONE_TEXT)
+TASK = task_by_name(ONE_TEXT)
 
 
 @pytest.fixture

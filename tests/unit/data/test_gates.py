@@ -25,7 +25,7 @@ from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.gate.accuracy import _majority_check as majority_check
 from edgepack_runtime.gate.accuracy import measure
 from edgepack_runtime.stats import intervals, scoring
-from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
 
 ONE = [Row(f"第{n}条", "yes" if n % 10 == 0 else "no") for n in range(200)]
 
@@ -81,7 +81,7 @@ def shown_better(right: int, wrong: int, most: int, rows: int) -> str:
     `wrong` of the others wrong."""
     answers = ["a"] * (most - wrong) + ["b"] * wrong + ["b"] * right + ["a"] * (rows - most - right)
     golden = [GoldenRow(str(row), "a" if row < most else "b", "a") for row in range(rows)]
-    return majority_check(measure(task_of(ONE_TEXT), golden, answers, "accuracy", 0.95, ["a", "b"]), 0.95).verdict
+    return majority_check(measure(task_by_name(ONE_TEXT), golden, answers, "accuracy", 0.95, ["a", "b"]), 0.95).verdict
 
 
 @pytest.mark.parametrize(

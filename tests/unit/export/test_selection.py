@@ -75,11 +75,13 @@ def test_a_cpu_without_half_arithmetic_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_ledger_tells_the_way_and_what_stayed_float() -> None:
-    assert selection.note(made()) == "ptq (hist), 0.38 points below float on 800 dev rows"
-    assert selection.lost(100.0, 1) == "100.00 points below float on 1 dev row"
-    assert selection.lost(-0.494, 206) == "0.49 points above float on 206 dev rows"
-    assert selection.note(made("head")).endswith("rows; float: head")
-    assert selection.note(made(), reduced=True).startswith("ptq (hist), weights of 7 bits, 0.38 points below")
+    assert selection.describe_choice(made()) == "ptq (hist), 0.38 points below float on 800 dev rows"
+    assert selection.describe_drop(100.0, 1) == "100.00 points below float on 1 dev row"
+    assert selection.describe_drop(-0.494, 206) == "0.49 points above float on 206 dev rows"
+    assert selection.describe_choice(made("head")).endswith("rows; float: head")
+    assert selection.describe_choice(made(), reduced=True).startswith(
+        "ptq (hist), weights of 7 bits, 0.38 points below"
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,9 @@ def of_files(monkeypatch: pytest.MonkeyPatch, *precisions: Precision) -> selecti
     monkeypatch.setattr(selection, "measured", lambda files, data, progress: models)
     exported = [selection.Exported("x", Path("x"), one, Parity(0.0, 0, 1), "y") for one in precisions]
     data: Any = None
-    return selection.of_files(exported[0], exported[1] if exported[1:] else None, selection.Caveats(), data, SILENT)
+    return selection.measure_and_choose(
+        exported[0], exported[1] if exported[1:] else None, selection.Caveats(), data, SILENT
+    )
 
 
 def test_the_small_file_ships_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,9 @@ class Given(Shipment):
         return self.export.shipped_model.onnx_bytes
 
     def payload(self, ctx: Context, target: str, scratch: Path) -> Payload:
-        return text_payload.make(self.asked, text_payload.of_export(self.export), self.data, scratch, ctx.progress)
+        return text_payload.make(
+            self.asked, text_payload.text_model_of_export(self.export), self.data, scratch, ctx.progress
+        )
 
     def build(self, ctx: Context) -> Any:
         return SimpleNamespace(ledger=LEDGER)

@@ -11,9 +11,9 @@ from edgepack.artifacts import Row
 from edgepack.training import linear
 from edgepack_runtime.inference import linear as linear_runtime
 from edgepack_runtime.inference.linear import LinearModel
-from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
 
-ONE, SEVERAL = (task_of(ONE_TEXT, multi_label=several) for several in (False, True))
+ONE, SEVERAL = (task_by_name(ONE_TEXT, multi_label=several) for several in (False, True))
 WORDS = {"酒店": ("房间", "早餐", "前台"), "美食": ("好吃", "味道", "菜量"), "交通": ("地铁", "堵车", "打车")}
 
 

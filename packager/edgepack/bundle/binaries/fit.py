@@ -13,13 +13,20 @@ from edgepack.errors import StageFailedError
 from edgepack.targets.profiles import ELF_MACHINES, Profile
 from edgepack_runtime.device.doctor import version_numbers
 
-_BITS: Final = 64  # of every machine that bundles exist for
-_SYSTEMS: Final = ("ELFOSABI_SYSV", "ELFOSABI_LINUX")  # what linkers write on Linux, and its loader takes
+_BITS: Final = 64  # word size of all supported machines
+_SYSTEMS: Final = ("ELFOSABI_SYSV", "ELFOSABI_LINUX")  # EI_OSABI that linkers write on Linux and its loader accepts
 
 
 @dataclass(frozen=True)
 class SystemRequirements:
-    """Requirements of the binaries on the device: the oldest glibc, and libraries besides glibc."""
+    """What the binaries of a bundle, or of a part of it, need of a device.
+
+    Attributes:
+        glibc: the lowest version that has every symbol they use.
+        libraries: shared libraries that the system must have besides glibc.
+        checks: the content checks that they passed.
+        binaries: number of ELF files.
+    """
 
     glibc: str
     libraries: tuple[str, ...]
@@ -42,17 +49,21 @@ def together(parts: Iterable[SystemRequirements]) -> SystemRequirements:
 
 
 def check_binaries(binaries: Mapping[str, Binary], carried: set[str], profile: Profile) -> list[str]:
-    """Findings about binaries (path -> what it needs), which run on the target beside the files `carried` (names).
+    """Check that binaries run on the target; return notes.
+
+    Args:
+        binaries: by path.
+        carried: names of all files that the bundle brings with them.
 
     Raises:
-        StageFailedError: naming the file and what of it does not fit.
+        StageFailedError: names the file and what does not fit.
     """
-    notes = [line for name, binary in binaries.items() for line in _fits(name, binary, carried, profile)]
+    notes = [line for name, binary in binaries.items() for line in _check_one(name, binary, carried, profile)]
     return [*notes, *dynamic_loader.check_needed(binaries, carried, profile)]
 
 
 def check_machine(name: str, binary: Binary, profile: Profile) -> None:
-    """Whether one file is for the target's machine at all.
+    """Check that one file is for the target's machine.
 
     Raises:
         StageFailedError: machine, word size, byte order or operating system differ.
@@ -74,7 +85,7 @@ def check_machine(name: str, binary: Binary, profile: Profile) -> None:
         )
 
 
-def _fits(name: str, binary: Binary, carried: set[str], profile: Profile) -> Iterator[str]:
+def _check_one(name: str, binary: Binary, carried: set[str], profile: Profile) -> Iterator[str]:
     check_machine(name, binary, profile)
     glibc.check_glibc(name, binary, profile)
     glibc.check_gcc_libraries(name, binary, carried, profile)

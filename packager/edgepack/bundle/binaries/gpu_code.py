@@ -1,16 +1,29 @@
 """GPU architectures for which a library has code, read from nvcc's containers ("fatbins").
 
-A section is a row of containers, with zeros between them where one is to be aligned. A container is a header and a row
-of entries; an entry is a header, which says for which architecture its code is, and the code. Code may be compressed;
-headers never are, so that no code is read here, and a library of a gigabyte takes some thousand small reads.
+A section is a row of containers, with zeros between them for alignment. A container is a header and a row of entries.
+An entry is a header, which names the architecture, and the code. Code may be compressed; headers never are. So no code
+is read here, and a library of a gigabyte takes some thousand small reads.
 
-    container   0 magic (4 bytes)   4 version (2)   6 bytes of this header (2)   8 bytes of its entries (8)
-    entry       0 kind (2)   2 version (2)   4 bytes of this header (4)   8 bytes of its code, with padding (8)
-                20 bytes from here to what follows the 64 of a header, 0 for nothing (4)
-                28 architecture (4), as 87 for sm_87   40 flags (8)
-    several     an entry whose code is that of several, compressed as one. Behind its 64 bytes: 0 how many (4),
-                4 bytes of this list (4), then for each the 64 bytes of its own header and what follows those: a
-                number (4), the bytes of a list (4), that list, padding to 8 with at least 4 bytes
+Each line is: offset, size in bytes, field.
+
+    container header     0  4  magic
+                         4  2  version
+                         6  2  size of this header
+                         8  8  size of the entries
+    entry header         0  2  kind: PTX, machine code, or a group
+                         2  2  version
+                         4  4  size of this header, 64 or more
+                         8  8  size of the code, with padding
+                        20  4  offset of extra data behind the first 64 bytes; 0 if there is none
+                        28  4  architecture, as 87 for sm_87
+                        40  8  flags
+    group: an entry whose code is that of several entries, compressed as one. Behind the first 64 bytes of its header:
+                         0  4  number of members
+                         4  4  size of this list
+                         8     the members, each the 64 bytes of an entry header and, if it has extra data:
+                         0  4    a number
+                         4  4    size of the data that follows
+                         8       data, then at least 4 bytes of padding to a multiple of 8
 
 All numbers are little-endian. NVIDIA does not document the layout. This is what its `fatbinary` of CUDA 13.5 writes and
 what libraries of onnxruntime, cuBLAS and cuDNN hold; containers and entries have been the same since CUDA 4.
@@ -33,11 +46,16 @@ _MAGIC: Final = 0xBA55ED50
 _CONTAINER: Final = struct.Struct("<IHHQ")
 _ENTRY: Final = struct.Struct("<HHIQ4xI4xI8xQ16x")
 _LIST: Final = struct.Struct("<II")
-_PTX, _SASS, _SASS_TOO, _SEVERAL = 1, 2, 16, 256
-_KINDS: Final[dict[int, Kind]] = {_PTX: "ptx", _SASS: "sass", _SASS_TOO: "sass"}
-_ONE_ALONE, _FAMILY = 0x100000, 0x200000  # flags: made for sm_90a, sm_100f
-_MOST_LIST: Final = 1 << 16  # bytes
-_ZEROS: Final = 4096  # bytes read at once where there may be nothing
+_GROUP: Final = 256  # a kind of entry
+_KINDS: Final[dict[int, Kind]] = {1: "ptx", 2: "sass", 16: "sass"}  # 16 is machine code too
+_ARCH_SPECIFIC, _FAMILY_SPECIFIC = 0x100000, 0x200000  # flags, as of sm_90a and sm_100f
+_MAX_LIST_BYTES: Final = 1 << 16
+_LEAST_PADDING: Final = 4  # bytes behind the extra data of a member
+_CHUNK_BYTES: Final = 4096  # read at once where there may be zeros
+_NVIDIA_PREFIX: Final = "nvidia-"  # of the packages of the CUDA release itself
+# Onnxruntime's GPU wheels for ARM64 on the package index are built for servers. JetPack 7 has the same CUDA, so that
+# they install there too.
+_SERVER_SM: Final = frozenset({"89", "90", "100", "103", "120", "121"})
 
 
 class Damaged(Exception):
@@ -48,7 +66,7 @@ class Damaged(Exception):
 class Code:
     """Code for one architecture: machine code (`sass`), the text that a driver compiles (`ptx`), or `other`.
 
-    `variant` is "a" where it uses what this one alone has, and "f" for what its family has: sm_90a, sm_100f.
+    `variant` is "a" if it uses features of this architecture alone (sm_90a), "f" if of its family (sm_100f), else "".
     """
 
     kind: Kind
@@ -61,21 +79,21 @@ class _Header(NamedTuple):
     version: int
     header_bytes: int
     code_bytes: int
-    more: int
+    extra_offset: int
     sm: int
     flags: int
 
     @property
     def code(self) -> Code:
-        variant = "a" if self.flags & _ONE_ALONE else "f" if self.flags & _FAMILY else ""
+        variant = "a" if self.flags & _ARCH_SPECIFIC else "f" if self.flags & _FAMILY_SPECIFIC else ""
         return Code(_KINDS.get(self.kind, "other"), str(self.sm), variant)
 
 
-def read(stream: BinaryIO, sections: Iterable[Extent]) -> frozenset[Code]:
-    """The GPU code in the given sections of a file.
+def read_sections(stream: BinaryIO, sections: Iterable[Extent]) -> frozenset[Code]:
+    """The GPU code in sections of a file.
 
     Raises:
-        Damaged: naming where.
+        Damaged: names the byte.
     """
     return frozenset(code for section in sections for code in _section(stream, section))
 
@@ -97,20 +115,20 @@ def _section(stream: BinaryIO, section: Extent) -> Iterator[Code]:
 def _entries(stream: BinaryIO, place: int, end: int) -> Iterator[Code]:
     while place < end:
         entry = _Header._make(_ENTRY.unpack(_bytes(stream, place, _ENTRY.size, end)))
-        code = place + entry.header_bytes
-        if entry.header_bytes < _ENTRY.size or code + entry.code_bytes > end:
+        code_start = place + entry.header_bytes
+        if entry.header_bytes < _ENTRY.size or code_start + entry.code_bytes > end:
             raise Damaged(f"at byte {place} there is no entry of GPU code")
-        if entry.kind == _SEVERAL:
-            yield from _several(stream, place + _ENTRY.size, code)
+        if entry.kind == _GROUP:
+            yield from _members(stream, place + _ENTRY.size, code_start)
         else:
             yield entry.code
-        place = code + entry.code_bytes
+        place = code_start + entry.code_bytes
 
 
-def _several(stream: BinaryIO, place: int, end: int) -> Iterator[Code]:
-    """What an entry of several is about: it lists their headers in its own, which ends at `end`."""
+def _members(stream: BinaryIO, place: int, end: int) -> Iterator[Code]:
+    """The members of a group. Their list starts at `place`, inside the header of the group, which ends at `end`."""
     count, size = _LIST.unpack(_bytes(stream, place, _LIST.size, end))
-    if not _LIST.size <= size <= min(_MOST_LIST, end - place):
+    if not _LIST.size <= size <= min(_MAX_LIST_BYTES, end - place):
         raise Damaged(f"at byte {place} there is no list of GPU code")
     listed = _bytes(stream, place, size, end)
     at = _LIST.size
@@ -120,8 +138,9 @@ def _several(stream: BinaryIO, place: int, end: int) -> Iterator[Code]:
         entry = _Header._make(_ENTRY.unpack_from(listed, at))
         yield entry.code
         at += _ENTRY.size
-        if entry.more and at + _LIST.size <= size:
-            at += _aligned(_LIST.size + _LIST.unpack_from(listed, at)[1] + 4)
+        if entry.extra_offset and at + _LIST.size <= size:
+            _, extra_bytes = _LIST.unpack_from(listed, at)
+            at += _aligned(_LIST.size + extra_bytes + _LEAST_PADDING)
 
 
 def _aligned(size: int) -> int:
@@ -131,7 +150,7 @@ def _aligned(size: int) -> int:
 def _past_zeros(stream: BinaryIO, place: int, end: int) -> int:
     """The first byte from `place` on that is not zero."""
     while place < end:
-        read = _bytes(stream, place, min(_ZEROS, end - place), end)
+        read = _bytes(stream, place, min(_CHUNK_BYTES, end - place), end)
         rest = read.lstrip(b"\0")
         if rest:
             return place + len(read) - len(rest)
@@ -149,14 +168,8 @@ def _bytes(stream: BinaryIO, place: int, count: int, end: int) -> bytes:
     return read
 
 
-_NVIDIAS: Final = "nvidia-"  # what the names of packages of the CUDA release itself begin with
-# Onnxruntime's GPU wheels for ARM64 on the package index are built for servers. JetPack 7 has the same CUDA, so that
-# they install there too.
-_SERVERS: Final = frozenset({"89", "90", "100", "103", "120", "121"})
-
-
-def code_of(path: Path, name: str, binary: Binary) -> frozenset[Code]:
-    """The GPU code of a library; empty if it has none.
+def read_library(path: Path, name: str, binary: Binary) -> frozenset[Code]:
+    """The GPU code of a library; empty if it has none. Errors call it `name`.
 
     Raises:
         StageFailedError: a section is damaged.
@@ -165,7 +178,7 @@ def code_of(path: Path, name: str, binary: Binary) -> frozenset[Code]:
         return frozenset()
     try:
         with path.open("rb") as stream:
-            return read(stream, binary.gpu_code)
+            return read_sections(stream, binary.gpu_code)
     except Damaged as error:
         raise StageFailedError(
             f"the GPU code in {name} cannot be read", why=str(error), fix="delete the wheel cache and build again"
@@ -183,18 +196,22 @@ def runs(code: Code, sm: str, *, jetson: bool) -> bool:
         return False
     if code.variant == "a" or (jetson and code.kind == "sass"):
         return code.sm == sm
-    return int(code.sm) <= int(sm) and (code.sm[:-1] == sm[:-1] or (code.kind == "ptx" and not code.variant))
+    if int(code.sm) > int(sm):
+        return False
+    if code.kind == "ptx" and not code.variant:
+        return True
+    return code.sm[:-1] == sm[:-1]  # the same major version: the last digit is the minor one
 
 
-def check(held: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[str]:
+def check(packages: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[str]:
     """Check that each package with GPU code has code for every GPU of the target.
 
-    A package counts as a whole: in some, each library is about other GPUs. NVIDIA's own serve every GPU of their
-    release, and keep code in places that nobody else knows (of cuFFT 11 a section holds sm_52 alone): what they seem to
-    lack is a note, not an error.
+    A package counts as a whole, because its libraries may be for different GPUs. NVIDIA's own packages run on every GPU
+    of their release, but hold code in undocumented places too (the section in cuFFT 11 has sm_52 alone). So what they
+    seem to lack is a warning, not an error.
 
     Args:
-        held: GPU code of each package, by its name and version.
+        packages: GPU code of each package, by its name and version.
 
     Yields:
         Warnings.
@@ -203,13 +220,14 @@ def check(held: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[str
         StageFailedError: names the package, the GPUs it does not run on, and the GPUs it was built for.
     """
     gpus = profile.cuda.sm if profile.cuda is not None else ()
-    for package, codes in held.items():
+    for package, codes in packages.items():
         lacking = [sm for sm in gpus if not _has(codes, sm, profile)]
-        if codes and lacking and package.startswith(_NVIDIAS):
-            yield f"{package} shows {describe_codes(codes)}; what it has for {_named('sm', lacking)} cannot be read"
+        if codes and lacking and package.startswith(_NVIDIA_PREFIX):
+            names = _architectures("sm", lacking)
+            yield f"{package} shows {describe_codes(codes)}; what it has for {names} cannot be read"
         elif codes and lacking:
             raise StageFailedError(
-                f"{package} has no code for {_named('sm', lacking)}, the GPU of target {profile.name}",
+                f"{package} has no code for {_architectures('sm', lacking)}, the GPU of target {profile.name}",
                 why=_why(codes, profile),
                 fix=_fix(profile),
             )
@@ -221,8 +239,8 @@ def describe_codes(codes: Iterable[Code]) -> str:
     sass, ptx, other = (
         [code.sm + code.variant for code in ordered if code.kind == kind] for kind in ("sass", "ptx", "other")
     )
-    words = [f"machine code for {_named('sm', sass)}" if sass else "no machine code"]
-    words.append(f"PTX of {_named('compute', ptx)}" if ptx else "no PTX")
+    words = [f"machine code for {_architectures('sm', sass)}" if sass else "no machine code"]
+    words.append(f"PTX of {_architectures('compute', ptx)}" if ptx else "no PTX")
     return ", ".join([*words, "code that is still to be linked"] if other else words)
 
 
@@ -248,8 +266,8 @@ def _fix(profile: Profile) -> str:
 
 
 def _is_for_servers(codes: Iterable[Code], profile: Profile) -> bool:
-    return bool(profile.jetpack) and all(code.kind == "sass" and code.sm in _SERVERS for code in codes)
+    return bool(profile.jetpack) and all(code.kind == "sass" and code.sm in _SERVER_SM for code in codes)
 
 
-def _named(prefix: str, architectures: Iterable[str]) -> str:
+def _architectures(prefix: str, architectures: Iterable[str]) -> str:
     return ", ".join(f"{prefix}_{sm}" for sm in architectures)

@@ -53,8 +53,8 @@ class Compiler:
         Raises:
             StageFailedError: one is not valid in this Python, or it does not start.
         """
-        made = {name: folder / f"{name}c" for name in sorted(sources)}
-        jobs = [(str(sources[name]), name, str(file)) for name, file in made.items()]
+        compiled = {name: folder / f"{name}c" for name in sorted(sources)}
+        jobs = [(str(sources[name]), name, str(file)) for name, file in compiled.items()]
         try:
             done = subprocess.run(
                 self._command,
@@ -68,7 +68,7 @@ class Compiler:
             raise StageFailedError("the bundle's interpreter cannot be started", why=str(error)) from error
         if done.returncode != 0:
             raise StageFailedError("the bundle's modules cannot be compiled", why=done.stderr[-1500:].strip())
-        return {name: file for name, file in made.items() if file.is_file()} if whole else made
+        return {name: file for name, file in compiled.items() if file.is_file()} if whole else compiled
 
 
 def cached(source: str, version: str) -> str:

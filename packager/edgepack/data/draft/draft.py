@@ -35,11 +35,11 @@ _SPLIT_OF: Final[Mapping[int, SplitName]] = {TRAIN: "train", DEV: "dev", TEST: "
 
 @dataclass(frozen=True)
 class Drafted:
-    """The written files, warnings, and a description of the data in lines."""
+    """The written files, findings about the data, and a description of it, a line each."""
 
     files: tuple[Path, ...]
     findings: tuple[Finding, ...]
-    lines: tuple[str, ...]
+    description: tuple[str, ...]
 
 
 def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, force: bool = False) -> Drafted:

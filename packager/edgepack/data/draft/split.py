@@ -59,16 +59,16 @@ def held_out_share(name: HeldOut, rows: int) -> float:
     return max(_SHARE, min(_LEAST_ROWS[name] / max(rows, 1), _GREATEST_SHARE[name]))
 
 
-def assign(facts: SplitFacts, held: Iterable[HeldOut], taken: Iterable[SplitFacts] = ()) -> NDArray[np.uint8]:
+def assign(facts: SplitFacts, to_fill: Iterable[HeldOut], taken: Iterable[SplitFacts] = ()) -> NDArray[np.uint8]:
     """The split of each row, shape (rows,): TRAIN, DEV, TEST, IN_HELD_OUT or REPEATED.
 
     A row with the text and the answer of an earlier one is REPEATED. Other rows with similar texts (equal, or equal
-    after normalisation) stay together. About `held_out_share` of the rows of each label go to each split in `held`: at
+    after normalisation) stay together. About `held_out_share` of the rows of each label go to each split to fill: at
     least one text if the label has three or more and none is a large part of it.
 
     Args:
         facts: statistics of all rows.
-        held: splits to fill, besides train.
+        to_fill: splits to fill, besides train.
         taken: existing splits; rows that are similar to their texts are left out.
     """
     # A group for each text, in the order of digests, which is as good as random.
@@ -81,7 +81,7 @@ def assign(facts: SplitFacts, held: Iterable[HeldOut], taken: Iterable[SplitFact
     for split in taken:
         of_group[np.isin(keys, _keys(split))] = IN_HELD_OUT
     rows = int(np.count_nonzero(of_group[group] == TRAIN))
-    shares = {{"dev": DEV, "test": TEST}[name]: held_out_share(name, rows) for name in held}
+    shares = {{"dev": DEV, "test": TEST}[name]: held_out_share(name, rows) for name in to_fill}
     by_label = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])
     for groups in by_label:
         free = groups[of_group[groups] == TRAIN]

@@ -30,32 +30,31 @@ from requests import RequestException
 from edgepack.artifacts import Row
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.recipe import hub
-from edgepack.recipe.paths import is_file
-from edgepack.recipe.pretrained_models import (
+from edgepack.recipe.encoder_shapes import (
     CONFIG_FILE,
     KEPT_HEADS,
+    PADDLE_WEIGHTS,
     SCRATCH_TASK_TYPES,
     SCRATCH_TOKEN_TYPES,
-    TOKENIZER_SETTINGS,
-    WEIGHTS_FILE,
-    checkpoint_weights,
+    evenly_spread_layers,
     file_problems,
+    is_huggingface_folder,
     kept_heads,
     known_fields,
-    layer_problems,
-    of_config,
-    of_folder,
     parameters,
     read_config,
-    spread,
+    shape_of_config,
+    shape_of_folder,
 )
+from edgepack.recipe.huggingface_config import TOKENIZER_SETTINGS, too_many_layers
+from edgepack.recipe.paths import is_file
 from edgepack.recipe.training import FromScratch, FromTeacher, Scratch, is_local_folder
 from edgepack.tasks.task import Encoded
 from edgepack.training.models import batches, huggingface, paddle_file, tokenizer_files, vocabulary, width_pruning
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer as Tokenizer
 from edgepack_runtime.inference.tokenizer import read_vocab
-from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
 from edgepack_runtime.tasks.task import Task
 
 
@@ -109,16 +108,16 @@ def from_pretrained(task: Task, folder: Path, n_labels: int) -> Any:
         Exception: any error of PaddleNLP.
     """
     fields = read_config(folder)
-    if fields is None or of_config({**fields, KEPT_HEADS: 1}) is None:  # `_checked_heads` judges the kept heads
+    if fields is None or shape_of_config({**fields, KEPT_HEADS: 1}) is None:  # `_checked_heads` judges the kept heads
         raise StageFailedError(
             f"{folder / CONFIG_FILE} does not describe an ERNIE model", fix="copy the folder again, or name another one"
         )
-    if problems := layer_problems(fields):
+    if problems := too_many_layers(fields):
         raise StageFailedError(
             f"{folder / CONFIG_FILE} cannot be used", why=problems[0], fix="name a folder with another model"
         )
     config = ErnieConfig(**known_fields(fields), num_labels=n_labels)
-    weights = paddle_file.read(folder / WEIGHTS_FILE)  # PaddleNLP would run code of this file
+    weights = paddle_file.read(folder / PADDLE_WEIGHTS)  # PaddleNLP would run code of this file
     network = _kind(task, KEPT_HEADS in fields).from_pretrained(
         str(folder.absolute()), config=config, state_dict=weights, use_safetensors=False
     )
@@ -270,7 +269,7 @@ def cut(
     whole = from_pretrained(task, trained, len(labels))
     there = int(whole.config.num_hidden_layers)
     layers = there if layers is None else layers
-    chosen = spread(layers, there) if isinstance(layers, int) else list(layers)
+    chosen = evenly_spread_layers(layers, there) if isinstance(layers, int) else list(layers)
     if max(chosen) > there or len(chosen) > there:
         raise StageFailedError(
             f"the teacher has {there} layers, and the student is to start from {layers}",
@@ -324,7 +323,7 @@ def probe(source: str | FromScratch | FromTeacher) -> None:
     """Load a model once, to find missing or damaged files and to download it. Raises as `create`."""
     if isinstance(source, str):
         with TemporaryDirectory(prefix="edgepack-") as temporary:
-            _pretrained(source, 2, task_of(ONE_TEXT), Path(temporary))
+            _pretrained(source, 2, task_by_name(ONE_TEXT), Path(temporary))
 
 
 def _pretrained(source: str, n_labels: int, task: Task, out: Path) -> Any:
@@ -336,7 +335,7 @@ def _pretrained(source: str, n_labels: int, task: Task, out: Path) -> Any:
         )
     try:
         with nullcontext(Path(source)) if is_local_folder(source) else _downloaded(source) as folder:
-            if checkpoint_weights(folder) is not None:
+            if is_huggingface_folder(folder):
                 network = huggingface.load(folder, _kind(task, is_width_pruned=False), n_labels)
             else:
                 _check_folder(folder)
@@ -358,17 +357,17 @@ def _pretrained(source: str, n_labels: int, task: Task, out: Path) -> Any:
 def _check_folder(folder: Path) -> None:
     """Refuse what PaddleNLP would run, or reserve memory for, before it reads the weights."""
     if others := sorted(folder.glob("*.index.json")):  # PaddleNLP prefers these, and may run code of the listed files
-        raise StageFailedError(f"{others[0]} lists weights in parts", fix=f"save them as one {WEIGHTS_FILE}")
-    weights = folder / WEIGHTS_FILE
+        raise StageFailedError(f"{others[0]} lists weights in parts", fix=f"save them as one {PADDLE_WEIGHTS}")
+    weights = folder / PADDLE_WEIGHTS
     fields = {key: value for key, value in (read_config(folder) or {}).items() if key != KEPT_HEADS}
-    shape = of_folder(folder) or of_config(fields)  # a number of heads that cannot be is refused later
+    shape = shape_of_folder(folder) or shape_of_config(fields)  # a number of heads that cannot be is refused later
     if shape is None or not is_file(weights):
         return
     # Of a model that was pruned in width, one layer at a time has all heads (`_WidthPruned`).
     made = parameters(shape, labels=0) + 4 * shape.hidden * (shape.hidden - shape.attention)
     if made > weights.stat().st_size:
         raise StageFailedError(
-            f"{folder / CONFIG_FILE} describes another model than {WEIGHTS_FILE} holds",
+            f"{folder / CONFIG_FILE} describes another model than {PADDLE_WEIGHTS} holds",
             why=f"it takes {made:,} weights, and the file has {weights.stat().st_size:,} bytes",
             fix="copy both files of the same model",
         )
@@ -382,14 +381,14 @@ def _downloaded(name: str) -> Iterator[Path]:
         folder = Path(temporary)
         try:
             if shape is None:  # of the community
-                for file in (WEIGHTS_FILE, CONFIG_FILE, VOCAB_NAME):
+                for file in (PADDLE_WEIGHTS, CONFIG_FILE, VOCAB_NAME):
                     (folder / file).symlink_to(_download(name, file))
                 (folder / TOKENIZER_SETTINGS).symlink_to(_tokenizer_settings(name))
             else:
                 vocab = ErnieTokenizer.pretrained_resource_files_map["vocab_file"][name]
                 weights = ErnieForSequenceClassification.pretrained_resource_files_map["model_state"][name]
                 (folder / VOCAB_NAME).symlink_to(_download(name, url=vocab))
-                (folder / WEIGHTS_FILE).symlink_to(_download(name, WEIGHTS_FILE, url=weights))
+                (folder / PADDLE_WEIGHTS).symlink_to(_download(name, PADDLE_WEIGHTS, url=weights))
                 (folder / CONFIG_FILE).write_text(json.dumps(shape), encoding="utf-8")
                 settings = ErnieTokenizer.pretrained_init_configuration[name]
                 (folder / TOKENIZER_SETTINGS).write_text(json.dumps(settings), encoding="utf-8")

@@ -16,7 +16,14 @@ from paddlenlp.transformers import ErnieConfig
 from safetensors import SafetensorError, deserialize
 
 from edgepack.errors import StageFailedError
-from edgepack.recipe import pretrained_models
+from edgepack.recipe.encoder_shapes import parameters, read_config, shape_of_config
+from edgepack.recipe.huggingface_config import (
+    CHECKPOINT_FIX,
+    MAX_EPSILON,
+    config_problems,
+    huggingface_weights,
+    paddlenlp_config,
+)
 from edgepack.training.models import encoder_names, torch_file
 
 Array = npt.NDArray[Any]
@@ -41,15 +48,15 @@ def load(folder: Path, kind: Any, n_labels: int) -> Any:
         StageFailedError: the config cannot be converted, or weights of the encoder are missing, unknown, or of another
             shape.
     """
-    fields = pretrained_models.read_config(folder)
-    weights = pretrained_models.weights_of(folder)
+    fields = read_config(folder)
+    weights = huggingface_weights(folder)
     if fields is None or weights is None:
         raise _refusal(folder, ["it lacks config.json or weights"], "copy the folder again")
-    if problems := pretrained_models.config_problems(fields):
-        raise _refusal(folder, problems, pretrained_models.UNFIT)
-    config, found = pretrained_models.paddlenlp_config(fields), _read(weights)
-    shape = pretrained_models.of_config(config)
-    if shape is None or pretrained_models.parameters(shape, labels=0) > weights.stat().st_size:
+    if problems := config_problems(fields):
+        raise _refusal(folder, problems, CHECKPOINT_FIX)
+    config, found = paddlenlp_config(fields), _read(weights)
+    shape = shape_of_config(config)
+    if shape is None or parameters(shape, labels=0) > weights.stat().st_size:
         problem = f"config.json describes another model than {weights.name} holds"  # memory would be made for that one
         raise _refusal(folder, [problem], "copy both files of the same model")
     network = kind(ErnieConfig(**config, num_labels=n_labels))
@@ -71,10 +78,12 @@ def honour_epsilon(network: Any) -> None:
         StageFailedError: Paddle does not support the value.
     """
     epsilon = network.config.layer_norm_eps
-    if type(epsilon) is not float or not 0 < epsilon <= pretrained_models.MOST_EPSILON:
+    if type(epsilon) is not float or not 0 < epsilon <= MAX_EPSILON:
         what = f"config.json: `layer_norm_eps` is {epsilon!r}"
         raise StageFailedError(
-            what, why=f"Paddle computes with at most {pretrained_models.MOST_EPSILON}", fix=pretrained_models.UNFIT
+            what,
+            why=f"Paddle computes with at most {MAX_EPSILON}",
+            fix=CHECKPOINT_FIX,
         )
     for layer in network.sublayers():
         if isinstance(layer, paddle.nn.LayerNorm):

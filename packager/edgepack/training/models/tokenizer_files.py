@@ -12,7 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgepack.errors import StageFailedError
-from edgepack.recipe.pretrained_models import SPECIAL_TOKENS, TOKENIZER_SETTINGS, UNFIT, lower_case, tokenizer_problems
+from edgepack.recipe.huggingface_config import (
+    CHECKPOINT_FIX,
+    SPECIAL_TOKENS,
+    TOKENIZER_SETTINGS,
+    lower_case,
+    tokenizer_problems,
+)
 from edgepack_runtime.bundle.model_config import VOCAB_NAME, TokenizerConfig
 from edgepack_runtime.inference.tokenizer import MASK_TOKEN, ErnieTokenizer
 from edgepack_runtime.util.fs import read_regular
@@ -48,7 +54,9 @@ def take(source: Path, out: Path, rows: int, name: str) -> None:
     except (OSError, ValueError) as error:
         problems.append(f"{VOCAB_NAME} cannot be read ({error})")
     if problems:
-        raise StageFailedError(f"the tokenizer of model {name!r} cannot be used", why="; ".join(problems), fix=UNFIT)
+        raise StageFailedError(
+            f"the tokenizer of model {name!r} cannot be used", why="; ".join(problems), fix=CHECKPOINT_FIX
+        )
     (out / VOCAB_NAME).write_bytes(raw)
     write_settings(out, lowers=lower_case(source))
 

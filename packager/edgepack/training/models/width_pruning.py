@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from edgepack.recipe.pretrained_models import part_of
+from edgepack.recipe.encoder_shapes import kept_at_width
 
 Array = npt.NDArray[Any]
 Float = npt.NDArray[np.float64]
@@ -60,7 +60,7 @@ def pruned(weights: Mapping[str, Array], kept: Sequence[Kept], head_size: int) -
 def _largest(importance: Float, width: float) -> Int64:
     """Indices of the largest values, ascending; the first of equal ones."""
     order = np.argsort(-importance, kind="stable")
-    return np.sort(order[: part_of(len(importance), width)])
+    return np.sort(order[: kept_at_width(len(importance), width)])
 
 
 def _part(weight: Array, layer: str, kept: Kept, head_size: int) -> Array:

@@ -14,7 +14,7 @@ from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.model import Quantize
 from edgepack.recipe.training import Distill, Qat, Training
-from edgepack.tasks.registry import task_of
+from edgepack.tasks.registry import task_of_data
 from edgepack.training import devices
 from edgepack.training.checkpoint import Checkpoint
 from edgepack.training.distributed import ALONE
@@ -59,7 +59,7 @@ def relearn(
     settings = _settings(section.qat, settings)
     progress.line(f"quantize: device {devices.choose(settings.device)}")
     classifier = reopen(student, data)
-    learnt = examples(task_of(data), classifier, data.read("train"), classifier, data, progress, ALONE)
+    learnt = examples(task_of_data(data), classifier, data.read("train"), classifier, data, progress, ALONE)
     found = observe(classifier, classifier.encode(calibration), section.observer, progress)
     ranges = {item.layer: item.activation for item in found if item.activation is not None}
     embeddings, reduced = section.embeddings == "int8", section.reduced_range
@@ -80,7 +80,7 @@ def _training_run(
     data: DataArtifact,
     out: Path,
 ) -> TrainingRun:
-    task, metric, dev = task_of(data), evaluation.metric_of(data), data.read("dev")
+    task, metric, dev = task_of_data(data), evaluation.metric_of(data), data.read("dev")
     held_out = classifier.encode(dev)
     return TrainingRun(
         label=_LABEL,

@@ -20,7 +20,7 @@ CODES = [("sass", 87), ("ptx", 80)]
 
 def found(content: bytes, before: int = 0, size: int | None = None) -> frozenset[Code]:
     whole = b"\xff" * before + content + b"\xff" * 40
-    return gpu_code.read(io.BytesIO(whole), [Extent(before, len(content) if size is None else size)])
+    return gpu_code.read_sections(io.BytesIO(whole), [Extent(before, len(content) if size is None else size)])
 
 
 def test_every_entry_of_every_container_and_section_counts(make_fatbin: MakeFatbin) -> None:
@@ -29,7 +29,7 @@ def test_every_entry_of_every_container_and_section_counts(make_fatbin: MakeFatb
     assert found(first + second) == {*BOTH, Code("sass", "120")}
     one, two = make_fatbin([("sass", 87)]), make_fatbin([("ptx", 80)])
     stream = io.BytesIO(one + b"#" * 9 + two)
-    assert gpu_code.read(stream, [Extent(0, len(one)), Extent(len(one) + 9, len(two))]) == BOTH
+    assert gpu_code.read_sections(stream, [Extent(0, len(one)), Extent(len(one) + 9, len(two))]) == BOTH
 
 
 def test_zeros_between_containers_and_code_that_is_still_to_be_linked_are_no_code(make_fatbin: MakeFatbin) -> None:
@@ -83,7 +83,7 @@ def test_what_is_cut_off_or_no_container_is_damaged(make_fatbin: MakeFatbin) -> 
     with pytest.raises(Damaged, match="byte 0"):
         found(b"not a container of GPU code")
     with pytest.raises(Damaged, match="cut off"):
-        gpu_code.read(io.BytesIO(made[:30]), [Extent(0, len(made))])
+        gpu_code.read_sections(io.BytesIO(made[:30]), [Extent(0, len(made))])
     broken = bytearray(make_fatbin(CODES))
     broken[16 + 4 : 16 + 8] = bytes(4)  # of the first entry
     with pytest.raises(Damaged, match="entry"):

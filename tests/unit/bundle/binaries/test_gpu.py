@@ -101,12 +101,12 @@ def test_code_is_read_from_the_sections_of_a_library(
 ) -> None:
     library = tmp_path / "libcuda_kernels.so"
     library.write_bytes(make_elf(fatbin=make_fatbin([("sass", 87)])))
-    assert gpu_code.code_of(library, library.name, elf.read(library)) == {Code("sass", "87")}
+    assert gpu_code.read_library(library, library.name, elf.read(library)) == {Code("sass", "87")}
     library.write_bytes(make_elf())
-    assert gpu_code.code_of(library, library.name, elf.read(library)) == frozenset()
+    assert gpu_code.read_library(library, library.name, elf.read(library)) == frozenset()
     library.write_bytes(make_elf(fatbin=b"something else, of course"))
     with pytest.raises(StageFailedError, match=r"the GPU code in libcuda_kernels\.so cannot be read"):
-        gpu_code.code_of(library, library.name, elf.read(library))
+        gpu_code.read_library(library, library.name, elf.read(library))
 
 
 def test_architectures_are_listed_in_their_order() -> None:

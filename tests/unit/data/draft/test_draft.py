@@ -80,7 +80,7 @@ def test_tables_of_any_form_are_split(tmp_path: Path, name: str, separator: str,
 
 def test_json_lines_are_split_and_line_ends_become_spaces(tmp_path: Path) -> None:
     done = drafted(json_lines(tmp_path / "a.jsonl"), tmp_path / "recipe.yaml")
-    assert "Tabs and line ends in 120 texts became spaces, which are the same to the model." in done.lines
+    assert "Tabs and line ends in 120 texts became spaces, which are the same to the model." in done.description
     splits = made(tmp_path / "recipe.yaml")[1]
     assert sorted(row.text for rows in splits.rows.values() for row in rows) == sorted(f"{text} 完" for text, _ in ROWS)
 
@@ -111,7 +111,7 @@ def test_rows_that_a_given_test_file_holds_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "held.tsv").write_text("\n".join(["text\tlabel", *held]), encoding="utf-8")
     given = {"train": table(tmp_path / "a.csv", ","), "test": tmp_path / "held.tsv"}
     done = draft(given, tmp_path / "recipe.yaml", SILENT)  # type: ignore[arg-type]
-    assert "120 of 129 usable rows remain: 9 are in dev or test too, or nearly so." in done.lines
+    assert "120 of 129 usable rows remain: 9 are in dev or test too, or nearly so." in done.description
     splits = made(tmp_path / "recipe.yaml")[1]
     assert {name: len(rows) for name, rows in splits.rows.items()} == {"train": 94, "dev": 17, "test": 9}
     assert not splits.warnings
@@ -134,7 +134,10 @@ def test_repeated_rows_are_counted_in_one_line_and_the_commands_find_none_in_wha
     for name, file in files.items():
         file.write_text("\n".join(["text\tlabel", *parts[name], ""]), encoding="utf-8")
     done = draft(files, tmp_path / "recipe.yaml", SILENT)
-    assert "120 of 127 usable rows remain: 7 repeat the text and the answer of an earlier training row." in done.lines
+    assert (
+        "120 of 127 usable rows remain: 7 repeat the text and the answer of an earlier training row."
+        in done.description
+    )
     splits = made(tmp_path / "recipe.yaml")[1]
     assert sum(map(len, splits.rows.values())) == 120
     assert len(splits.warnings) == split
@@ -248,7 +251,7 @@ def test_traditional_chinese_in_big5_is_converted(tmp_path: Path) -> None:
     rows = [f"房間很大，早餐也不錯，第 {n} 次來,{'正面' if n % 3 else '負面'}\n" for n in range(60)]
     (tmp_path / "a.csv").write_text("".join(["text,label\n", *rows]), encoding="big5")
     done = drafted(tmp_path / "a.csv", tmp_path / "recipe.yaml")
-    assert done.lines[0].startswith(f"{tmp_path / 'a.csv'}: Big5, comma-separated")
+    assert done.description[0].startswith(f"{tmp_path / 'a.csv'}: Big5, comma-separated")
     assert set(made(tmp_path / "recipe.yaml")[1].labels["train"]) == {"正面", "負面"}
 
 
@@ -289,7 +292,7 @@ def test_a_draft_has_only_limits_that_its_test_rows_show(tmp_path: Path, rows: i
     loaded, splits = made(tmp_path / "recipe.yaml")
     text = (tmp_path / "recipe.yaml").read_text(encoding="utf-8")
     assert f"calibration: {{from: train, rows: {min(256, len(splits.rows['train']))}}}" in text
-    too_few = [line for line in done.lines if "cannot show a limit" in line]
+    too_few = [line for line in done.description if "cannot show a limit" in line]
     assert ("test rows show it to about ±" in text) is (points is not None)
     assert loaded.gates.accuracy is not None and loaded.gates.accuracy.min is not None
     assert loaded.gates.accuracy.min == 0.67  # above 66.7 %, and no higher

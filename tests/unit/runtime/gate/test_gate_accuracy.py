@@ -24,7 +24,7 @@ from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.intervals import Interval
 from edgepack_runtime.stats.metrics import Answer, Metric
 from edgepack_runtime.stats.scoring import Counts
-from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_by_name
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.spans import Span
 
@@ -61,7 +61,7 @@ def limits(**asked: Any) -> ManifestAccuracy:
     return ManifestAccuracy(**asked)
 
 
-ONE, SEVERAL, SPANS = task_of(ONE_TEXT), task_of(ONE_TEXT, multi_label=True), task_of(TOKENS)
+ONE, SEVERAL, SPANS = task_by_name(ONE_TEXT), task_by_name(ONE_TEXT, multi_label=True), task_by_name(TOKENS)
 
 
 def measured(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.tasks.one_label import LabelPrediction, OneLabel, one_label
-from edgepack_runtime.tasks.registry import ONE_TEXT, task_of
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
 from edgepack_runtime.tasks.task import Part
 
 LABELS = ("b", "a", "c")
@@ -84,4 +84,4 @@ def test_rows_with_one_answer_show_no_learning() -> None:
 
 
 def test_only_models_of_single_texts_have_a_linear_part() -> None:
-    assert task_of(ONE_TEXT).linear and not OneLabel("x", pairs=True).linear
+    assert task_by_name(ONE_TEXT).linear and not OneLabel("x", pairs=True).linear

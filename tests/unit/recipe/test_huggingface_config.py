@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from edgepack.errors import RecipeInvalidError
-from edgepack.recipe.loader import load_recipe
-from edgepack.recipe.pretrained_models import (
-    Shape,
+from edgepack.recipe.encoder_shapes import Shape, shape_of_folder
+from edgepack.recipe.huggingface_config import (
     config_problems,
+    huggingface_weights,
     lower_case,
-    of_folder,
     paddlenlp_config,
     tokenizer_problems,
-    weights_of,
 )
+from edgepack.recipe.loader import load_recipe
 
 # bert-base-chinese's own config.json, but for the sizes.
 BERT: dict[str, Any] = {
@@ -67,7 +66,7 @@ def found(folder: Path, recipe: str = RECIPE) -> list[str]:
 def test_a_checkpoint_can_be_named(tmp_path: Path, config: dict[str, Any], weights: str) -> None:
     folder = write(tmp_path / "checkpoint", config, weights=weights)
     assert found(tmp_path) == []
-    assert of_folder(folder) == Shape(2, 8, 2, 24, 40, 64, 2, 0 if config is BERT else 16)
+    assert shape_of_folder(folder) == Shape(2, 8, 2, 24, 40, 64, 2, 0 if config is BERT else 16)
     (folder / "vocab.txt").unlink()
     assert found(tmp_path) == ["student.model"]
 
@@ -75,15 +74,15 @@ def test_a_checkpoint_can_be_named(tmp_path: Path, config: dict[str, Any], weigh
 def test_safetensors_come_first_and_paddlenlp_s_own_before_them(tmp_path: Path) -> None:
     folder = write(tmp_path, {**BERT, "model_type": "albert"}, weights="pytorch_model.bin")
     (folder / "model.safetensors").write_bytes(b"")
-    assert weights_of(folder) == folder / "model.safetensors"
-    assert of_folder(folder) is None
+    assert huggingface_weights(folder) == folder / "model.safetensors"
+    assert shape_of_folder(folder) is None
     (folder / "model_state.pdparams").write_bytes(b"")
-    assert of_folder(folder) is not None
+    assert shape_of_folder(folder) is not None
 
 
 def test_what_config_json_leaves_out_is_what_transformers_takes(tmp_path: Path) -> None:
     folder = write(tmp_path, {"model_type": "bert"})
-    assert of_folder(folder) == Shape(12, 768, 12, 3072, 30522, 512, 2, 0)  # PaddleNLP would take 16 token types
+    assert shape_of_folder(folder) == Shape(12, 768, 12, 3072, 30522, 512, 2, 0)  # PaddleNLP would take 16 token types
     config = paddlenlp_config({"model_type": "ernie"})
     assert (config["layer_norm_eps"], config["use_task_id"], config["hidden_dropout_prob"]) == (1e-12, False, 0.1)
     assert "classifier_dropout" not in config
@@ -115,7 +114,7 @@ def test_what_cannot_be_taken_over_names_its_key(tmp_path: Path, key: str, value
     [problem] = config_problems({**ERNIE, key: value})
     assert f"`{key}`" in problem
     assert found(tmp_path) == [problem]
-    assert of_folder(folder) is None
+    assert shape_of_folder(folder) is None
 
 
 @pytest.mark.parametrize(("layers", "keys"), [(256, []), (257, ["student.model"])])

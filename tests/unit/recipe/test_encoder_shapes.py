@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.recipe.pretrained_models import (
+from edgepack.recipe.encoder_shapes import (
     KEPT_HEADS,
     PRESETS,
     SENTENCEPIECE,
     Shape,
-    cut,
+    evenly_spread_layers,
     file_problems,
-    of_config,
-    of_folder,
     parameters,
+    pruned_shape,
     read_config,
-    shape_of,
-    spread,
+    shape_of_config,
+    shape_of_folder,
+    shape_of_model,
 )
 from edgepack.recipe.training import FromScratch, Scratch
 
@@ -51,39 +51,40 @@ def test_parameters_counted_by_hand() -> None:
 
 
 def test_the_shape_of_a_student_that_starts_from_its_teacher() -> None:
-    assert (spread(3, 6), spread(4, 6), spread(1, 4)) == ([2, 4, 6], [2, 3, 4, 6], [4])  # up to the top
+    chosen = [evenly_spread_layers(count, layers) for count, layers in ((3, 6), (4, 6), (1, 4))]
+    assert chosen == [[2, 4, 6], [2, 3, 4, 6], [4]]  # up to the top
     shape = Shape(4, 12, 3, 8, 50, 16, 2, 3)
-    assert cut(shape, 2, 1.0) == Shape(2, 12, 3, 8, 50, 16, 2, 3)
-    narrow = cut(shape, 1, 0.6)
+    assert pruned_shape(shape, 2, 1.0) == Shape(2, 12, 3, 8, 50, 16, 2, 3)
+    narrow = pruned_shape(shape, 1, 0.6)
     assert narrow == Shape(1, 12, 2, 5, 50, 16, 2, 3, head_size=4)
     layer = 3 * (12 * 8 + 8) + (8 * 12 + 12) + (12 * 5 + 5) + (5 * 12 + 12) + 4 * 12
-    assert parameters(narrow, 2) - parameters(cut(narrow, 0, 1.0), 2) == layer
-    assert cut(narrow, 1, 0.5) == Shape(1, 12, 1, 3, 50, 16, 2, 3, head_size=4)  # pruned again
+    assert parameters(narrow, 2) - parameters(pruned_shape(narrow, 0, 1.0), 2) == layer
+    assert pruned_shape(narrow, 1, 0.5) == Shape(1, 12, 1, 3, 50, 16, 2, 3, head_size=4)  # pruned again
 
 
 def test_the_shape_of_a_folder_with_a_pruned_model() -> None:
     fields = {"num_hidden_layers": 4, "hidden_size": 312, "num_attention_heads": 12, "intermediate_size": 624}
-    shape = of_config({**fields, KEPT_HEADS: 6})
+    shape = shape_of_config({**fields, KEPT_HEADS: 6})
     assert shape is not None
     assert (shape.heads, shape.head_size, shape.attention, shape.feed_forward) == (6, 26, 156, 624)
     for kept in (0, 13, "6", True, None):
-        assert of_config({**fields, KEPT_HEADS: kept}) is None
+        assert shape_of_config({**fields, KEPT_HEADS: kept}) is None
 
 
 def test_the_shape_of_each_kind_of_source(tmp_path: Path) -> None:
     config = {"num_hidden_layers": 4, "hidden_size": 312, "intermediate_size": 1248, "vocab_size": 40000}
     config |= {"max_position_embeddings": 2048, "type_vocab_size": 4, "use_task_id": False}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    assert shape_of("ernie-3.0-tiny-nano-v2-zh", 64) == NANO
-    assert shape_of(str(tmp_path), 64) == NANO
-    assert shape_of("someone/ernie", 64) is None
+    assert shape_of_model("ernie-3.0-tiny-nano-v2-zh", 64) == NANO
+    assert shape_of_model(str(tmp_path), 64) == NANO
+    assert shape_of_model("someone/ernie", 64) is None
     scratch = FromScratch(scratch=Scratch(layers=2, hidden=64, heads=4, max_vocabulary=900))
-    assert shape_of(scratch, 24) == Shape(2, 64, 4, 256, 900, 24, 2, 3)
+    assert shape_of_model(scratch, 24) == Shape(2, 64, 4, 256, 900, 24, 2, 3)
 
 
 def test_what_config_json_leaves_out_is_what_paddlenlp_takes() -> None:
-    assert of_config({}) == Shape(12, 768, 12, 3072, 30522, 512, 16, 0)
-    with_tasks = of_config({"use_task_id": True, "task_type_vocab_size": 16})
+    assert shape_of_config({}) == Shape(12, 768, 12, 3072, 30522, 512, 16, 0)
+    with_tasks = shape_of_config({"use_task_id": True, "task_type_vocab_size": 16})
     assert with_tasks is not None
     assert with_tasks.task_types == 16
 
@@ -92,20 +93,20 @@ def test_what_config_json_leaves_out_is_what_paddlenlp_takes() -> None:
     "fields", [{"init_args": []}, {"hidden_size": "768"}, {"vocab_size": True}, {"vocab_size": -1}]
 )
 def test_a_config_that_tells_no_shape(fields: dict[str, Any]) -> None:
-    assert of_config(fields) is None
+    assert shape_of_config(fields) is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": ' * 100_000, "\udcff"])
 def test_a_folder_that_tells_no_shape(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_bytes(content.encode("utf-8", "surrogateescape"))
-    assert of_folder(tmp_path) is None
-    assert of_folder(tmp_path / "absent") is None
+    assert shape_of_folder(tmp_path) is None
+    assert shape_of_folder(tmp_path / "absent") is None
 
 
 @given(st.integers(1, 48).flatmap(lambda layers: st.tuples(st.integers(1, layers), st.just(layers))))
 def test_no_layer_is_taken_twice(sizes: tuple[int, int]) -> None:
     count, layers = sizes
-    chosen = spread(count, layers)
+    chosen = evenly_spread_layers(count, layers)
     assert len(set(chosen)) == count
     assert chosen == sorted(chosen)
     assert chosen[-1] == layers
