@@ -93,7 +93,7 @@ def write(build: Build, report: Report, dist: Path, progress: Progress) -> list[
             everything = [dist / name for name in [*fresh, *names]]
             suffixes = (BUNDLE_SUFFIX, README_SUFFIX, *(f".{name}" for name in REPORTS))
             patterns = [f"{stem}{between}{suffix}" for suffix in suffixes for between in ("", "-*")]
-            earlier = {path for pattern in patterns for path in dist.glob(pattern)}
+            earlier = {path for pattern in patterns for path in dist.glob(pattern) if _is_readable(path)}
             listed = [*everything, *sorted(earlier.difference(everything))]
             (staged / sums.name).write_text(_sums(listed, dist), encoding="utf-8")
             _put(staged / sums.name, sums)
@@ -119,6 +119,11 @@ def _reason(error: OSError) -> str:
     return str(first[-1]) if first else str(error)
 
 
+def _is_readable(path: Path) -> bool:
+    """Whether it is a file or a folder: a pipe or a device in somebody else's folder has no end."""
+    return path.is_file() or path.is_dir()
+
+
 def _sums(delivered: Sequence[Path], dist: Path) -> str:
     """Digest and name of each delivered file, in the format of `sha256sum`."""
     files = [file for path in delivered for file in (files_below(path) if path.is_dir() else [path])]
@@ -127,7 +132,7 @@ def _sums(delivered: Sequence[Path], dist: Path) -> str:
 
 def _agrees(sums: Path, reports: Sequence[Path], dist: Path) -> bool:
     """Whether `sums` lists the `reports` with their present digests. Bundles are always copied."""
-    if not sums.is_file() or not all(path.exists() for path in reports):
+    if not sums.is_file() or not all(map(_is_readable, reports)):
         return False
     names = {path.name for path in reports}
     listed = sums.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -67,6 +67,7 @@ from edgepack.results import Build, NotRunHere, TargetResult, Verdict
 from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted
 from edgepack.util.versions import tool_versions
+from edgepack_runtime.util.fs import read_regular
 
 T = TypeVar("T")
 _STEPS: Final = 255  # of the grid of uint8, between the lowest and the highest value
@@ -139,9 +140,9 @@ def stem(report: Report, dist: Path) -> str:
     """
     plain, targets = f"{report.name}-{report.version}", report.recipe["targets"]
     try:
-        earlier = json.loads((dist / f"{plain}.report.json").read_bytes())["recipe"]["targets"]
+        earlier = json.loads(read_regular(dist / f"{plain}.report.json"))["recipe"]["targets"]
         other = not set(earlier) <= set(targets)
-    except (OSError, ValueError, LookupError, TypeError):  # nothing to keep
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):  # nothing to keep
         other = False
     return "-".join([plain, *targets]) if other else plain
 

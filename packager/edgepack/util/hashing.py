@@ -7,15 +7,19 @@ import json
 import os
 from pathlib import Path
 
-from edgepack_runtime.util.fs import write_atomic
+from edgepack_runtime.util.fs import open_regular, write_atomic
 
 _BLOCK_BYTES = 1 << 20
 
 
 def sha256_file(file: Path) -> str:
-    """Hex digest of a file's bytes."""
+    """Hex digest of a file's bytes.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe or a device, which may have no end.
+    """
     digest = hashlib.sha256()
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         while block := stream.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()

@@ -23,13 +23,21 @@ from edgepack_runtime.tasks.task import Output
 _END = "\r\n"
 _MARK = "\ufeff"  # without it some programs take UTF-8 for another encoding
 # Full-width signs begin a formula too where Chinese or Japanese is typed. A .tsv has no quoting, but its readers may.
-# Programs skip blanks, and characters without a width, before it.
-_FORMULA = re.compile(r'["\s\ufeff\u200b-\u200f\u2060]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]')
+_SIGNS = r"[=+\-@\uff1d\uff0b\uff0d\uff20]"
+# Programs skip blanks before a formula; control characters (NUL) and those without a width are lost on the way into
+# some. Those of Unicode's categories Cc, Cf and Zs, and of its property Default_Ignorable_Code_Point.
+_SKIPPED = (
+    r'"\x00-\x08\x0b\x0c\x0e-\x20\x7f-\xa0\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160'
+    r"\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    r"\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    r"\U000e0000-\U000e0fff"
+)
+_FORMULA = re.compile(rf"[{_SKIPPED}\t\r\n]*{_SIGNS}|[\t\r\n]")
 # A program that splits at another separator than the file's finds the formula in the middle of a cell, or at the
 # beginning of a line in it.
 # No blank is a separator, too: else a cell of many would take the square of their number.
 _LATER_FORMULA = re.compile(
-    r'([,;\t\r\n][" \xa0\u3000\ufeff\u200b-\u200f\u2060]*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20])'
+    rf"([,;\t\r\n][{_SKIPPED}]*)(?={_SIGNS})"
     r"(?![+-]?[0-9.]+(?:[,;\t\r\n]|\Z))"
 )
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)*(e[+-]?[0-9]+)?%?\Z", re.IGNORECASE)

@@ -137,11 +137,11 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
         "repaired": f"repaired: {release} is active; damaged files were replaced",
         "already installed": f"already installed: {release} is active and is intact",
     }
-    task = read_bundle_manifest(bundle, own=context.bundle is not None).task
+    installed, _ = verify.read_manifest(Prefix(Path(root).absolute()).releases / release)  # the stick may be gone
     doubts = [] if receipt["gate"] is None else GateReceipt.parse(receipt["gate"]).not_shown
     if doubts and receipt["gate"]["verdict"] == "inconclusive":
         doubts = ["its gate is INCONCLUSIVE; not shown on this device:", *map("  {}".format, doubts)]
-    hints = [*doubts, f"next: {shlex.quote(str(command))} predict {'ITEM' if task == CUSTOM else 'TEXT'}"]
+    hints = [*doubts, f"next: {shlex.quote(str(command))} predict {'ITEM' if installed.task == CUSTOM else 'TEXT'}"]
     if options.systemd:
         from edgepack_runtime.serve import systemd
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -105,6 +107,17 @@ def test_sums_keep_the_bundles_of_other_targets(passed: Any, tmp_path: Path) -> 
     deliver(passed, dist)
     listed = sums_checked(dist)
     assert "1.2.0-linux.edgepack: OK" in listed and "1.2.0-linux.README.txt: OK" in listed and "1.2.1" not in listed
+
+
+@pytest.mark.parametrize("name", ["report.json", "x.report.json", "report.html", "sha256"])
+@pytest.mark.parametrize("place", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_what_has_no_end_is_not_read(passed: Any, tmp_path: Path, name: str, place: Callable[[Path], None]) -> None:
+    """A dist/ that came with somebody's project."""
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    place(dist / f"hotel-sentiment-1.2.0{'-' if name[0] == 'x' else '.'}{name}")
+    deliver(passed, dist)
+    assert "1.2.0.report.json: OK" in sums_checked(dist)
 
 
 def test_the_report_of_other_targets_is_kept_and_found(passed: Any, tmp_path: Path) -> None:

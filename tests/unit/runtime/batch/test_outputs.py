@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,6 +128,16 @@ def test_a_spreadsheet_runs_no_cell(cell: str) -> None:
         assert Form(".tsv", outputs("label"), (), pairs=False).answer(row(cell), {"label": "x"}) == f"'{cell}\tx\n"
     raw = Form(".csv", outputs("label"), (), pairs=False, raw_cells=True).answer(row(cell), {"label": "x"})
     assert next(csv.reader([raw])) == [cell, "x"]
+
+
+def test_no_character_that_a_program_may_lose_hides_a_formula() -> None:
+    """A control character (NUL), one without a width, or a blank; also behind a separator."""
+    form = Form(".csv", outputs("label"), (), pairs=False)
+    lost = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zs")]
+    for character in [*lost, *"\u034f\u115f\u3164\ufe0f\uffa0\U000e0100"]:
+        for before in ("", "a;"):
+            line = form.answer(row(f"{before}{character}=1+1"), {"label": "x"})
+            assert "'" in line.replace("\r", "").replace("\n", ""), hex(ord(character))
 
 
 @pytest.mark.parametrize("mark", [";", "\t", ",", "\n", "\r\n"])

@@ -27,6 +27,7 @@ from edgepack_runtime.cli import main, model_commands, release_commands
 from edgepack_runtime.cli.context import report_damage
 from edgepack_runtime.cli.parser import Context, build_parser
 from edgepack_runtime.errors import EdgepackError, ExitCode, StageFailedError
+from edgepack_runtime.install import install as installer
 from edgepack_runtime.install import receipts
 from edgepack_runtime.install.prefix import Prefix
 
@@ -188,6 +189,22 @@ def test_a_verb_of_an_install_names_the_command_of_the_bundle(capsys: pytest.Cap
     assert main.run(["rollback"], Context("sentiment", Path("/x/s.edgepack"), None)) == ExitCode.USAGE
     told = "  why: `sh s.edgepack` is not one\n  fix: type PREFIX/bin/sentiment rollback; "
     assert told in capsys.readouterr().err
+
+
+def test_an_install_says_what_it_did_though_the_stick_is_gone(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stick, install = tmp_path / "s.edgepack", installer.install
+
+    def pulled_early(*given: Any, **named: Any) -> Any:
+        receipt = install(*given, **named)
+        stick.unlink()
+        return receipt
+
+    shutil.copy(bundle, stick)
+    monkeypatch.setattr(installer, "install", pulled_early)
+    assert edgert("install", stick, "--prefix", tmp_path / "p", "--no-tune", "--wait", "0") == ExitCode.OK
+    assert "is active" in capsys.readouterr().out
 
 
 def test_doctor_reports_a_device(bundle: Path, device: Device, tmp_path: Path) -> None:
