@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:  # its import takes a second, and every command imports this module
     from edgepack.results import Failure
 
+# A search runs these for each candidate.
+CANDIDATE_STAGES: Final = ("student", "width_pruning", "vocabulary_trimming", "quantize", "export")
 STAGES: Final = (
     *("examples", "data"),
     "graphs",  # of an imported model
-    *("linear", "teacher", "student", "width_pruning", "vocabulary_trimming", "quantize", "export"),
+    *("linear", "teacher"),
+    *CANDIDATE_STAGES,
     *("select", "combine", "bundle", "gate"),
 )
-# A search runs these for each candidate.
-CANDIDATE_STAGES: Final = ("student", "width_pruning", "vocabulary_trimming", "quantize", "export")
 
 
 @dataclass(frozen=True)

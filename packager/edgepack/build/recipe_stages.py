@@ -1,7 +1,7 @@
 """The stages of a recipe, in the order of the build. `runner.build` and `plan.make` are loops over them.
 
-The order is data, linear and teacher; then student, width pruning, vocabulary trimming, quantize and export for each
-candidate of a search; then select and combine; then bundle and gate for each target.
+Their order is that of `options.STAGES`. Those of a candidate are listed for each candidate of a search, bundle and gate
+for each target.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def t(message: str, /, **fields: object) -> Markup:
 
 def figure(shown: str) -> Markup:
     """A figure in both languages, from its English text: `0.25 points`, `120.0 % or more`."""
-    for message in ("figure.or_more", "figure.or_less", "figure.points"):
+    for message in (name for name in MESSAGES if name.startswith("figure.")):
         words = text("en", message, value="")
         if shown.endswith(words):
             return t(message, value=figure(shown.removesuffix(words)))

@@ -11,7 +11,7 @@ from edgepack.report.i18n import text
 from edgepack.report.model import Distance, Loss
 from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import NOTHING, quantity
-from edgepack_runtime.schema.gates import is_per_class
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, is_per_class
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt
 from edgepack_runtime.stats.metrics import SCORE, metric_of
 
@@ -90,6 +90,8 @@ def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> _Loss:
         return _Loss("lost.combined", {"stage": combined[0]}) if combined else _Loss("lost.quantized", {})
     if gate == "accuracy.max_regression_points":
         return _Loss("lost.imported_release" if is_imported else "lost.earlier_release", {})
+    if gate == ABOVE_MAJORITY:
+        return _Loss("lost.majority", {})
     if is_per_class(gate):
         return _Loss("lost.classes", {})
     if is_linear and gate.startswith("latency."):
@@ -108,7 +110,9 @@ def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> _Loss:
         return _Loss("lost.linear_size", {})
     if gate == "size.model_mib":
         return _Loss("lost.imported_model_size" if is_imported else "lost.model_size", {})
-    return _Loss("lost.bundle", {})
+    if gate in ("size.bundle_mib", "memory.peak_rss_mib", "cold_start.ms"):
+        return _Loss("lost.bundle", {})
+    return _Loss("lost.on_device", {})
 
 
 def _is_imported(ledger: Sequence[LedgerRow], metric: str) -> bool:

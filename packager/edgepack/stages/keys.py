@@ -119,11 +119,16 @@ def model(trained: StageResult[ModelArtifact]) -> list[Input]:
 
 def scales(found: StageResult[ScalesArtifact]) -> list[Input]:
     """Quantization ranges and the weights that were trained with them."""
-    return named("quantization ranges", [digest for _, digest in _untimed(found.files)])
+    return files("quantization ranges", found)
+
+
+def files(name: str, result: StageResult[Any]) -> list[Input]:
+    """The files of a result, without those that hold times: made again alike, it makes nothing after it again."""
+    return named(name, [digest for _, digest in _untimed(result.files)])
 
 
 def whole(result: StageResult[Any]) -> Input:
-    """All files of a result."""
+    """All files of a result, with the times of a training: for what has none, or is to be made again with it."""
     return Input(f"result of {result.stage}", result.digest)
 
 

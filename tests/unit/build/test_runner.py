@@ -150,7 +150,7 @@ def test_a_target_that_fails_ends_the_build_unless_it_keeps_going(stages: Stages
     assert stages.called == [*UP_TO_EXPORT, "bundle one", "gate one", "bundle two"]
     made = stages.build(three_targets, BuildOptions(until="bundle", keep_going=True))
     assert stages.called == ["bundle two", "bundle three"]
-    assert [one.stage for one in made.stage_artifacts][5:] == ["bundle", "bundle"]
+    assert [one.stage for one in made.stage_artifacts][-2:] == ["bundle", "bundle"]
     assert [failure.name for failure in made.failed_targets] == ["two"]
     for stages.broken in (("bundle two",), ("gate two",)):
         made = stages.build(three_targets, BuildOptions(keep_going=True))
@@ -202,7 +202,7 @@ def test_a_damaged_result_is_made_again(
     assert "damaged" not in capsys.readouterr().err
     stages.build(built.recipe, BuildOptions("export"))
     assert stages.called[0] == "student 3"
-    assert "[3/7] student (the result is damaged)\n" in capsys.readouterr().err
+    assert "] student (the result is damaged)\n" in capsys.readouterr().err
 
 
 def test_an_upgrade_of_edgepack_or_python_trains_nothing_again(
@@ -228,7 +228,8 @@ def test_an_upgrade_of_edgepack_or_python_trains_nothing_again(
     upgrade(paddleslim="99.0.0")
     assert to_run() == ["quantize", "export", "bundle", "gate"]
     upgrade(paddlepaddle="99.0.0")
-    assert to_run() == ["teacher", "student", "quantize", "export", "bundle", "gate"]
+    every = [stage.stage for stage in plan.make(built.recipe, Workspace(tmp_path / "w")).stages]
+    assert to_run() == every[every.index("teacher") :]
 
 
 def test_a_gpu_that_cannot_be_used_shows_before_the_first_training(train: Train, tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ import pytest
 
 from edgepack import report
 from edgepack.artifacts import CombineName
-from edgepack.report.i18n import MESSAGES, t, text
+from edgepack.report.i18n import MESSAGES, figure, t, text
 from edgepack.results import Verdict
 from edgepack_runtime.device import conditions
 from edgepack_runtime.device.throttling import Throttle
+from edgepack_runtime.schema.figures import UNITS, quantity
 from edgepack_runtime.stats.metrics import METRICS, SCORE
 
 PROGRAMS = {"python", "numpy", "tokenizers"}  # conditions that have the same name in every language
@@ -34,7 +35,14 @@ def test_every_message_is_used_and_every_used_message_is_there() -> None:
     sections = "|".join({message.partition(".")[0] for message in MESSAGES})
     used = set(re.findall(rf'"((?:{sections})\.[a-z0-9_]+)"', SOURCES))
     used |= {f"{section}.{value}" for section, values in BY_VALUE.items() for value in values}
+    used |= {message for message in MESSAGES if message.startswith("figure.")}  # `figure` tries them all
     assert used == set(MESSAGES)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_unit_that_is_a_word_is_chinese_for_chinese_readers(unit: str) -> None:
+    chinese = re.findall(r'class="zh"[^>]*>([^<]*)', figure(quantity(1.5, unit)))
+    assert chinese or unit in ("", "ms", "MiB", "percent", "fraction")  # signs and symbols
 
 
 @pytest.mark.parametrize("message", MESSAGES)

@@ -139,7 +139,6 @@ def test_every_problem_of_the_limits_is_found_at_its_key() -> None:
 
 def test_every_limit_is_declared_with_its_unit_and_direction() -> None:
     declared = schema.declared()
-    assert {limit.unit for limit in declared.values()} == {"", "fraction", "points", "ms", "MiB", "percent"}
     assert [gate for gate, limit in declared.items() if limit.minimum] == [
         "accuracy.min", "accuracy.per_class.recall", "accuracy.per_class.precision", "accuracy.per_class.f1",
         "accuracy.above_majority",
