@@ -18,12 +18,13 @@ from edgepack_runtime.bundle import onnx_file
 _WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
 _STANDARD: Final = (b"", b"ai.onnx")  # names of the domain of ONNX's own operators
 
+# Fields of onnx.proto by number: a model has the version of its format and opsets, an opset a domain and a version.
 _VERSIONS: Final = {"model": {1: onnx_file.LEAF, 8: "opset"}, "opset": {1: onnx_file.LEAF, 2: onnx_file.LEAF}}
 
 
 @dataclass(frozen=True)
-class Limits:
-    """The newest versions that a release of onnxruntime reads."""
+class FormatVersions:
+    """Versions of the operators and of the file format: those that a model needs, or the newest that are read."""
 
     opset: int
     ir: int
@@ -32,14 +33,14 @@ class Limits:
         return f"opset {self.opset} IR {self.ir}"
 
 
-def limits_of(version: str) -> Limits | None:
+def readable_by(version: str) -> FormatVersions | None:
     """The newest versions that a release of onnxruntime reads; None for a release older than the table."""
     table = sorted((Version(release), limits) for release, limits in package_data.tables("onnxruntime.toml").items())
     known = [limits for release, limits in table if release <= Version(version)]
-    return Limits(**known[-1]) if known else None
+    return FormatVersions(**known[-1]) if known else None
 
 
-def read_limits(model: Path) -> Limits:
+def needed_by(model: Path) -> FormatVersions:
     """The versions that a model file needs.
 
     Raises:
@@ -54,7 +55,7 @@ def read_limits(model: Path) -> Limits:
                 opsets += map(int, leaves.get(2, [0])[-1:])
     except (OSError, ValueError) as error:
         raise StageFailedError(f"{model.name} is not an ONNX model", why=str(error), fix="build again") from error
-    return Limits(max(opsets), ir)
+    return FormatVersions(max(opsets), ir)
 
 
 def check(model: Path, packages: Iterable[Package]) -> ContentCheck | None:
@@ -64,14 +65,14 @@ def check(model: Path, packages: Iterable[Package]) -> ContentCheck | None:
         StageFailedError: it is too old.
     """
     carried = next((package for package in packages if package.name in _WHEELS), None)
-    limits = limits_of(carried.version) if carried is not None else None
+    limits = readable_by(carried.version) if carried is not None else None
     if carried is None or limits is None:
         return None
-    asked = read_limits(model)
-    if asked.opset > limits.opset or asked.ir > limits.ir:
+    needed = needed_by(model)
+    if needed.opset > limits.opset or needed.ir > limits.ir:
         raise StageFailedError(
             f"{carried.name} {carried.version} does not read {model.name}",
-            why=f"the model is of {asked}, and that release reads up to {limits}",
+            why=f"the model is of {needed}, and that release reads up to {limits}",
             fix="build for a target with a newer onnxruntime",
         )
-    return ContentCheck("opset", str(asked.opset), f"<= {limits.opset}")
+    return ContentCheck("opset", str(needed.opset), f"<= {limits.opset}")

@@ -54,7 +54,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Architecture:
-    """Of the model card: `ERNIE, int8` of the family `transformer`, if it has one."""
+    """Of the model card: a name such as `ERNIE, int8`, and its family, such as `transformer`."""
 
     name: str
     family: str | None = None
@@ -79,7 +79,7 @@ class Model:
 def bill_of_materials(
     model: Model, packages: Sequence[Package], interpreter: Sequence[DebianPackage | OwnBuild], target: str
 ) -> bytes:
-    """CycloneDX JSON of a bundle: the model, the runtime, and with package URL and hash what it runs on.
+    """CycloneDX JSON of a bundle: the model, the runtime, and what it runs on, with package URLs and hashes.
 
     Args:
         model: the shipped model.
@@ -145,7 +145,7 @@ def _wheel(package: Package, packages: Sequence[Package]) -> Component:
     file = {"file_name": package.wheel}
     nested = [path for path in package.license_files if path.endswith(".cyclonedx.json")]
     texts = [path for path in package.license_files if not path.endswith(".json")]
-    # The library replaces a reference that stands twice by a random one: a package has a wheel for each machine.
+    # Of two equal references the library makes random ones. A package may have a wheel for each machine.
     is_one = [other.name for other in packages].count(package.name) == 1
     return Component(
         name=package.name,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def command(
     context: click.Context, bundles: tuple[Path, ...], output: Path | None, model_only: bool, as_json: bool
 ) -> None:
-    """Write a container image (OCI) of each bundle FILE, for all their machines in one file.
+    """Write one container image (OCI archive) of the bundles FILE, with a variant for each of their machines.
 
     From scratch, for user 65532 and a read-only root; it serves over HTTP. No daemon and no network are needed.
     """

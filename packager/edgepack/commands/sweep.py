@@ -64,9 +64,9 @@ def command(
 ) -> None:
     """Build the candidates of RECIPE's `search` side by side, then choose one and build its bundles.
 
-    The result is that of `edgepack build`, which goes on where a sweep was interrupted. The candidates run in processes
-    of this machine, or on a Ray cluster (that of RAY_ADDRESS), whose machines share the
-    workspace and have edgepack installed. Their logs are in the workspace's folder sweep/. Candidates are compared, and
+    The result is that of `edgepack build`, and either goes on where the other was interrupted. The candidates run in
+    processes of this machine, or on the Ray cluster of RAY_ADDRESS, whose machines share the workspace and have
+    edgepack installed. Their logs are in the workspace's folder sweep/. Candidates are compared, and
     bundles made, on this machine. Other schedulers run `edgepack build RECIPE --candidate INDEX`.
     """
     loaded, build_context = options.load(recipe, settings, sources)

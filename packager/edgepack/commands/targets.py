@@ -21,7 +21,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
 @click.pass_context
 def list_(context: click.Context, profiles: Path | None, as_json: bool) -> None:
-    """List all targets: whose interpreter, C library, CPU or GPU, and whether its bundles can run here."""
+    """List all targets: the interpreter and C library of each, CPU or GPU, and whether its bundles run here."""
     from edgepack.console import tables, target_tables
 
     found = [target_tables.in_short(profile) for profile in options.known_profiles(profiles, Path.cwd()).values()]

@@ -1,4 +1,4 @@
-"""Checks of recipes with an imported model: its files, labels, the handler, and gates that a handler does not have."""
+"""Checks of recipes with an imported model: its files, labels, vocabulary and handler."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def read_handler(file: Path) -> HandlerSource:
             if any(isinstance(target, ast.Name) and target.id == "item" for target in targets):
                 item = str(node.value.value)
         elif isinstance(node, ast.FunctionDef):
-            needed = len(node.args.args) - len(node.args.defaults)
-            named = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args[: max(needed, 1)])]
             static = any(isinstance(one, ast.Name) and one.id == "staticmethod" for one in node.decorator_list)
-            methods[node.name] = tuple(named if static else named[1:])
+            every = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+            required = every[: len(every) - len(node.args.defaults)]
+            methods[node.name] = tuple(required if static else required[1:])
     return HandlerSource(item, methods)
 
 
@@ -160,7 +160,7 @@ def check_text_model(recipe: ImportedTextRecipe) -> Iterator[Problem]:
 
 
 def check_labels(recipe: ImportedTextRecipe) -> Iterator[Problem]:
-    """Problems of the labels of an imported classifier: such that no model can have."""
+    """Problems of labels that no classifier can have: too few, empty, one twice, or no BIO tags."""
     where, labels = ("model", "labels"), recipe.model.labels
     if isinstance(labels, str):
         if not is_file(Path(labels)):
@@ -170,7 +170,7 @@ def check_labels(recipe: ImportedTextRecipe) -> Iterator[Problem]:
         except (OSError, ValueError) as error:
             yield where, f"{labels[:200]!r} cannot be read: {error}", "write one label in each line"
             return
-    if None not in labels:
+    if None not in labels:  # an entry of a wrong type, which has a finding of its own
         for reason in _reasons_against(labels, tokens=task_by_name(recipe.task).per_token):
             yield where, reason, "give them in the order of the graph's outputs"
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from tests.unit.onnx_graph.ernie_graphs import NAMES, exported, random_encoder, scales_of
 
 from edgepack.bundle import opsets
-from edgepack.bundle.opsets import Limits
+from edgepack.bundle.opsets import FormatVersions
 from edgepack.bundle.site_packages import Package
 from edgepack.errors import StageFailedError
 from edgepack.onnx_graph.float16 import half
@@ -59,18 +59,18 @@ def make_file(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_a_release_is_like_the_newest_known_one_before_it() -> None:
-    assert opsets.limits_of("1.19.2") == opsets.limits_of("1.22.0") == Limits(21, 10)
-    assert opsets.limits_of("1.23.2") == Limits(23, 11)
-    assert opsets.limits_of("1.31.1") == Limits(26, 13)
-    assert opsets.limits_of("1.9.0") is None
+    assert opsets.readable_by("1.19.2") == opsets.readable_by("1.22.0") == FormatVersions(21, 10)
+    assert opsets.readable_by("1.23.2") == FormatVersions(23, 11)
+    assert opsets.readable_by("1.31.1") == FormatVersions(26, 13)
+    assert opsets.readable_by("1.9.0") is None
 
 
 def test_what_a_model_asks_for_is_read(tmp_path: Path, make_file: Callable[..., Path]) -> None:
-    assert opsets.read_limits(make_file(17, 8)) == opsets.read_limits(make_file(17, 8, "ai.onnx")) == Limits(17, 8)
+    assert opsets.needed_by(make_file(17, 8)) == opsets.needed_by(make_file(17, 8, "ai.onnx")) == FormatVersions(17, 8)
     file = tmp_path / "model.onnx"
     file.write_bytes(b"\xff" * 50)
     with pytest.raises(StageFailedError, match=r"model\.onnx is not an ONNX model"):
-        opsets.read_limits(file)
+        opsets.needed_by(file)
 
 
 def test_the_onnxruntime_that_is_carried_decides(make_file: Callable[..., Path]) -> None:
@@ -92,14 +92,14 @@ def test_a_model_that_is_too_new_is_refused(make_file: Callable[..., Path], opse
 
 def test_every_onnxruntime_of_the_locks_is_known() -> None:
     assert PINS
-    assert not [version for version in PINS if opsets.limits_of(version) is None]
+    assert not [version for version in PINS if opsets.readable_by(version) is None]
 
 
 @pytest.mark.parametrize("model", [*WRITTEN, *NAMES])
 def test_the_oldest_onnxruntime_of_the_locks_reads_what_the_export_writes(model: str, tmp_path: Path) -> None:
     """Our own graphs, and those of paddle2onnx, which ship where they cannot be rewritten."""
-    limits = [limits for version in PINS if (limits := opsets.limits_of(version))]
+    limits = [limits for version in PINS if (limits := opsets.readable_by(version))]
     onnx.save(exported(model) if model in NAMES else WRITTEN[model](), str(tmp_path / "model.onnx"))
-    asked = opsets.read_limits(tmp_path / "model.onnx")
+    asked = opsets.needed_by(tmp_path / "model.onnx")
     assert 17 <= asked.opset <= min(limit.opset for limit in limits)
     assert 8 <= asked.ir <= min(limit.ir for limit in limits)

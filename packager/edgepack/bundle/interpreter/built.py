@@ -37,7 +37,7 @@ class Interpreter:
     needs: SystemRequirements | None = None
 
 
-def end_search(folder: Path, python: str) -> None:
+def confine_library_search(folder: Path, python: str) -> None:
     """Make sure that an interpreter in `folder` finds its own standard library, `lib/PYTHON/`, as `python3.11`.
 
     Whatever its options, CPython (Modules/getpath.py) looks in every folder above its program for `lib/python311.zip`,

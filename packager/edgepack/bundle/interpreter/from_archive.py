@@ -25,7 +25,7 @@ from typing import Final
 
 from edgepack.artifacts import Checks
 from edgepack.bundle.binaries import dynamic_loader, elf, fit, glibc
-from edgepack.bundle.interpreter.built import Interpreter, OwnBuild, end_search
+from edgepack.bundle.interpreter.built import Interpreter, OwnBuild, confine_library_search
 from edgepack.bundle.interpreter.bytecode import Compiler, library_modules, rules_of
 from edgepack.bundle.interpreter.extraction import extract
 from edgepack.errors import StageFailedError
@@ -94,7 +94,7 @@ def build(own: OwnInterpreter, profile: Profile, scratch: Path) -> tuple[Interpr
     root = _unpack(file, scratch / "given")
     folder = scratch / "python"
     for library in (path for path in (root / "lib").glob("python3.*") if path.is_dir()):
-        end_search(root, library.name)
+        confine_library_search(root, library.name)
     version = _try(file, root)
     python = "python{}.{}".format(*version.split("."))
     library, modules = root / "lib" / python, folder / "lib" / python / "lib-dynload"
@@ -113,7 +113,7 @@ def build(own: OwnInterpreter, profile: Profile, scratch: Path) -> tuple[Interpr
     left_out, encodings = rules_of(rules)
     names = library_modules(library, left_out | {*rules["own"]["left_out"]}, encodings)
     compiler.bytecode({name: library / name for name in names}, folder / "lib" / python)
-    end_search(folder, python)
+    confine_library_search(folder, python)
     _try(file, folder)
     needs = needs_of(folder, profile)
     licenses = {f"cpython-{version}/{path.name}": path for path in library.glob("LICENSE*")}

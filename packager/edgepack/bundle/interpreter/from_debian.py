@@ -5,7 +5,7 @@ in `lib/python3.11/`, and modules in C in `lib-dynload/` there. (From a zip of b
 `bin/python3` is a shell script: it starts `bin/cpython` through its own loader, `bin/ld.so`, so that nothing of the
 device's C library is used and no variable is set that another program could inherit.
 
-Modules are compiled by the interpreter of the machine that builds, from the same lock, so that the bytes do not depend
+Modules are compiled by Debian's CPython of the same lock, for the machine that builds, so that the bytes do not depend
 on the Python that runs edgepack.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.bundle.interpreter import debian
-from edgepack.bundle.interpreter.built import Interpreter, end_search
+from edgepack.bundle.interpreter.built import Interpreter, confine_library_search
 from edgepack.bundle.interpreter.bytecode import Compiler, library_modules, rules_of
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
@@ -31,7 +31,7 @@ _CORRECT: Final = "correct targets/interpreter.toml"
 _PYTHON3: Final = """\
 #!/bin/sh
 # Starts CPython through the loader beside it. A library that the user preloads is built for another C library, and
-# CPython 3.11 takes the standard library beside the executable that the other two name, in spite of -I.
+# even with -I, CPython 3.11 takes the standard library beside the executable that the other two variables name.
 unset LD_PRELOAD PYTHONEXECUTABLE __PYVENV_LAUNCHER__
 bin=${0%/*}
 exec "$bin/ld.so" --inhibit-cache --argv0 "$0" --library-path "$bin/../lib" "$bin/cpython" "$@"
@@ -52,7 +52,7 @@ def compiler(context: BuildContext, progress: Progress, scratch: Path) -> Compil
         )
     root = scratch / f"debian-{machine}"
     _unpack(debian.fetch(machine, context, progress), root)
-    end_search(root / "usr", "python3.11")
+    confine_library_search(root / "usr", "python3.11")
     library = f"lib/{_MULTIARCH[machine]}"
     return Compiler(
         [
@@ -73,7 +73,7 @@ def build(machine: str, context: BuildContext, compiler: Compiler, scratch: Path
     """
     packages = debian.fetch(machine, context, progress)
     root, folder = scratch / f"debian-{machine}", scratch / f"python-{machine}"
-    if not root.is_dir():
+    if not root.is_dir():  # `compiler` has unpacked those of the machine that builds
         _unpack(packages, root)
     rules = package_data.document("interpreter.toml")
     (folder / "bin").mkdir(parents=True)
@@ -93,7 +93,7 @@ def build(machine: str, context: BuildContext, compiler: Compiler, scratch: Path
     library = root / "usr/lib" / python
     names = _standard_library(library, rules, triplet)
     compiler.bytecode({name: library / name for name in names}, folder / "lib" / python)
-    end_search(folder, python)
+    confine_library_search(folder, python)
     version = next(one.version for one in packages if one.name == f"{python}-minimal").partition("-")[0]
     return Interpreter(machine, version, folder, tuple(packages), _licenses(root, packages))
 
@@ -112,15 +112,15 @@ def _copy(source: Path, target: Path) -> None:
 
 def _standard_library(library: Path, rules: Mapping[str, Any], triplet: str) -> list[str]:
     """The modules in `library` that travel; each rule matches something."""
-    named, kept = rules_of(rules)
-    left_out = {name.replace("MULTIARCH", triplet) for name in named}
+    names, encodings = rules_of(rules)
+    left_out = {name.replace("MULTIARCH", triplet) for name in names}
     there = {path.name.removesuffix(".py") for path in library.iterdir()}
     there |= {path.relative_to(library).as_posix().removesuffix(".py") for path in library.glob("*/*.py")}
     if absent := sorted(left_out - there):
         raise StageFailedError(f"Python has no {', '.join(absent)}", fix=_CORRECT)
-    if unknown := sorted(kept - {path.stem for path in (library / "encodings").glob("*.py")}):
+    if unknown := sorted(encodings - {path.stem for path in (library / "encodings").glob("*.py")}):
         raise StageFailedError(f"Python has no encodings {', '.join(unknown)}", fix=_CORRECT)
-    return list(library_modules(library, left_out, kept))
+    return list(library_modules(library, left_out, encodings))
 
 
 def _licenses(root: Path, packages: Iterable[debian.DebianPackage]) -> dict[str, Path]:
