@@ -86,7 +86,7 @@ def main() -> None:
             write(folder / f"{split}.{arguments.format}", rows, f"{split}/0")
         size = (folder / f"train.{arguments.format}").stat().st_size
         again = [sys.executable, __file__, *sys.argv[1:], "--folder", name]
-        figures = json.loads(subprocess.run(again, check=True, capture_output=True, text=True).stdout)
+        figures = json.loads(subprocess.run(again, check=True, stdout=subprocess.PIPE, text=True).stdout)
     shape = {"format": arguments.format, "train_rows": arguments.rows, "train_mib": round(size / 2**20, 1)}
     print(json.dumps({"benchmark": "read_rows", **shape, **figures}))
 
