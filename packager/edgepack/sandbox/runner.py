@@ -29,6 +29,7 @@ from pydantic import TypeAdapter
 from edgepack.errors import EdgepackError, StageFailedError, error_of, to_document
 from edgepack.progress import Progress, ProgressReader, ProgressWriter
 from edgepack.sandbox.confinement import NOT_CONFINED, SandboxLimits, confine
+from edgepack.util.process import redirect_to_devnull
 from edgepack.util.text import mib
 from edgepack_runtime.install import release_process
 from edgepack_runtime.util import gate_lock
@@ -113,7 +114,7 @@ def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: st
         process = subprocess.Popen(
             [*COMMAND, str(scratch)],
             env={**_variables(), "TMPDIR": str(scratch), "HOME": str(scratch)},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # closes with the build, however that ends
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C reaches the build alone, and all that the process starts can be ended
@@ -139,6 +140,8 @@ def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: st
                 os.killpg(process.pid, signal.SIGKILL)  # a graph in a loop hears no other signal
             process.wait()
             _wait_for_group(process.pid)
+            assert process.stdin is not None
+            process.stdin.close()
         while _heard(reader, stage):  # the rest: nobody writes any more
             pass
         return process.returncode
@@ -305,6 +308,7 @@ def main() -> NoReturn:
     scratch = Path(sys.argv[1])
     progress = ProgressWriter(scratch / _PROGRESS)
     returned: dict[str, Any]
+    _end_with_build()
     try:
         if not confine(*pickle.loads((scratch / _LIMITS).read_bytes())):  # noqa: S301 - the build wrote it
             progress.line(NOT_CONFINED)
@@ -314,6 +318,21 @@ def main() -> NoReturn:
         returned = {"error": to_document(error, "the model was not processed")}
     (scratch / _RESULT).write_text(json.dumps(returned), encoding="utf-8")
     os._exit(0)  # without what libraries do at the end of a process: some of them crash there
+
+
+def _end_with_build() -> None:
+    """Start a process that ends all others when the build ends: the kernel does so for the first alone (prctl 2).
+
+    It is not confined, and in a group of its own: they cannot signal it. In their session, it keeps the number of
+    their group from any other.
+    """
+    if os.fork() == 0:
+        os.setpgid(0, 0)
+        os.read(0, 1)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(os.getsid(0), signal.SIGKILL)
+        os._exit(0)
+    redirect_to_devnull(0)
 
 
 if __name__ == "__main__":
