@@ -1,8 +1,9 @@
 """Run a function on graphs that a user brought in a process of its own, which cannot harm the build.
 
 Graphs are programs: they loop, take memory, and crash the library that runs them. The process has limits of memory,
-files and time, writes to one folder alone, and ends with the build. `python -m edgepack.sandbox.runner FOLDER` reads
-its job from a folder in there, and writes progress and result to it as JSON.
+files and time, writes to one folder alone, and ends with the build, as does all that it starts.
+`python -m edgepack.sandbox.runner FOLDER` reads its job from a folder in there, and writes progress and result to it
+as JSON.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _POLL_S: Final = 0.05
 _LOOK_S: Final = 1.0  # between two looks at the memory, which take some ms
 _END_S: Final = 10.0
 _LAST_LINES: Final = 12
+_MOST_SAID: Final = 4000  # characters of these lines
 _MOST_LOG_BYTES: Final = 1 << 16
 _MOST_LOGS: Final = 4  # ours, and what libraries write for a graph each
 _TURN_BYTES: Final = 1 << 16  # of progress between two looks at time and memory: 3,000 steps of a bar
@@ -218,7 +220,7 @@ def _ended(scratch: Path, code: int, limits: SandboxLimits, stage: str) -> Stage
         of_libraries = (Path(entry) for entry in entries if entry.name.endswith(".log") and entry.name != _LOG)
         logs = b"".join(map(_last_bytes, itertools.islice(itertools.chain([scratch / _LOG], of_libraries), _MOST_LOGS)))
     lines = logs.decode("utf-8", "replace").splitlines()
-    said = "\n".join([line for line in lines if line.strip()][-_LAST_LINES:])
+    said = "\n".join([line for line in lines if line.strip()][-_LAST_LINES:])[-_MOST_SAID:]
     fix = f"export the model again, with other versions or as .onnx; {_SUSPECT}"
     killed = release_process.killed_error("process of the model", code) if code < 0 else None
     what = killed.what if killed is not None else f"a library ended the process of the model (exit code {code})"

@@ -158,6 +158,14 @@ def end_children(progress: Progress) -> dict[str, Any]:
     return {"code": child.returncode}
 
 
+def answer_examples(model: Path, examples: Any, timeout_s: float, progress: Progress) -> dict[str, Any]:
+    """The answers of a handler, which has a process of its own."""
+    from edgepack.export import handler_answers
+
+    [found] = handler_answers.answer([model], examples, None, "answers", progress, timeout_s=timeout_s)
+    return {"answers": found.answers}
+
+
 def take_uncounted_memory(progress: Progress) -> dict[str, int]:
     """Memory that no limit of a process counts: the numbers of errors."""
     calls = seccomp.calls()
@@ -208,7 +216,7 @@ def leave_files(folder: Path, number: int, size: int, progress: Progress) -> dic
 
 def leave_logs(number: int, progress: Progress) -> dict[str, Any]:
     for index in range(number):
-        Path(sys.argv[1], f"{index}.log").write_bytes(b"x\n" * 2**15)
+        Path(sys.argv[1], f"{index}.log").write_bytes(b"x" * 2**16)
     os.write(1, b"last words\n")
     os._exit(255)
 

@@ -18,7 +18,9 @@ from typing import Any
 import jobs
 import pytest
 from attacks import endless, vast
+from imported_model import write_imported
 
+from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.progress import SILENT, Task
 from edgepack.sandbox import runner
@@ -171,6 +173,18 @@ def test_a_child_ends_on_every_kernel(tmp_path: Path, landlock: int) -> None:
     assert run(jobs.end_children, tmp_path) == {"code": -signal.SIGKILL}
 
 
+def test_a_handler_answers_or_fails_on_every_kernel(tmp_path: Path, landlock: int) -> None:
+    (tmp_path / EXAMPLES_FILE).write_text('{"item": [0, 0], "expected": 5}\n', encoding="utf-8")
+    examples = ExamplesArtifact(tmp_path, "json", 1)
+    model = write_imported(tmp_path / "model", item="json")
+    assert run(jobs.answer_examples, tmp_path / "out", model, examples, 60) == {"answers": [5.0]}
+    handler = model / "handler.py"
+    handler.write_text(handler.read_text(encoding="utf-8") + "\nwhile True:\n    pass\n", encoding="utf-8")
+    with pytest.raises(StageFailedError, match="the handler does not answer example 1") as error:
+        run(jobs.answer_examples, tmp_path / "out", model, examples, 2)
+    assert error.value.why == "there is no answer after 2 s"
+
+
 def test_a_file_that_it_may_not_write_is_not_truncated_on_any_kernel(tmp_path: Path, landlock: int) -> None:
     paths = [tmp_path / name for name in ("truncate", "0", "3", "1", "open", "openat2")]
     for path in paths:
@@ -268,8 +282,9 @@ def test_few_logs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         return of(log)
 
     monkeypatch.setattr(runner, "_last_bytes", counted)
-    with pytest.raises(StageFailedError, match="exit code 255"):
+    with pytest.raises(StageFailedError, match="exit code 255") as error:
         run(jobs.leave_logs, tmp_path, 100)
+    assert len(error.value.why) <= 4000
     assert len(read) == 4
     assert read[0] == "process.log"
 
@@ -382,11 +397,14 @@ with process.noticed():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_it_ends_with_the_build(tmp_path: Path, number: int) -> None:
-    build = subprocess.Popen([sys.executable, "-c", BUILD, str(tmp_path)], stderr=subprocess.DEVNULL)
-    pids = tmp_path / "pids"
-    wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 3)
-    build.send_signal(number)
-    assert build.wait(30) != 0
+    with subprocess.Popen([sys.executable, "-c", BUILD, str(tmp_path)], stderr=subprocess.DEVNULL) as build:
+        try:
+            pids = tmp_path / "pids"
+            wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 3)
+            build.send_signal(number)
+            assert build.wait(30) != 0
+        finally:
+            build.kill()
     for pid in pids.read_text().split():
         wait_for(lambda pid=pid: not is_running(pid))
 
