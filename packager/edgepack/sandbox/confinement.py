@@ -61,7 +61,7 @@ _TRUNCATES: Final = ((0x203, 0x200), (0x203, 0x203))
 # TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX. Others change flags of files that may only be read, or choose who
 # gets a signal.
 _HARMLESS_IOCTL: Final = (0x5401, 0x802C542A, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-_SIGNAL_OWNERS: Final = ((0xFFFFFFFF, 8), (0xFFFFFFFF, 15))  # commands of fcntl: F_SETOWN, F_SETOWN_EX get it SIGIO
+_SIGNAL_OWNERS: Final = ((0xFFFFFFFF, 8), (0xFFFFFFFF, 15))  # F_SETOWN, F_SETOWN_EX of fcntl: who gets SIGIO
 _PR_SET_NO_NEW_PRIVS: Final = 38  # <linux/prctl.h>
 _CAPABILITIES_VERSION: Final = 0x20080522  # <linux/capability.h>
 _KEPT_CAPABILITIES: Final = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE and _READ_SEARCH: root builds in folders of users

@@ -157,7 +157,10 @@ def _wait_for_group(group: int) -> None:
 
 
 def _memory_bytes(group: int) -> int:
-    """Memory of a group that is no file: the limit of `RLIMIT_DATA` is of each process, and knows no shared memory."""
+    """Memory of a group that is no file.
+
+    The limit of `RLIMIT_DATA` is of each process, and knows no shared memory and no stack that `mremap` enlarged.
+    """
     found = 0
     for process in _running(group):
         with contextlib.suppress(OSError):  # it has ended
@@ -330,6 +333,7 @@ def _end_with_build() -> None:
     """
     if os.fork() == 0:
         os.setpgid(0, 0)
+        redirect_to_devnull(1, 2)  # a log that is held open cannot be removed on NFS
         os.read(0, 1)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(os.getsid(0), signal.SIGKILL)
