@@ -18,12 +18,12 @@ import numpy.typing as npt
 from edgepack.artifacts import DataArtifact, Gain, Row, Score
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
+from edgepack.util.process import ended_with_block
 from edgepack.util.text import counted
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.install.release_process import die_with_parent
 from edgepack_runtime.stats import metrics, scoring
 from edgepack_runtime.stats.metrics import Answer, classes_of
 from edgepack_runtime.tasks.task import Part, Task, row_errors
@@ -209,24 +209,19 @@ def latency(
     said: list[str] = []
     with (
         progress.task("rounds", rounds) as task,
-        subprocess.Popen(
+        ended_with_block(
             [*command, "--texts", str(texts), "--threads", "1", "--runs", str(rounds), "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            preexec_fn=die_with_parent(),
         ) as process,
     ):
         assert process.stdout is not None and process.stderr is not None
-        try:
-            for line in process.stderr:  # a line each round; the result comes at the end, so stdout cannot fill up
-                said.append(line)
-                task.advance(int(line.startswith("round ")))
-            output = process.stdout.read()
-        except BaseException:
-            process.kill()
-            raise
+        for raw in process.stderr:  # a line each round; the result comes at the end, so stdout cannot fill up
+            line = raw.decode("utf-8", "replace")
+            said.append(line)
+            task.advance(int(line.startswith("round ")))
+        output = process.stdout.read()
+        process.wait()
     if process.returncode != 0:
         why = "".join(said).strip()
         raise StageFailedError(f"{stage}: the runtime could not time the exported files", why=why)

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from edgepack_runtime.util.fs import open_regular
 
 _MOST_LINE_BYTES: Final = 2**20
+_MOST_OPEN_BARS: Final = 16  # inside of each other; ours are two
 
 
 class Task(Protocol):
@@ -83,35 +84,56 @@ class ProgressReader:
 
     Args:
         bars: closes open bars when it is closed.
+        most_bytes: of all events; None: any number.
     """
 
-    def __init__(self, file: Path, progress: Progress, bars: ExitStack) -> None:
-        self._file, self._progress, self._bars = file, progress, bars
+    def __init__(self, file: Path, progress: Progress, bars: ExitStack, most_bytes: int | None = None) -> None:
+        self._file, self._progress, self._most_bytes = file, progress, most_bytes
         self._read_bytes = 0
         self._open: list[tuple[ExitStack, Task]] = []
+        bars.push(self._end)
 
-    def catch_up(self) -> int:
+    def catch_up(self, turn_bytes: int | None = None) -> int:
         """Forward new events; return their bytes.
+
+        Args:
+            turn_bytes: no event begins after so many: who writes faster than this reads does not keep it. None: all.
 
         Raises:
             OSError: the file is not a regular file.
-            LookupError, TypeError, ValueError: an event is none.
+            LookupError, TypeError, ValueError: an event is none, or there are too many.
         """
         if not self._file.exists():
             return 0
         before = self._read_bytes
         with open_regular(self._file) as events:
             events.seek(before)
-            while (line := events.readline(_MOST_LINE_BYTES)).endswith(b"\n"):  # else it is not complete yet
+            while turn_bytes is None or self._read_bytes - before < turn_bytes:
+                line = events.readline(_MOST_LINE_BYTES)
+                if not line.endswith(b"\n"):  # it is not complete yet
+                    if len(line) == _MOST_LINE_BYTES:
+                        raise ValueError(f"an event has more than {_MOST_LINE_BYTES} bytes")
+                    break
                 self._read_bytes += len(line)
+                if self._most_bytes is not None and self._read_bytes > self._most_bytes:
+                    raise ValueError(f"the events have more than {self._most_bytes} bytes")
                 self._forward(json.loads(line))
         return self._read_bytes - before
+
+    def _end(self, *error: Any) -> None:
+        """Close the bars that are open, the last one first."""
+        closing = ExitStack()
+        for bar, _ in self._open:
+            closing.push(bar)
+        closing.__exit__(*error)
 
     def _forward(self, event: dict[str, Any]) -> None:
         if "line" in event:
             self._progress.line(event["line"])
         elif "open" in event:
-            bar = self._bars.enter_context(ExitStack())
+            if len(self._open) == _MOST_OPEN_BARS:
+                raise ValueError(f"more than {_MOST_OPEN_BARS} bars are open")
+            bar = ExitStack()
             self._open.append((bar, bar.enter_context(self._progress.task(*event["open"]))))
         elif "advance" in event:
             self._open[-1][1].advance(*event["advance"])

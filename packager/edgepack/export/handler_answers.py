@@ -22,10 +22,10 @@ import edgepack_runtime
 from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact, Score
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
+from edgepack.util.process import ended_with_block
 from edgepack_runtime.bundle.model_config import HANDLER_NAME
 from edgepack_runtime.engine.ort_api import library_path
 from edgepack_runtime.errors import from_json
-from edgepack_runtime.install.release_process import die_with_parent
 from edgepack_runtime.stats import intervals, scores
 from edgepack_runtime.stats.metrics import SCORE
 
@@ -134,16 +134,11 @@ def answer(
         found: list[dict[str, Any]] = []
         with (
             progress.task(label, examples.rows) as task,
-            subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent()
-            ) as process,
+            ended_with_block(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process,
         ):
-            try:
-                for line in _lines(process, timeout_s, found):
-                    found.append(line)
-                    task.advance(1)
-            finally:
-                process.kill()
+            for line in _lines(process, timeout_s, found):
+                found.append(line)
+                task.advance(1)
     if len(found) < examples.rows:
         raise _failed(found, "its process ended early", f"look at {HANDLER_NAME}: it may end Python itself")
     return [

@@ -10,12 +10,14 @@ from typing import Any, Final
 from edgepack.artifacts import EXAMPLES_FILE, SCORES_FILE, ExamplesArtifact, ExportArtifact
 from edgepack.bundle import sbom
 from edgepack.bundle.archive import Members
+from edgepack.errors import StageFailedError
 from edgepack.recipe.model import CustomRecipe
 from edgepack.stages.bundle import Payload
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle import golden as names
 from edgepack_runtime.bundle.handler_examples import FILES_FOLDER, SELFTEST_EXAMPLES
 from edgepack_runtime.bundle.model_config import FILE, JSON, TEXT
+from edgepack_runtime.util.fs import read_regular
 
 LEAST_TOLERANCE: Final = 0.05  # of the mean score in the self-test
 # An example item as an argument of `predict`, by the kind of item.
@@ -58,9 +60,8 @@ _SEVERAL_ZH: Final = {
 def make(recipe: CustomRecipe, export: ExportArtifact, examples: ExamplesArtifact) -> Payload:
     """What a bundle ships."""
     folder = export.folder / export.shipped_model.folder
-    scores = json.loads((export.folder / SCORES_FILE).read_text(encoding="utf-8"))
-    rows = examples.read()[scores["first"] :]  # those that calibrated INT8 are not scored
-    shipped, reference = scores[export.shipped], scores["float32"]
+    first, shipped, reference = _scores(export)
+    rows = examples.read()[first:]  # those that calibrated INT8 are not scored
     lines: list[str] = []
     golden: Members = {}
     for index in _chosen(rows, recipe.gates.golden.rows):
@@ -96,6 +97,21 @@ def make(recipe: CustomRecipe, export: ExportArtifact, examples: ExamplesArtifac
             "reads_zh": "",
         },
     )
+
+
+def _scores(export: ExportArtifact) -> tuple[int, list[float], list[float]]:
+    """The number of the first example that was scored; the scores of the shipped model, and those in float.
+
+    The process of the model wrote them, and may have been taken over.
+
+    Raises:
+        StageFailedError: they are none, or very many.
+    """
+    try:
+        scores = json.loads(read_regular(export.folder / SCORES_FILE))
+        return int(scores["first"]), list(scores[export.shipped]), list(scores["float32"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise StageFailedError(f"bundle: {SCORES_FILE} of the model cannot be used", why=str(error)[:500]) from error
 
 
 def _chosen(rows: Sequence[Any], limit: int) -> list[int]:

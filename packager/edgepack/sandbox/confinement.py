@@ -1,7 +1,8 @@
 """What Linux lets a process give up without privileges: memory, files, network. There is no way back.
 
 Landlock (Linux 5.13) restricts the files of a process and of all that it starts; see `man 7 landlock`. A filter of
-system calls (seccomp) refuses sockets, what concerns other processes, and changes of a file's owner, mode or times.
+system calls (seccomp) refuses sockets, what concerns other processes, and changes of a file's owner, mode, times or
+flags; and signals and the truncation of files where Landlock has an older version.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ SILENCE_S: Final = 600.0  # the largest graphs convert within a minute or two
 _MEMORY_SHARE: Final = 0.8  # of what is available: the build and other programs need some
 _LEAST_MEMORY_BYTES: Final = 2 * 2**30  # Paddle alone has 0.3 GB
 _DISK_SHARE: Final = 0.5  # of what is free
+_MOST_OPEN_FILES: Final = 256  # what libraries open is some tens; buffers of the kernel belong to no process's memory
 
 NOT_CONFINED: Final = (
     "warning: this kernel has no Landlock (Linux 5.13) or no seccomp: the model runs with limits of memory and time, "
@@ -44,13 +46,22 @@ _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _WRITE = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SYM
 _TCP: Final = 1 << 0 | 1 << 1  # bind and connect, since version 4
 _SCOPES: Final = 1 << 0 | 1 << 1  # abstract sockets and signals stay inside
+_TRUNCATE_SINCE: Final = 3
 _SCOPES_SINCE: Final = 6
-# CLONE_NEW* in the flags of clone, <linux/sched.h>: whoever makes a namespace has capabilities in it.
-_NAMESPACES: Final = 0x7E020000
-# MAP_SHARED | MAP_ANONYMOUS, <asm-generic/mman-common.h>: RLIMIT_DATA does not count such memory.
-_SHARED_ANONYMOUS: Final = 0x21
-# Commands that choose who gets SIGIO: F_SETOWN, F_SETOWN_EX; FIOSETOWN, SIOCSPGRP.
-_OWNERS: Final = (("fcntl", (8, 15)), ("ioctl", (0x8901, 0x8902)))
+# CLONE_NEW* in the flags of clone, <linux/sched.h>: whoever makes a namespace has capabilities in it. Each is a bit.
+_NAMESPACES: Final = tuple(
+    (bit, bit) for bit in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
+)
+# MAP_SHARED | MAP_ANONYMOUS and MAP_GROWSDOWN, <asm-generic/mman-common.h>: RLIMIT_DATA does not count such memory.
+_NOT_COUNTED: Final = ((0x21, 0x21), (0x100, 0x100))
+# O_TRUNC with an access mode that lacks the right to write, 0 or 3 (O_ACCMODE), <asm-generic/fcntl.h>. Landlock checks
+# the access mode alone before version 3; the kernel truncates as well.
+_TRUNCATES: Final = ((0x203, 0x200), (0x203, 0x203))
+# Commands of ioctl that ask for facts about a stream, or say how its descriptor behaves: TCGETS, TCGETS2, TIOCGPGRP,
+# TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX. Others change flags of files that may only be read, or choose who
+# gets a signal.
+_HARMLESS_IOCTL: Final = (0x5401, 0x802C542A, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+_SIGNAL_OWNERS: Final = ((0xFFFFFFFF, 8), (0xFFFFFFFF, 15))  # F_SETOWN, F_SETOWN_EX of fcntl: who gets SIGIO
 _PR_SET_NO_NEW_PRIVS: Final = 38  # <linux/prctl.h>
 _CAPABILITIES_VERSION: Final = 0x20080522  # <linux/capability.h>
 _KEPT_CAPABILITIES: Final = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE and _READ_SEARCH: root builds in folders of users
@@ -103,21 +114,24 @@ def confine(limits: SandboxLimits, writes: Path, reads: Sequence[Path] | None) -
         _lower(resource.RLIMIT_DATA, limits.memory_bytes)
     _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     _lower(resource.RLIMIT_CORE, 0)
+    _lower(resource.RLIMIT_NOFILE, _MOST_OPEN_FILES)
     _drop_capabilities()
     version = _landlock_version()
     _restrict_files(version, writes, None if reads is None else [*_python(), *map(Path, _SYSTEM), *reads])
-    return _restrict_calls(has_scopes=version >= _SCOPES_SINCE) and version > 0
+    return _restrict_calls(version) and version > 0
 
 
-def _restrict_calls(*, has_scopes: bool) -> bool:
-    """Refuse what Landlock does not cover, as sockets other than TCP; return whether the kernel can.
+def _restrict_calls(version: int) -> bool:
+    """Refuse what this version of Landlock does not cover, as sockets; return whether the kernel can.
 
-    Without Landlock's scopes (Linux 6.12), a process signals itself and its group alone: not what it starts, either.
+    Without scopes (Linux 6.12), a process signals itself and its group alone: not what it starts, either. Without the
+    right to truncate (Linux 6.2), it truncates by a descriptor that may write alone.
     """
     if not seccomp.is_known():
         return False
     calls = seccomp.calls()
-    refused = [calls["socket"], calls["io_uring_setup"]]  # io_uring opens sockets, too
+    # io_uring opens sockets, too. What is sent into a pair of sockets is counted nowhere.
+    refused = [calls["socket"], calls["socketpair"], calls["io_uring_setup"]]
     privileged = [calls[name] for name in (*seccomp.PRIVILEGED, *seccomp.ABOUT_IPC)]
     ignored = [calls[name] for name in (*seccomp.ABOUT_FILES, *seccomp.ABOUT_GROUPS) if name in calls]
     program = [
@@ -128,12 +142,14 @@ def _restrict_calls(*, has_scopes: bool) -> bool:
         # what starts a session of its own is ended with the others.
         *(line for number in ignored for line in seccomp.refuse_call(number, 0)),
         # prlimit64 of another process; 0 is the own one.
-        *seccomp.refuse_call(calls["prlimit64"], errno.EPERM, unless_first_is=[0]),
-        *seccomp.refuse_flags(calls["clone"], errno.EPERM, 0, _NAMESPACES, all_of_them=False),
+        *seccomp.refuse_call(calls["prlimit64"], errno.EPERM, unless=[0]),
+        *seccomp.refuse_call(calls["ioctl"], errno.ENOTTY, unless=_HARMLESS_IOCTL, of_argument=1),
+        *seccomp.refuse_flags(calls["clone"], errno.EPERM, 0, _NAMESPACES),
         *seccomp.refuse_call(calls["clone3"], errno.ENOSYS),  # has its flags in memory; libraries then call clone
-        *seccomp.refuse_flags(calls["mmap"], errno.ENOMEM, 3, _SHARED_ANONYMOUS, all_of_them=True),
+        *seccomp.refuse_flags(calls["mmap"], errno.ENOMEM, 3, _NOT_COUNTED),
         *seccomp.refuse_call(calls["memfd_create"], errno.ENOSYS),
-        *([] if has_scopes else _own_signals(calls)),
+        *(_no_truncation(calls) if version < _TRUNCATE_SINCE else ()),
+        *(_own_signals(calls) if version < _SCOPES_SINCE else ()),
         seccomp.ALLOW,
     ]
     try:
@@ -143,13 +159,19 @@ def _restrict_calls(*, has_scopes: bool) -> bool:
     return True
 
 
+def _no_truncation(calls: Mapping[str, int]) -> Iterable[seccomp.Instruction]:
+    yield from seccomp.refuse_call(calls["truncate"], errno.EACCES)
+    for name, index in (("open", 1), ("openat", 2)):
+        if name in calls:
+            yield from seccomp.refuse_flags(calls[name], errno.EACCES, index, _TRUNCATES)
+    yield from seccomp.refuse_call(calls["openat2"], errno.ENOSYS)  # has its flags in memory; libraries call openat
+
+
 def _own_signals(calls: Mapping[str, int]) -> Iterable[seccomp.Instruction]:
     for name in seccomp.SIGNALS:
-        yield from seccomp.refuse_call(calls[name], errno.EPERM, unless_first_is=[0, os.getpid()])
+        yield from seccomp.refuse_call(calls[name], errno.EPERM, unless=[0, os.getpid()])
     yield from seccomp.refuse_call(calls["pidfd_send_signal"], errno.EPERM)
-    for name, commands in _OWNERS:
-        refused = [line for command in commands for line in seccomp.if_equal(command, seccomp.refuse(errno.EPERM))]
-        yield from seccomp.call(calls[name], [seccomp.argument(1), *refused, seccomp.ALLOW])
+    yield from seccomp.refuse_flags(calls["fcntl"], errno.EPERM, 1, _SIGNAL_OWNERS)
 
 
 def _drop_capabilities() -> None:
@@ -186,7 +208,7 @@ def _restrict_files(version: int, writes: Path, reads: Iterable[Path] | None) ->
     if version < 1:
         return
     libc = ctypes.CDLL(None, use_errno=True)
-    write = _WRITE | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
+    write = _WRITE | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= _TRUNCATE_SINCE else 0)
     read = 0 if reads is None else _READ
     handled = (read | write | _MAKE_SPECIAL, _TCP if version >= 4 else 0, _SCOPES if version >= _SCOPES_SINCE else 0)
     size = 24 if version >= _SCOPES_SINCE else 16 if version >= 4 else 8  # an older kernel knows a shorter structure

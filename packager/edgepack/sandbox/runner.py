@@ -1,14 +1,16 @@
 """Run a function on graphs that a user brought in a process of its own, which cannot harm the build.
 
 Graphs are programs: they loop, take memory, and crash the library that runs them. The process has limits of memory,
-files and time, writes to one folder alone, and ends with the build. `python -m edgepack.sandbox.runner FOLDER` reads
-its job from a folder in there, and writes progress and result to it as JSON.
+files and time, writes to one folder alone, and ends with the build, as does all that it starts.
+`python -m edgepack.sandbox.runner FOLDER` reads its job from a folder in there, and writes progress and result to it
+as JSON.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import pickle
@@ -28,6 +30,7 @@ from pydantic import TypeAdapter
 from edgepack.errors import EdgepackError, StageFailedError, error_of, to_document
 from edgepack.progress import Progress, ProgressReader, ProgressWriter
 from edgepack.sandbox.confinement import NOT_CONFINED, SandboxLimits, confine
+from edgepack.util.process import redirect_to_devnull
 from edgepack.util.text import mib
 from edgepack_runtime.install import release_process
 from edgepack_runtime.util import gate_lock
@@ -40,7 +43,14 @@ _POLL_S: Final = 0.05
 _LOOK_S: Final = 1.0  # between two looks at the memory, which take some ms
 _END_S: Final = 10.0
 _LAST_LINES: Final = 12
+_MOST_SAID: Final = 4000  # characters of these lines
 _MOST_LOG_BYTES: Final = 1 << 16
+_MOST_LOGS: Final = 4  # ours, and what libraries write for a graph each
+_TURN_BYTES: Final = 1 << 16  # of progress between two looks at time and memory: 3,000 steps of a bar
+_MOST_PROGRESS_BYTES: Final = 1 << 26  # of a job: three million steps of a bar
+_MOST_LEFT_FILES: Final = 10_000  # that a job leaves: those of a model folder are some tens
+# Memory in /proc/PID/status that is no file: also what was swapped out, and the tables of pages.
+_MEMORY: Final = (b"RssAnon", b"RssShmem", b"VmSwap", b"VmPTE")
 # What Python, the C++ library, ONNX Runtime and Paddle say when memory is refused.
 _NO_MEMORY: Final = ("MemoryError", "bad_alloc", "bad allocation", "allocate", "Fail to alloc", "ResourceExhausted")
 _VARIABLES: Final = frozenset(
@@ -95,7 +105,7 @@ def run(
         (scratch / _JOB).write_bytes(pickle.dumps(job))
         code = _watched(scratch, progress, limits, stage)
         found = _result(scratch, returns, code, limits, stage)
-    _require_plain(folder, stage)
+    _require_plain(folder, limits, stage)
     _require_inside(found, folder, stage)
     return found
 
@@ -106,13 +116,13 @@ def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: st
         process = subprocess.Popen(
             [*COMMAND, str(scratch)],
             env={**_variables(), "TMPDIR": str(scratch), "HOME": str(scratch)},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # closes with the build, however that ends
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C reaches the build alone, and all that the process starts can be ended
             preexec_fn=release_process.die_with_parent(),
         )
-        reader = ProgressReader(scratch / _PROGRESS, progress, bars)
+        reader = ProgressReader(scratch / _PROGRESS, progress, bars, _MOST_PROGRESS_BYTES)
         heard = looked = time.monotonic()
         try:
             while _runs(process):
@@ -127,13 +137,16 @@ def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: st
                         f"{stage}: the model was stopped: no progress within {limits.silence_s:g} s",
                         fix=f"try the graph alone, on one input; {_SUSPECT}",
                     )
-            _heard(reader, stage)
-            return process.returncode
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # a graph in a loop hears no other signal
             process.wait()
             _wait_for_group(process.pid)
+            assert process.stdin is not None
+            process.stdin.close()
+        while _heard(reader, stage):  # the rest: nobody writes any more
+            pass
+        return process.returncode
 
 
 def _wait_for_group(group: int) -> None:
@@ -144,12 +157,16 @@ def _wait_for_group(group: int) -> None:
 
 
 def _memory_bytes(group: int) -> int:
-    """Memory of a group that is no file: the limit of `RLIMIT_DATA` is of each process, and knows no shared memory."""
+    """Memory of a group that is no file.
+
+    The limit of `RLIMIT_DATA` is of each process, and knows no shared memory and no stack that `mremap` enlarged.
+    """
     found = 0
     for process in _running(group):
         with contextlib.suppress(OSError):  # it has ended
-            words = (process / "status").read_bytes().split()
-            found += sum(int(words[words.index(key) + 1]) for key in (b"RssAnon:", b"RssShmem:") if key in words)
+            # By line: a process chooses its name, which stands in another one, with its line breaks escaped.
+            lines = (line.partition(b":") for line in (process / "status").read_bytes().split(b"\n"))
+            found += sum(int(value.split()[0]) for key, _, value in lines if key in _MEMORY)
     return 1024 * found
 
 
@@ -179,8 +196,8 @@ def _runs(process: subprocess.Popen[bytes]) -> bool:
 
 def _heard(reader: ProgressReader, stage: str) -> bool:
     try:
-        return reader.catch_up() > 0
-    except (OSError, LookupError, TypeError, ValueError, RecursionError) as error:
+        return reader.catch_up(_TURN_BYTES) > 0
+    except (OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise StageFailedError(f"{stage}: the process of the model wrote no progress", why=str(error)) from error
 
 
@@ -202,9 +219,11 @@ def _result(scratch: Path, returns: type[T], code: int, limits: SandboxLimits, s
 
 def _ended(scratch: Path, code: int, limits: SandboxLimits, stage: str) -> StageFailedError:
     """The error for a process that ended without a result: Paddle and others end theirs for some graphs."""
-    logs = b"".join(map(_last_bytes, sorted(scratch.glob("*.log"))))  # some are of libraries
+    with os.scandir(scratch) as entries:
+        of_libraries = (Path(entry) for entry in entries if entry.name.endswith(".log") and entry.name != _LOG)
+        logs = b"".join(map(_last_bytes, itertools.islice(itertools.chain([scratch / _LOG], of_libraries), _MOST_LOGS)))
     lines = logs.decode("utf-8", "replace").splitlines()
-    said = "\n".join([line for line in lines if line.strip()][-_LAST_LINES:])
+    said = "\n".join([line for line in lines if line.strip()][-_LAST_LINES:])[-_MOST_SAID:]
     fix = f"export the model again, with other versions or as .onnx; {_SUSPECT}"
     killed = release_process.killed_error("process of the model", code) if code < 0 else None
     what = killed.what if killed is not None else f"a library ended the process of the model (exit code {code})"
@@ -246,17 +265,27 @@ def _too_much_memory(limits: SandboxLimits, stage: str, why: str) -> StageFailed
     )
 
 
-def _require_plain(folder: Path, stage: str) -> None:
-    """What a bundle will carry are files: a link would put another file of the user into it."""
+def _require_plain(folder: Path, limits: SandboxLimits, stage: str) -> None:
+    """What a bundle will carry are files: a link would put another file of the user into it.
+
+    And they are no more than the disk had room for: a sparse file takes none of it, and all of it is read.
+    """
+    most_bytes, left_bytes = 2 * limits.file_bytes, 0
     try:
-        for path, kind in walk(folder):
+        for number, (path, kind) in enumerate(walk(folder)):
             if kind not in ("file", "folder"):
                 raise StageFailedError(f"{stage}: the process of the model left a {kind}, {path}", fix=_SUSPECT)
             descriptor = os.open(folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 os.fchmod(descriptor, FOLDER_MODE if kind == "folder" else FILE_MODE)  # it cannot do so itself
+                left_bytes += os.fstat(descriptor).st_size if kind == "file" else 0
             finally:
                 os.close(descriptor)
+            if number >= _MOST_LEFT_FILES or left_bytes > most_bytes:
+                raise StageFailedError(
+                    f"{stage}: the process of the model left more than {_MOST_LEFT_FILES} files or {mib(most_bytes)}",
+                    fix=_SUSPECT,
+                )
     except (OSError, RecursionError) as error:
         what = f"{stage}: what the process of the model left cannot be read"
         raise StageFailedError(what, why=str(error)[:500], fix=_SUSPECT) from error
@@ -284,6 +313,7 @@ def main() -> NoReturn:
     scratch = Path(sys.argv[1])
     progress = ProgressWriter(scratch / _PROGRESS)
     returned: dict[str, Any]
+    _end_with_build()
     try:
         if not confine(*pickle.loads((scratch / _LIMITS).read_bytes())):  # noqa: S301 - the build wrote it
             progress.line(NOT_CONFINED)
@@ -293,6 +323,22 @@ def main() -> NoReturn:
         returned = {"error": to_document(error, "the model was not processed")}
     (scratch / _RESULT).write_text(json.dumps(returned), encoding="utf-8")
     os._exit(0)  # without what libraries do at the end of a process: some of them crash there
+
+
+def _end_with_build() -> None:
+    """Start a process that ends all others when the build ends: the kernel does so for the first alone (prctl 2).
+
+    It is not confined, and in a group of its own: they cannot signal it. In their session, it keeps the number of
+    their group from any other.
+    """
+    if os.fork() == 0:
+        os.setpgid(0, 0)
+        redirect_to_devnull(1, 2)  # a log that is held open cannot be removed on NFS
+        os.read(0, 1)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(os.getsid(0), signal.SIGKILL)
+        os._exit(0)
+    redirect_to_devnull(0)
 
 
 if __name__ == "__main__":

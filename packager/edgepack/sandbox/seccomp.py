@@ -27,11 +27,13 @@ ABOUT_FILES: Final = (
 )
 # Calls by which a process leaves its group: all of a group can be ended.
 ABOUT_GROUPS: Final = ("setsid", "setpgid")
-# Calls about other processes, about keys, and into parts of the kernel that no library of ours needs.
+# Calls about other processes, about keys, and into parts of the kernel that no library of ours needs. What is spliced
+# into a pipe stays in memory that is nobody's: one page of a huge page keeps all of it.
 PRIVILEGED: Final = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "setpriority", "ioprio_set"),
     *("sched_setparam", "sched_setscheduler", "sched_setattr", "add_key", "request_key", "keyctl"),
     *("unshare", "setns", "bpf", "perf_event_open", "userfaultfd"),
+    *("open_by_handle_at", "file_setattr", "splice", "tee", "vmsplice"),
 )
 # System V's and POSIX' communication: memory and queues of all programs of the user, which outlive a process.
 ABOUT_IPC: Final = (
@@ -43,6 +45,7 @@ SIGNALS: Final = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueuein
 # Audit architecture of each machine, and the numbers that calls have there. <linux/audit.h>, <asm/unistd.h>
 _ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = {
+    "open": (2, None),
     "mmap": (9, 222),
     "ioctl": (16, 29),
     "shmget": (29, 194),
@@ -50,6 +53,7 @@ _NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = {
     "shmctl": (31, 195),
     "socket": (41, 198),
     "connect": (42, 203),
+    "socketpair": (53, 199),
     "clone": (56, 220),
     "kill": (62, 129),
     "semget": (64, 190),
@@ -60,6 +64,7 @@ _NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = {
     "msgrcv": (70, 188),
     "msgctl": (71, 187),
     "fcntl": (72, 25),
+    "truncate": (76, 45),
     "chmod": (90, None),
     "fchmod": (91, 52),
     "chown": (92, None),
@@ -89,14 +94,19 @@ _NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = {
     "request_key": (249, 218),
     "keyctl": (250, 219),
     "ioprio_set": (251, 30),
+    "openat": (257, 56),
     "fchownat": (260, 54),
     "futimesat": (261, None),
     "fchmodat": (268, 53),
     "unshare": (272, 97),
+    "splice": (275, 76),
+    "tee": (276, 77),
+    "vmsplice": (278, 75),
     "utimensat": (280, 88),
     "rt_tgsigqueueinfo": (297, 240),
     "perf_event_open": (298, 241),
     "prlimit64": (302, 261),
+    "open_by_handle_at": (304, 265),
     "setns": (308, 268),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -107,10 +117,12 @@ _NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = {
     "pidfd_send_signal": (424, 424),
     "io_uring_setup": (425, 425),
     "clone3": (435, 435),
+    "openat2": (437, 437),
     "pidfd_getfd": (438, 438),
     "fchmodat2": (452, 452),
     "setxattrat": (463, 463),
     "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
 }
 
 
@@ -164,16 +176,16 @@ def call(number: int, then: Sequence[Instruction]) -> list[Instruction]:
     return [Instruction(_LOAD, 0, 0, _NUMBER), Instruction(_EQUAL, 0, len(then), number), *then]
 
 
-def refuse_call(number: int, error: int, *, unless_first_is: Sequence[int] = ()) -> list[Instruction]:
-    """Refuse a call with an error, unless its first argument has one of some values."""
-    allowed = [line for value in unless_first_is for line in if_equal(value, ALLOW)]
-    return call(number, [*([argument(0)] if allowed else []), *allowed, refuse(error)])
+def refuse_call(number: int, error: int, *, unless: Sequence[int] = (), of_argument: int = 0) -> list[Instruction]:
+    """Refuse a call with an error, unless an argument, the first by default, has one of some values."""
+    allowed = [line for value in unless for line in if_equal(value, ALLOW)]
+    return call(number, [*([argument(of_argument)] if allowed else []), *allowed, refuse(error)])
 
 
-def refuse_flags(number: int, error: int, index: int, mask: int, *, all_of_them: bool) -> list[Instruction]:
-    """Refuse a call with any bit of `mask` in an argument, or with all of them."""
-    of_none, of_any = (ALLOW, refuse(error)) if not all_of_them else (refuse(error), ALLOW)
-    return call(number, [argument(index), masked(mask), *if_equal(mask if all_of_them else 0, of_none), of_any])
+def refuse_flags(number: int, error: int, index: int, flags: Sequence[tuple[int, int]]) -> list[Instruction]:
+    """Refuse a call whose argument has, for one of the pairs of mask and value, this value in the bits of the mask."""
+    lines = [[argument(index), masked(mask), *if_equal(value, refuse(error))] for mask, value in flags]
+    return call(number, [*(line for some in lines for line in some), ALLOW])
 
 
 def argument(index: int) -> Instruction:

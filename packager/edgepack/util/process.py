@@ -11,12 +11,15 @@ import io
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
+from edgepack_runtime.install.release_process import die_with_parent
 from edgepack_runtime.util import signals
 
 if TYPE_CHECKING:
@@ -46,6 +49,27 @@ def noticed() -> Iterator[list[int]]:
         return
     with signals.raising(_NUMBERS, lambda number: SystemExit(exit_code(number))) as arrived:
         yield arrived
+
+
+@contextmanager
+def ended_with_block(
+    command: Sequence[str], *, stdout: int | IO[bytes] | None, stderr: int | IO[bytes] | None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process that the kernel kills at the end of the block, or when this process ends.
+
+    It is sent no signal by this process: in the sandbox a process may send none on kernels before Linux 6.12. The
+    parent of a process is the thread that started it, for prctl (2): the thread ends with the block.
+    """
+    with ThreadPoolExecutor(1) as parent:
+        process = parent.submit(
+            subprocess.Popen, command, stdout=stdout, stderr=stderr, preexec_fn=die_with_parent()
+        ).result()
+        try:
+            yield process
+        finally:
+            parent.shutdown()
+            with process:  # closes its streams, and waits
+                pass
 
 
 def take_back() -> None:

@@ -22,6 +22,7 @@ from edgepack.artifacts import (
     proportion,
 )
 from edgepack.bundle.binaries import fit
+from edgepack.errors import StageFailedError
 from edgepack.imported import handler_payload
 from edgepack.recipe.model import CustomRecipe
 from edgepack.stages import bundle
@@ -43,6 +44,20 @@ def readme(folder: Path, item: str) -> str:
     payload = handler_payload.make(recipe, export, ExamplesArtifact(folder, item, 1))
     needs = fit.SystemRequirements("2.28", (), Checks(), 0)
     return bundle._readme(recipe, load_profiles()["local"], needs, "ocr.edgepack", payload.readme).decode()
+
+
+def test_scores_of_any_size_are_not_read(tmp_path: Path) -> None:
+    with (tmp_path / SCORES_FILE).open("wb") as stream:
+        stream.write(b'{"first": 0, "float32": [1.0]}')
+        stream.truncate(2**26 + 1)
+    row = LedgerRow("float ONNX", proportion(1, 1))
+    export = ExportArtifact(tmp_path, None, ModelFile("x", "float32", 1, row, {}), None, "float32", "imported")
+    for content, why in ((None, "more than 64 MiB"), (b"{", "Expecting"), (b"[]", "indices"), (b"[" * 99999, "")):
+        if content is not None:
+            (tmp_path / SCORES_FILE).write_bytes(content)
+        with pytest.raises(StageFailedError, match=r"scores\.json of the model cannot be used") as error:
+            handler_payload._scores(export)
+        assert why in error.value.why
 
 
 @pytest.mark.parametrize("item", ["text", "json", "file"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
 import fcntl
 import mmap
@@ -10,6 +11,7 @@ import resource
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -21,6 +23,7 @@ import numpy as np
 
 from edgepack.progress import Progress
 from edgepack.sandbox import seccomp
+from edgepack.util import process
 from edgepack_runtime.install.release_process import die_with_parent
 from edgepack_runtime.util import fs
 
@@ -89,6 +92,13 @@ def change(path: Path, progress: Progress) -> dict[str, Any]:
         with path.open("rb") as stream:
             os.fchmod(stream.fileno(), 0)
 
+    def set_flags(path: Path) -> None:
+        with path.open("rb") as stream:
+            fcntl.ioctl(stream, 0x40086602, array.array("l", [0x40]))  # FS_IOC_SETFLAGS: not for dump
+
+    def set_flags_by_path(path: Path) -> None:
+        require(call(469, -100, os.fsencode(path), struct.pack("=QIIII", 0x80, 0, 0, 0, 0), 24, 0))  # file_setattr
+
     changes: dict[str, Any] = {
         "mode": lambda path: path.chmod(0),
         "mode of an open file": mode_of_an_open_file,
@@ -97,8 +107,118 @@ def change(path: Path, progress: Progress) -> dict[str, Any]:
         "attribute": lambda path: os.setxattr(path, "user.x", b"x"),
         "priority": lambda path: os.setpriority(os.PRIO_PROCESS, os.getppid(), 19),
         "environment": lambda path: Path(f"/proc/{os.getppid()}/environ").read_bytes(),
+        "flags": set_flags,
+        "flags by path": set_flags_by_path,
     }
     return {name: tried([path], do)[str(path)] for name, do in changes.items()}
+
+
+def call(number: int, *arguments: Any) -> int:
+    """The number of the error of a system call, 0 if it succeeds."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return ctypes.get_errno() if libc.syscall(number, *arguments) < 0 else 0
+
+
+def require(error: int) -> None:
+    if error:
+        raise OSError(error, os.strerror(error))
+
+
+def shorten(paths: list[Path], progress: Progress) -> dict[str, str]:
+    """Truncate files, each in another way; the numbers of errors, empty if it works."""
+    calls = seccomp.calls()
+    how = struct.pack("=QQQ", os.O_TRUNC | 3, 0, 0)
+    ways: list[Any] = [
+        lambda path: os.truncate(path, 0),
+        lambda path: os.close(os.open(path, os.O_RDONLY | os.O_TRUNC)),
+        lambda path: os.close(os.open(path, 3 | os.O_TRUNC)),
+        lambda path: os.close(os.open(path, os.O_WRONLY | os.O_TRUNC)),
+        lambda path: require(call(calls["open"], os.fsencode(path), os.O_TRUNC, 0)),
+        lambda path: require(call(calls["openat2"], -100, os.fsencode(path), how, len(how))),
+    ]
+    return {path.name: tried([path], way)[str(path)] for path, way in zip(paths, ways, strict=True)}
+
+
+def use_files(folder: Path, progress: Progress) -> dict[str, Any]:
+    """What programs do with their own files."""
+    (folder / "a").write_text("long", encoding="ascii")
+    (folder / "a").write_text("s", encoding="ascii")
+    with (folder / "a").open("r+b") as stream:
+        stream.truncate(0)
+        stream.write(b"new")
+    shutil.copy2(folder / "a", folder / "b")
+    return {"b": (folder / "b").read_text(encoding="ascii")}
+
+
+def end_children(progress: Progress) -> dict[str, Any]:
+    """A child that hears no signal but SIGKILL, and would run for minutes."""
+    line = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]
+    with process.ended_with_block(line, stdout=None, stderr=None) as child:
+        pass
+    return {"code": child.returncode}
+
+
+def answer_examples(model: Path, examples: Any, timeout_s: float, progress: Progress) -> dict[str, Any]:
+    """The answers of a handler, which has a process of its own."""
+    from edgepack.export import handler_answers
+
+    [found] = handler_answers.answer([model], examples, None, "answers", progress, timeout_s=timeout_s)
+    return {"answers": found.answers}
+
+
+def take_uncounted_memory(progress: Progress) -> dict[str, int]:
+    """Memory that no limit of a process counts: the numbers of errors."""
+    calls = seccomp.calls()
+    grows = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100  # MAP_GROWSDOWN
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    given = libc.mmap(None, 2**31, mmap.PROT_READ | mmap.PROT_WRITE, grows, -1, 0)
+    found = {"growing": ctypes.get_errno() if given == ctypes.c_void_p(-1).value else 0}
+    pair = (ctypes.c_int * 2)()
+    found["sockets"] = call(calls["socketpair"], socket.AF_UNIX, socket.SOCK_STREAM, 0, pair)
+    page, ends = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), os.pipe()
+    vector = struct.pack("PN", ctypes.addressof(ctypes.c_char.from_buffer(page)), 4096)
+    found["spliced"] = call(calls["vmsplice"], ends[1], vector, 1, 0)
+    with Path("/proc/self/exe").open("rb") as stream:
+        found["spliced from a file"] = call(calls["splice"], stream.fileno(), None, ends[1], None, 4096, 0)
+    opened: list[int] = []
+    try:
+        while len(opened) < 2000:
+            opened += os.pipe()
+    except OSError as error:
+        found["pipes"] = error.errno or 0
+    for descriptor in opened:
+        os.close(descriptor)
+    return found
+
+
+def rename_and_take_memory_together(name: bytes, size: int, progress: Progress) -> dict[str, Any]:
+    ctypes.CDLL(None).prctl(15, name, 0, 0, 0)  # PR_SET_NAME; children inherit it
+    return take_memory_together(size, progress)
+
+
+def flood(line: bytes, progress: Progress) -> dict[str, Any]:
+    """Write progress, as fast as can be, beside processes that take memory."""
+    if os.fork() == 0:
+        with Path(sys.argv[1], "progress.jsonl").open("ab", buffering=0) as stream:
+            while True:
+                stream.write(line * 4000)
+    return take_memory_together(120 * 2**20, progress)
+
+
+def leave_files(folder: Path, number: int, size: int, progress: Progress) -> dict[str, Any]:
+    for index in range(number):
+        with (folder / f"{index}").open("wb") as stream:
+            stream.truncate(size)
+    return {}
+
+
+def leave_logs(number: int, progress: Progress) -> dict[str, Any]:
+    for index in range(number):
+        Path(sys.argv[1], f"{index}.log").write_bytes(b"x" * 2**16)
+    os.write(1, b"last words\n")
+    os._exit(255)
 
 
 def meet_others(pid: int, progress: Progress) -> dict[str, Any]:
@@ -195,7 +315,8 @@ def hang_with_child(folder: Path, progress: Progress) -> dict[str, Any]:
     child = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)"], preexec_fn=die_with_parent(), stdin=subprocess.DEVNULL
     )
-    (folder / "pids").write_text(f"{os.getpid()} {child.pid}", encoding="ascii")
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=subprocess.DEVNULL)
+    (folder / "pids").write_text(f"{os.getpid()} {child.pid} {other.pid}", encoding="ascii")
     return hang(progress)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
 import os
 import signal
@@ -9,15 +11,18 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jobs
 import pytest
 from attacks import endless, vast
+from imported_model import write_imported
 
+from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
-from edgepack.progress import SILENT
+from edgepack.progress import SILENT, Task
 from edgepack.sandbox import runner
 from edgepack.sandbox.confinement import NOT_CONFINED, SandboxLimits
 
@@ -57,6 +62,20 @@ class Recorder:
 
     def line(self, text: str) -> None:
         self.lines.append(text)
+
+
+class Bars:
+    """A progress reporter whose bars take some time, as those of a terminal."""
+
+    @contextlib.contextmanager
+    def task(self, label: str, total: int, done: int = 0) -> Iterator[Task]:
+        yield self
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        time.sleep(0.0001)
+
+    def line(self, text: str) -> None:
+        pass
 
 
 def test_progress_is_forwarded(tmp_path: Path) -> None:
@@ -127,27 +146,77 @@ def test_it_changes_neither_what_it_may_read_nor_other_processes(tmp_path: Path)
     assert not os.listxattr(given)
     assert found.pop("priority") == "1"
     assert found.pop("environment") == "13"
+    assert found.pop("flags") == "25"
+    assert found.pop("flags by path") == "1"
     assert not any(found.values())  # what copies files sets their modes
 
 
-REFUSED = {"memory", "semaphores", "queue", "namespace", "unbounded memory", "signal"}
-ONLY_FILTERED = {"signal to all", "owner of a pipe"}  # Linux 6.12 lets them succeed, and reach nobody else
-OLDER = """
+LANDLOCK_VERSIONS = (0, 2, 5, 7)  # none, and those of Linux 5.19, 6.10 and 6.15
+VERSION_OF_LANDLOCK = """
 from edgepack.sandbox import confinement, runner
-confinement._landlock_version = lambda: 5
+there_is = confinement._landlock_version()
+confinement._landlock_version = lambda: min({}, there_is)
 runner.main()
 """
 
 
-@pytest.mark.parametrize("scopes", [True, False], ids=["linux-6.12", "linux-6.10"])
-def test_it_meets_no_other_program_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scopes: bool) -> None:
-    if not scopes:
-        monkeypatch.setattr(runner, "COMMAND", (sys.executable, "-c", OLDER))
+@pytest.fixture(params=LANDLOCK_VERSIONS)
+def landlock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The version of Landlock that the process uses, at most that of this kernel."""
+    version: int = request.param
+    monkeypatch.setattr(runner, "COMMAND", (sys.executable, "-c", VERSION_OF_LANDLOCK.format(version)))
+    return version
+
+
+def test_a_child_ends_on_every_kernel(tmp_path: Path, landlock: int) -> None:
+    """Before Landlock's scopes no signal may be sent to it."""
+    assert run(jobs.end_children, tmp_path) == {"code": -signal.SIGKILL}
+
+
+def test_a_handler_answers_or_fails_on_every_kernel(tmp_path: Path, landlock: int) -> None:
+    (tmp_path / EXAMPLES_FILE).write_text('{"item": [0, 0], "expected": 5}\n', encoding="utf-8")
+    examples = ExamplesArtifact(tmp_path, "json", 1)
+    model = write_imported(tmp_path / "model", item="json")
+    assert run(jobs.answer_examples, tmp_path / "out", model, examples, 60) == {"answers": [5.0]}
+    handler = model / "handler.py"
+    handler.write_text(handler.read_text(encoding="utf-8") + "\nwhile True:\n    pass\n", encoding="utf-8")
+    with pytest.raises(StageFailedError, match="the handler does not answer example 1") as error:
+        run(jobs.answer_examples, tmp_path / "out", model, examples, 2)
+    assert error.value.why == "there is no answer after 2 s"
+
+
+def test_a_file_that_it_may_not_write_is_not_truncated_on_any_kernel(tmp_path: Path, landlock: int) -> None:
+    paths = [tmp_path / name for name in ("truncate", "0", "3", "1", "open", "openat2")]
+    for path in paths:
+        path.write_text("kept", encoding="ascii")
+    found = run(jobs.shorten, tmp_path / "out", paths)
+    if landlock == 0:  # it may write to it
+        assert found.pop("1") == "" and not paths[3].read_text(encoding="ascii")
+        paths[3].write_text("kept", encoding="ascii")
+    assert set(found.values()) <= {"13", "38"}
+    assert {path.read_text(encoding="ascii") for path in paths} == {"kept"}
+
+
+def test_its_own_files_are_truncated_on_every_kernel(tmp_path: Path, landlock: int) -> None:
+    assert run(jobs.use_files, tmp_path, tmp_path) == {"b": "new"}
+
+
+def test_a_job_works_on_every_kernel(tmp_path: Path, landlock: int) -> None:
+    recorder = Recorder()
+    assert runner.run(jobs.speak, dict, tmp_path, recorder, stage="graphs", limits=LIMITS) == {}
+    assert recorder.lines == ["hello"] if landlock else [NOT_CONFINED, "hello"]
+
+
+REFUSED = {"memory", "semaphores", "queue", "namespace", "unbounded memory", "signal"}
+ONLY_FILTERED = {"signal to all", "owner of a pipe"}  # Linux 6.12 lets them succeed, and reach nobody else
+
+
+def test_it_meets_no_other_program_of_the_user(tmp_path: Path, landlock: int) -> None:
     with subprocess.Popen(["sleep", "60"]) as other:
         found = run(jobs.meet_others, tmp_path / "out", other.pid)
         assert other.poll() is None
         other.kill()
-    assert {name for name, error in found.items() if error} == REFUSED | (set() if scopes else ONLY_FILTERED)
+    assert {name for name, error in found.items() if error} == REFUSED | (set() if landlock >= 6 else ONLY_FILTERED)
 
 
 def test_shared_memory_is_private_memory_or_none(tmp_path: Path) -> None:
@@ -160,6 +229,64 @@ def test_all_its_processes_together_have_one_limit(tmp_path: Path) -> None:
     with pytest.raises(StageFailedError, match=r"refused more memory than 300\.0 MiB") as error:
         run(jobs.take_memory_together, tmp_path, 120 * 2**20, limits=limits)
     assert "together" in error.value.why
+
+
+@pytest.mark.parametrize("name", [b"RssAnon: 0", b"RssAnon: x", b"\nRssAnon:\t0 0", b"\rRssAnon:\t0", b") R 1 1 1 1"])
+def test_no_name_of_a_process_hides_its_memory(tmp_path: Path, name: bytes) -> None:
+    limits = SandboxLimits(300 * 2**20, 2**20, 60)
+    with pytest.raises(StageFailedError, match=r"refused more memory than 300\.0 MiB"):
+        run(jobs.rename_and_take_memory_together, tmp_path, name, 120 * 2**20, limits=limits)
+
+
+def test_memory_that_no_limit_counts_is_refused(tmp_path: Path) -> None:
+    found = run(jobs.take_uncounted_memory, tmp_path)
+    assert found == {
+        "growing": errno.ENOMEM,
+        "sockets": errno.EACCES,
+        "spliced": errno.EPERM,
+        "spliced from a file": errno.EPERM,
+        "pipes": errno.EMFILE,
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (b'{"advance":[0,""]}\n', "refused more memory|wrote no progress"),
+        (b'{"open":["x",1,0]}\n', "wrote no progress"),
+    ],
+)
+def test_who_writes_progress_without_end_is_looked_at(
+    tmp_path: Path, line: bytes, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_MOST_PROGRESS_BYTES", 2**22)
+    limits = SandboxLimits(300 * 2**20, 2**26, 60)
+    began = time.monotonic()
+    with pytest.raises(StageFailedError, match=what):
+        runner.run(functools.partial(jobs.flood, line), dict, tmp_path, Bars(), stage="graphs", limits=limits)
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(("number", "size"), [(10_001, 0), (3, 2**20)])
+def test_what_it_leaves_is_no_more_than_the_disk_has_room_for(tmp_path: Path, number: int, size: int) -> None:
+    with pytest.raises(StageFailedError, match=r"left more than 10000 files or 2\.0 MiB"):
+        run(jobs.leave_files, tmp_path / "out", tmp_path / "out", number, size)
+
+
+def test_few_logs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    of = runner._last_bytes
+
+    def counted(log: Path) -> bytes:
+        read.append(log.name)
+        return of(log)
+
+    monkeypatch.setattr(runner, "_last_bytes", counted)
+    with pytest.raises(StageFailedError, match="exit code 255") as error:
+        run(jobs.leave_logs, tmp_path, 100)
+    assert len(error.value.why) <= 4000
+    assert len(read) == 4
+    assert read[0] == "process.log"
 
 
 def test_its_files_have_the_usual_modes(tmp_path: Path) -> None:
@@ -270,11 +397,14 @@ with process.noticed():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_it_ends_with_the_build(tmp_path: Path, number: int) -> None:
-    build = subprocess.Popen([sys.executable, "-c", BUILD, str(tmp_path)], stderr=subprocess.DEVNULL)
-    pids = tmp_path / "pids"
-    wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2)
-    build.send_signal(number)
-    assert build.wait(30) != 0
+    with subprocess.Popen([sys.executable, "-c", BUILD, str(tmp_path)], stderr=subprocess.DEVNULL) as build:
+        try:
+            pids = tmp_path / "pids"
+            wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 3)
+            build.send_signal(number)
+            assert build.wait(30) != 0
+        finally:
+            build.kill()
     for pid in pids.read_text().split():
         wait_for(lambda pid=pid: not is_running(pid))
 
