@@ -88,7 +88,15 @@ def _confined_answers(bundle: Path, rows: Sequence[Row], progress: Progress) -> 
         if graph.exists():  # a linear model alone has none
             with _errors_name_recipe_key():
                 operators.require_known(graph)
-        return evaluation.answers(evaluation.opened(folder, threads=1), rows, f"golden rows, {bundle.name}", progress)
+        predictor = evaluation.opened(folder, threads=1)
+        try:
+            return evaluation.answers(predictor, rows, f"golden rows, {bundle.name}", progress)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # of logits in an odd shape
+            raise StageFailedError(
+                f"`{_RECIPE_KEY}`: the model of {bundle.name} gives no answers",
+                why=f"{type(error).__name__}: {error}",
+                fix="give a release that passes its own `selftest`",
+            ) from error
 
 
 @contextmanager
