@@ -104,7 +104,7 @@ def messages(
             have more bytes than the budget.
         TooManyFieldsError: it has more fields than the budget.
     """
-    return _walk(_Stream(chunks), schema, kind, size, 0, budget or Budget())
+    return _walk(_Stream(chunks), schema, kind, size, budget or Budget())
 
 
 def messages_of(file: Path, schema: Schema, kind: str) -> Iterator[Tuple[str, Leaves]]:
@@ -119,15 +119,21 @@ def messages_of(file: Path, schema: Schema, kind: str) -> Iterator[Tuple[str, Le
         yield from messages(iter(lambda: stream.read(_BLOCK_BYTES), b""), size, schema, kind)
 
 
-def _walk(
-    stream: _Stream, schema: Schema, kind: str, end: int, depth: int, budget: Budget
-) -> Iterator[Tuple[str, Leaves]]:
-    """The messages up to position `end`."""
-    if depth > _MOST_DEPTH:
-        raise ValueError("messages are nested too deeply")
+def _walk(stream: _Stream, schema: Schema, kind: str, end: int, budget: Budget) -> Iterator[Tuple[str, Leaves]]:
+    """The messages up to position `end`. No recursion: each message would go through the generators around it."""
+    around: List[Tuple[str, int, Leaves]] = []  # the unfinished messages that this one is in
     within = schema[kind]
     leaves: Leaves = {}
-    while stream.position < end:
+    while True:
+        if stream.position >= end:
+            if stream.position > end:
+                raise ValueError("a field is longer than its message")
+            yield kind, leaves
+            if not around:
+                return
+            kind, end, leaves = around.pop()
+            within = schema[kind]
+            continue
         budget.fields -= 1
         if budget.fields < 0:
             raise TooManyFieldsError(f"more than {MOST_FIELDS} fields")
@@ -135,6 +141,8 @@ def _walk(
         if key > _MOST_KEY:
             raise ValueError("a field number of more than 29 bits")
         field, wire = key >> 3, key & 7
+        if field == 0:
+            raise ValueError("field 0")
         found = within.get(field)
         if wire == _VARINT:
             value = stream.varint()
@@ -148,17 +156,16 @@ def _walk(
                 stream.skip(length)
             elif found == LEAF:
                 _add(leaves, field, budget.take(stream.read(length)))
+            elif len(around) == _MOST_DEPTH:
+                raise ValueError("messages are nested too deeply")
             else:
-                yield from _walk(stream, schema, found, stream.position + length, depth + 1, budget)
+                around.append((kind, end, leaves))
+                kind, end, leaves = found, stream.position + length, {}
+                within = schema[kind]
         elif wire in (_FIXED32, _FIXED64):
             stream.skip(4 if wire == _FIXED32 else 8)
         else:
             raise ValueError(f"wire type {wire}")
-        if field == 0:
-            raise ValueError("field 0")
-    if stream.position != end:
-        raise ValueError("a field is longer than its message")
-    yield kind, leaves
 
 
 def _add(leaves: Leaves, field: int, value: Union[int, bytes]) -> None:

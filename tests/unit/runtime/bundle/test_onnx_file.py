@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -191,6 +192,21 @@ def test_names_of_nested_nodes_take_little_memory(tmp_path: Path) -> None:
             list(onnx_file.messages_of(graph, onnx_file.ONNX, "model"))
     finally:
         tracemalloc.stop()
+
+
+def test_a_message_takes_no_longer_for_those_around_it() -> None:
+    many = length_prefixed(b"\x0a", b"") * 20_000
+    deep = many
+    for _ in range(32):
+        deep = length_prefixed(b"\x0a", length_prefixed(b"\x2a", length_prefixed(b"\x32", deep)))
+
+    def seconds(graph: bytes) -> float:
+        raw = length_prefixed(b"\x3a", graph)
+        began = time.process_time()
+        assert is_self_contained(iter([raw]), len(raw))
+        return time.process_time() - began
+
+    assert min(seconds(deep) for _ in range(5)) < 2 * min(seconds(many) for _ in range(5))
 
 
 def test_a_long_name_is_not_read_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> None:
