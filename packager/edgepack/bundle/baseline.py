@@ -1,11 +1,12 @@
 """The earlier release that a recipe names as accuracy baseline: is it comparable, its manifest entry, its answers.
 
 The runtime inside that bundle is not used. The installed one runs its model on the CPU of this machine, whatever the
-bundle's target.
+bundle's target, and in the sandbox: the bundle may be of somebody else.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,8 +16,10 @@ from typing import Final
 
 from edgepack import evaluation
 from edgepack.artifacts import Row
-from edgepack.errors import EdgepackError, RecipeInvalidError
+from edgepack.errors import EdgepackError, RecipeInvalidError, StageFailedError
 from edgepack.progress import Progress
+from edgepack.sandbox import operators
+from edgepack.sandbox import runner as sandbox
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.bundle.archive import Archive
@@ -62,14 +65,38 @@ def manifest_entry(bundle: Path) -> dict[str, str]:
 
 
 def answers(bundle: Path, rows: Sequence[Row], progress: Progress) -> list[Answer]:
-    """The answers of the model in `bundle` to `rows`.
+    """The answers of the model in `bundle` to `rows`, given in the sandbox.
 
     Raises:
-        StageFailedError: the model cannot be run.
+        StageFailedError: the model cannot be run, has an operator that is not allowed, or exceeded a limit.
         BundleInvalidError, UsageError, EnvironmentUnfitError: as `verify_file`; the message starts with the recipe key.
     """
+    job = functools.partial(_confined_answers, bundle, rows)
+    with TemporaryDirectory(prefix="edgepack-") as scratch:
+        found: list[Answer] = sandbox.run(
+            job, list[Answer], Path(scratch), progress, stage=f"`{_RECIPE_KEY}`", reads=[bundle]
+        )
+    if len(found) != len(rows):
+        raise StageFailedError(f"`{_RECIPE_KEY}`: {bundle.name} gave {len(found)} answers to {len(rows)} rows")
+    return found
+
+
+def _confined_answers(bundle: Path, rows: Sequence[Row], progress: Progress) -> list[Answer]:
+    """The work of `answers`."""
     with _model(bundle) as folder:
-        return evaluation.answers(evaluation.opened(folder, threads=1), rows, f"golden rows, {bundle.name}", progress)
+        graph = folder / model_config.MODEL_NAME
+        if graph.exists():  # a linear model alone has none
+            with _errors_name_recipe_key():
+                operators.require_known(graph)
+        predictor = evaluation.opened(folder, threads=1)
+        try:
+            return evaluation.answers(predictor, rows, f"golden rows, {bundle.name}", progress)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # of logits in an odd shape
+            raise StageFailedError(
+                f"`{_RECIPE_KEY}`: the model of {bundle.name} gives no answers",
+                why=f"{type(error).__name__}: {error}",
+                fix="give a release that passes its own `selftest`",
+            ) from error
 
 
 @contextmanager

@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from edgepack import evaluation
 from edgepack.artifacts import Examples, Precision, Row
-from edgepack.bundle import baseline
 from edgepack.bundle.report_rows import choose_examples
 from edgepack.progress import Progress
 from edgepack.recipe.gates import GoldenRows
@@ -127,7 +126,7 @@ def make(
     progress: Progress,
     *,
     wanted: GoldenRows = GoldenRows(),  # noqa: B008 (frozen)
-    baseline_bundle: Path | None = None,
+    baseline_answers: Sequence[Answer] | None = None,
 ) -> Golden:
     """Run the models on the test split and return the golden files.
 
@@ -137,7 +136,7 @@ def make(
         task: of the rows.
         progress: advances one step a row.
         wanted: number of rows, and whether the bundle carries them.
-        baseline_bundle: a release whose answers are recorded too.
+        baseline_answers: of an earlier release to the `stratified` rows, recorded too.
     """
     chosen, key = stratified(rows, wanted.rows, task), task.answer_key
     asked = chosen if wanted.carry else placeholder_rows(chosen, models.shipped)
@@ -156,8 +155,8 @@ def make(
             predictions += model.predict_batch(part)
             bar.advance(len(part))
     said: dict[str, Sequence[Answer]] = {} if float_model is None else {f"float_{key}": answers}
-    if baseline_bundle is not None:
-        said[f"baseline_{key}"] = baseline.answers(baseline_bundle, chosen, progress)
+    if baseline_answers is not None:
+        said[f"baseline_{key}"] = baseline_answers
     return Golden(
         texts=tuple(texts),
         golden_jsonl=_jsonl(

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from edgepack import evaluation
 from edgepack.artifacts import SPLITS, DataArtifact, ExportArtifact, LinearArtifact, Precision, Row, Score
-from edgepack.bundle import golden, sbom
+from edgepack.bundle import baseline, golden, sbom
 from edgepack.bundle.archive import Members
 from edgepack.errors import GateInconclusiveError, StageFailedError
 from edgepack.export.linear_folder import write_combined, write_linear
@@ -136,7 +136,7 @@ def make(recipe: BaseRecipe, model: TextModel, data: DataArtifact, scratch: Path
     carried = recipe.gates.golden.carry
     folders = model.folders(data, scratch)
     ask = functools.partial(_asked, recipe, folders, scratch, progress)
-    expected = _golden(recipe, folders, model.precision, data, ask)
+    expected = _golden(recipe, folders, model.precision, data, ask, progress)
     if not carried:
         _require_floor(recipe, folders.shipped, data, ask, progress)
     config = load(folders.shipped)
@@ -198,29 +198,31 @@ def _model(folder: Path) -> Members:
 def _asked(
     recipe: BaseRecipe, models: golden.Models, scratch: Path, progress: Progress, job: Callable[..., T], returns: Any
 ) -> T:
-    """Call `job`, which runs the models: in a sandbox if one of them is not of this build."""
-    baseline = recipe.gates.baseline
-    if not isinstance(recipe, ImportedTextRecipe) and baseline is None:
+    """Call `job`, which runs the models: in a sandbox if this build did not train them."""
+    if not isinstance(recipe, ImportedTextRecipe):
         return job(progress=progress)
-    reads = [*{folder for folder in models if folder is not None}, *([] if baseline is None else [baseline])]
+    reads = list({folder for folder in models if folder is not None})
     found: T = sandbox.run(job, returns, scratch, progress, stage="bundle", reads=reads)
     return found
 
 
 def _golden(
-    recipe: BaseRecipe, models: golden.Models, precision: Precision, data: DataArtifact, ask: Callable[..., Any]
+    recipe: BaseRecipe,
+    models: golden.Models,
+    precision: Precision,
+    data: DataArtifact,
+    ask: Callable[..., Any],
+    progress: Progress,
 ) -> golden.Golden:
-    rows = data.read("test")
+    rows, gates = data.read("test"), recipe.gates
     if not rows:
         raise StageFailedError("bundle: the test split is empty", fix="give `data.test` rows for the gates")
+    earlier = None
+    if gates.baseline is not None:
+        chosen = golden.stratified(rows, gates.golden.rows, data.text_task)
+        earlier = baseline.answers(gates.baseline, chosen, progress)
     job = functools.partial(
-        golden.make,
-        models,
-        precision,
-        rows,
-        data.text_task,
-        wanted=recipe.gates.golden,
-        baseline_bundle=recipe.gates.baseline,
+        golden.make, models, precision, rows, data.text_task, wanted=gates.golden, baseline_answers=earlier
     )
     made: golden.Golden = ask(job, golden.Golden)
     return made

@@ -20,11 +20,13 @@ _BLOCK_BYTES = 2**20
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types; 3 and 4 (groups) are obsolete
 _MOST_DEPTH = 100  # nested messages: the limit of protobuf
 _MOST_KEY = 2**32 - 1  # protobuf in C++ drops higher bits and would read another field
-_MOST_LEAF_BYTES = 2**16  # names are short
+_MOST_NAME_BYTES = 2**12  # of a leaf: a path at most; names of operators have up to 30
 _MOST_LEAVES = 1000  # of one field in one message
 # A graph of 20,000 nodes has 300,000 fields, a forest of 400,000 tree nodes has 4 million. They take 2 to 3 seconds
 # here; without a limit, a bundle of 72 KB took 35.
 MOST_FIELDS = 4_000_000
+# All leaves of nested messages are held at once. So many fields are 300,000 nodes, whose names have 25 bytes.
+MOST_LEAF_BYTES = 16 * 2**20
 EXTERNAL_DATA, DATA_LOCATION = 13, 14  # of a tensor; data_location is 0 for internal data
 OP_TYPE, DOMAIN = 4, 7  # of a node
 NAME, FUNCTION_DOMAIN = 1, 10  # of a function
@@ -40,6 +42,14 @@ ONNX: Schema = {  # onnx.proto: all paths to a node and to a tensor
     "tensor": {EXTERNAL_DATA: "entry", DATA_LOCATION: LEAF},
     "entry": {KEY: LEAF, VALUE: LEAF},
 }
+_WEIGHTS: Schema = {  # the same without the leaves, besides the mark of external data
+    kind: {
+        field: within
+        for field, within in fields.items()
+        if within != LEAF or (kind, field) == ("tensor", DATA_LOCATION)
+    }
+    for kind, fields in ONNX.items()
+}
 
 
 class TooManyFieldsError(ValueError):
@@ -47,10 +57,18 @@ class TooManyFieldsError(ValueError):
 
 
 class Budget:
-    """Fields that may still be read, in one file or in several together."""
+    """Fields, and bytes of leaves, that may still be read, in one file or in several together."""
 
     def __init__(self) -> None:
         self.fields = MOST_FIELDS
+        self.leaf_bytes = MOST_LEAF_BYTES
+
+    def take(self, leaf: bytes) -> bytes:
+        """The leaf, if it may still be read."""
+        self.leaf_bytes -= len(leaf)
+        if self.leaf_bytes < 0:
+            raise ValueError(f"its names have more than {MOST_LEAF_BYTES} bytes together")
+        return leaf
 
 
 def is_self_contained(chunks: Iterator[bytes], size: int, budget: Optional[Budget] = None) -> bool:
@@ -66,7 +84,7 @@ def is_self_contained(chunks: Iterator[bytes], size: int, budget: Optional[Budge
     """
     return not any(
         kind == "entry" or (kind == "tensor" and any(leaves.get(DATA_LOCATION, ())))
-        for kind, leaves in messages(chunks, size, ONNX, "model", budget)
+        for kind, leaves in messages(chunks, size, _WEIGHTS, "model", budget)
     )
 
 
@@ -82,10 +100,11 @@ def messages(
         budget: as in `is_self_contained`.
 
     Raises:
-        ValueError: the file is not encoded, a leaf is longer than 64 KiB, or is repeated more than 1000 times.
+        ValueError: the file is not encoded, a leaf is longer than 4 KiB or repeated more than 1000 times, or the leaves
+            have more bytes than the budget.
         TooManyFieldsError: it has more fields than the budget.
     """
-    return _walk(_Stream(chunks), schema, kind, size, 0, budget or Budget())
+    return _walk(_Stream(chunks), schema, kind, size, budget or Budget())
 
 
 def messages_of(file: Path, schema: Schema, kind: str) -> Iterator[Tuple[str, Leaves]]:
@@ -100,15 +119,21 @@ def messages_of(file: Path, schema: Schema, kind: str) -> Iterator[Tuple[str, Le
         yield from messages(iter(lambda: stream.read(_BLOCK_BYTES), b""), size, schema, kind)
 
 
-def _walk(
-    stream: _Stream, schema: Schema, kind: str, end: int, depth: int, budget: Budget
-) -> Iterator[Tuple[str, Leaves]]:
-    """The messages up to position `end`."""
-    if depth > _MOST_DEPTH:
-        raise ValueError("messages are nested too deeply")
+def _walk(stream: _Stream, schema: Schema, kind: str, end: int, budget: Budget) -> Iterator[Tuple[str, Leaves]]:
+    """The messages up to position `end`. No recursion: each message would go through the generators around it."""
+    around: List[Tuple[str, int, Leaves]] = []  # the unfinished messages that this one is in
     within = schema[kind]
     leaves: Leaves = {}
-    while stream.position < end:
+    while True:
+        if stream.position >= end:
+            if stream.position > end:
+                raise ValueError("a field is longer than its message")
+            yield kind, leaves
+            if not around:
+                return
+            kind, end, leaves = around.pop()
+            within = schema[kind]
+            continue
         budget.fields -= 1
         if budget.fields < 0:
             raise TooManyFieldsError(f"more than {MOST_FIELDS} fields")
@@ -116,6 +141,8 @@ def _walk(
         if key > _MOST_KEY:
             raise ValueError("a field number of more than 29 bits")
         field, wire = key >> 3, key & 7
+        if field == 0:
+            raise ValueError("field 0")
         found = within.get(field)
         if wire == _VARINT:
             value = stream.varint()
@@ -128,18 +155,17 @@ def _walk(
             if found is None:
                 stream.skip(length)
             elif found == LEAF:
-                _add(leaves, field, stream.read(length))
+                _add(leaves, field, budget.take(stream.read(length)))
+            elif len(around) == _MOST_DEPTH:
+                raise ValueError("messages are nested too deeply")
             else:
-                yield from _walk(stream, schema, found, stream.position + length, depth + 1, budget)
+                around.append((kind, end, leaves))
+                kind, end, leaves = found, stream.position + length, {}
+                within = schema[kind]
         elif wire in (_FIXED32, _FIXED64):
             stream.skip(4 if wire == _FIXED32 else 8)
         else:
             raise ValueError(f"wire type {wire}")
-        if field == 0:
-            raise ValueError("field 0")
-    if stream.position != end:
-        raise ValueError("a field is longer than its message")
-    yield kind, leaves
 
 
 def _add(leaves: Leaves, field: int, value: Union[int, bytes]) -> None:
@@ -174,8 +200,8 @@ class _Stream:
         raise ValueError("a varint of more than ten bytes")
 
     def read(self, count: int) -> bytes:
-        """The next bytes, at most 64 KiB."""
-        if count > _MOST_LEAF_BYTES:
+        """The next bytes, at most 4 KiB."""
+        if count > _MOST_NAME_BYTES:
             raise ValueError("a name is too long")
         self.position += count
         found = b""

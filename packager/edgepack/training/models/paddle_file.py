@@ -83,11 +83,11 @@ def _from_buffer(raw: Any, kind: Any, shape: Any, order: Any) -> _Array:
     return made
 
 
-def _encode(text: Any, encoding: Any) -> bytes:
-    """Bytes of the pickle protocol 2."""
+def _encode(text: Any, encoding: Any) -> str:
+    """Bytes of the pickle protocol 2, still a text: `_numbers` copies it, which each call would do."""
     if type(text) is not str or encoding != "latin1":
         raise pickle.UnpicklingError("it holds bytes in an unknown form")
-    return text.encode("latin1")
+    return text
 
 
 # What paddle.save writes: a dict of NumPy arrays. NumPy 2 and other protocols of pickle have other names for the same.
@@ -110,6 +110,8 @@ def _numbers(name: str, value: Any) -> Array:
     if not isinstance(value, _Array) or type(value.parts) is not tuple or len(value.parts) != 5:
         raise ValueError(f"{name[:80]!r} in it is not a weight")
     _, shape, kind, by_columns, raw = value.parts
+    if type(raw) is str:
+        raw = raw.encode("latin1")
     if not isinstance(kind, _Type) or not isinstance(raw, bytes | bytearray) or type(shape) is not tuple:
         raise ValueError(f"{name[:80]!r} in it is not a weight")
     if not all(type(n) is int and n >= 0 for n in shape):

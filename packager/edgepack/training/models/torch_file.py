@@ -39,6 +39,8 @@ _ZIP: Final = b"PK\x03\x04"
 _MAGIC: Final = 0x1950A86A20F9469CFC6C  # what the format before the archive begins with
 _VERSION: Final = 1001
 _MOST_SHARING: Final = 2  # bytes of all tensors per byte of the file; tied embeddings are two names of one storage
+_MOST_FACTS: Final = 6  # about a storage: its kind, name, device and length, and in older files what it is a view of
+_MOST_KEY_CHARS: Final = 64  # of the name of a storage, a number; it is compared for each tensor
 _MOST_DIMENSIONS: Final = 8  # of a tensor; the product of very many huge ones takes for ever
 _ENCODING: Final = "utf-8"  # of texts that Python 2 wrote
 
@@ -106,11 +108,13 @@ class _Unpickler(WeightsUnpickler):
         return super().find_class(module, name)
 
     def persistent_load(self, pid: Any) -> _Storage:
+        if type(pid) is not tuple or not 5 <= len(pid) <= _MOST_FACTS:  # each reference would copy them
+            raise pickle.UnpicklingError("it refers to something that is not a storage")
         what, kind, key, _, length, *view = pid
         if type(what) is not str or what != "storage" or not isinstance(kind, _DataType) or any(view):
             raise pickle.UnpicklingError("it refers to something that is not a storage")
-        if type(key) is not str or type(length) is not int or length < 0:
-            raise pickle.UnpicklingError("a storage has no name or no size")
+        if type(key) is not str or len(key) > _MOST_KEY_CHARS or type(length) is not int or not 0 <= length < 2**63:
+            raise pickle.UnpicklingError("a storage has no short name or no size")
         return _Storage(key, kind.kind, length)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+import tracemalloc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -156,14 +159,64 @@ def test_fields_have_a_limit_in_one_file_and_in_several_together(monkeypatch: py
         is_self_contained(iter([number]), 2, budget)
 
 
+def length_prefixed(key: bytes, data: bytes) -> bytes:
+    size, length = len(data), b""
+    while size >= 128:
+        length, size = length + bytes([size & 127 | 128]), size >> 7
+    return key + length + bytes([size]) + data
+
+
+def of_nested_nodes(levels: int, name: bytes, names: int) -> bytes:
+    """A model of nodes in graphs of nodes, each with so many names of its operator and of its domain."""
+    raw = b""
+    for _ in range(levels):
+        inner = length_prefixed(b"\x2a", length_prefixed(b"\x32", raw)) if raw else b""
+        listed = b"".join(length_prefixed(key, name) for key in (b"\x22", b"\x3a")) * names
+        raw = length_prefixed(b"\x0a", listed + inner)  # the names stand before what is walked
+    return length_prefixed(b"\x3a", raw)
+
+
+def test_names_of_nested_nodes_take_little_memory(tmp_path: Path) -> None:
+    plain, long = of_nested_nodes(12, b"x" * 4096, 320), of_nested_nodes(2, b"x" * 4097, 1)
+    assert len(plain) > 30 * 2**20
+    tracemalloc.start()
+    try:
+        assert is_self_contained(iter([plain]), len(plain)) and is_self_contained(iter([long]), len(long))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+        (graph := tmp_path / "a.onnx").write_bytes(plain)
+        with pytest.raises(ValueError, match="its names have more than 16777216 bytes together"):
+            list(onnx_file.messages_of(graph, onnx_file.ONNX, "model"))
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+        graph.write_bytes(long)
+        with pytest.raises(ValueError, match="a name is too long"):
+            list(onnx_file.messages_of(graph, onnx_file.ONNX, "model"))
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_message_takes_no_longer_for_those_around_it() -> None:
+    many = length_prefixed(b"\x0a", b"") * 20_000
+    deep = many
+    for _ in range(32):
+        deep = length_prefixed(b"\x0a", length_prefixed(b"\x2a", length_prefixed(b"\x32", deep)))
+
+    def seconds(graph: bytes) -> float:
+        raw = length_prefixed(b"\x3a", graph)
+        began = time.process_time()
+        assert is_self_contained(iter([raw]), len(raw))
+        return time.process_time() - began
+
+    assert min(seconds(deep) for _ in range(5)) < 2 * min(seconds(many) for _ in range(5))
+
+
 def test_a_long_name_is_not_read_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = b"\x22\xff\xff\x03" + b"x" * 65_535
+    node = b"\x22\xff\x1f\x00" + b"x" * 4095
     monkeypatch.setattr(onnx_file._Stream, "_byte", lambda _: pytest.fail("a byte alone"))
     chunks = iter([node[:4], node[4:100], node[100:]])
     stream = onnx_file._Stream(chunks)
     stream._next()
     stream.skip(4)
-    assert (stream.read(65_535), stream.position) == (b"x" * 65_535, len(node))
+    assert (stream.read(4095), stream.position) == (b"x" * 4095, len(node))
     assert stream.read(0) == b""
 
 

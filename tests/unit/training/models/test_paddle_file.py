@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from torch_pickle import named, text
 
 from edgepack.errors import StageFailedError
 from edgepack.training.models import paddle_file, torch_file, unpickling
@@ -60,27 +61,63 @@ def test_any_numbers_in_any_shape_are_read(tmp_path_factory: pytest.TempPathFact
 
 
 READ_AND_MEASURED = """
-import contextlib, resource, sys
+import sys, time
 from pathlib import Path
 from edgepack.errors import StageFailedError
 from edgepack.training.models import paddle_file
 
 def peak_kib():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 
-before = peak_kib()
-with contextlib.suppress(StageFailedError):
+before, began = peak_kib(), time.process_time()
+try:
     paddle_file.read(Path(sys.argv[1]))
-print(peak_kib() - before)
+except StageFailedError:
+    print(peak_kib() - before, time.process_time() - began)
 """
+
+
+def refused_at(file: Path) -> tuple[float, float]:
+    """MiB of memory and seconds that a process takes to refuse a file."""
+    command = [sys.executable, "-c", READ_AND_MEASURED, str(file)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    return int(found[0]) / 2**10, float(found[1])
 
 
 def test_a_byte_array_takes_no_more_memory_than_its_file(tmp_path: Path) -> None:
     file = tmp_path / "model_state.pdparams"
     file.write_bytes(b"\x80\x05\x96" + (500 * 2**20).to_bytes(8, "little") + b".")
-    command = [sys.executable, "-c", READ_AND_MEASURED, str(file)]
-    grown_kib = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert grown_kib < 100 * 2**10
+    assert refused_at(file)[0] < 100
+
+
+ONE_ITEM = text("a") + b"K\x01\x86"
+TWICE = b"\x80\x02"
+BYTES = TWICE + named("_codecs", "encode") + b"q\x000" + text("a" * 2**20) + text("latin1") + b"\x86q\x010"
+PAIRS = b"(" + b"".join(text(f"{number:x}") + b"K\x01\x86" for number in range(50_000)) + b"t\x85q\x010"
+ONE_PAIR = ONE_ITEM + b"q\x020(" + b"h\x02" * 100_000 + b"t\x85q\x010"
+DICT = TWICE + named("collections", "OrderedDict") + b"q\x000"
+NOTHING = b"(" + b"N" * 200_000 + b"tq\x010"
+LONG_KEYS = text("a" * 10**6) + b"q\x000" + text("a" * 10**6) + b"q\x010}h\x00Ns"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        BYTES + b"]" + b"h\x00h\x01Ra" * 3_000 + b".",
+        DICT + PAIRS + b"]" + b"h\x00h\x01Ra" * 1_000 + b".",
+        DICT + ONE_PAIR + b"h\x00h\x01R0" * 50_000 + b"}.",
+        TWICE + named("numpy.core.multiarray", "_reconstruct") + b"q\x000" + NOTHING + b"h\x00h\x01R0" * 90_000 + b"}.",
+        TWICE + named("numpy", "dtype") + b"q\x000" + NOTHING + b"h\x00h\x01\x810" * 90_000 + b"}.",
+        b"\x80\x02" + LONG_KEYS + b"h\x01Ns" * 300_000 + b".",
+        b"\x80\x02" + b"]" * 10_000_000 + b".",
+    ],
+    ids=["bytes", "pairs", "one pair", "arguments", "arguments of a class", "long keys", "lists"],
+)
+def test_a_small_pickle_takes_little_memory_and_time(tmp_path: Path, raw: bytes) -> None:
+    file = tmp_path / "model_state.pdparams"
+    file.write_bytes(raw)
+    grown_mib, taken_s = refused_at(file)
+    assert grown_mib < 250 and taken_s < 5
 
 
 @pytest.mark.parametrize("value", [np.array(["a"], "O"), np.array(["a"]), np.arange(3, dtype=">f4"), 3, [[]], (), "x"])

@@ -183,6 +183,15 @@ def test_what_is_no_dict_of_tensors(tmp_path: Path, content: bytes) -> None:
     assert refused(write_archive(tmp_path / "x.bin", content, {"0": FOUR}))
 
 
+def test_a_reference_to_many_facts_or_by_a_long_name_is_refused(tmp_path: Path) -> None:
+    """Each reference would copy or compare them."""
+    many = b"(" + storage("0", 4)[1:-2] + b"N" * 7 + b"tQ"
+    for stored in (many, storage("0" * 65, 4), storage("0", 2**64)):
+        assert "storage" in refused(
+            write_archive(tmp_path / "x.bin", pickled({"w": tensor(stored, [4], [1])}), {"0": FOUR})
+        )
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     assert refused(tmp_path / "absent.bin")
     for content in (b"", b"PK\x03\x04", b"no weights", pickle.dumps(7)):
