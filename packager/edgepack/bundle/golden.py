@@ -36,10 +36,10 @@ _SPECIAL: Final = 2  # [CLS] and [SEP]
 
 
 def placeholder_rows(rows: Sequence[Row], model: Path) -> list[Row]:
-    """A placeholder row for each row: without an answer, with as many tokens in each text for the model in that folder.
+    """A placeholder for each row: no answer, and texts as long as the row's, in tokens of the model in that folder.
 
-    Each token is a random Chinese character of its vocabulary. For a linear model alone they are n-grams of it, up to
-    the number of characters. The latency of a text depends on these numbers.
+    Each token is a random Chinese character of its vocabulary. For a linear model alone, a text is made of its n-grams
+    and as long in characters. The latency of a text depends on these numbers.
 
     Raises:
         BundleInvalidError: the folder holds no model.
@@ -106,14 +106,14 @@ class Models(NamedTuple):
 class Golden:
     """Contents of the files, and the absolute tolerance of a logit on a device.
 
-    `texts_jsonl` is in the bundle instead of `rows_jsonl` if the rows are kept out of it; else None. `examples` are
-    wrong answers of the shipped model, and answers that differ from those of the float model.
+    `timing_texts_jsonl` is in the bundle instead of `rows_jsonl` if the rows are kept out of it; else None. `examples`
+    are wrong answers of the shipped model, and answers that differ from those of the float model.
     """
 
-    texts: tuple[Row, ...]  # of the self-test
+    selftest_texts: tuple[Row, ...]
     golden_jsonl: bytes
     rows_jsonl: bytes
-    texts_jsonl: bytes | None
+    timing_texts_jsonl: bytes | None
     tolerance: float
     examples: Examples
 
@@ -143,22 +143,22 @@ def make(
     texts = golden_texts(rows if wanted.carry else asked)
     opened = {folder: evaluation.opened(folder, threads=1) for folder in set(models) if folder is not None}
     model = opened[models.shipped]
-    float_model = None if models.encoder is None else opened[models.encoder]
-    logits, float_logits = _alone(model, texts), _alone(opened[models.reference], texts)
+    encoder = None if models.encoder is None else opened[models.encoder]
+    logits, reference_logits = _alone(model, texts), _alone(opened[models.reference], texts)
     answers: list[Answer] = []
     predictions: list[Prediction] = []
     with progress.task("golden rows", len(chosen)) as bar:
         for start in range(0, len(chosen), _BATCH):
             part = [row.item for row in chosen[start : start + _BATCH]]
-            if float_model is not None:
-                answers += [prediction.answer for prediction in float_model.predict_batch(part)]
+            if encoder is not None:
+                answers += [prediction.answer for prediction in encoder.predict_batch(part)]
             predictions += model.predict_batch(part)
             bar.advance(len(part))
-    said: dict[str, Sequence[Answer]] = {} if float_model is None else {f"float_{key}": answers}
+    said: dict[str, Sequence[Answer]] = {} if encoder is None else {f"float_{key}": answers}
     if baseline_answers is not None:
         said[f"baseline_{key}"] = baseline_answers
     return Golden(
-        texts=tuple(texts),
+        selftest_texts=tuple(texts),
         golden_jsonl=_jsonl(
             {**row.document(None), "logits": np.round(found.astype(np.float64), _DECIMALS).tolist()}
             for row, found in zip(texts, logits, strict=True)
@@ -167,25 +167,26 @@ def make(
             {**row.document(key), **{name: given[number] for name, given in said.items()}}
             for number, row in enumerate(chosen)
         ),
-        texts_jsonl=None if wanted.carry else _jsonl(row.document(None) for row in asked),
-        tolerance=tolerance(precision, _units(logits), _units(float_logits)),
+        timing_texts_jsonl=None if wanted.carry else _jsonl(row.document(None) for row in asked),
+        tolerance=tolerance(precision, _units(logits), _units(reference_logits)),
         examples=choose_examples(
             task,
             [row.texts if wanted.carry else None for row in chosen],
             [row.label for row in chosen],
-            None if float_model is None else answers,
+            None if encoder is None else answers,
             predictions,
         ),
     )
 
 
-def tolerance(precision: Precision, logits: Float, float_logits: Float) -> float:
+def tolerance(precision: Precision, logits: Float, reference_logits: Float) -> float:
     """Tolerance of golden logits, shape (U, C), on another CPU; beyond it the self-test fails.
 
-    It is relative to the spread of the logits over texts or tokens. Measured on a 4 x 312 model with a spread of 0.57,
-    against CPUs without AVX-512 and VNNI (emulated Haswell and Nehalem): float logits moved by 4e-7, INT8 ones by 0.012
-    with a quantization error of 0.031. INT8 kernels differ in rounding and saturation, which are of the size of that
-    error, so twice the largest error on these texts is allowed. Its effect on accuracy is judged by the gate.
+    It is relative to the spread of the reference's logits, which are in float, over texts or tokens. Measured on a 4 x
+    312 model with a spread of 0.57, against CPUs without AVX-512 and VNNI (emulated Haswell and Nehalem): float logits
+    moved by 4e-7, INT8 ones by 0.012 with a quantization error of 0.031. INT8 kernels differ in rounding and
+    saturation, which are of the size of that error, so twice the largest error on these texts is allowed. Its effect on
+    accuracy is judged by the gate.
 
     A float16 graph that is computed in float32 rounds little except its weights; an engine that computes in float16
     rounds after every node. With rounding after each node, logits moved by up to 0.0005
@@ -193,8 +194,8 @@ def tolerance(precision: Precision, logits: Float, float_logits: Float) -> float
     float32 they moved by 0.0002, 0.0004 and 0.001: 2 to 4 times less. So 8 times the largest error on these texts is
     allowed, and at least a hundredth of the spread.
     """
-    spread = float(np.ptp(float_logits, axis=0).max())
-    error = float(np.abs(logits - float_logits).max())
+    spread = float(np.ptp(reference_logits, axis=0).max())
+    error = float(np.abs(logits - reference_logits).max())
     allowed = max(SHARES[precision] * spread, ERRORS[precision] * error)
     return round(max(allowed, LEAST_TOLERANCE), _DECIMALS)
 
@@ -217,7 +218,7 @@ def stratified(rows: Sequence[Row], limit: int, task: Task) -> list[Row]:
     """A stratified sample of at most `limit` rows, in their order.
 
     The rows are ordered by the digest of their rarest label, then by the digest of their texts, and taken at even
-    distances. So a label that is the rarest of its rows gets its share to less than a row. Digests are as good as
+    distances. So the rows of each rarest label get their share, to within one row. Digests are as good as
     random; the orders of files and label names are not: a file may alternate between texts and noisy copies, and rows
     at even distances would all be of one kind.
     """

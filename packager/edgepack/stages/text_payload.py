@@ -250,9 +250,9 @@ def _require_floor(
 
 def _rows(expected: golden.Golden) -> Members:
     """The labelled rows, or the texts alone if the rows are kept out of the bundle."""
-    if expected.texts_jsonl is None:
+    if expected.timing_texts_jsonl is None:
         return {names.ROWS_FILE: expected.rows_jsonl}
-    return {names.TEXTS_FILE: expected.texts_jsonl}
+    return {names.TEXTS_FILE: expected.timing_texts_jsonl}
 
 
 def _described(recipe: BaseRecipe, model: TextModel, data: DataArtifact) -> sbom.Model:

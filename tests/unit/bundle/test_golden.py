@@ -38,7 +38,7 @@ def test_what_is_written_is_what_the_models_answer(folders: tuple[Path, Path]) -
     made = golden.make(golden.Models(shipped, reference, reference), "int8", ROWS, TASK, SILENT)
     model, float_model = Predictor(shipped), Predictor(reference)
     texts = lines(made.golden_jsonl)
-    assert [Row(entry["text"], ()) for entry in texts] == list(made.texts)
+    assert [Row(entry["text"], ()) for entry in texts] == list(made.selftest_texts)
     for entry in texts:
         assert np.allclose(entry["logits"], model.logits([entry["text"]])[0], atol=1e-6)
     rows = lines(made.rows_jsonl)

@@ -67,13 +67,15 @@ def test_no_text_of_the_rows_is_among_what_travels(model: Path) -> None:
     made = golden.make(
         golden.Models(model, model, model), "float32", rows, TASK, SILENT, wanted=GoldenRows(carry=False)
     )
-    assert made.texts_jsonl is not None
-    travels = [json.loads(line) for raw in (made.golden_jsonl, made.texts_jsonl) for line in raw.decode().splitlines()]
+    assert made.timing_texts_jsonl is not None
+    travels = [
+        json.loads(line) for raw in (made.golden_jsonl, made.timing_texts_jsonl) for line in raw.decode().splitlines()
+    ]
     assert not {row["text"] for row in travels} & {row.text for row in rows}
-    assert len(made.texts_jsonl.splitlines()) == len(made.rows_jsonl.splitlines()) == 40
-    assert set(golden.PROBES) <= {row.text for row in made.texts}
+    assert len(made.timing_texts_jsonl.splitlines()) == len(made.rows_jsonl.splitlines()) == 40
+    assert set(golden.PROBES) <= {row.text for row in made.selftest_texts}
     assert {one.text for one in made.examples.wrong} <= {f"#{n}" for n in range(1, 41)}
-    assert golden.make(golden.Models(model, model, model), "float32", rows, TASK, SILENT).texts_jsonl is None
+    assert golden.make(golden.Models(model, model, model), "float32", rows, TASK, SILENT).timing_texts_jsonl is None
 
 
 def test_as_many_rows_are_taken_as_the_recipe_sets(model: Path) -> None:
