@@ -97,7 +97,7 @@ def test_one_candidate_by_name_or_index(project: Project, tmp_path: Path) -> Non
     names = [one.name for one in loader.load_recipe(copy.folder / "recipe.yaml", load_profiles()).candidates]
     by_index = copy.edgepack("build", "recipe.yaml", "--candidate", "1")
     assert by_index.returncode == 0, by_index.stderr[-4000:]
-    assert by_index.stdout.splitlines()[-1].startswith("ended after export")
+    assert by_index.stdout.splitlines()[-1].startswith("stopped after export")
     by_name = copy.edgepack("build", "recipe.yaml", "--candidate", names[1])
     assert by_name.returncode == 0
     assert by_name.stderr.count("(cached)") == by_name.stderr.count("[")
