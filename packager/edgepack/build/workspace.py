@@ -21,7 +21,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import socket
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -40,7 +39,7 @@ from edgepack.stages.stage import Key, MadeOf, StageResult
 from edgepack.util import locks
 from edgepack.util.folders import make_own
 from edgepack.util.hashing import files_below, sha256_file
-from edgepack_runtime.util.fs import fsync_folder
+from edgepack_runtime.util.fs import fsync_folder, remove_tree
 
 SEAL_FILE = "seal.json"
 RECORD_FILE = "record.json"  # a `Record`
@@ -194,7 +193,7 @@ class Workspace:
         out = partial / f"{_OUT}-{socket.gethostname()}-{os.getpid()}"
         try:
             for left in partial.glob(f"{_OUT}-*"):  # by a build that was killed
-                _remove(left)
+                remove_tree(left)
             out.mkdir(parents=True)
             started = time.monotonic()
             artifact = self._run(key, run, out)
@@ -204,10 +203,10 @@ class Workspace:
             (out / RECORD_FILE).write_bytes(_RECORD.dump_json(record))
             (out / SEAL_FILE).write_text(json.dumps(seal, sort_keys=True, indent=0), encoding="utf-8")
             _sync(out)
-            _remove(folder)  # a damaged result, or one to replace
+            remove_tree(folder)  # a damaged result, or one to replace
             out.rename(folder)
             fsync_folder(folder.parent)
-            _remove(partial)  # with the checkpoint
+            remove_tree(partial)  # with the checkpoint
         except OSError as error:
             raise _unwritable(self.root, error) from error
         finally:
@@ -238,7 +237,8 @@ class Workspace:
 
     def _tidy(self, partial: Path, out: Path) -> None:
         """Remove an unfinished result; keep its checkpoint."""
-        shutil.rmtree(out, ignore_errors=True)  # the next build removes the rest
+        with suppress(OSError):  # the next build removes the rest
+            remove_tree(out)
         for folder in (partial / _CHECKPOINT, partial):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
@@ -279,9 +279,9 @@ class Workspace:
             if not _REMOVED.match(removed.name):
                 # Renamed first, in one step: a build must never load half a result.
                 removed = removed.with_name(f".{removed.name}.removed")
-                _remove(removed)
+                remove_tree(removed)
                 leftover.path.rename(removed)
-            _remove(removed)
+            remove_tree(removed)
             digest = leftover.path.name.strip(".").partition(".")[0]
             leftover.path.with_name(f"{digest}.lock").unlink(missing_ok=True)  # `in_use` excludes its users
         except OSError as error:
@@ -326,14 +326,6 @@ def _contents(seal: dict[str, list[Any]]) -> dict[str, str]:
 
 def _digest(seal: dict[str, list[Any]]) -> str:
     return hashlib.sha256(json.dumps(seal, sort_keys=True).encode()).hexdigest()
-
-
-def _remove(folder: Path) -> None:
-    """Remove a file, link or folder, if it exists."""
-    if folder.is_symlink() or folder.is_file():
-        folder.unlink()
-    elif folder.exists():
-        shutil.rmtree(folder)
 
 
 def _sync(folder: Path) -> None:

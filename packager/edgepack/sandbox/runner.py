@@ -34,7 +34,7 @@ from edgepack.util.process import redirect_to_devnull
 from edgepack.util.text import mib
 from edgepack_runtime.install import release_process
 from edgepack_runtime.util import gate_lock
-from edgepack_runtime.util.fs import FILE_MODE, FOLDER_MODE, open_regular, read_regular, walk
+from edgepack_runtime.util.fs import FILE_MODE, FOLDER_MODE, open_regular, read_regular, remove_tree, walk
 
 T = TypeVar("T")
 COMMAND: Final = (sys.executable, "-I", "-m", "edgepack.sandbox.runner")
@@ -98,13 +98,15 @@ def run(
         StageFailedError: it exceeded a limit, or its process ended without a result.
     """
     limits = limits or SandboxLimits.here(folder)
-    with tempfile.TemporaryDirectory(prefix=".sandbox-", dir=folder) as name:
-        scratch = Path(name).resolve()
+    scratch = Path(tempfile.mkdtemp(prefix=".sandbox-", dir=folder)).resolve()
+    try:
         confinement = (limits, folder.resolve(), None if reads is None else [path.resolve() for path in reads])
         (scratch / _LIMITS).write_bytes(pickle.dumps(confinement))
         (scratch / _JOB).write_bytes(pickle.dumps(job))
         code = _watched(scratch, progress, limits, stage)
         found = _result(scratch, returns, code, limits, stage)
+    finally:
+        remove_tree(scratch)
     _require_plain(folder, limits, stage)
     _require_inside(found, folder, stage)
     return found
@@ -165,7 +167,10 @@ def _memory_bytes(group: int) -> int:
     for process in _running(group):
         with contextlib.suppress(OSError):  # it has ended
             # By line: a process chooses its name, which stands in another one, with its line breaks escaped.
-            lines = (line.partition(b":") for line in (process / "status").read_bytes().split(b"\n"))
+            # Of a thread that lives: the first one may have ended before the others.
+            statuses = ((task / "status").read_bytes() for task in (process / "task").iterdir())
+            status = next((one for one in statuses if b"RssAnon" in one), b"")
+            lines = (line.partition(b":") for line in status.split(b"\n"))
             found += sum(int(value.split()[0]) for key, _, value in lines if key in _MEMORY)
     return 1024 * found
 
@@ -174,10 +179,11 @@ def _running(group: int) -> Iterator[Path]:
     """The processes of a group in /proc that have not ended."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            state, _, its_group = (process / "stat").read_bytes().rpartition(b")")[2].split()[:3]  # after the name
+            fields = (process / "stat").read_bytes().rpartition(b")")[2].split()  # after the name
+            state, its_group, threads = fields[0], fields[2], int(fields[17])
         except (OSError, ValueError):  # it has ended
             continue
-        if int(its_group) == group and state not in (b"Z", b"X"):
+        if int(its_group) == group and (state not in (b"Z", b"X") or threads > 1):
             yield process
 
 

@@ -117,6 +117,8 @@ _NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = {
     "pidfd_send_signal": (424, 424),
     "io_uring_setup": (425, 425),
     "clone3": (435, 435),
+    "landlock_create_ruleset": (444, 444),
+    "memfd_secret": (447, 447),
     "openat2": (437, 437),
     "pidfd_getfd": (438, 438),
     "fchmodat2": (452, 452),

@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from edgepack_runtime.util.fs import open_regular, write_atomic
+from edgepack_runtime.util.fs import open_regular, walk, write_atomic
 
 _BLOCK_BYTES = 1 << 20
 
@@ -45,4 +45,4 @@ def update_sums(file: Path) -> list[Path]:
 
 def files_below(folder: Path) -> list[Path]:
     """All regular files below `folder`, sorted."""
-    return sorted(file for file in folder.rglob("*") if file.is_file())
+    return sorted(folder / path for path, kind in walk(folder) if kind == "file" or (folder / path).is_file())

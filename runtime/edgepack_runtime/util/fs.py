@@ -220,6 +220,23 @@ def switch_link(link: Path, target: str) -> None:
     fsync_folder(link.parent)
 
 
+def _flatten(folder: Path) -> None:
+    """Move the folders below `folder` up into it, the files removed: no call in a call, no path that grows."""
+    number = 0
+    pending = [entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    while pending:
+        inside = pending.pop()
+        os.chmod(inside, 0o700)
+        for entry in list(os.scandir(inside)):
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            os.chmod(entry.path, 0o700)  # a move changes its link to the folder above
+            number += 1
+            pending.append(str(folder / f".{os.getpid()}-{number}"))
+            os.rename(entry.path, pending[-1])
+
+
 def remove_tree(path: Path) -> None:
     """Remove a file, a link or a whole folder, if it exists.
 
@@ -234,6 +251,8 @@ def remove_tree(path: Path) -> None:
         try:
             shutil.rmtree(path)
             return
+        except RecursionError:  # folders inside of each other may be more than Python calls functions
+            _flatten(path)
         except OSError as error:
             # A process of a killed install may still write for a moment.
             if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or attempt == _REMOVE_ATTEMPTS - 1:

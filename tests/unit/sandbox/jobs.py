@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import platform
 import resource
 import shutil
 import signal
@@ -14,6 +15,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,6 +179,8 @@ def take_uncounted_memory(progress: Progress) -> dict[str, int]:
     found = {"growing": ctypes.get_errno() if given == ctypes.c_void_p(-1).value else 0}
     pair = (ctypes.c_int * 2)()
     found["sockets"] = call(calls["socketpair"], socket.AF_UNIX, socket.SOCK_STREAM, 0, pair)
+    found["secret"] = call(calls["memfd_secret"], 0)
+    found["rules"] = call(calls["landlock_create_ruleset"], None, 0, 1)  # asks for the version
     page, ends = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), os.pipe()
     vector = struct.pack("PN", ctypes.addressof(ctypes.c_char.from_buffer(page)), 4096)
     found["spliced"] = call(calls["vmsplice"], ends[1], vector, 1, 0)
@@ -248,6 +252,23 @@ def share_memory(size: int, progress: Progress) -> dict[str, Any]:
         return {"size": len(found)}
 
 
+def end_first_threads_and_take_memory_together(size: int, progress: Progress) -> dict[str, Any]:
+    """Processes of which /proc says that they have ended: a thread of each lives on."""
+
+    def hold() -> None:
+        time.sleep(0.3)
+        kept = b"\1" * size
+        time.sleep(60)
+        os._exit(len(kept) & 1)
+
+    for _ in range(3):
+        if os.fork() == 0:
+            threading.Thread(target=hold).start()
+            call({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)  # exit: of this thread alone
+    time.sleep(60)
+    return {}
+
+
 def take_memory_together(size: int, progress: Progress) -> dict[str, Any]:
     for _ in range(3):
         if os.fork() == 0:
@@ -262,6 +283,14 @@ def replace(path: Path, progress: Progress) -> dict[str, Any]:
     fs.write_atomic(path, b"x", mode=0o600)
     shutil.copy2(path, path.with_suffix(".copy"))
     path.chmod(0o755)
+    return {}
+
+
+def nest_folders(levels: int, progress: Progress) -> dict[str, Any]:
+    os.chdir(os.environ["TMPDIR"])
+    for _ in range(levels):
+        os.mkdir("d")
+        os.chdir("d")
     return {}
 
 

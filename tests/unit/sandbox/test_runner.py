@@ -231,6 +231,17 @@ def test_all_its_processes_together_have_one_limit(tmp_path: Path) -> None:
     assert "together" in error.value.why
 
 
+def test_a_process_whose_first_thread_has_ended_is_counted(tmp_path: Path) -> None:
+    limits = SandboxLimits(300 * 2**20, 2**20, 60)
+    with pytest.raises(StageFailedError, match=r"refused more memory than 300\.0 MiB"):
+        run(jobs.end_first_threads_and_take_memory_together, tmp_path, 120 * 2**20, limits=limits)
+
+
+def test_folders_deeper_than_python_calls_functions_are_removed(tmp_path: Path) -> None:
+    assert run(jobs.nest_folders, tmp_path, 3000) == {}
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", [b"RssAnon: 0", b"RssAnon: x", b"\nRssAnon:\t0 0", b"\rRssAnon:\t0", b") R 1 1 1 1"])
 def test_no_name_of_a_process_hides_its_memory(tmp_path: Path, name: bytes) -> None:
     limits = SandboxLimits(300 * 2**20, 2**20, 60)
@@ -243,6 +254,8 @@ def test_memory_that_no_limit_counts_is_refused(tmp_path: Path) -> None:
     assert found == {
         "growing": errno.ENOMEM,
         "sockets": errno.EACCES,
+        "secret": errno.ENOSYS,
+        "rules": errno.ENOSYS,
         "spliced": errno.EPERM,
         "spliced from a file": errno.EPERM,
         "pipes": errno.EMFILE,

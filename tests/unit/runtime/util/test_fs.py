@@ -87,6 +87,21 @@ def test_os_errors_become_advice(code: int, advice: str) -> None:
     assert advice in caught.value.fix
 
 
+def test_folders_inside_of_each_other_are_removed_whatever_their_number(tmp_path: Path) -> None:
+    top, here = tmp_path / "top", Path.cwd()
+    top.mkdir()
+    os.chdir(top)
+    try:
+        for _ in range(3000):
+            Path("file").touch()
+            Path("inside").mkdir()
+            os.chdir("inside")
+    finally:
+        os.chdir(here)
+    fs.remove_tree(top)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_removal_is_repeated_while_a_process_still_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
