@@ -660,7 +660,7 @@ class GateArtifact(Artifact):
 
     target: str
     exit_code: int
-    verdict: Literal["pass", "fail", "inconclusive"]
+    verdict: intervals.Verdict
     ledger: LedgerRow
     receipt: dict[str, Any]
 
