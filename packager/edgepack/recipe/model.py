@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo
 
@@ -25,6 +25,10 @@ from edgepack_runtime.tasks.task import Task
 
 BUILTIN_PREFIX = "builtin:"
 Prefer = Literal["latency", "size"]
+HeldOut = Literal["dev", "test"]
+HELD_OUT: Final[tuple[HeldOut, ...]] = get_args(HeldOut)
+SplitName = Literal["train", HeldOut]
+SPLIT_NAMES: Final[tuple[SplitName, ...]] = get_args(SplitName)
 Observer = Literal["hist", "kl", "mse", "emd", "avg", "abs_max"]
 
 
