@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.errors import StageFailedError
-from edgepack.recipe.model import Prefer
+from edgepack.recipe.model import Prefer, SplitName
 from edgepack.util.text import counted
 from edgepack_runtime.bundle.model_config import CASCADE, LinearConfig
 from edgepack_runtime.schema.figures import quantity
@@ -189,9 +189,8 @@ EXAMPLES_FILE: Final = "examples.jsonl"
 SCORES_FILE: Final = "scores.json"  # of the shipped and the float model on the examples
 METRICS_FILE: Final = "metrics.json"  # of a training: name -> [step, value] pairs
 EVENTS_PREFIX: Final = "events.out.tfevents."  # of a training's TensorBoard files
-Split = Literal["train", "dev", "test", "unlabelled"]
-LABELLED: Final[tuple[Split, ...]] = ("train", "dev", "test")
-SPLITS: Final[tuple[Split, ...]] = (*LABELLED, "unlabelled")
+Split = Literal[SplitName, "unlabelled"]
+SPLITS: Final[tuple[Split, ...]] = get_args(Split)
 Precision = Literal["float32", "float16", "int8"]
 _SHELL_CHARACTERS = frozenset('"$`\\!\n\r')  # special to a shell inside double quotes
 _EXAMPLE_CHARACTERS = 24
@@ -660,7 +659,7 @@ class GateArtifact(Artifact):
 
     target: str
     exit_code: int
-    verdict: Literal["pass", "fail", "inconclusive"]
+    verdict: intervals.Verdict
     ledger: LedgerRow
     receipt: dict[str, Any]
 

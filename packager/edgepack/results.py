@@ -30,8 +30,9 @@ from edgepack.recipe.training import FromTeacher
 from edgepack.util.text import counted
 from edgepack_runtime.schema.figures import quantity
 from edgepack_runtime.schema.receipt import UNGATED
+from edgepack_runtime.stats import intervals
 
-Verdict = Literal["pass", "fail", "inconclusive", "not run here", "no gates"]
+Verdict = Literal[intervals.Verdict, "not run here", "no gates"]
 NOT_RUN_HERE: Final = "not run here"
 
 
@@ -76,7 +77,7 @@ class TargetResult:
     @property
     def caveats(self) -> list[str]:
         """What the gate of a delivered bundle did not show, a line each."""
-        if self.verdict != "inconclusive" or isinstance(self.gate, NotRunHere):
+        if self.verdict != intervals.INCONCLUSIVE or isinstance(self.gate, NotRunHere):
             return []
         return self.gate.gated.not_shown
 

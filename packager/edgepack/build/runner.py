@@ -18,6 +18,7 @@ from edgepack.results import Build, Failure, NotRunHere, StageArtifact, TargetRe
 from edgepack.stages.stage import Context, Key, Stage, StageResult
 from edgepack.targets.context import BuildContext
 from edgepack.training import checkpoint
+from edgepack_runtime.stats import intervals
 
 A = TypeVar("A", bound=Artifact)
 
@@ -129,7 +130,7 @@ class _Run:
             found = self._make(stage, key, again=again)
         self._ctx = self._ctx.with_result(stage, found)
         self._artifacts.append(StageArtifact(stage.name, found.artifact, self._stages.owners(stage)))
-        if isinstance(found.artifact, GateArtifact) and found.artifact.verdict != "pass":
+        if isinstance(found.artifact, GateArtifact) and found.artifact.verdict != intervals.PASS:
             self._workspace.unseal(found.artifact.folder)  # the next build measures again
 
     def _why(self, stage: Stage[Any], key: Key, *, again: bool) -> str:

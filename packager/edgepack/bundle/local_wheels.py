@@ -12,9 +12,8 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from edgepack.errors import EnvironmentUnfitError, UsageError
 from edgepack.targets import tags
-from edgepack.targets.profiles import Profile
+from edgepack.targets.profiles import ONNXRUNTIME, Profile
 
-_ON_CPU = "onnxruntime"  # what a lock names where the wheel for the GPU is given by path
 _NAMED = "give the file as it was built: a wheel's name tells what it is for"
 
 
@@ -71,7 +70,7 @@ def for_machine(wheels: Sequence[Path], profile: Profile, machine: str) -> list[
 
 def replaced(found: Iterable[str], profile: Profile) -> frozenset[str]:
     """Packages of the lock that are left out: those `found` by path, and the CPU's where the GPU's is."""
-    return frozenset({*found, *([_ON_CPU] if profile.by_path else [])})
+    return frozenset({*found, *([ONNXRUNTIME] if profile.by_path else [])})  # the lock names that of the CPU
 
 
 def package_of(wheel: Path) -> str:

@@ -12,7 +12,7 @@ from edgepack.bundle import requirements, wheels
 from edgepack.bundle.interpreter import debian
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.targets import package_data, tags
-from edgepack.targets.profiles import Profile
+from edgepack.targets.profiles import ONNXRUNTIME, Profile
 from edgepack.util.process import find_program
 from edgepack_runtime.bundle.manifest import BUNDLED
 from edgepack_runtime.util.fs import FILE_MODE
@@ -53,7 +53,7 @@ def _wheels(name: str, python: str, profile: Profile, resolve: Resolve) -> str:
             fix="unset UV_EMIT_INDEX_URL and the like",
         )
     found = {package.name for package in requirements.parse_lock(text, profile)}
-    needs = {*wheels.SERVING} if name == wheels.SERVE_LOCK else {"onnxruntime" if profile.by_path else profile.package}
+    needs = {*wheels.SERVING} if name == wheels.SERVE_LOCK else {ONNXRUNTIME if profile.by_path else profile.package}
     if lacking := sorted(needs - found):
         raise EnvironmentUnfitError(
             f"the lock {name} would lack {', '.join(lacking)}",

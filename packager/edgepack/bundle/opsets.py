@@ -13,9 +13,9 @@ from edgepack.artifacts import ContentCheck
 from edgepack.bundle.site_packages import Package
 from edgepack.errors import StageFailedError
 from edgepack.targets import package_data
+from edgepack.targets.profiles import ONNXRUNTIMES
 from edgepack_runtime.bundle import onnx_file
 
-_WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
 _STANDARD: Final = (b"", b"ai.onnx")  # names of the domain of ONNX's own operators
 
 # Fields of onnx.proto by number: a model has the version of its format and opsets, an opset a domain and a version.
@@ -64,7 +64,7 @@ def check(model: Path, packages: Iterable[Package]) -> ContentCheck | None:
     Raises:
         StageFailedError: it is too old.
     """
-    carried = next((package for package in packages if package.name in _WHEELS), None)
+    carried = next((package for package in packages if package.name in ONNXRUNTIMES), None)
     limits = readable_by(carried.version) if carried is not None else None
     if carried is None or limits is None:
         return None

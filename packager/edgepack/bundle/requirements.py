@@ -13,12 +13,11 @@ from packaging.utils import canonicalize_name
 
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, RecipeInvalidError
 from edgepack.targets import tags
-from edgepack.targets.profiles import Profile
+from edgepack.targets.profiles import ONNXRUNTIMES, Profile
 from edgepack.targets.tags import Python
 
 _HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})\Z")
 _COMMENT: Final = re.compile(r"(?:^|\s)#.*\Z")
-_ONNXRUNTIMES: Final = frozenset({"onnxruntime", "onnxruntime-gpu"})
 _SHOWN: Final = 80  # characters of a line
 _COMPILE: Final = "uv pip compile --universal --generate-hashes requirements.in -o {}"
 
@@ -84,7 +83,7 @@ def load(file: Path, profile: Profile, python: Python | None) -> tuple[Locked, .
     pythons = tags.KNOWN_PYTHONS if python is None else [python]
     packages = _parse(text, [tags.marker_environment(profile, one) for one in pythons], invalid, with_extras=True)
     for package in packages:
-        if package.name in _ONNXRUNTIMES:
+        if package.name in ONNXRUNTIMES:
             raise RecipeInvalidError(
                 f"{file}: {package.name} cannot be one of the recipe's packages",
                 why="a bundle carries ONNX Runtime's library, and runs models without its Python module",

@@ -25,14 +25,13 @@ from edgepack.progress import Progress, Task
 from edgepack.targets import package_data, tags
 from edgepack.targets.context import BuildContext
 from edgepack.targets.downloads import download_folder
-from edgepack.targets.profiles import SYSTEM, Profile
+from edgepack.targets.profiles import ONNXRUNTIMES, SYSTEM, Profile
 from edgepack.targets.tags import Python
 from edgepack.util.hashing import sha256_file
 
 SERVE_LOCK: Final = "serve.txt"
 SERVING: Final = ("anyio", "click", "h11", "prometheus-client", "starlette", "uvicorn")
 _NVIDIA: Final = "nvidia-"  # CUDA and cuDNN, which a device may have itself
-_ONNXRUNTIMES: Final = frozenset({"onnxruntime", "onnxruntime-gpu"})
 
 
 def require(
@@ -53,7 +52,7 @@ def require(
         _require_all({own} - {*carried}, profile, profile.lock)
     if serve:
         _require_all({*SERVING} - {*carried}, profile, SERVE_LOCK)
-    if others := sorted({*carried} & _ONNXRUNTIMES - {own}):
+    if others := sorted({*carried} & ONNXRUNTIMES - {own}):
         raise EnvironmentUnfitError(
             f"a bundle for {profile.name} would carry {', '.join(others)}, which it does not run on",
             why=f"the lock {profile.lock} names that besides {own}",

@@ -13,6 +13,7 @@ from edgepack.build.options import CANDIDATE_STAGES, STAGES
 from edgepack.commands import options
 from edgepack.errors import EdgepackError, GateFailedError, GateInconclusiveError, UsageError
 from edgepack.util.text import two_digits_up
+from edgepack_runtime.stats import intervals
 
 if TYPE_CHECKING:
     from edgepack.build.options import BuildOptions
@@ -241,7 +242,7 @@ def _refusal(built: Build) -> EdgepackError | None:
 
     if built.failed_targets:
         return _no_bundle(built.failed_targets)
-    for verdict, error_type in (("fail", GateFailedError), ("inconclusive", GateInconclusiveError)):
+    for verdict, error_type in ((intervals.FAIL, GateFailedError), (intervals.INCONCLUSIVE, GateInconclusiveError)):
         refused = [item for item in built.target_results if item.refused == verdict]
         if refused:
             gated = [(item, item.gate.gated) for item in refused if isinstance(item.gate, GateArtifact)]

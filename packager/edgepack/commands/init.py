@@ -12,7 +12,7 @@ from edgepack.commands import options
 from edgepack.util.text import safe
 
 if TYPE_CHECKING:
-    from edgepack.data.split_stats import SplitName
+    from edgepack.recipe.model import SplitName
 
 
 @click.command()

@@ -257,7 +257,6 @@ def _limits(limits: Mapping[str, Any]) -> str:
 SUFFIX: Final = ".report.json"
 _MOST_BYTES: Final = 64 * 2**20
 _MOST_CHANGES: Final = 30  # differences to print for a build
-_QUIET_CORES: Final = 0.05  # CPU time of other processes, in cores, that does not disturb a measurement
 
 
 @dataclass(frozen=True)
@@ -436,8 +435,7 @@ def _row(build: str, report: Report, target: Target) -> TableRow:
 
 def _is_disturbed(latency: GateLatency) -> bool:
     """Whether other processes may have disturbed these times."""
-    others = latency.contention.others_cores if latency.contention else None
-    return latency.stable is False or others is None or others > _QUIET_CORES
+    return latency.stable is False or latency.contention is None or latency.contention.disturbed is not False
 
 
 def _decided(report: Report) -> dict[str, Any]:

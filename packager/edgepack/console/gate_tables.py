@@ -15,6 +15,7 @@ from edgepack.report.gates import CheckRow
 from edgepack.util.text import counted, safe
 from edgepack_runtime.schema.figures import NOTHING, quantity
 from edgepack_runtime.schema.receipt import ACCURACY_NOT_GATED, NO_GATES, UNGATED, BundleFacts, GateReceipt
+from edgepack_runtime.stats import intervals
 
 if TYPE_CHECKING:
     from edgepack.gating.receipts_summary import DeviceSummary, Fleet
@@ -32,7 +33,7 @@ def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Tabl
     if found.checks:
         yield from _checks(found.checks, live=live, width=width)
     for check in found.checks:
-        if check.verdict != "pass":
+        if check.verdict != intervals.PASS:
             yield Text(safe(f"{check.gate}: {check.verdict}: {check.detail}"))
     if found.verdict == UNGATED:
         yield Text(f"{NO_GATES}: nothing was judged", style="bold")

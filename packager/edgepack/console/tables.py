@@ -17,6 +17,7 @@ from edgepack.util.nvidia import sm_name
 from edgepack.util.text import about_duration, counted, metric_name, mib, safe, shortest
 from edgepack_runtime.schema.figures import NOTHING
 from edgepack_runtime.schema.receipt import UNGATED
+from edgepack_runtime.stats import intervals
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 
 STYLES: Final = {
-    "pass": "green",
-    "fail": "bold red",
-    "inconclusive": "yellow",
+    intervals.PASS: "green",
+    intervals.FAIL: "bold red",
+    intervals.INCONCLUSIVE: "yellow",
     "not run here": "yellow",
     UNGATED: "yellow",
     "error": "red",

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgepack.data.detect import are_measurements, measurements_finding, separator_between_labels
-from edgepack.data.split_stats import SplitFacts, SplitName
+from edgepack.data.split_stats import SplitFacts
 from edgepack.recipe.finding_log import MAX_LISTED
 from edgepack.recipe.findings import Finding, Severity
-from edgepack.recipe.model import Choice
+from edgepack.recipe.model import Choice, SplitName
 from edgepack.util.text import counted
 from edgepack.util.text_digests import shortened, without_unseen
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +22,12 @@ from edgepack.data.lengths import Lengths
 from edgepack.data.tables import read_rows
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import errors
-from edgepack.recipe.model import Columns
+from edgepack.recipe.model import Columns, SplitName
 from edgepack.util.text_digests import digest, digests
 from edgepack_runtime.rows.formats import RowFormat
 from edgepack_runtime.tasks.task import Task
 
 MAX_LABELS: Final = 10_000  # a column with more different values does not hold labels; fits the 16 bits of `label_ids`
-
-SplitName = Literal["train", "dev", "test"]
-HeldOut = Literal["dev", "test"]
-HELD_OUT: Final[tuple[HeldOut, ...]] = ("dev", "test")
-SPLIT_NAMES: Final[tuple[SplitName, ...]] = ("train", *HELD_OUT)
 
 
 @dataclass

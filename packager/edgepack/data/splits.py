@@ -14,7 +14,7 @@ from edgepack.artifacts import Row
 from edgepack.data.files import no_progress
 from edgepack.data.lengths import Lengths
 from edgepack.data.split_checks import check_splits, rows_to_drop
-from edgepack.data.split_stats import HELD_OUT, SPLIT_NAMES, SplitFacts, SplitName, gather_facts, read_facts
+from edgepack.data.split_stats import SplitFacts, gather_facts, read_facts
 from edgepack.data.synthetic import reviews_zh
 from edgepack.data.tables import read_rows
 from edgepack.data.unlabelled import TextSet, count, free_texts
@@ -23,7 +23,7 @@ from edgepack.progress import SILENT, Progress
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding, errors
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import BUILTIN_PREFIX, Data, ImportedData, is_builtin
+from edgepack.recipe.model import BUILTIN_PREFIX, HELD_OUT, SPLIT_NAMES, Data, ImportedData, SplitName, is_builtin
 from edgepack.util.text import counted
 
 BAR_FROM_BYTES: Final = 8 * 2**20  # smaller files are read within two seconds, and need no bar

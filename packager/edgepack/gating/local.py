@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from edgepack.errors import (
     BundleInvalidError,
@@ -28,17 +28,13 @@ from edgepack.sandbox import runner as sandbox
 from edgepack.sandbox.confinement import SandboxLimits
 from edgepack.targets import this_machine
 from edgepack_runtime.bundle.verify import verify_file
-from edgepack_runtime.errors import ExitCode, reported
+from edgepack_runtime.errors import reported
 from edgepack_runtime.install import release_process
+from edgepack_runtime.schema.receipt import VERDICTS
 from edgepack_runtime.util import gate_lock
 from edgepack_runtime.util.progress import Log
 
 NO_ROWS: Final = GoldenRowsOption()
-DECIDED: Final[dict[int, Literal["pass", "fail", "inconclusive"]]] = {
-    ExitCode.OK: "pass",
-    ExitCode.GATE_FAILED: "fail",
-    ExitCode.GATE_INCONCLUSIVE: "inconclusive",
-}
 _ERRORS: Final[dict[int, type[EdgepackError]]] = {
     kind.exit_code: kind for kind in (UsageError, EnvironmentUnfitError, BundleInvalidError)
 }
@@ -169,14 +165,14 @@ def judged(name: str, output: VerbOutput, release_id: str | None = None) -> tupl
         EnvironmentUnfitError, BundleInvalidError, UsageError: as reported by the bundle.
         StageFailedError: it ended without a verdict in another way.
     """
-    if output.exit_code not in DECIDED:
+    if output.exit_code not in VERDICTS:
         raise failed(f"gate: {name}", output)
     try:
         receipt = json.loads(output.stdout)
         found = str(receipt["verdict"])[:_LONGEST_NAME], str(receipt["bundle"]["release_id"])[:_LONGEST_NAME]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise StageFailedError(f"gate: {name} printed no receipt", why=output.stderr_tail) from error
-    if found != (DECIDED[output.exit_code], release_id or found[1]):
+    if found != (VERDICTS[output.exit_code], release_id or found[1]):
         raise StageFailedError(
             f"gate: {name} printed the receipt of another gate",
             why=f"the receipt: {found[0]}, release {found[1]}; the gate: exit code {output.exit_code}, "

@@ -20,6 +20,7 @@ from edgepack.gating.receipts import RECEIPT
 from edgepack.util.text import counted
 from edgepack_runtime.install.receipts import CHANGES, order
 from edgepack_runtime.schema.receipt import UNGATED, GateReceipt, Receipt, Score
+from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.fs import os_errors, read_regular, walk
 
 _MOST_BYTES: Final = 4 * 2**20  # a receipt of an install has about 20 KB
@@ -76,7 +77,9 @@ class DeviceSummary:
         """Gates that did not pass, including those that were not measured."""
         if self.gate is None or self.gate.judged == UNGATED:
             return ()
-        judged = tuple(f"{check.gate}: {check.verdict}" for check in self.gate.checks if check.verdict != "pass")
+        judged = tuple(
+            f"{check.gate}: {check.verdict}" for check in self.gate.checks if check.verdict != intervals.PASS
+        )
         return judged + tuple(f"{one.gate}: not measured{', waived' * one.waived}" for one in self.gate.unmeasured)
 
     @property

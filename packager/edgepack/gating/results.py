@@ -15,7 +15,7 @@ from edgepack.report.gates import NOT_MEASURED
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.schema import figures
-from edgepack_runtime.schema.receipt import GateReceipt
+from edgepack_runtime.schema.receipt import VERDICTS, GateReceipt
 from edgepack_runtime.stats import intervals
 
 FORMAT: Final = 1
@@ -32,7 +32,6 @@ WORST_FIRST: Final = (
     ExitCode.OK,
 )
 _MOST_LEVELS: Final = 20  # lists and objects in each other; a receipt has 6
-_VERDICTS: Final = {ExitCode.OK: "pass", ExitCode.GATE_FAILED: "fail", ExitCode.GATE_INCONCLUSIVE: "inconclusive"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class GateResult:
 
     @property
     def verdict(self) -> str:
-        return _VERDICTS.get(ExitCode(self.exit_code), NOT_MEASURED) if self.receipt else NOT_MEASURED
+        return VERDICTS.get(self.exit_code, NOT_MEASURED) if self.receipt else NOT_MEASURED
 
 
 def worst(codes: Sequence[int]) -> ExitCode:
@@ -71,7 +70,7 @@ def document(results: Sequence[GateResult]) -> dict[str, Any]:
     code = worst([result.exit_code for result in results])
     return {
         "gates": FORMAT,
-        "verdict": _VERDICTS.get(code, NOT_MEASURED),
+        "verdict": VERDICTS.get(code, NOT_MEASURED),
         "exit_code": int(code),
         "results": [
             {

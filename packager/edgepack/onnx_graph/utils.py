@@ -15,6 +15,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from edgepack.errors import StageFailedError
+from edgepack.onnx_graph import OPSET
 
 Array = npt.NDArray[Any]
 
@@ -130,7 +131,6 @@ def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
 
 
 MICROSOFT: Final = "com.microsoft"  # the domain of ONNX Runtime's own operators
-OPSET: Final = 17
 IR_VERSION: Final = 8  # of ONNX 1.12, which came with opset 17
 
 

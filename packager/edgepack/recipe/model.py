@@ -6,16 +6,18 @@ errors as findings with file and line. Unknown keys are errors.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo
 
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.section import MEANT, FilePath, Section, beside
 from edgepack.recipe.training import Qat, Student, Teacher
+from edgepack_runtime.bundle.manifest import NAME, VERSION
 from edgepack_runtime.bundle.model_config import CUSTOM, GRAPH_NAME, MAX_TOKENS
 from edgepack_runtime.schema.gates import AccuracyLimits
 from edgepack_runtime.tasks.registry import TaskName, answer_keys, task_by_answer_key, task_by_name, tasks_named
@@ -23,7 +25,16 @@ from edgepack_runtime.tasks.task import Task
 
 BUILTIN_PREFIX = "builtin:"
 Prefer = Literal["latency", "size"]
+HeldOut = Literal["dev", "test"]
+HELD_OUT: Final[tuple[HeldOut, ...]] = get_args(HeldOut)
+SplitName = Literal["train", HeldOut]
+SPLIT_NAMES: Final[tuple[SplitName, ...]] = get_args(SplitName)
 Observer = Literal["hist", "kl", "mse", "emd", "avg", "abs_max"]
+
+
+def _in_a_schema(pattern: re.Pattern[str]) -> str:
+    """A pattern of the runtime for whole texts, as JSON Schema writes it."""
+    return "^" + pattern.pattern.replace(r"\Z", "$")
 
 
 class Columns(Section):
@@ -239,13 +250,14 @@ class BaseRecipe(Section):
 
     edgepack: Annotated[Literal[1], BeforeValidator(_whole)] = Field(description="Recipe format.")
     name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$",
+        pattern=_in_a_schema(NAME),
         description="Name of the bundle, and of the command that it installs: at most 64 small letters a-z, digits, "
         "`.`, `_` and `-`, the first a letter or digit.",
     )
     version: str = Field(
-        pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$",
-        description="Version of the bundle, three numbers as `1.2.0`. It orders the releases on a device.",
+        pattern=_in_a_schema(VERSION),
+        description="Version of the bundle, three numbers as `1.2.0`, the second and third at most 999. It orders the "
+        "releases on a device.",
     )
     targets: tuple[str, ...] = Field(
         ("local",), min_length=1, description="Target profiles; a bundle is built for each."
@@ -409,7 +421,7 @@ class LinearRecipe(TextRecipe):
         return tuple(found)
 
 
-_GraphName = Annotated[str, Field(pattern="^" + GRAPH_NAME.pattern.replace(r"\Z", "$"))]
+_GraphName = Annotated[str, Field(pattern=_in_a_schema(GRAPH_NAME))]
 
 
 _Graphs = Annotated[dict[_GraphName, FilePath], Field(min_length=1, json_schema_extra={"additionalProperties": False})]

@@ -10,6 +10,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, Final
 
+from pydantic.json_schema import GenerateJsonSchema
+
 from edgepack.recipe import keys
 from edgepack.recipe.encoder_shapes import PRESETS, parameters
 from edgepack.recipe.keys import choices, range_of, type_of
@@ -171,7 +173,6 @@ def _presets() -> Iterator[str]:
         )
 
 
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE: Final = {
     "description": "A value from the environment: `${NAME}`, or `${NAME:-default}`.",
     "type": "string",
@@ -190,7 +191,7 @@ def schema() -> dict[str, Any]:
         sections[kind.__name__] = _schema_section(made)
     del sections[Student.__name__]["required"]
     return {
-        "$schema": DIALECT,
+        "$schema": GenerateJsonSchema.schema_dialect,
         "title": "edgepack recipe",
         "description": "One recipe: everything that decides the contents of a bundle.",
         "anyOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in KINDS],

@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import BUILTIN_PREFIX, Columns, Data, ImportedTextRecipe, LinearRecipe, Recipe, is_builtin
+from edgepack.recipe.model import (
+    BUILTIN_PREFIX,
+    HELD_OUT,
+    SPLIT_NAMES,
+    Columns,
+    Data,
+    ImportedTextRecipe,
+    LinearRecipe,
+    Recipe,
+    is_builtin,
+)
 from edgepack.recipe.paths import check_there, is_file
 from edgepack.recipe.section import or_none
 from edgepack.recipe.yaml import KeyPath, Problem
@@ -89,7 +99,7 @@ def _check_tagged(recipe: Recipe | LinearRecipe | ImportedTextRecipe, given: Seq
     data = recipe.data
     if not isinstance(data, Data) or not task_by_name(recipe.task).per_token:
         return
-    files = [or_none(data, name) or "" for name in ("train", "dev", "test")]
+    files = [or_none(data, name) or "" for name in SPLIT_NAMES]
     used = {"text"} if data.unlabelled is not None else set()
     if all(Path(file).suffix.lower() in TAGGED_SUFFIXES for file in files) and set(given) - used:
         yield _WHERE, "files with a token and its tag on each line have no columns", "remove the key"
@@ -97,15 +107,15 @@ def _check_tagged(recipe: Recipe | LinearRecipe | ImportedTextRecipe, given: Seq
 
 def check_data(recipe: Recipe | LinearRecipe) -> Iterator[Problem]:
     """Problems of the files of labelled rows."""
-    splits: dict[str, str | None] = {name: or_none(recipe.data, name) for name in ("train", "dev", "test")}
+    splits: dict[str, str | None] = {name: or_none(recipe.data, name) for name in SPLIT_NAMES}
     train = splits["train"]
     if train is not None and is_builtin(train):
         if train not in BUILTIN_SOURCES:
             fix = did_you_mean(train, BUILTIN_SOURCES, f"use {listed(BUILTIN_SOURCES)}")
             yield ("data", "train"), f"there is no built-in data `{train[:60]}`", fix
-        for name in ("dev", "test"):
-            if splits[name] is not None:
-                yield ("data", name), f"built-in data have their own {name} split", "remove the key"
+        for own in HELD_OUT:
+            if splits[own] is not None:
+                yield ("data", own), f"built-in data have their own {own} split", "remove the key"
         return
     for name, value in splits.items():
         if value is not None:
@@ -127,7 +137,7 @@ def check_unlabelled(recipe: Recipe) -> Iterator[Problem]:
     if data.unlabelled is not None:
         yield from _check_texts(("data", "unlabelled"), data.unlabelled, or_none(recipe, "task"))
         # What a sample of the training rows leaves over may be unlabelled.
-        others = ("dev", "test") if or_none(data, "train_rows") is not None else ("train", "dev", "test")
+        others: Sequence[str] = HELD_OUT if or_none(data, "train_rows") is not None else SPLIT_NAMES
         splits: dict[str, str | None] = {name: or_none(data, name) for name in (*others, "unlabelled")}
         yield from (problem for problem in _check_same_file(splits) if problem[0] == ("data", "unlabelled"))
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -14,7 +13,13 @@ from edgepack.recipe.paths import check_there, is_file, is_folder
 from edgepack.recipe.section import or_none
 from edgepack.recipe.yaml import KeyPath, Problem
 from edgepack.util import confined_files
-from edgepack_runtime.bundle.model_config import CONFIG_NAME, HANDLER_ITEMS, HANDLER_NAME, TokenizerConfig
+from edgepack_runtime.bundle.model_config import (
+    CONFIG_NAME,
+    HANDLER_ITEMS,
+    HANDLER_NAME,
+    TokenizerConfig,
+    label_problem,
+)
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.handler import CLASS, METHODS
 from edgepack_runtime.inference.tokenizer import read_vocab
@@ -160,7 +165,7 @@ def check_text_model(recipe: ImportedTextRecipe) -> Iterator[Problem]:
 
 
 def check_labels(recipe: ImportedTextRecipe) -> Iterator[Problem]:
-    """Problems of labels that no classifier can have: too few, empty, one twice, or no BIO tags."""
+    """Problems of labels that no model can have."""
     where, labels = ("model", "labels"), recipe.model.labels
     if isinstance(labels, str):
         if not is_file(Path(labels)):
@@ -171,8 +176,10 @@ def check_labels(recipe: ImportedTextRecipe) -> Iterator[Problem]:
             yield where, f"{labels[:200]!r} cannot be read: {error}", "write one label in each line"
             return
     if None not in labels:  # an entry of a wrong type, which has a finding of its own
-        for reason in _reasons_against(labels, tokens=task_by_name(recipe.task).per_token):
-            yield where, reason, "give them in the order of the graph's outputs"
+        task = task_by_name(recipe.task)
+        ordered = sorted(labels, key=lambda label: label != OUTSIDE) if task.per_token else list(labels)  # as at import
+        if (reason := label_problem(ordered, task)) is not None:
+            yield where, f"it {reason}", "give them in the order of the graph's outputs"
 
 
 def check_vocabulary(recipe: ImportedTextRecipe) -> Iterator[Problem]:
@@ -195,20 +202,3 @@ def read_labels(file: Path) -> tuple[str, ...]:
     """The labels of a file with one in each line. Raises OSError; ValueError if it is not UTF-8."""
     text = read_regular(file).decode("utf-8-sig")
     return tuple(line.strip() for line in text.splitlines() if line.strip())
-
-
-def _reasons_against(labels: Sequence[str], *, tokens: bool) -> Iterator[str]:
-    if len(labels) < 2:
-        yield "a classifier has at least two"
-    if not all(label.strip() for label in labels):
-        yield "one of them is empty"
-    twice = next((label for label, times in Counter(labels).items() if times > 1), None)
-    if twice is not None:
-        yield f"duplicate label {twice[:60]!r}"
-    if not tokens:
-        return
-    if OUTSIDE not in labels:
-        yield f"tags have `{OUTSIDE}`, for tokens outside of spans"
-    wrong = next((label for label in labels if label != OUTSIDE and label[:2] not in ("B-", "I-")), None)
-    if wrong is not None:
-        yield f"{wrong[:60]!r} is not a BIO tag: `{OUTSIDE}`, `B-...` or `I-...`"

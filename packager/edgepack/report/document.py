@@ -67,6 +67,7 @@ from edgepack.results import Build, NotRunHere, TargetResult, Verdict
 from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted
 from edgepack.util.versions import tool_versions
+from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.fs import read_regular
 
 T = TypeVar("T")
@@ -149,11 +150,11 @@ def stem(report: Report, dist: Path) -> str:
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
     """The worst verdict: `fail`, `inconclusive`, `not run here`, `no gates`, `pass`; inconclusive without targets."""
-    order: tuple[Verdict, ...] = ("fail", "inconclusive", "not run here", "no gates")
+    order: tuple[Verdict, ...] = (intervals.FAIL, intervals.INCONCLUSIVE, "not run here", "no gates")
     for verdict in order:
         if verdict in verdicts:
             return verdict
-    return "pass" if verdicts else "inconclusive"
+    return intervals.PASS if verdicts else intervals.INCONCLUSIVE
 
 
 def _recipe(recipe: AnyRecipe) -> dict[str, Any]:

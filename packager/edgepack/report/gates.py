@@ -11,10 +11,11 @@ from edgepack.util.text import counted
 from edgepack_runtime.schema.figures import NOTHING, direction, quantity, span, telling_digits
 from edgepack_runtime.schema.gates import is_minimum
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt
+from edgepack_runtime.stats import intervals
 
 NOT_MEASURED: Final = "not measured"
 # Words for results that did not pass, by verdict.
-_OF_RESULTS: Final = {"fail": "failed", "inconclusive": "inconclusive", NOT_MEASURED: NOT_MEASURED}
+_OF_RESULTS: Final = {intervals.FAIL: "failed", intervals.INCONCLUSIVE: "inconclusive", NOT_MEASURED: NOT_MEASURED}
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,12 @@ class GateRows:
     @property
     def unmet(self) -> list[CheckRow]:
         """The checks that did not pass: failed ones, then inconclusive ones."""
-        return [check for verdict in ("fail", "inconclusive") for check in self.checks if check.verdict == verdict]
+        return [
+            check
+            for verdict in (intervals.FAIL, intervals.INCONCLUSIVE)
+            for check in self.checks
+            if check.verdict == verdict
+        ]
 
 
 def rows(receipt: GateReceipt, causes: Mapping[str, str] | None = None) -> GateRows:

@@ -19,6 +19,7 @@ from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import NOTHING, quantity, span
 from edgepack_runtime.schema.gates import NOT_LIMITS
 from edgepack_runtime.schema.receipt import UNGATED, GateReceipt
+from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.metrics import metric_of
 
 TEMPLATE: Final = "report.html.jinja"
@@ -79,7 +80,7 @@ def _latency_plots(receipts: Sequence[GateReceipt | None]) -> list[Markup]:
 
 def _is_fast(receipt: GateReceipt) -> bool:
     """Whether every gate on latency passed."""
-    return all(check.verdict == "pass" for check in receipt.checks if check.gate.startswith("latency."))
+    return all(check.verdict == intervals.PASS for check in receipt.checks if check.gate.startswith("latency."))
 
 
 def _latency(number: int, receipt: GateReceipt) -> Markup:

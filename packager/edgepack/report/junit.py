@@ -20,12 +20,13 @@ from edgepack.report.gates import NOT_MEASURED, CheckRow, GateRows
 from edgepack.report.model import Report, Target
 from edgepack.util.text import as_text, safe_lines
 from edgepack_runtime.schema.receipt import GateReceipt
+from edgepack_runtime.stats import intervals
 
 # XML 1.0 cannot represent these characters, even escaped.
 _NOT_XML: Final = re.compile("[^\t\n\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _CLOCK: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})Z")
 _MOST_SECONDS: Final = 1e9
-_TYPES: Final = {"fail": "gate failed", "inconclusive": "inconclusive"}
+_TYPES: Final = {intervals.FAIL: "gate failed", intervals.INCONCLUSIVE: "inconclusive"}
 
 
 @dataclass(frozen=True)
@@ -105,12 +106,16 @@ def _suite(about: _Suite) -> ElementTree.Element:
     found = GateRows("", (), (), False) if about.receipt is None else gates.rows(about.receipt, about.causes)
     conditions = {} if about.receipt is None else about.receipt.conditions
     verdicts, waived = [check.verdict for check in found.checks], [one.waived for one in found.left_out]
-    doubtful, not_run, error = verdicts.count("inconclusive"), about.skipped is not None, about.error is not None
+    doubtful, not_run, error = (
+        verdicts.count(intervals.INCONCLUSIVE),
+        about.skipped is not None,
+        about.error is not None,
+    )
     suite = ElementTree.Element(
         "testsuite",
         name=_text(" ".join(f"gates of {about.name} {about.version} for {about.target}".split())),
         tests=str(len(verdicts) + len(waived) + not_run + error),
-        failures=str(verdicts.count("fail")),
+        failures=str(verdicts.count(intervals.FAIL)),
         errors=str(doubtful * (about.doubt == "error") + waived.count(False) + error),
         skipped=str(doubtful * (about.doubt == "skipped") + waived.count(True) + not_run),
     )
@@ -146,7 +151,7 @@ def _case(class_name: str, check: CheckRow, doubt: str) -> ElementTree.Element:
     message = f"{check.value}, interval {check.interval}, limit {check.limit}, n {check.n}"
     kind = _TYPES.get(check.verdict)
     if kind is not None:
-        name = "failure" if check.verdict == "fail" else doubt
+        name = "failure" if check.verdict == intervals.FAIL else doubt
         element = ElementTree.SubElement(case, name, type=kind, message=_text(message))
         element.text = _text("\n".join(filter(None, (check.cause, check.detail))))
     else:

@@ -13,6 +13,7 @@ from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import NOTHING, quantity
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, is_per_class
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt
+from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.metrics import SCORE, metric_of
 
 _ON: Final = "on "  # before the name of a target, in the ledger
@@ -29,7 +30,7 @@ class _Loss(NamedTuple):
 
 def explain(receipt: GateReceipt, ledger: Sequence[LedgerRow]) -> list[str]:
     """One line for each check that did not pass. `ledger` is that of its target (`Build.ledger_of`)."""
-    return [_line(check, ledger, _metric(receipt)) for check in receipt.checks if check.verdict != "pass"]
+    return [_line(check, ledger, _metric(receipt)) for check in receipt.checks if check.verdict != intervals.PASS]
 
 
 def losses(receipt: GateReceipt, ledger: Sequence[LedgerRow]) -> tuple[Loss, ...]:
@@ -43,7 +44,7 @@ def losses(receipt: GateReceipt, ledger: Sequence[LedgerRow]) -> tuple[Loss, ...
             why=_why(check, ledger, metric),
         )
         for check in receipt.checks
-        if check.verdict == "fail" and check.value is not None
+        if check.verdict == intervals.FAIL and check.value is not None
     )
 
 
@@ -56,7 +57,7 @@ def _line(check: GateCheck, ledger: Sequence[LedgerRow], metric: str) -> str:
     if not row.is_measured:
         return f"{row.gate}: {row.verdict}: {row.detail}"
     head = f"{row.gate}: {row.value}, limit {row.limit}"
-    if row.verdict == "inconclusive":
+    if row.verdict == intervals.INCONCLUSIVE:
         return f"{head}: inconclusive, {row.interval}; {row.detail}"
     detail = f"; {row.detail}" if _lost_by(check, ledger, metric).message in _BY_DEVICE else ""
     return f"{head}: {_why(check, ledger, metric)}{detail}"

@@ -19,8 +19,9 @@ from edgepack.results import NotRunHere
 from edgepack.util.text import as_text, safe
 from edgepack_runtime.schema.figures import NOTHING, quantity, span
 from edgepack_runtime.schema.receipt import ACCURACY_NOT_GATED, BundleFacts, GateReceipt
+from edgepack_runtime.stats import intervals
 
-_MARKS: Final = {"pass": "✅", "fail": "❌", "inconclusive": "❔", NOT_MEASURED: "⚠️"}
+_MARKS: Final = {intervals.PASS: "✅", intervals.FAIL: "❌", intervals.INCONCLUSIVE: "❔", NOT_MEASURED: "⚠️"}
 MOST_CHARACTERS: Final = 65_536
 # Conditions to show; the others are folded.
 _FIRST: Final = {

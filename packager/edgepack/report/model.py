@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from edgepack.artifacts import (
     Checks,
@@ -34,7 +35,6 @@ from edgepack_runtime.schema import fields
 from edgepack_runtime.schema.receipt import GateReceipt
 
 FORMAT: Final = 1
-_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 @dataclass(frozen=True)
@@ -339,7 +339,7 @@ def dumps(report: Report) -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of `report.json`, in draft 2020-12."""
-    return {"$schema": _DIALECT, **TypeAdapter(Report).json_schema(mode="serialization")}
+    return {"$schema": GenerateJsonSchema.schema_dialect, **TypeAdapter(Report).json_schema(mode="serialization")}
 
 
 if __name__ == "__main__":

@@ -33,7 +33,6 @@ from edgepack.bundle.main_program import main_source
 from edgepack.bundle.site_packages import LICENSES, Package
 from edgepack.bundle.stub import STUB_TEMPLATE, stub
 from edgepack.bundle.target_spec import target_specs
-from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
 from edgepack.recipe.model import AnyRecipe
 from edgepack.recipe.paths import without_folders
@@ -225,22 +224,6 @@ def packages_and_templates(recipe: AnyRecipe, profile: Profile, context: BuildCo
     return [package_data.digest(), repr(profile), *given, sha256_file(STUB_TEMPLATE), sha256_file(_README)]
 
 
-def sequence(version: str) -> int:
-    """The number that orders releases: 1.2.3 is 1002003.
-
-    Raises:
-        StageFailedError: minor or patch exceeds 999, so two versions would share a number.
-    """
-    major, minor, patch = (int(part) for part in version.split("."))
-    if max(minor, patch) > 999:
-        raise StageFailedError(
-            f"bundle: version {version} has no sequence number",
-            why="devices order releases by major x 1,000,000 + minor x 1,000 + patch",
-            fix="keep minor and patch below 1000",
-        )
-    return major * 10**6 + minor * 10**3 + patch
-
-
 def recipe_sha256(recipe: AnyRecipe) -> str:
     """Digest of the resolved recipe. Absolute paths count by their last part, since a project may move.
 
@@ -284,7 +267,7 @@ def _manifest(
     return contract.Manifest(
         name=recipe.name,
         version=recipe.version,
-        sequence=sequence(recipe.version),
+        sequence=contract.sequence_of(recipe.version),
         task=recipe.task,
         target=target,
         model=model,

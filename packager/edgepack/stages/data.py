@@ -11,12 +11,11 @@ from typing import Any, Final
 
 from edgepack.artifacts import SPLITS, DataArtifact, Row, Split
 from edgepack.data.sampling import Sampler
-from edgepack.data.split_stats import HELD_OUT
 from edgepack.data.splits import Splits, load_splits
 from edgepack.data.unlabelled import TextSet
 from edgepack.progress import SILENT, Progress
 from edgepack.progress import Task as Bar
-from edgepack.recipe.model import Data
+from edgepack.recipe.model import HELD_OUT, Data
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, Stage
 from edgepack_runtime.tasks.task import Task

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.artifacts import GateArtifact, LedgerRow, Score, mebibytes
-from edgepack.gating.local import DECIDED, gate_confined, gate_file
+from edgepack.gating.local import gate_confined, gate_file
 from edgepack.gating.rows import GoldenRowsOption
 from edgepack.results import NotRunHere
 from edgepack.stages import keys
 from edgepack.stages.bundle import BundleStage
 from edgepack.stages.stage import Context, Input, Stage
 from edgepack.targets import this_machine
-from edgepack_runtime.schema.receipt import NO_GATES, GateReceipt
+from edgepack_runtime.schema.receipt import NO_GATES, VERDICTS, GateReceipt
 
 RECEIPT_FILE = "receipt.json"
 
@@ -78,4 +78,4 @@ class GateStage(Stage[GateArtifact]):
             mean_ms=latency.mean_ms if latency else None,
             note=f"gate: {found.verdict}" if found.checks else NO_GATES,
         )
-        return GateArtifact(out, bundle.target, exit_code, DECIDED[exit_code], row, receipt)
+        return GateArtifact(out, bundle.target, exit_code, VERDICTS[exit_code], row, receipt)

@@ -10,7 +10,6 @@ from typing import Any, Final
 from edgepack.artifacts import (
     ARTIFACT_FILE,
     EVENTS_PREFIX,
-    LABELLED,
     METRICS_FILE,
     SPLITS,
     DataArtifact,
@@ -20,7 +19,7 @@ from edgepack.artifacts import (
 )
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.gates import Gates
-from edgepack.recipe.model import Data, is_builtin
+from edgepack.recipe.model import SPLIT_NAMES, Data, is_builtin
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
 from edgepack.stages.stage import Input, StageResult
@@ -101,7 +100,7 @@ def data_digests(section: Data) -> list[Input]:
     return [file_input(name, Path(file)) for name, file in files if file is not None and not is_builtin(file)]
 
 
-def labelled(rows: StageResult[DataArtifact], splits: Sequence[Split] = LABELLED) -> list[Input]:
+def labelled(rows: StageResult[DataArtifact], splits: Sequence[Split] = SPLIT_NAMES) -> list[Input]:
     """Task, labels and labelled rows."""
     data = rows.artifact
     about = json.dumps([data.task, data.multi_label, data.labels], ensure_ascii=False)

@@ -24,6 +24,7 @@ from edgepack.stages.chain import Chain
 from edgepack.stages.data import DataStage
 from edgepack.stages.stage import Context, Input, Stage
 from edgepack.util.text import counted, metric_name
+from edgepack_runtime.gate.latency import asked_of
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.schema.figures import quantity
 
@@ -61,7 +62,7 @@ class SelectStage(Stage[SelectArtifact]):
     chains: Mapping[str, Chain]
 
     name = "select"
-    version = 5
+    version = 6
     kind = SelectArtifact
     libraries = ("onnxruntime", "numpy")
     measures = True
@@ -264,9 +265,11 @@ def not_judged(gates: Gates, candidates: Sequence[Compared]) -> tuple[str, ...]:
     """The latency gates that cannot be judged here, each with the reason."""
     if gates.latency is None:
         return ()
-    asked = [name for name in ("p50_ms", "p95_ms") if getattr(gates.latency, name) is not None]
+    asked = [one.gate for one in asked_of(gates.latency)]
     if asked and gates.latency.threads != _THREADS:
-        keys = " and ".join(f"latency.{name}" for name in asked)
-        return (f"{keys} (gated with {gates.latency.threads} threads; candidates are timed with one)",)
-    few = "p95_ms" in asked and any(candidate.p95_ms is None for candidate in candidates)
-    return ("latency.p95_ms (too few texts)",) if few else ()
+        return (f"{' and '.join(asked)} (gated with {gates.latency.threads} threads; candidates are timed with one)",)
+    few = "latency.p95_ms" in asked and any(candidate.p95_ms is None for candidate in candidates)
+    found = ["latency.p95_ms (too few texts)"] if few else []
+    if others := [gate for gate in asked if gate not in ("latency.p50_ms", "latency.p95_ms")]:
+        found.append(f"{' and '.join(others)} (candidates are timed for p50 and p95 of all texts)")
+    return tuple(found)

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from edgepack.errors import UsageError
 from edgepack.targets import profile_file
-from edgepack.targets.profile_file import NAME
 from edgepack.targets.profiles import SYSTEM
 from edgepack.util.text import unprintable_replaced
-from edgepack_runtime.bundle.manifest import BUNDLED, HOST, MACHINES
+from edgepack_runtime.bundle.manifest import BUNDLED, HOST, MACHINES, NAME
 from edgepack_runtime.device import info, probe
 from edgepack_runtime.util.fs import read_regular, write_atomic
 
@@ -81,7 +80,7 @@ def add(file: Path, name: str, table: Mapping[str, Any], taken: Mapping[str, Any
         UsageError: the name cannot be used, or the file not be written.
         RecipeInvalidError: what would stand there then is not what a profile says.
     """
-    if not NAME.fullmatch(name):
+    if not NAME.match(name):
         raise UsageError(
             f"{name!r} cannot be a target's name", fix="use small letters a-z, digits, `.`, `_` and `-`, 64 at most"
         )

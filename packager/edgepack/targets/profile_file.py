@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -16,10 +15,9 @@ from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.section import Section
 from edgepack.util import toml
 from edgepack.util.text import counted
+from edgepack_runtime.bundle.manifest import NAME
 from edgepack_runtime.device.info import VECTOR_FLAGS
 
-# A name becomes part of a bundle's file name.
-NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _MOST_BYTES: Final = 1 << 20
 Place = tuple[str, ...]  # a profile's name and the keys below it
 Text = Annotated[str, Field(min_length=1, max_length=500)]
@@ -113,7 +111,7 @@ def _bad_name(name: str, table: Any, taken: Collection[str]) -> tuple[str, str] 
     """Reason and fix, when there can be no profile of this name."""
     if not isinstance(table, dict):
         return f"`{name[:60]}` is a value, and a profile is a table", f"write `[{name[:60]}]` above its keys"
-    if not NAME.fullmatch(name):
+    if not NAME.match(name):  # it becomes part of a bundle's file name
         return f"`{name[:60]}` cannot be a target's name", "use small letters a-z, digits, `.`, `_`, `-`; 64 at most"
     if name in taken:
         return f"`{name}` is a profile of this version of edgepack", "choose another name"

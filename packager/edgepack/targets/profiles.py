@@ -17,6 +17,10 @@ from edgepack_runtime.bundle.manifest import BUNDLED, MACHINES, OWN
 from edgepack_runtime.bundle.model_config import CPU, CUDA
 from edgepack_runtime.device.info import libc
 
+ONNXRUNTIME: Final = "onnxruntime"
+ONNXRUNTIME_GPU: Final = "onnxruntime-gpu"
+ONNXRUNTIMES: Final = frozenset({ONNXRUNTIME, ONNXRUNTIME_GPU})  # wheels with its library; a bundle carries one
+
 SYSTEM: Final = "system"  # CUDA's libraries are the device's
 # `e_machine` of the binaries for a machine, by its name in the ELF standard; all have 64 bits.
 ELF_MACHINES: Final = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
@@ -69,7 +73,7 @@ class Profile:
     @property
     def package(self) -> str:
         """The wheel that has ONNX Runtime with that provider."""
-        return "onnxruntime" if self.cuda is None else "onnxruntime-gpu"
+        return ONNXRUNTIME if self.cuda is None else ONNXRUNTIME_GPU
 
     @property
     def lock(self) -> str:

@@ -38,8 +38,9 @@ HOST, BUNDLED, OWN = "host", "bundled", "own"
 _MAX_DIGITS = 20  # of an integer: 64 bits and a sign
 # Names are also names of files and folders, on FAT disks too.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
-RELEASE_ID = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*-[0-9a-f]{12}\Z")
-_VERSION = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}(?:[-+.][0-9A-Za-z.-]{1,32})?\Z")
+_NUMBERS = r"[0-9]{1,9}\.[0-9]{1,3}\.[0-9]{1,3}"  # with more digits, two versions would share a sequence
+VERSION = re.compile(_NUMBERS + r"\Z")
+RELEASE_ID = re.compile(_NUMBERS + r"-[0-9a-f]{12}\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -111,6 +112,12 @@ def release_id(manifest: Manifest, manifest_bytes: bytes) -> str:
     return manifest.version + "-" + hashlib.sha256(manifest_bytes).hexdigest()[:12]
 
 
+def sequence_of(version: str) -> int:
+    """The number that orders releases, of a version like `VERSION`: 1.2.3 is 1002003."""
+    major, minor, patch = (int(part) for part in version.split("."))
+    return major * 10**6 + minor * 10**3 + patch
+
+
 def dump(manifest: Manifest) -> bytes:
     """Canonical bytes of `manifest`: sorted keys, two-space indent, UTF-8, one final newline."""
     document: Dict[str, Any] = {"edgepack_bundle": FORMAT, **dataclasses.asdict(manifest)}
@@ -147,7 +154,7 @@ def parse(raw: bytes) -> Manifest:
         _text(value, "tools." + key)
     return Manifest(
         name=_matching(fields["name"], NAME, "name"),
-        version=_matching(fields["version"], _VERSION, "version"),
+        version=_matching(fields["version"], VERSION, "version"),
         sequence=_integer(fields["sequence"], "sequence", 2**53),
         task=_text(fields["task"], "task"),
         target=_target(_object(fields["target"], "target")),

@@ -226,12 +226,12 @@ def _of_texts(document: Dict[str, Any]) -> ModelConfig:
         task = task_by_name(fields["task"], multi_label=fields["multi_label"])
     except KeyError:
         raise _invalid(f"multi_label is true, but {fields['task']} does not support several labels") from None
-    fields["labels"] = _texts(fields["labels"], "labels", minimum=task.least_labels)
+    problem = label_problem(fields["labels"], task)
+    if problem is not None:
+        raise _invalid(f"labels {problem}")
+    fields["labels"] = tuple(fields["labels"])
     if alone:
         return dataclasses.replace(linear_alone(fields["labels"], multi_label=fields["multi_label"]), linear=linear)
-    problem = task.label_problem(fields["labels"])
-    if problem is not None:
-        raise _invalid(problem)
     _one_of(fields["precision"], PRECISIONS, "precision")
     for name in ("hides_padding", "run_alone"):
         _one_of(fields[name], (False, True), name)
@@ -239,6 +239,11 @@ def _of_texts(document: Dict[str, Any]) -> ModelConfig:
     fields["tokenizer"] = _tokenizer(fields["tokenizer"])
     fields["engine"] = _engine(fields["engine"])
     return ModelConfig(**fields)
+
+
+def label_problem(labels: Any, task: Task) -> Optional[str]:
+    """Why `labels` are not a list of those that a model of `task` may have, in the order of its logits, or None."""
+    return _texts_problem(labels, task.least_labels) or task.label_problem(labels)
 
 
 def linear_alone(labels: Sequence[str], *, multi_label: bool) -> ModelConfig:
@@ -306,15 +311,23 @@ def _whole(value: Any, where: str, low: int, high: int) -> None:
 
 
 def _texts(value: Any, where: str, minimum: int) -> Tuple[str, ...]:
-    if not isinstance(value, list) or not minimum <= len(value) <= MAX_LABELS:
-        raise _invalid(f"{where} is not a list of {minimum} to {MAX_LABELS} texts")
-    if not all(isinstance(item, str) and 1 <= len(item) <= 256 for item in value):
-        raise _invalid(f"{where} holds an item that is not a text of 1 to 256 characters")
-    if any("\ud800" <= character <= "\udfff" for item in value for character in item):
-        raise _invalid(f"{where} holds half a surrogate pair, which cannot be printed")
-    if len(set(value)) != len(value):
-        raise _invalid(f"{where} holds the same text twice")
+    problem = _texts_problem(value, minimum)
+    if problem is not None:
+        raise _invalid(f"{where} {problem}")
     return tuple(value)
+
+
+def _texts_problem(value: Any, minimum: int) -> Optional[str]:
+    if not isinstance(value, list) or not minimum <= len(value) <= MAX_LABELS:
+        return f"is not a list of {minimum} to {MAX_LABELS} texts"
+    if not all(isinstance(item, str) and item.strip() and len(item) <= 256 for item in value):
+        return "holds an item that is blank, or not a text of 1 to 256 characters"
+    if any("\ud800" <= character <= "\udfff" for item in value for character in item):
+        return "holds half a surrogate pair, which cannot be printed"
+    if len(set(value)) != len(value):
+        twice = next(item for item in value if value.count(item) > 1)
+        return f"holds {twice!r} twice"
+    return None
 
 
 def _invalid(why: str) -> BundleInvalidError:

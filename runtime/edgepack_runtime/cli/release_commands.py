@@ -35,6 +35,7 @@ from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.device import tuning
 from edgepack_runtime.errors import BundleInvalidError, ExitCode, UsageError, printed
 from edgepack_runtime.install.prefix import Prefix, default_prefix, lock, read_state
+from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.fs import os_errors, read_regular, write_atomic
 from edgepack_runtime.util.texts import counted
 
@@ -139,7 +140,7 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
     }
     installed, _ = verify.read_manifest(Prefix(Path(root).absolute()).releases / release)  # the stick may be gone
     doubts = [] if receipt["gate"] is None else GateReceipt.parse(receipt["gate"]).not_shown
-    if doubts and receipt["gate"]["verdict"] == "inconclusive":
+    if doubts and receipt["gate"]["verdict"] == intervals.INCONCLUSIVE:
         doubts = ["its gate is INCONCLUSIVE; not shown on this device:", *map("  {}".format, doubts)]
     hints = [*doubts, f"next: {shlex.quote(str(command))} predict {'ITEM' if installed.task == CUSTOM else 'TEXT'}"]
     if options.systemd:

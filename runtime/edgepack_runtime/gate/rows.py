@@ -76,8 +76,7 @@ def unmeasured(limits: Limits, *, others: bool, waived: bool) -> List[Unmeasured
         waived: the other gates alone decide the verdict.
     """
     asked = limits.accuracy
-    names = ("min", "max_drop_points", "max_regression_points")
-    gates = [f"accuracy.{name}" for name in names if getattr(asked, name) is not None]
+    gates = [f"accuracy.{name}" for name in asked.asked()]
     gates += [per_class(figure) for figure in asked.floors()]
     gates += [ABOVE_MAJORITY] if asked.above_majority and (gates or others) else []
     return [Unmeasured(gate, WHY_NOT, waived) for gate in gates]

@@ -30,6 +30,7 @@ from edgepack_runtime.schema.fields import parse
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, LatencyLimits, Limits, is_minimum
 from edgepack_runtime.schema.receipt import (
     ACCURACY_NOT_GATED,
+    EXIT_CODES,
     NO_GATES,
     BundleFacts,
     GateCheck,
@@ -43,11 +44,6 @@ from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
 
 MIB = 1024 * 1024
-_EXIT = {
-    intervals.PASS: ExitCode.OK,
-    intervals.FAIL: ExitCode.GATE_FAILED,
-    intervals.INCONCLUSIVE: ExitCode.GATE_INCONCLUSIVE,
-}
 
 
 def run(
@@ -152,7 +148,7 @@ def opened(release: Path, limits: Limits) -> Predictor:
 
 def exit_code(receipt: Mapping[str, Any]) -> ExitCode:
     """0 for pass, 6 for fail, 7 for inconclusive."""
-    return _EXIT[receipt["verdict"]]
+    return EXIT_CODES[receipt["verdict"]]
 
 
 def render(receipt: Mapping[str, Any]) -> str:

@@ -143,6 +143,11 @@ class AccuracyLimits(Document):
             if getattr(self, key) is not None:
                 yield Problem((key,), f"is no limit of {self.metric or 'the usual metric'}", fix)
 
+    def asked(self) -> List[str]:
+        """The limits that are set, without those of classes."""
+        limits = [one.name for one in dataclasses.fields(AccuracyLimits) if "unit" in one.metadata]
+        return [name for name in limits if getattr(self, name) is not None]
+
     def floors(self) -> Dict[str, Floors]:
         """The floors of classes, by figure."""
         return {} if self.per_class is None else self.per_class.floors()

@@ -10,16 +10,23 @@ import dataclasses
 import math
 from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Tuple
 
+from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.schema import fields, figures
 from edgepack_runtime.schema.fields import Document, Problem, field
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, DELIVER, REFUSE, is_minimum
-from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS, Interval
+from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS, Interval, Verdict
 from edgepack_runtime.stats.metrics import metric_of
 
 ACCURACY_NOT_GATED = "accuracy is not gated: the recipe sets no limit for it"
 NO_GATES = "the recipe sets no gates"  # reason in receipts of releases without limits
 UNGATED = "no gates"  # shown instead of a verdict if the recipe sets no gates
 FORMAT = 1
+EXIT_CODES: Mapping[Verdict, ExitCode] = {
+    PASS: ExitCode.OK,
+    FAIL: ExitCode.GATE_FAILED,
+    INCONCLUSIVE: ExitCode.GATE_INCONCLUSIVE,
+}
+VERDICTS: Mapping[int, Verdict] = {code: verdict for verdict, code in EXIT_CODES.items()}  # by the exit code of a gate
 _VERDICT: Mapping[str, Any] = {"pattern": f"^({PASS}|{FAIL}|{INCONCLUSIVE})$"}
 _MOST = 1e12
 _FIGURE: Mapping[str, Any] = {"ge": -_MOST, "le": _MOST}

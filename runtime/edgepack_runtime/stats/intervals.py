@@ -10,9 +10,12 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from typing import Callable, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Final, Literal, NamedTuple, Optional, Sequence, Tuple
 
-PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
+Verdict = Literal["pass", "fail", "inconclusive"]
+PASS: Final = "pass"
+FAIL: Final = "fail"
+INCONCLUSIVE: Final = "inconclusive"
 _MAX_TERMS = 10_000  # of a continued fraction, which needs about the square root of the number of rows
 _MAX_N = 10_000_000  # larger sample sizes are not worth reporting; `gate.accuracy` names this number
 
@@ -217,21 +220,21 @@ def n_for_percentile(fraction: float, confidence: float) -> int:
     return n
 
 
-def verdict_at_least(interval: Interval, limit: float) -> str:
+def verdict_at_least(interval: Interval, limit: float) -> Verdict:
     """Verdict against a minimum: pass if the low end reaches `limit`, fail if the high end does not."""
     if interval.low >= limit:
         return PASS
     return FAIL if interval.high < limit else INCONCLUSIVE
 
 
-def verdict_at_most(interval: Interval, limit: float) -> str:
+def verdict_at_most(interval: Interval, limit: float) -> Verdict:
     """Verdict against a maximum: pass if the high end is within `limit`, fail if the low end is not."""
     if interval.high <= limit:
         return PASS
     return FAIL if interval.low > limit else INCONCLUSIVE
 
 
-def overall(verdicts: Sequence[str]) -> str:
+def overall(verdicts: Sequence[str]) -> Verdict:
     """Fail if any failed, else inconclusive if any is, else pass."""
     return FAIL if FAIL in verdicts else INCONCLUSIVE if INCONCLUSIVE in verdicts else PASS
 

@@ -9,7 +9,7 @@ from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.classification import Classification
 from edgepack_runtime.tasks.task import SCORE_SCHEMA, Offsets, Output, Part, not_finite, rounded
-from edgepack_runtime.util.spans import OUTSIDE, Span, split_tag, tag_names, token_spans, types_of
+from edgepack_runtime.util.spans import OUTSIDE, Span, tag_names, token_spans, types_of
 from edgepack_runtime.util.texts import NOTHING, Item
 
 
@@ -60,15 +60,14 @@ class LabelledSpans(Classification):
         return tag_names(classes)
 
     def label_problem(self, labels: Sequence[str]) -> Optional[str]:
+        if OUTSIDE not in labels:
+            return f"has no {OUTSIDE!r}, the tag of tokens outside of spans"
         if labels[0] != OUTSIDE:
-            return f"labels begins with {labels[0]!r}; the first tag must be {OUTSIDE!r}"
+            return f"begins with {labels[0]!r}; the first tag must be {OUTSIDE!r}"
         for label in labels[1:]:
-            try:
-                form = split_tag(label)[0]
-            except ValueError as error:
-                return f"labels: {error}"
-            if form not in ("B", "I"):
-                return f"labels holds {label!r}, which is not a tag of the BIO scheme"
+            form, dash, name = label.partition("-")
+            if form not in ("B", "I") or not dash or not name:
+                return f"holds {label!r}, which is not a BIO tag: `{OUTSIDE}`, `B-TYPE` or `I-TYPE`"
         return None
 
     def outputs(self, labels: Sequence[str]) -> Sequence[Output]:

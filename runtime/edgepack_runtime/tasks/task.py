@@ -76,7 +76,7 @@ class Task(Protocol):
         """The labels of a model with these classes, in the order of its logits: the inverse of `classes`."""
 
     def label_problem(self, labels: Sequence[str]) -> Optional[str]:
-        """Why `labels`, which are unlike texts, do not fit the task; None if they do."""
+        """What of `labels`, which are unlike texts, does not fit the task, as `holds 'X-'`; None if they do."""
 
     def outputs(self, labels: Sequence[str]) -> Sequence[Output]:
         """The keys of a prediction, in their order."""

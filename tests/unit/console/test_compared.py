@@ -43,13 +43,13 @@ def write(built: Any, tmp_path: Path) -> Write:
 
     def of(
         version: str, *, value: float = 0.8955, epochs: float = 3.0, cpu: str | None = None, name: str = "",
-        metric: str = "accuracy", others_cores: float | None = 0.0, **latency: Any,
+        metric: str = "accuracy", disturbed: bool | None = False, **latency: Any,
     ) -> Path:  # fmt: skip
         report = json.loads(model.dumps(document.make(built)))
         receipt = report["targets"][0]["receipt"]
         receipt["accuracy"] |= {"value": value, "metric": metric}
         receipt["conditions"]["cpu_model"] = cpu or receipt["conditions"]["cpu_model"]
-        receipt["latency"] |= {"contention": {"others_cores": others_cores}, "stable": True, "threads": 1, **latency}
+        receipt["latency"] |= {"contention": {"disturbed": disturbed}, "stable": True, "threads": 1, **latency}
         report["recipe"]["teacher"]["epochs"] = epochs
         report["version"], report["name"] = version, name or report["name"]
         report["tools"] = {"python": "3.11.7"}
@@ -132,7 +132,7 @@ def test_names_of_builds_differ(write: Write, tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [50, 80, 100, 200])
 @pytest.mark.parametrize("live", [True, False])
 def test_no_figure_is_cut_on_a_terminal(write: Write, width: int, live: bool) -> None:
-    found = build_tables.read([write("1.2.0"), write("1.3.0", others_cores=1.0)])
+    found = build_tables.read([write("1.2.0"), write("1.3.0", disturbed=True)])
     out = RichConsole(width=width, force_terminal=live, color_system=None, file=io.StringIO())
     for part in build_tables.tables(found, live=live, width=width):
         out.print(part)
@@ -183,9 +183,9 @@ def test_other_data_are_a_change_and_another_verdict_is_an_error(write: Write) -
 @pytest.mark.parametrize(
     ("latency", "disturbed"),
     [
-        ({"others_cores": 0.02}, False),
-        ({"others_cores": 1.34}, True),
-        ({"others_cores": None}, True),
+        ({"disturbed": False}, False),
+        ({"disturbed": True}, True),
+        ({"disturbed": None}, True),
         ({"contention": None}, True),
         ({"stable": False}, True),
     ],

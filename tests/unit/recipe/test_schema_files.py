@@ -129,6 +129,7 @@ def test_the_schema_accepts_what_the_loader_accepts(extra: dict[str, Any]) -> No
         {"edgepack": None},
         {"name": "Hotel"},
         {"version": "1.2"},
+        {"version": "1.2.1000"},
         {"report": True},
         {"teacher": {}},
         {"teacher": "ernie-1.0"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,31 @@ def test_a_handler_may_be_written_in_several_ways(folder: Path) -> None:
         "file",
         {"predict": ("item", "graphs"), "score": ("answer", "expected")},
     )
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
+        (["O"], "is not a list of 2 to"),
+        (["O", " "], "is blank, or not a text of 1 to 256"),
+        (["O", "B-" + "x" * 255], "is blank, or not a text of 1 to 256"),
+        (["O", "B-x", "B-x"], "holds 'B-x' twice"),
+        (["B-x", "I-x"], "has no 'O'"),
+        (["O", "B-"], "holds 'B-', which is not a BIO tag"),
+        (["O", "S-x"], "holds 'S-x', which is not a BIO tag"),
+        (["B-x", "O"], ""),
+    ],
+)
+def test_labels_are_refused_that_no_model_of_a_bundle_has(tmp_path: Path, labels: list[str], reason: str) -> None:
+    model = f"{{graph: a.onnx, vocab: vocab.txt, labels: {json.dumps(labels)}}}"
+    text = f"model: {model}\ndata: {{test: test.conll}}\n"
+    head = "edgepack: 1\nname: a\nversion: 1.0.0\ntask: token-classification\n"
+    (tmp_path / "r.yaml").write_text(head + text, encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as caught:  # the other files are not there
+        load_recipe(tmp_path / "r.yaml", {"local"})
+    found = [finding.reason for finding in caught.value.findings if finding.key == "model.labels"]
+    assert len(found) == bool(reason)
+    assert reason in "".join(found)
 
 
 def test_a_recipe_that_trains_is_of_the_other_kind(tmp_path: Path) -> None:

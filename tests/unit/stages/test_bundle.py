@@ -219,14 +219,6 @@ def test_a_model_without_its_vocabulary_and_an_empty_test_split_are_refused(
         text_payload._model(export.folder / "onnx-int8")
 
 
-def test_sequence_orders_versions_and_refuses_those_that_would_share_a_number() -> None:
-    numbers = [bundle.sequence(version) for version in ("0.0.1", "0.1.0", "1.9.999", "1.10.0", "1.999.999", "2.0.0")]
-    assert numbers == sorted(set(numbers))
-    for version in ("1.1000.0", "1.0.1000"):
-        with pytest.raises(StageFailedError, match=re.escape(version)):
-            bundle.sequence(version)
-
-
 def test_recipe_digest_knows_values_and_not_folders(recipe: Recipe) -> None:
     def changed(**update: Any) -> str:
         return bundle.recipe_sha256(recipe.model_copy(update=update))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.stage_context import context_of
 
-from edgepack.artifacts import LABELLED, DataArtifact, LinearArtifact, Split, load, save
+from edgepack.artifacts import DataArtifact, LinearArtifact, Split, load, save
 from edgepack.errors import StageFailedError
-from edgepack.recipe.model import Data
+from edgepack.recipe.model import SPLIT_NAMES, Data
 from edgepack.stages.data import DataStage
 from edgepack.stages.linear import LinearStage
 from edgepack.training.linear import FEW_ROWS
@@ -22,7 +22,7 @@ def data_of(folder: Path, good: list[str], bad: list[str]) -> DataArtifact:
     folder.mkdir(parents=True)
     rows = [*((text, "good") for text in good), *((text, "bad") for text in bad)]
     counts: dict[Split, int] = {}
-    for split in LABELLED:
+    for split in SPLIT_NAMES:
         lines = [json.dumps({"text": text, "label": label}, ensure_ascii=False) for text, label in rows]
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
         counts[split] = len(rows)

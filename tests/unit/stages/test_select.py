@@ -178,6 +178,10 @@ def test_a_gate_that_cannot_be_judged_is_listed_and_not_missed() -> None:
     assert select.missed(few, gates()) == ()
     assert select.not_judged(gates(), [few]) == ("latency.p95_ms (too few texts)",)
     assert select.not_judged(gates(latency={"p50_ms": 5}), [few]) == ()
+    more = gates(latency={"p50_ms": 5, "p99_ms": 9, "by_length": [{"max_tokens": 32, "p50_ms": 4}]})
+    assert select.not_judged(more, [few]) == (
+        "latency.p99_ms and latency.max_tokens_32.p50_ms (candidates are timed for p50 and p95 of all texts)",
+    )
 
 
 @pytest.mark.parametrize(

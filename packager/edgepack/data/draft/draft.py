@@ -24,10 +24,11 @@ from edgepack.data.draft.split import (
     written_suffix,
 )
 from edgepack.data.split_checks import check_splits, rows_to_drop
-from edgepack.data.split_stats import HELD_OUT, SPLIT_NAMES, HeldOut, SplitFacts, SplitName
+from edgepack.data.split_stats import SplitFacts
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, UsageError
 from edgepack.progress import Progress
 from edgepack.recipe.findings import Finding
+from edgepack.recipe.model import HELD_OUT, SPLIT_NAMES, HeldOut, SplitName
 from edgepack_runtime.util.fs import write_atomic
 
 _SPLIT_OF: Final[Mapping[int, SplitName]] = {TRAIN: "train", DEV: "dev", TEST: "test"}

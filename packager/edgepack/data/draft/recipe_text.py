@@ -25,9 +25,9 @@ from edgepack.data.gates import (
     suggested_min,
 )
 from edgepack.data.lengths import describe_lengths, suggest_max_length
-from edgepack.data.split_stats import SplitFacts, SplitName
+from edgepack.data.split_stats import SplitFacts
 from edgepack.recipe import hub
-from edgepack.recipe.model import Columns
+from edgepack.recipe.model import Columns, SplitName
 from edgepack.util.text import counted, mib, unprintable_replaced
 from edgepack.util.text_digests import shortened
 from edgepack_runtime.rows.formats import TAGGED

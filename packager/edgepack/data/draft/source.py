@@ -11,13 +11,13 @@ from edgepack.artifacts import Row
 from edgepack.data.draft.columns import choose_columns
 from edgepack.data.draft.profile import profile
 from edgepack.data.files import format_of
-from edgepack.data.split_stats import SplitFacts, SplitName, read_facts
+from edgepack.data.split_stats import SplitFacts, read_facts
 from edgepack.data.splits import counted_bytes
 from edgepack.data.tables import read_rows
 from edgepack.errors import RecipeInvalidError
 from edgepack.progress import Progress
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.recipe.model import Columns
+from edgepack.recipe.model import Columns, SplitName
 from edgepack.recipe.validate_data import TABLE_SUFFIXES, TAGGED_SUFFIXES
 from edgepack_runtime.rows.encodings import CONVERTED
 from edgepack_runtime.rows.formats import TAGGED, RowFormat

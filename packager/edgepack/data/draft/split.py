@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from edgepack.artifacts import Row
 from edgepack.data.split_checks import repeated_rows
-from edgepack.data.split_stats import HeldOut, SplitFacts, SplitName
+from edgepack.data.split_stats import SplitFacts
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.recipe.model import Columns
+from edgepack.recipe.model import Columns, HeldOut, SplitName
 from edgepack_runtime.util.fs import random_name
 from edgepack_runtime.util.spans import Span
 

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgepack.errors import StageFailedError
-
-OPSET = 17  # the oldest ONNX Runtime we target, 1.19.2 on Python 3.8, loads 21; LayerNormalization needs 17
+from edgepack.onnx_graph import OPSET
 
 
 def convert(graph: Path, parameters: Path, target: Path) -> None:

@@ -14,13 +14,12 @@ from tests.golden import assert_golden
 
 from edgepack.data.draft.draft import Drafted, draft
 from edgepack.data.recipe_checks import check_suited
-from edgepack.data.split_stats import SPLIT_NAMES, SplitName
 from edgepack.data.splits import Splits, load_splits
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, RecipeInvalidError, UsageError
 from edgepack.progress import SILENT
 from edgepack.recipe.findings import errors
 from edgepack.recipe.loader import load_recipe
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import SPLIT_NAMES, Recipe, SplitName
 
 WORDS = ("房间很大", "早餐不错", "服务热情", "位置方便", "价格公道", "有点吵")
 ROWS = [(f"{WORDS[n % 6]}，第 {n} 次来{WORDS[n // 6 % 6]}", "正面" if n % 3 else "负面") for n in range(120)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from tests.sweeps import examples
 
 from edgepack_runtime.bundle.manifest import (
+    VERSION,
     FileEntry,
     Interpreter,
     Manifest,
@@ -19,6 +21,7 @@ from edgepack_runtime.bundle.manifest import (
     parse,
     release_id,
     safe_path,
+    sequence_of,
 )
 from edgepack_runtime.errors import BundleInvalidError
 
@@ -42,7 +45,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
     machines = draw(st.sampled_from([("aarch64",), ("x86_64",), ("aarch64", "x86_64")]))
     return Manifest(
         name=draw(st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)),
-        version=draw(st.from_regex(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(-rc[0-9])?", fullmatch=True)),
+        version=draw(st.from_regex(VERSION, fullmatch=True)),
         sequence=draw(st.integers(0, 2**53)),
         task=draw(TEXTS),
         target=TargetFacts(draw(TEXTS), machines, draw(TEXTS), draw(st.sampled_from(["host", "bundled"])), draw(TEXTS)),
@@ -109,6 +112,7 @@ MANIFEST = Manifest(
     [
         ({"name": "../x"}, "name"),
         ({"version": "1.2"}, "version"),
+        ({"version": "1.2.1000"}, "version"),
         ({"sequence": -1}, "sequence"),
         ({"sequence": True}, "sequence"),
         ({"extra": 1}, "extra"),
@@ -132,3 +136,11 @@ def test_errors_name_the_field(change: dict[str, Any], named: str) -> None:
 def test_plain_paths_are_safe(path: str) -> None:
     """`test_hostile.py` has those that are not."""
     assert safe_path(path)
+
+
+def test_sequences_order_versions_and_fit_a_manifest() -> None:
+    versions = ("0.0.1", "0.1.0", "1.9.999", "1.10.0", "1.999.999", "2.0.0", "999999999.999.999")
+    assert all(VERSION.match(version) for version in versions)
+    numbers = [sequence_of(version) for version in versions]
+    assert numbers == sorted(set(numbers))
+    parse(dump(dataclasses.replace(MANIFEST, version=versions[-1], sequence=numbers[-1])))

@@ -13,9 +13,10 @@ from tiny_model import write_lines, write_release
 from edgepack_runtime.bundle import golden, model_config
 from edgepack_runtime.bundle.manifest import Manifest, dump
 from edgepack_runtime.errors import BundleInvalidError, ExitCode, UsageError
+from edgepack_runtime.gate import rows as gate_rows
 from edgepack_runtime.gate import runner
 from edgepack_runtime.inference import tune
-from edgepack_runtime.schema.gates import Limits
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, Limits, ManifestAccuracy, declared, is_per_class
 from edgepack_runtime.tasks.registry import PAIR
 
 ROWS = [("很好", "good", "good")] * 190 + [("很差", "good", "bad")] * 10  # the model is wrong on the last ten
@@ -70,6 +71,16 @@ def test_without_the_rows_a_model_is_not_shown_to_be_better_than_one_answer(rowl
         receipt = runner.run(rowless.release, manifest, bundle_bytes=None, progress=rowless.heard.append)
         assert receipt["verdict"] == "inconclusive"
         assert [one["gate"] for one in receipt["unmeasured"]] == asked
+
+
+OF_ROWS = [gate for gate in declared() if gate.startswith("accuracy.") and not is_per_class(gate)]
+
+
+@pytest.mark.parametrize("gate", [gate for gate in OF_ROWS if gate != ABOVE_MAJORITY])
+def test_each_limit_on_accuracy_alone_is_unmeasured_without_the_rows(gate: str) -> None:
+    asked = dataclasses.replace(ManifestAccuracy(), **{gate.partition(".")[2]: 1.0})
+    found = gate_rows.unmeasured(Limits(accuracy=asked), others=False, waived=False)
+    assert [one.gate for one in found] == [gate]
 
 
 def test_the_gate_with_the_rows_measures_the_accuracy(rowless: Rowless) -> None:
