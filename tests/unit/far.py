@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.stubs import STUB
-from tests.unit.runtime.conftest import make_manifest, runnable_members
+from tests.unit.runtime.conftest import as_bytecode, make_manifest, runnable_members
 
 from edgepack.bundle.archive import write_bundle
 from edgepack.targets.this_machine import base_python
@@ -168,7 +168,7 @@ def far_members(gate: str = "pass", *, model: bytes = b"", more: dict[str, bytes
     members["edgepack_runtime/gate/runner.py"] = GATE.encode()
     if model:
         members["model/model.onnx"] = b"\x12" + bytes([len(model) % 128 | 128, len(model) // 128]) + model
-    return {**members, **(more or {})}
+    return as_bytecode({**members, **(more or {})})
 
 
 def far_bundle(path: Path, gate: str = "pass", *, model: bytes = b"", more: Any = None, **changes: Any) -> Path:

@@ -222,19 +222,18 @@ def switch_link(link: Path, target: str) -> None:
 
 def _flatten(folder: Path) -> None:
     """Move the folders below `folder` up into it, the files removed: no call in a call, no path that grows."""
-    number = 0
-    pending = [entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    pending = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]
+    moved = 0
     while pending:
         inside = pending.pop()
-        os.chmod(inside, 0o700)
-        for entry in list(os.scandir(inside)):
-            if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.path)
+        inside.chmod(0o700)
+        for entry in list(inside.iterdir()):
+            if entry.is_symlink() or not entry.is_dir():
+                entry.unlink()
                 continue
-            os.chmod(entry.path, 0o700)  # a move changes its link to the folder above
-            number += 1
-            pending.append(str(folder / f".{os.getpid()}-{number}"))
-            os.rename(entry.path, pending[-1])
+            entry.chmod(0o700)  # a move changes its link to the folder above
+            moved += 1
+            pending.append(entry.rename(folder / f".{os.getpid()}-{moved}"))
 
 
 def remove_tree(path: Path) -> None:

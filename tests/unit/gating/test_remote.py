@@ -160,7 +160,7 @@ def test_a_device_without_free_space_is_unfit(far: Far, bundle: Path, free: int)
         (commands / "df").chmod(0o755)
     with pytest.raises(EnvironmentUnfitError, match="no place on line3") as error:
         gate(far, bundle, folder=None if free else Path("/proc/nowhere"))
-    assert ("0 MiB of the 1 MiB that are needed" if free else "/proc/nowhere") in error.value.why
+    assert ("0 MiB of the 2 MiB that are needed" if free else "/proc/nowhere") in error.value.why
     assert "--remote-dir" in error.value.fix
 
 
@@ -178,7 +178,7 @@ def test_the_interpreter_needs_place_twice(far: Far, bundle: Path) -> None:
         with pytest.raises(EnvironmentUnfitError, match="no place on line3") as error:
             sent = dataclasses.replace(sent, manifest=manifest)
             remote.gate(sent, connection, None, NO_ROWS, Heard().line)
-    assert "97 MiB of the 99 MiB that are needed" in error.value.why
+    assert "97 MiB of the 100 MiB that are needed" in error.value.why
 
 
 def test_the_folder_for_temporary_files_can_be_named(far: Far, bundle: Path) -> None:
