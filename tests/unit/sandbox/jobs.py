@@ -289,7 +289,7 @@ def replace(path: Path, progress: Progress) -> dict[str, Any]:
 def nest_folders(levels: int, progress: Progress) -> dict[str, Any]:
     os.chdir(os.environ["TMPDIR"])
     for _ in range(levels):
-        os.mkdir("d")
+        Path("d").mkdir()
         os.chdir("d")
     return {}
 
