@@ -14,6 +14,7 @@ from doc_commands import TITLES, blocks, commands, commands_of, parse_build_side
 from pydantic import BaseModel
 from tiny_model import write_model_folder
 
+from edgepack.build.options import STAGES
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import FromScratch, Scratch
 from edgepack_runtime.cli import main
@@ -100,6 +101,12 @@ def test_the_route_of_a_recipe_is_that_of_the_imports() -> None:
     assert found["files"] <= 60 and found["climbs"] <= 29
     page = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
     assert f"each of the {found['files']} files" in page and f"{found['climbs']} climbs" in page
+
+
+def test_the_page_of_stages_has_each_stage_in_order() -> None:
+    page = (ROOT / "docs/reference/stages.md").read_text(encoding="utf-8")
+    table = page.partition("## Stages\n")[2].partition("\n## ")[0]
+    assert tuple(re.findall(r"^\| (\w+) \|", table, flags=re.MULTILINE)[1:]) == STAGES
 
 
 def test_the_page_of_commands_is_current(tmp_path: Path) -> None:
