@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -65,6 +66,36 @@ READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
 def test_links_of_the_pages_exist(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+# Wordings of messages and pages that readers stumbled over. "There is no ..." is usual English.
+STUMBLED_OVER = re.compile(
+    r"\bmend|\bto be had\b|\bstands? twice\b|\bnever reached\b"
+    r"|\b(?:was|were|is|are) due\b(?! to)|\bfor who has\b|\banew\b"
+    r"|\bwant of time\b|\bhas an owner\b|\bnot shown to be\b|\bwho clones\b"
+    r"|(?<![Tt]here )\b(?:is|are) no (?:valid|[A-Z])"
+)
+
+
+def texts(file: Path) -> list[str]:
+    """What a reader may see of a file: the strings of a Python module without its docstrings, else all of it."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix != ".py":
+        return text.splitlines()
+    tree = ast.parse(text)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings)
+    return [line for node in strings if isinstance(node.value, str) for line in node.value.splitlines()]
+
+
+def test_messages_and_pages_use_plain_words() -> None:
+    folders = ("packager/edgepack", "runtime/edgepack_runtime", "deploy", "templates", "docs")
+    kinds = (".py", ".toml", ".sh", ".txt", ".jinja", ".yaml", ".yml", ".md")
+    files = [file for folder in folders for file in sorted((ROOT / folder).rglob("*")) if file.suffix in kinds]
+    files += [*READMES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+    lines = [(file, line) for file in files for line in texts(file)]
+    assert len(files) > 400 and len(lines) > 10_000
+    assert [f"{file.relative_to(ROOT)}: {line}" for file, line in lines if STUMBLED_OVER.search(line)] == []
 
 
 def test_the_navigation_has_every_page_once() -> None:

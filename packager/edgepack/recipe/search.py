@@ -112,7 +112,7 @@ def _problems(document: Document, over: Mapping[str, Any]) -> Iterator[Problem]:
             yield from _check_values(key, values)
             path: KeyPath = tuple(key.split("."))
             if path in document.places and document.places[path].setting is not None:
-                reason = f"`{key}` is set, and `search.over` tries values of its own for it"
+                reason = f"`{key}` is set, and `search.over` tries its own values for it"
                 yield path, reason, "remove it, or set `search=null` as well"
 
 

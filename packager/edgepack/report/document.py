@@ -321,7 +321,7 @@ def _combined(found: CombineArtifact, metric: str) -> Combined:
     return Combined(
         chosen=found.chosen,
         why=found.why,
-        gain=found.method("encoder").gains[metric].over("a linear model"),
+        gain=found.method("encoder").gains[metric].over("it", "a linear model"),
         fit=found.fit,
         methods=tuple(
             MethodFigures(

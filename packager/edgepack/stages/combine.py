@@ -166,9 +166,9 @@ class CombineStage(Stage[CombineArtifact]):
             )
         chosen, why = choose(self.mode, methods)
         found = CombineArtifact(out, evaluation.metric_of(data), fit, methods, chosen, why)
-        progress.line(f"the encoder {found.method('encoder').gains[found.metric].over('a linear model')}")
+        progress.line(found.method("encoder").gains[found.metric].over("the encoder", "a linear model"))
         if chosen != "encoder":
-            progress.line(f"the {chosen} {found.ships.gains_over_encoder[found.metric].over('the encoder')}")
+            progress.line(found.ships.gains_over_encoder[found.metric].over(f"the {chosen}", "the encoder"))
         progress.line(f"{chosen} ships: {why}")
         return found
 

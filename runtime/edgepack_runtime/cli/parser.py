@@ -357,7 +357,7 @@ class _TopParser(Parser):
             word = first.strip("-")
             near = word if word in self.verbs else _near(first, self._option_string_actions, 0.75)
             hint = f"did you mean `{self.prog} {near}`?" if near else f"type `{self.prog} VERB {first}`"
-            raise UsageError(f"{first} stands before the verb", why="options follow the verb", fix=hint)
+            raise UsageError(f"{first} is before the verb", why="options follow the verb", fix=hint)
         if not first.startswith("-") and first not in self.verbs:
             near = _near(first.lower(), self.verbs)
             hint = f"did you mean `{self.prog} {near}`?" if near else f"{self.prog} --help"

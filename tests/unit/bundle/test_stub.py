@@ -307,7 +307,7 @@ def test_nothing_is_unpacked_where_another_user_can_replace_it(device: Device, s
         device.tmp.chmod(mode)
         done = device.run(device.bundle.name, "verify", shell=shell, TMPDIR=str(chosen))
         assert (done.returncode == 7) is runs, done.stderr
-        assert ("others may rename what lies in it" in done.stderr) is not runs
+        assert ("others may rename what is in it" in done.stderr) is not runs
     if os.geteuid() == 0:
         os.chown(device.tmp, 65534, 65534)
         assert "others may rename" in device.run(device.bundle.name, "verify", shell=shell, TMPDIR=str(chosen)).stderr

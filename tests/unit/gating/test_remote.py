@@ -192,7 +192,7 @@ def test_a_folder_that_another_user_can_replace_is_not_used(far: Far, bundle: Pa
     folder.chmod(0o777)
     with pytest.raises(EdgepackError, match="no place on line3") as error:
         gate(far, bundle, folder=folder)
-    assert error.value.why == f"another user may rename what lies in {folder}"
+    assert error.value.why == f"another user may rename what is in {folder}"
     assert list(folder.iterdir()) == []
 
 
