@@ -218,7 +218,7 @@ def _add_encoding(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_serve(verbs: Verbs) -> None:
-    """Add `serve`. A test compares the defaults in the help with `serve.settings` and `serve.server`."""
+    """Add `serve`. A test compares the help with `serve.settings` and `serve.server`, which no other verb may load."""
     parser = verbs.add(
         "serve",
         "serve the model over HTTP, on this machine only unless there is a token",
