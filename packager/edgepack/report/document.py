@@ -28,7 +28,7 @@ from edgepack.artifacts import (
     Split,
     mebibytes,
 )
-from edgepack.data.recipe_checks import check_built
+from edgepack.data.suitability import check_built
 from edgepack.recipe.model import (
     AnyRecipe,
     BaseRecipe,

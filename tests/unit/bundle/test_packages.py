@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from edgepack.bundle import interpreters, packages, site_packages, wheels
+from edgepack.bundle import bundled_interpreters, packages, site_packages, wheels
 from edgepack.bundle.interpreter import from_archive
 from edgepack.bundle.interpreter.bytecode import Compiler
 from edgepack.bundle.target_spec import TargetSpec, python_of
@@ -262,7 +262,7 @@ def test_added_modules_become_bytecode_wherever_they_lie(tmp_path: Path) -> None
         members[name] = tmp_path / f"{number}.py"
         members[name].write_text(text)
     added = {name for name in texts if "cv2" in name}
-    made = interpreters._with_bytecode(members, Compiler([sys.executable]), "3.11.2", tmp_path / "out", added)
+    made = bundled_interpreters._with_bytecode(members, Compiler([sys.executable]), "3.11.2", tmp_path / "out", added)
     assert sorted(made) == [
         "edgepack_runtime/__pycache__/a.cpython-311.pyc",
         "edgepack_runtime/a.py",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.bundle import interpreters
+from edgepack.bundle import bundled_interpreters
 from edgepack.bundle.archive import first_offsets, write_bundle
 from edgepack.bundle.stub import stub
 from edgepack_runtime.bundle import interpreter as carried
@@ -37,7 +37,7 @@ def archives(folder: Path, python: str) -> dict[Interpreter, bytes]:
         for name, content in files.items():
             (file := folder / name.replace("/", "-")).write_bytes(content)
             entries.append((FileEntry(prefix + name, len(content), "0" * 64), file))
-        raw = interpreters.pack(entries, prefix)
+        raw = bundled_interpreters.pack(entries, prefix)
         made[Interpreter(machine, "3.11.2", len(raw), hashlib.sha256(raw).hexdigest())] = raw
     return made
 

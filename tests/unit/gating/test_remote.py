@@ -32,9 +32,9 @@ from edgepack.errors import (
 )
 from edgepack.gating import remote, ssh
 from edgepack.gating.address import Address
+from edgepack.gating.golden_rows_option import GoldenRowsOption
 from edgepack.gating.local import NO_ROWS
 from edgepack.gating.remote import RemoteGate, VerifiedBundle
-from edgepack.gating.rows import GoldenRowsOption
 from edgepack.gating.ssh import Client, Connection
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle.manifest import MACHINES, FileEntry, release_id

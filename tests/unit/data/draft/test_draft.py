@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.golden import assert_golden
 
 from edgepack.data.draft.draft import Drafted, draft
-from edgepack.data.recipe_checks import check_suited
 from edgepack.data.split_stats import SPLIT_NAMES, SplitName
 from edgepack.data.splits import Splits, load_splits
+from edgepack.data.suitability import check_suited
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, RecipeInvalidError, UsageError
 from edgepack.progress import SILENT
 from edgepack.recipe.findings import errors
