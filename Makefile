@@ -34,9 +34,9 @@ PYTEST = -m pytest --numprocesses=auto --maxprocesses=$(WORKERS) --dist=loadfile
 test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## unit and integration tests, with the real Paddle stack, in one process more than cores (at most WORKERS=4)
 	@OMP_NUM_THREADS=1 $(PY) $(PYTEST) -m "not sweep"
 
-test-all: $(VENV)/.installed-dev $(CLIENTS)/.installed ## the exhaustive sweeps too: builds killed everywhere, several machines, Pythons, simulated verdicts; both lanes
+test-all: $(VENV)/.installed-dev $(CLIENTS)/.installed ## the exhaustive sweeps too: builds killed everywhere, several machines, Pythons, simulated verdicts; with Paddle 3.3 and 2.6
 	@OMP_NUM_THREADS=1 $(PY) $(PYTEST)
-	@$(MAKE) test-paddle26 PADDLE26_TESTS="training width width_pruning resume ranks huggingface observers vocabulary qat build" PADDLE26_MARKS="not first_lane"
+	@$(MAKE) test-paddle26 PADDLE26_TESTS="training width width_pruning resume ranks huggingface observers vocabulary qat build" PADDLE26_MARKS="not paddle33"
 
 coverage: $(VENV)/.installed-dev $(CLIENTS)/.installed ## lines and branches that `make test` runs, child processes included (twice its time)
 	@rm -f .coverage*
@@ -48,7 +48,7 @@ mutation: $(VENV)/.installed-dev ## changes to central modules that no test noti
 	@scripts/mutate
 
 PADDLE26_TESTS ?= build
-PADDLE26_MARKS ?= not first_lane and not sweep
+PADDLE26_MARKS ?= not paddle33 and not sweep
 test-paddle26: $(PADDLE26)/.installed ## whole builds in the Paddle 2.6 stack
 	@OMP_NUM_THREADS=1 $(PADDLE26)/bin/python $(PYTEST) -m "$(PADDLE26_MARKS)" $(PADDLE26_TESTS:%=tests/integration/test_%.py)
 
@@ -73,7 +73,7 @@ format: $(VENV)/.installed-dev ## rewrite the sources in the project's format
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-golden: $(VENV)/.installed-dev ## write the files anew that tests compare with (tests/unit/golden)
+golden: $(VENV)/.installed-dev ## write the files again that tests compare with (tests/unit/golden)
 	EDGEPACK_WRITE_GOLDEN=1 $(PY) -m pytest -k golden tests/unit/commands tests/unit/console tests/unit/data \
 		tests/unit/recipe tests/unit/report
 
@@ -125,7 +125,7 @@ $(LIGHT)/.installed: scripts/find-python requirements/bootstrap.txt requirements
 
 $(PADDLE26)/.installed: scripts/find-python requirements/bootstrap.txt requirements/paddle26.txt pyproject.toml
 	$(call make-venv,$(PADDLE26))
-	@echo "installing the second lane (about 150 packages)"
+	@echo "installing the environment of Paddle 2.6 (about 150 packages)"
 	$(call install-locked,$(PADDLE26),paddle26)
 
 $(CLIENTS)/.installed: scripts/find-python requirements/bootstrap.txt requirements/clients.txt

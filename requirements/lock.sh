@@ -10,7 +10,7 @@ versions=$(mktemp)
 trap 'rm -f "$versions" "$versions.26"' EXIT
 lock dev.in --output-file dev.txt
 pinned dev.txt > "$versions"   # the widest set decides every version
-# The second lane has versions of its own for what belongs to Paddle; protobuf differs on a system that it is not for.
+# Paddle 2.6 needs other versions of what belongs to Paddle; protobuf differs on a system that it is not for.
 grep -v -e '^paddle' -e '^onnx==' "$versions" | sed "s/^protobuf==.*/&; sys_platform != 'win32'/" > "$versions.26"
 lock paddle26.in --constraint "$versions.26" --output-file paddle26.txt
 for set in bootstrap base build; do

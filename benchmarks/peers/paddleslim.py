@@ -1,6 +1,6 @@
 """PaddleSlim's post-training quantization, saved by Paddle and converted by paddle2onnx: the documented way to INT8.
 
-It is made in the second lane of the Paddle stack: `paddle.jit.save` of a quantized model fails in the first.
+It is made with Paddle 2.6: `paddle.jit.save` of a quantized model fails in Paddle 3.3.
 """
 
 from __future__ import annotations

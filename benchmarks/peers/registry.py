@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-# `project`: edgepack and the Paddle stack; `paddle26`: the second lane of that stack; `peers`: requirements/peers.txt.
+# `project`: edgepack and the Paddle stack; `paddle26`: that stack with Paddle 2.6; `peers`: requirements/peers.txt.
 Environment = Literal["project", "paddle26", "peers"]
 ENVIRONMENTS: Final[tuple[Environment, ...]] = ("project", "paddle26", "peers")
 

@@ -419,16 +419,15 @@ class Gain:
     high: float
     confidence: float
 
-    def over(self, other: str) -> str:
-        """`is better than a linear model by 1.3 points (0.2 to 2.4)`, or that it is not shown to be."""
+    def over(self, name: str, other: str) -> str:
+        """`it is better than a linear model by 1.3 points (0.2 to 2.4)`, or that there is no evidence of it."""
         figures = f"{abs(self.points):.1f} points ({{:.1f}} to {{:.1f}})"
         if self.low > 0:
-            return f"is better than {other} by {figures.format(self.low, self.high)}"
+            return f"{name} is better than {other} by {figures.format(self.low, self.high)}"
         if self.high < 0:
-            return f"is worse than {other} by {figures.format(-self.high, -self.low)}"
-        return (
-            f"is not shown to be better than {other}: {self.points:+.1f} points ({self.low:+.1f} to {self.high:+.1f})"
-        )
+            return f"{name} is worse than {other} by {figures.format(-self.high, -self.low)}"
+        difference = f"{self.points:+.1f} points, {self.low:+.1f} to {self.high:+.1f}"
+        return f"no evidence that {name} beats {other} (difference {difference})"
 
 
 @dataclass(frozen=True)
@@ -526,12 +525,12 @@ class CombineArtifact(Artifact):
         gain = ships.gains[metric or self.metric]
         over_encoder = ships.gains_over_encoder[metric or self.metric]
         if over_encoder.high < 0 and self.method("encoder").on_test.rank == 0:
-            return "encoder", f"the {self.chosen} {over_encoder.over('the encoder alone')}"
+            return "encoder", over_encoder.over(f"the {self.chosen}", "the encoder alone")
         if gain.high > NOT_WORSE_POINTS or linear.on_test.rank > 0:
             return None
         small, large = (mebibytes(method.weight_bytes) for method in (linear, ships))
         return "linear", (
-            f"the {self.chosen} {gain.over('the linear model alone')}; the linear model is "
+            f"{gain.over(f'the {self.chosen}', 'the linear model alone')}; the linear model is "
             f"{ships.mean_ms / linear.mean_ms:.1f} x as fast on average, without ONNX Runtime, {small:.2g} MiB of "
             f"weights in place of {large:.3g}"
         )

@@ -275,7 +275,7 @@ def _linear(found: LinearArtifact | None, combined: CombineArtifact | None, metr
     row = LedgerRow("linear", score, size, note=note, seconds=found.train_seconds)
     if combined is not None:
         method = combined.method("linear")
-        note = f"{note}; the encoder {combined.method('encoder').gains[score.metric].over('a linear model')}"
+        note = f"{note}; {combined.method('encoder').gains[score.metric].over('the encoder', 'a linear model')}"
         row = replace(row, mean_ms=method.mean_ms, p50_ms=method.p50_ms, p95_ms=method.p95_ms, note=note)
     yield row
 
@@ -286,9 +286,10 @@ def _chosen(combined: CombineArtifact | None, metric: str | None) -> Iterator[Le
         return
     method = combined.ships
     score = method.test_scores[metric or combined.metric]
-    over_linear, over_encoder = method.gains[score.metric], method.gains_over_encoder[score.metric].over("the encoder")
-    note = f"the linear model answers {method.share:.0%} alone"
-    note = f"{note}; the {combined.chosen} {over_linear.over('a linear model')}, and {over_encoder}"
+    chosen = f"the {combined.chosen}"
+    over_linear = method.gains[score.metric].over(chosen, "a linear model")
+    over_encoder = method.gains_over_encoder[score.metric].over(chosen, "the encoder")
+    note = f"the linear model answers {method.share:.0%} alone; {over_linear}; {over_encoder}"
     yield LedgerRow(
         combined.chosen,
         score,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgepack.bundle import interpreters, packages, site_packages
+from edgepack.bundle import bundled_interpreters, packages, site_packages
 from edgepack.bundle.site_packages import Site
 from edgepack.bundle.target_spec import TargetSpec, python_of
 from edgepack.errors import EnvironmentUnfitError
@@ -77,7 +77,7 @@ def assemble(lock: Path, tmp_path: Path) -> Assemble:
         try:
             return site_packages.site_for(specs, context, tmp_path / "site", SILENT)
         except EnvironmentUnfitError as error:
-            if "nor to be had" in error.what:
+            if "could not be downloaded" in error.what:
                 pytest.skip("pip has no network")
             raise
 
@@ -89,7 +89,9 @@ def test_they_run_on_the_carried_interpreter_from_bytecode(assemble: Assemble, t
     profile = context.profile("linux-x86_64")
     site = assemble("linux-x86_64")
     recipe: Any = SimpleNamespace(interpreter=BUNDLED)
-    inside, members = interpreters.assemble(recipe, profile, context, site.members, tmp_path, SILENT, added=site.added)
+    inside, members = bundled_interpreters.assemble(
+        recipe, profile, context, site.members, tmp_path, SILENT, added=site.added
+    )
     release = tmp_path / "release"
     for name, content in (members | inside.members).items():
         (release / name).parent.mkdir(parents=True, exist_ok=True)

@@ -66,7 +66,7 @@ def address(project: Project) -> str:
 
 @pytest.fixture
 def shots(tmp_path: Path) -> Path:
-    """Where screenshots go: `EDGEPACK_SHOTS`, for who wants to look at them."""
+    """Where screenshots go: `EDGEPACK_SHOTS`, for anyone who wants to look at them."""
     return Path(os.environ.get("EDGEPACK_SHOTS", tmp_path))
 
 

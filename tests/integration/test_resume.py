@@ -143,7 +143,7 @@ def contents(bundle: Path) -> dict[str, int]:
         return {item.filename: item.CRC for item in files.infolist()}
 
 
-@pytest.mark.first_lane
+@pytest.mark.paddle33
 @pytest.mark.sweep
 def test_a_build_killed_everywhere_makes_the_same_bundle(project: Project, tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(RECIPE, encoding="utf-8")

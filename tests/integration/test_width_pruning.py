@@ -124,7 +124,7 @@ KILLED = RECIPE.replace(STUDENT + STEPS, PRUNED)
 
 
 @pytest.mark.sweep
-@pytest.mark.first_lane
+@pytest.mark.paddle33
 def test_a_build_that_is_killed_in_width_pruning_ends_with_the_same_bytes(project: Project, tmp_path: Path) -> None:
     exported = []
     for name in ("killed", "left alone"):

@@ -30,7 +30,7 @@ from edgepack_runtime.bundle.model_config import LINEAR_NAME
 from edgepack_runtime.bundle.verify import read_signed_manifest
 from edgepack_runtime.util.fs import EXECUTABLE_MODE, set_mode
 
-README_SUFFIX = ".README.txt"  # beside each bundle: its README, for who has the file and no terminal yet
+README_SUFFIX = ".README.txt"  # beside each bundle: its README, for anyone who has the file and no terminal yet
 REPORTS = ("report.html", "report.json", "report.md", "junit.xml", "models")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgepack.bundle import interpreters, wheels
+from edgepack.bundle import bundled_interpreters, wheels
 from edgepack.bundle.target_spec import target_specs
 from edgepack.recipe import hub
 from edgepack.recipe.hub import HubModel
@@ -47,7 +47,9 @@ def missing(recipe: AnyRecipe, context: BuildContext) -> Downloads:
         for spec in target_specs(recipe, profile):
             machine, lacking = spec.profile.machine, wheels.missing(spec, context)
             packages |= dict.fromkeys(f"{package.name} {package.version} {machine}" for package in lacking)
-        packages |= dict.fromkeys(package.file_name for package in interpreters.missing(recipe, profile, context))
+        packages |= dict.fromkeys(
+            package.file_name for package in bundled_interpreters.missing(recipe, profile, context)
+        )
     models = hub.models(recipe) if isinstance(recipe, Recipe) else ()
     return Downloads(tuple(model for model in models if not model.is_cached), tuple(packages), context.offline)
 

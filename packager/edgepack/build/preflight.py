@@ -7,10 +7,10 @@ from typing import Any, Final
 from edgepack.artifacts import DataArtifact, ExamplesArtifact
 from edgepack.build.options import BuildOptions
 from edgepack.build.recipe_stages import RecipeStages
-from edgepack.bundle import baseline, interpreters, site_packages, wheels
+from edgepack.bundle import baseline, bundled_interpreters, site_packages, wheels
 from edgepack.bundle.target_spec import target_specs
 from edgepack.data import gates
-from edgepack.data.recipe_checks import check_built, read_further_texts, require_judged_by
+from edgepack.data.suitability import check_built, read_further_texts, require_judged_by
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack.recipe import hub
 from edgepack.recipe.findings import Finding
@@ -58,7 +58,7 @@ def check_inputs(recipe: AnyRecipe, ctx: Context, rows: Stage[Any], *, cached: b
         profile = context.profile(target)
         for spec in target_specs(recipe, profile):
             wheels.fetch(spec, context, ctx.progress)
-        interpreters.fetch(recipe, profile, context, ctx.progress)
+        bundled_interpreters.fetch(recipe, profile, context, ctx.progress)
 
 
 def _check_rows(recipe: AnyRecipe, rows: DataArtifact) -> list[Finding]:

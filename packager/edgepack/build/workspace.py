@@ -131,7 +131,7 @@ class Workspace:
         except OSError as error:
             raise _unwritable(self.root, error) from error
         with suppress(OSError), (self.root / ".gitignore").open("x") as file:
-            file.write("*\n")  # results are not for a repository: who clones it would trust them as its own
+            file.write("*\n")  # results are not for a repository: anyone who clones it would reuse them as trusted
         try:
             held = locks.take(self.root / "lock", shared=not alone)
         except OSError as error:

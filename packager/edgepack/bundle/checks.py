@@ -112,7 +112,7 @@ def _check_licenses(wheel: Carried) -> Iterator[str]:
             return
         raise StageFailedError(
             f"{wheel.package} comes without a licence text",
-            why="whoever hands on a bundle has to hand on the licences of what is in it",
+            why="anyone who hands on a bundle has to hand on the licences of what is in it",
             fix="lock another wheel of it",
         )
 

@@ -1,4 +1,4 @@
-"""Making the locks of this package anew: uv resolves wheels, and apt the packages of the interpreter."""
+"""Making the locks of this package again: uv resolves wheels, and apt the packages of the interpreter."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _wheels(name: str, python: str, profile: Profile, resolve: Resolve) -> str:
     if "://" in text:
         raise EnvironmentUnfitError(
             f"the lock {name} would name a host",
-            why="uv was told to emit where packages come from",
+            why="uv is set to emit where packages come from",
             fix="unset UV_EMIT_INDEX_URL and the like",
         )
     found = {package.name for package in requirements.parse_lock(text, profile)}
@@ -62,7 +62,7 @@ def _wheels(name: str, python: str, profile: Profile, resolve: Resolve) -> str:
         )
     return (
         f"# Wheels of {wanted} for CPython {python}. Each hash names one wheel of the version, for all platforms.\n"
-        f"# Do not edit by hand: `edgepack targets lock NAME` makes it anew.\n{text}"
+        f"# Do not edit by hand: `edgepack targets lock NAME` makes it again.\n{text}"
     )
 
 
@@ -72,7 +72,7 @@ def _interpreter(machine: str) -> dict[Path, tuple[str, ...]]:
         text = debian.lock(machine, names, Path(scratch))
     head = (
         f"# The interpreter for {machine}: packages of Debian 12, as name, version, sha256, place in the archive.\n"
-        "# Do not edit by hand: `edgepack targets lock NAME` makes it anew.\n"
+        "# Do not edit by hand: `edgepack targets lock NAME` makes it again.\n"
     )
     file = _put(debian.lock_name(machine), head + text)
     return {file: tuple(f"{package.name} {package.version}" for package in debian.locked(machine))}

@@ -41,7 +41,7 @@ def unpacked_here(
 
     Raises:
         RecipeInvalidError: the requirements are invalid.
-        EnvironmentUnfitError: a wheel is neither in the cache nor to be had.
+        EnvironmentUnfitError: a wheel is not cached, and could not be downloaded.
         StageFailedError: a wheel is damaged, or does not run on this machine; or the folder cannot be written.
     """
     python = sys.version_info[:2]

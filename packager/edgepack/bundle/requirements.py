@@ -52,7 +52,7 @@ def parse_lock(text: str, profile: Profile) -> tuple[Locked, ...]:
 
     def damaged(number: int, line: str, why: str) -> EdgepackError:
         what = f"the wheel lock is damaged at {line[:_SHOWN]!r}"
-        return EnvironmentUnfitError(what, why=why, fix="install edgepack anew")
+        return EnvironmentUnfitError(what, why=why, fix="reinstall edgepack")
 
     return _parse(text, [tags.marker_environment(profile)], damaged, with_extras=False)
 
@@ -102,7 +102,7 @@ def _parse(
         if package is None:
             continue
         if package.name in packages:
-            raise refuse(number, line, "the package stands twice for this target")
+            raise refuse(number, line, "duplicate package for this target")
         packages[package.name] = package
     return tuple(packages[name] for name in sorted(packages))
 

@@ -372,7 +372,7 @@ def _write_new(folder: Path, place: str, content: bytes, wheel: Path) -> None:
         with target.open("xb") as stream:
             stream.write(content)
     except FileExistsError as error:
-        raise _failed(wheel, f"{place} stands in it twice, or in another wheel too", _ANOTHER) from error
+        raise _failed(wheel, f"duplicate file {place}, in this wheel or in another one", _ANOTHER) from error
     except OSError as error:
         raise _failed(wheel, str(error), f"free some space on the disk of {folder}") from error
 

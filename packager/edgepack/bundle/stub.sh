@@ -70,7 +70,7 @@ drop() {
 unpack() {
 	umask 077
 	base=$(cd "$1" 2>&- && pwd -P) || { refused "$1" "it cannot be entered"; return; }
-	safe "$base" || { refused "$1" "others may rename what lies in it"; return; }
+	safe "$base" || { refused "$1" "others may rename what is in it"; return; }
 	case $base in *[:\;\$]*) refused "$1" "the loader would split this name"; return ;; esac
 	base=${base%/}/@NAME@
 	# Never a folder of somebody else.

@@ -66,7 +66,7 @@ def _require_all(lacking: Collection[str], profile: Profile, lock: str) -> None:
         raise EnvironmentUnfitError(
             f"a bundle for {profile.name} would lack {names}",
             why=f"the lock {lock} names none, and nothing else travels",
-            fix=f"edgepack targets lock {profile.name}, which makes it anew of the file .in beside it",
+            fix=f"edgepack targets lock {profile.name}, which makes it again from the file .in beside it",
         )
 
 
@@ -95,7 +95,7 @@ def fetch(
 
     Raises:
         RecipeInvalidError: as `wanted`, or a package has no wheel that any Python takes.
-        EnvironmentUnfitError: as `wanted`, or a wheel is neither in the cache nor to be had.
+        EnvironmentUnfitError: as `wanted`, or a wheel is not cached, and could not be downloaded.
     """
     locked, found = wanted(spec, context, without_given=without_given)
     return _fetch(locked, found, spec.profile, context, progress, download)
@@ -123,7 +123,7 @@ def _fetch(
             task.advance(1, wheel_or_none.name)
         if missing and context.offline:
             _require_no_python(missing, context, profile)
-            raise _not_to_be_had(missing, context, profile, "--offline: nothing is fetched")
+            raise _unavailable(missing, context, profile, "--offline: nothing is fetched")
         if missing:
             with download_folder(context.wheel_cache) as scratch:
                 _download_all(missing, found, scratch, context, profile, download or pip_download, task)
@@ -166,7 +166,7 @@ def locked_in(name: str, profile: Profile) -> tuple[Locked, ...]:
 def wanted(
     spec: TargetSpec, context: BuildContext, *, without_given: bool = False
 ) -> tuple[list[Locked], dict[str, Path]]:
-    """What of the locks is to be had, and the wheels that are there by path instead. Nothing is fetched.
+    """What of the locks is available, and the wheels that are there by path instead. Nothing is fetched.
 
     Args:
         without_given: as in `fetch`.
@@ -238,7 +238,7 @@ def fetch_for(
 
     Raises:
         RecipeInvalidError: the file is invalid.
-        EnvironmentUnfitError: a wheel is neither in the cache nor to be had.
+        EnvironmentUnfitError: a wheel is not cached, and could not be downloaded.
     """
     return _fetch([*requirements.load(file, profile, python)], {}, profile, context, progress, download)
 
@@ -311,7 +311,7 @@ def _download_all(
             found[package.name] = _download(package, scratch / package.name, context.wheel_cache, profile, download)
         except EnvironmentUnfitError as error:
             _require_no_python([package], context, profile, download, scratch)
-            raise _not_to_be_had(missing[number:], context, profile, error.why or error.what) from error
+            raise _unavailable(missing[number:], context, profile, error.why or error.what) from error
         task.advance(1, f"{found[package.name].name}, fetched")
 
 
@@ -345,7 +345,7 @@ def _require_no_python(
     """Check that the `missing` packages for any Python are not those of which only wheels for one Python exist.
 
     Args:
-        missing: what is not to be had.
+        missing: what is not available.
         context: its cache may have wheels of them.
         profile: the target.
         download: fetches such a wheel, to see whether there is one; null when nothing may be fetched.
@@ -365,7 +365,7 @@ def _require_no_python(
             exists = any(folder.glob("*.whl"))
         if exists:
             raise RecipeInvalidError(
-                f"{package.name} needs a Python of its own kind, and {profile.name} runs on whichever the device has",
+                f"{package.name} needs one version of Python, and {profile.name} runs on whichever the device has",
                 why=f"of {package.name} {package.version} there are wheels for one version of Python only",
                 fix=_carry(profile),
             )
@@ -382,14 +382,12 @@ def _requirement(package: Locked) -> str:
     return f"{package.name}=={package.version}{hashes}\n"
 
 
-def _not_to_be_had(
-    missing: Sequence[Locked], context: BuildContext, profile: Profile, why: str
-) -> EnvironmentUnfitError:
+def _unavailable(missing: Sequence[Locked], context: BuildContext, profile: Profile, why: str) -> EnvironmentUnfitError:
     names = ", ".join(f"{package.name}=={package.version}" for package in missing)
     connect = "without --offline, " if context.offline else ""
     wanted = "RECIPE" if any(package.is_added for package in missing) else f"--target {profile.name}"
     return EnvironmentUnfitError(
-        f"wheels of target {profile.name} are neither in the cache {context.wheel_cache} nor to be had: {names}",
+        f"wheels of target {profile.name} are not in {context.wheel_cache}, and could not be downloaded: {names}",
         why=why,
         fix=(
             f"on a machine with a package index, type `edgepack fetch {wanted} --wheel-cache wheels`, "

@@ -120,7 +120,7 @@ def _check_test_rows(loaded: ImportedTextRecipe, recipe: Path, console: Console)
     import tempfile
 
     from edgepack.data.gates import describe_gate
-    from edgepack.data.recipe_checks import check_imported, require_judged_by
+    from edgepack.data.suitability import check_imported, require_judged_by
     from edgepack.imported.rows import ImportedRowsStage
     from edgepack.stages.stage import Context
 
@@ -143,8 +143,8 @@ def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -
     """Check the rows of a recipe that trains, and print what they suggest; return their numbers."""
     from edgepack.data.gates import describe_gate
     from edgepack.data.lengths import describe_lengths
-    from edgepack.data.recipe_checks import check_suited, read_further_texts, require_judged_by
     from edgepack.data.splits import load_splits
+    from edgepack.data.suitability import check_suited, read_further_texts, require_judged_by
 
     splits = load_splits(loaded.data, console)
     rows, labels = splits.rows, list(splits.labels["train"])

@@ -41,7 +41,7 @@ def command(
     if (recipe is None) == (not targets):
         raise click.UsageError("name a recipe, or targets with --target")
     from edgepack.build import preflight
-    from edgepack.bundle import interpreters, wheels
+    from edgepack.bundle import bundled_interpreters, wheels
     from edgepack.bundle.target_spec import target_specs
     from edgepack.recipe import hub
     from edgepack.recipe.hub import HubModel
@@ -66,7 +66,7 @@ def command(
             console.line(f"{target}: the wheel of {profile.package} is on no index: a build gets it by path")
         for spec in target_specs(loaded, profile):
             fetched.update(wheels.fetch(spec, build_context, console, without_given=recipe is None))
-        fetched.update(interpreters.fetch(loaded, profile, build_context, console))
+        fetched.update(bundled_interpreters.fetch(loaded, profile, build_context, console))
     size = sum(wheel.stat().st_size for wheel in fetched)
     options.print_line(
         f"{build_context.wheel_cache}: {counted(len(fetched), 'package')} for these targets, {mib(size)}"

@@ -99,7 +99,7 @@ def command(
     """
     from edgepack.gating import address, runner, ssh
     from edgepack.gating import results as gates
-    from edgepack.gating.rows import GoldenRowsOption
+    from edgepack.gating.golden_rows_option import GoldenRowsOption
 
     if rows is not None and without_rows:
         raise UsageError("--rows and --without-rows exclude each other")

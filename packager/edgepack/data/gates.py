@@ -92,7 +92,7 @@ def rows_above_majority(majority: float, confidence: float, power: float) -> int
 
 
 def check_majority(majority_rows: int, rows: int, confidence: float) -> Iterator[tuple[str, str]]:
-    """Reason and fix if most good models are not shown to be better than the most frequent answer.
+    """Reason and fix if the rows would not prove most good models better than the most frequent answer.
 
     Args:
         majority_rows: rows with that answer.
@@ -103,7 +103,7 @@ def check_majority(majority_rows: int, rows: int, confidence: float) -> Iterator
         share = majority_rows / rows
         yield (
             f"{counted(rows, 'test row')} are too few to show that a good model is better than the most frequent "
-            f"answer, which is right in {share:.0%}: most models with half its errors are not shown to be",
+            f"answer, which is right in {share:.0%}: these rows would not prove it of most models with half its errors",
             f"label more rows for test; {needed} show four of five such models",
         )
 

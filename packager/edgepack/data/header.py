@@ -98,7 +98,7 @@ def _missing(header: list[str], columns: Wanted, place: str) -> Iterator[tuple[s
         if positions(header, [wanted]) is not None:
             continue
         if wanted.strip() in names:
-            yield f"the column `{wanted}` stands twice in the header: {shown}", "rename one of the two"
+            yield f"duplicate column `{wanted}` in the header: {shown}", "rename one of the two"
             continue
         near = did_you_mean(wanted, names - {""}, "the first line must be a header; if it is one,")
         fix = f"{near} set `data.columns.{key}`{place} to the name of the column"

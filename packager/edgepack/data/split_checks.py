@@ -181,10 +181,10 @@ def _uniform(split: SplitFacts) -> str | None:
 def _check_separated(train: SplitFacts) -> None:
     if train.columns.answer == "labels" and train.most_labels == 1:
         reason = "no row of train has more than one label, and `data.columns.labels` is for any number of them"
-        fix = "set `data.label_separator` to what stands between two labels; if each text has one, name it `label`"
+        fix = "set `data.label_separator` to what separates two labels; if each text has one, name it `label`"
         separator = separator_between_labels(train.labels)
         if separator is not None:
-            fix = f'set `data.label_separator: "{separator}"`, which seems to stand between two labels'
+            fix = f'set `data.label_separator: "{separator}"`, which seems to separate two labels'
         train.log.add("one label a row", "warning", None, reason, fix)
 
 

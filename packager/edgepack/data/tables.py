@@ -160,7 +160,7 @@ def _json_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Recor
         values = _values(number, record, wanted, log)
         # Only an escape can be a lone surrogate; to search every text would take longer than to read it.
         if values and "\\u" in rows.content and has_half(*values):
-            reason = "an escape such as \\ud83d stands alone: half a character"
+            reason = "an escape such as \\ud83d alone is half a character"
             log.add("half characters", "error", number, reason, "write the character itself, or remove the row")
         elif values:
             yield number, values

@@ -26,7 +26,7 @@ from edgepack.util.process import ended_with_block
 from edgepack_runtime.bundle.model_config import HANDLER_NAME
 from edgepack_runtime.engine.ort_api import library_path
 from edgepack_runtime.errors import from_json
-from edgepack_runtime.stats import intervals, scores
+from edgepack_runtime.stats import intervals, mean_scores
 from edgepack_runtime.stats.metrics import SCORE
 
 CONFIDENCE: Final = 0.95
@@ -54,7 +54,7 @@ class Answers:
     @property
     def score(self) -> Score:
         """The mean score with its interval."""
-        found = scores.mean(self.scores, CONFIDENCE)
+        found = mean_scores.mean(self.scores, CONFIDENCE)
         return Score(found.value, found.low, found.high, len(self.scores), CONFIDENCE, SCORE)
 
     @property

@@ -41,7 +41,7 @@ open) # KIB [FOLDER]: a private folder with so much room, below FOLDER
 	for base; do
 		if [ -z "$base" ]; then continue; fi
 		base=$(cd "$(home "$base")" && pwd -P) || continue
-		safe "$base" || { echo "another user may rename what lies in $base" >&2; continue; }
+		safe "$base" || { echo "another user may rename what is in $base" >&2; continue; }
 		folder=$(mktemp -d "$base/edgepack-gate.XXXXXX") || continue
 		free=$(df -Pk "$folder" | { read -r _; read -r _ _ _ free _; echo "$free"; })
 		if [ "$free" -ge "$needed" ]; then

@@ -22,7 +22,7 @@ from edgepack.errors import (
     TargetUnreachableError,
     UsageError,
 )
-from edgepack.gating.rows import GoldenRowsOption
+from edgepack.gating.golden_rows_option import GoldenRowsOption
 from edgepack.progress import Progress
 from edgepack.sandbox import runner as sandbox
 from edgepack.sandbox.confinement import SandboxLimits

@@ -23,8 +23,8 @@ from edgepack.errors import (
     TargetUnreachableError,
     UsageError,
 )
+from edgepack.gating.golden_rows_option import GoldenRowsOption
 from edgepack.gating.local import VerbOutput, failed, judged
-from edgepack.gating.rows import GoldenRowsOption
 from edgepack.gating.ssh import Connection, ConnectionLostError
 from edgepack_runtime.bundle import interpreter as carried
 from edgepack_runtime.bundle.manifest import Manifest

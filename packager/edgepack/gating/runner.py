@@ -18,11 +18,11 @@ from typing import Final
 from edgepack.errors import BundleInvalidError, EdgepackError, TargetUnreachableError, UsageError
 from edgepack.gating import remote
 from edgepack.gating.address import FORM, LOCAL, Address
+from edgepack.gating.golden_rows_option import GoldenRowsOption
 from edgepack.gating.local import gate_file
 from edgepack.gating.receipts import ReceiptStore
 from edgepack.gating.remote import VerifiedBundle
 from edgepack.gating.results import GateResult, readable
-from edgepack.gating.rows import GoldenRowsOption
 from edgepack.gating.ssh import Client, Connection
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle.manifest import Manifest, release_id

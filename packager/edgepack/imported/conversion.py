@@ -66,7 +66,7 @@ class PaddleFiles:
             except (OSError, ValueError) as error:
                 why = str(error)
         raise StageFailedError(
-            f"graphs: {source.name} is no folder of Paddle Inference",
+            f"graphs: {source.name} is not a folder of Paddle Inference",
             why=why,
             fix="give a folder with one .json or .pdmodel and its .pdiparams; or that graph file; or an .onnx file",
         )
@@ -93,7 +93,7 @@ def write(source: str, target: Path, progress: Progress) -> PaddleFiles | None:
     """Write a given graph as ONNX; return the files of Paddle that it was converted from, if it was.
 
     Raises:
-        StageFailedError: it is no valid ONNX model, has an operator that is not allowed, or cannot be converted.
+        StageFailedError: it is not a valid ONNX model, has an operator that is not allowed, or cannot be converted.
     """
     found = PaddleFiles.of(Path(source))
     operators.require_known(Path(source) if found is None else found.graph)
@@ -188,7 +188,7 @@ def _copy_graph(source: Path, target: Path) -> None:
         onnx.checker.check_model(model)
     except Exception as error:
         raise StageFailedError(
-            f"graphs: {source.name} is no valid ONNX model", why=str(error)[:500], fix="export the model again"
+            f"graphs: {source.name} is not a valid ONNX model", why=str(error)[:500], fix="export the model again"
         ) from error
     if not outside:
         shutil.copyfile(source, target)

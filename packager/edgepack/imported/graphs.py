@@ -50,7 +50,7 @@ _LEAST_ROWS: Final = 4
 class GraphsStage(Stage[ExportArtifact]):
     """Writes `onnx-float/`, `onnx-int8/` if it is wanted, and `scores.json`.
 
-    Error of `run`: StageFailedError if a graph is no ONNX model, or the handler fails on an example.
+    Error of `run`: StageFailedError if a graph is not an ONNX model, or the handler fails on an example.
 
     Attributes:
         handler: the Python file.

@@ -37,11 +37,11 @@ def require(before: Sequence[Float], after: Sequence[Float], tolerance: float, n
         StageFailedError: they do not agree. `names` names the two forms in the message.
     """
     if len(before) != len(after):
-        raise StageFailedError(f"export: {names}: logits of {len(after)} rows where those of {len(before)} were due")
+        raise StageFailedError(f"export: {names}: logits of {len(after)} rows, expected {len(before)}")
     for one, other in zip(before, after, strict=True):
         if one.shape != other.shape or not np.isfinite(other).all():
             raise StageFailedError(
-                f"export: {names}: logits of shape {other.shape} where {one.shape} finite ones were due"
+                f"export: {names}: logits of shape {other.shape}, expected finite ones of shape {one.shape}"
             )
     parity = compare(before, after)
     if not parity.max_abs <= tolerance:

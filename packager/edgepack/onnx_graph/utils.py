@@ -88,7 +88,7 @@ def name_by_position(model: onnx.ModelProto, output: str) -> None:
     """
     graph = model.graph
     if len(graph.output) != 1:
-        raise StageFailedError(f"export: the graph has {len(graph.output)} outputs where one was due")
+        raise StageFailedError(f"export: the graph has {len(graph.output)} outputs, expected one")
     if holds_graphs(graph):
         _name_output(graph, output)
         return

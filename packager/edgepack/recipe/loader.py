@@ -61,9 +61,9 @@ def load_recipe(
         document, more = overrides.apply(document, settings)
         findings += more
         kind = kind_of(document.data)
-        tried, more = search.trials(document) if kind is Recipe else ([search.Trial((), document)], [])
+        trials, more = search.trials(document) if kind is Recipe else ([search.Trial((), document)], [])
         findings += more
-        recipe, more = _checked(kind, document, tried, known_targets)
+        recipe, more = _checked(kind, document, trials, known_targets)
         # A value that could not be read is null from here on; findings about this null would be confusing.
         said = {(finding.line, finding.setting) for finding in findings}
         findings += [finding for finding in more if (finding.line, finding.setting) not in said]
@@ -95,10 +95,10 @@ def _invalid(path: Path, findings: list[Finding]) -> RecipeInvalidError:
 
 
 def _checked(
-    kind: type[AnyRecipe], document: Document, tried: Sequence[search.Trial], known_targets: Collection[str]
+    kind: type[AnyRecipe], document: Document, trials: Sequence[search.Trial], known_targets: Collection[str]
 ) -> tuple[AnyRecipe | None, list[Finding]]:
     """The recipe of the first combination of a search, with all as candidates; None and the findings if invalid."""
-    checked = [(trial, *_validate(kind, trial.document, known_targets)) for trial in tried]
+    checked = [(trial, *_validate(kind, trial.document, known_targets)) for trial in trials]
     findings = search.merged([(trial, found) for trial, _, found in checked])
     if findings:
         return None, findings
@@ -106,9 +106,9 @@ def _checked(
     first, trainings = recipes[0], [recipe for recipe in recipes if isinstance(recipe, Recipe)]
     if not isinstance(first, Recipe) or first.search is None:
         return first, findings
-    findings = search.twins(document, tried, [_spelt_out(recipe) for recipe in trainings])
+    findings = search.twins(document, trials, [_spelt_out(recipe) for recipe in trainings])
     plain = [recipe.changed(search=None) for recipe in trainings]
-    candidates = map(Candidate, search.names(tried), plain, [trial.values for trial in tried])
+    candidates = map(Candidate, search.names(trials), plain, [trial.values for trial in trials])
     return first.with_candidates(tuple(candidates)), findings
 
 

@@ -55,17 +55,17 @@ def trials(document: Document) -> tuple[list[Trial], list[Finding]]:
         return [Trial((), document)], []
     problems = list(_problems(document, over))
     wrong = {path[2] for path, _, _ in problems if len(path) == 3}
-    tried = {key: values for key, values in over.items() if key not in wrong and isinstance(values, list) and values}
+    swept = {key: values for key, values in over.items() if key not in wrong and isinstance(values, list) and values}
     if not problems:
-        problems = list(_too_many(document, tried))
-    picks = product(*(range(len(values)) for values in tried.values()))
-    made = [_trial(document, tried, pick) for pick in (islice(picks, 1) if problems else picks)]
+        problems = list(_too_many(document, swept))
+    picks = product(*(range(len(values)) for values in swept.values()))
+    made = [_trial(document, swept, pick) for pick in (islice(picks, 1) if problems else picks)]
     return made, [document.error(path, reason, fix) for path, reason, fix in problems]
 
 
-def names(tried: Sequence[Trial]) -> list[str]:
+def names(trials: Sequence[Trial]) -> list[str]:
     """The name of each combination, numbered if it occurs more than once."""
-    return distinct([trial.name for trial in tried])
+    return distinct([trial.name for trial in trials])
 
 
 def merged(checked: Sequence[tuple[Trial, Sequence[Finding]]]) -> list[Finding]:
@@ -83,11 +83,11 @@ def merged(checked: Sequence[tuple[Trial, Sequence[Finding]]]) -> list[Finding]:
     return [attributed(finding, some) for finding, some in having.items()]
 
 
-def twins(document: Document, tried: Sequence[Trial], recipes: Sequence[Recipe]) -> list[Finding]:
+def twins(document: Document, trials: Sequence[Trial], recipes: Sequence[Recipe]) -> list[Finding]:
     """Candidates that are equal although they are written differently."""
     return [
         document.error(_OVER, f"the candidates {one} and {other} are one and the same", "remove a value of one of them")
-        for (one, first), (other, second) in combinations(zip(names(tried), recipes, strict=True), 2)
+        for (one, first), (other, second) in combinations(zip(names(trials), recipes, strict=True), 2)
         if first == second
     ]
 
@@ -112,7 +112,7 @@ def _problems(document: Document, over: Mapping[str, Any]) -> Iterator[Problem]:
             yield from _check_values(key, values)
             path: KeyPath = tuple(key.split("."))
             if path in document.places and document.places[path].setting is not None:
-                reason = f"`{key}` is set, and `search.over` tries values of its own for it"
+                reason = f"`{key}` is set, and `search.over` tries its own values for it"
                 yield path, reason, "remove it, or set `search=null` as well"
 
 
@@ -162,23 +162,23 @@ def _check_values(key: str, values: Sequence[Any]) -> Iterator[Problem]:
             yield (*_OVER, key, index), f"`{key}`: {_shown(values[index])} is a duplicate", "remove one of the two"
 
 
-def _too_many(document: Document, tried: _Values) -> Iterator[Problem]:
-    most, count = document.get("search", "max_candidates"), math.prod(map(len, tried.values()))
+def _too_many(document: Document, swept: _Values) -> Iterator[Problem]:
+    most, count = document.get("search", "max_candidates"), math.prod(map(len, swept.values()))
     if type(most) is not int:  # missing, or a finding of its own
         most = int(Search.model_fields["max_candidates"].default)
     if count > most:
-        each = " x ".join(str(len(values)) for values in tried.values())
+        each = " x ".join(str(len(values)) for values in swept.values())
         reason = f"`search.over` makes {count} candidates ({each}), and `search.max_candidates` is {most}"
         yield _OVER, reason, f"remove values, or write `max_candidates: {count}`"
 
 
-def _trial(document: Document, tried: _Values, pick: Sequence[int]) -> Trial:
+def _trial(document: Document, swept: _Values, pick: Sequence[int]) -> Trial:
     made = overrides.copied(document)
     values = []
-    for (key, choices), index in zip(tried.items(), pick, strict=True):
+    for (key, choices), index in zip(swept.items(), pick, strict=True):
         path: KeyPath = tuple(key.split("."))
         overrides.put(made, path, _moved(document, (*_OVER, key, index), path))
-        values.append((_short(key, list(tried)), _shown(choices[index])))
+        values.append((_short(key, list(swept)), _shown(choices[index])))
     return Trial(tuple(values), made)
 
 

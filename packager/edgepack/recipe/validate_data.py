@@ -169,7 +169,7 @@ def _check_same_file(splits: Mapping[str, str | None]) -> Iterator[Problem]:
             continue
         file = Path(value).resolve()
         if file in seen:
-            yield ("data", name), f"it is the same file as `data.{seen[file]}`", "give each split rows of its own"
+            yield ("data", name), f"it is the same file as `data.{seen[file]}`", "give each split its own rows"
         seen.setdefault(file, name)
 
 

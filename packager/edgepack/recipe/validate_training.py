@@ -259,7 +259,7 @@ def check_class_weights(recipe: Recipe, role: str) -> Iterator[Problem]:
         return
     if recipe.data.columns.labels is not None:
         reason = "texts with any number of labels have no such weights"
-        yield (role, "class_weights"), reason, "remove it: each label is a loss of its own"
+        yield (role, "class_weights"), reason, "remove it: each label has its own loss"
     elif not task_by_name(recipe.task).labelled:
         yield (role, "class_weights"), f"rows of {recipe.task} have no classes", "remove it"
 

@@ -28,7 +28,7 @@ from edgepack.artifacts import (
     Split,
     mebibytes,
 )
-from edgepack.data.recipe_checks import check_built
+from edgepack.data.suitability import check_built
 from edgepack.recipe.model import (
     AnyRecipe,
     BaseRecipe,
@@ -322,7 +322,7 @@ def _combined(found: CombineArtifact, metric: str) -> Combined:
     return Combined(
         chosen=found.chosen,
         why=found.why,
-        gain=found.method("encoder").gains[metric].over("a linear model"),
+        gain=found.method("encoder").gains[metric].over("it", "a linear model"),
         fit=found.fit,
         methods=tuple(
             MethodFigures(

@@ -150,7 +150,7 @@ def _lost_accuracy(limit: float, ledger: Sequence[LedgerRow], baseline: Sequence
         best = max((*ledger, *baseline), key=lambda row: sign * row.score.value)
         if sign * (best.score.value - limit) >= 0:
             return _Loss("lost.by_encoder", {"stage": best.stage, "score": quantity(best.score.value, best.score.unit)})
-        return _Loss("lost.never_reached", {"stage": best.stage, "score": quantity(best.score.value, best.score.unit)})
+        return _Loss("lost.not_reached", {"stage": best.stage, "score": quantity(best.score.value, best.score.unit)})
     before, *after = ledger[reached[-1] :]
     if not after:
         return _Loss("lost.by_no_stage", {"stage": before.stage})

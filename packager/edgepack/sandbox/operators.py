@@ -139,8 +139,9 @@ def outside_files(graph: Path) -> tuple[Path, ...]:
 
 
 def _invalid(graph: Path, why: str) -> StageFailedError:
-    kind = "ONNX model" if graph.suffix == ".onnx" else "graph of Paddle"
-    return StageFailedError(f"graphs: {graph.name} is no valid {kind}", why=why[:500], fix="export the model again")
+    kind = "ONNX model" if graph.suffix == ".onnx" else "Paddle graph"
+    what = f"graphs: {graph.name} is not a valid {kind}"
+    return StageFailedError(what, why=why[:500], fix="export the model again")
 
 
 def _of_onnx(graph: Path) -> Iterator[tuple[str, bool]]:

@@ -23,12 +23,12 @@ from edgepack.artifacts import (
     Examples,
     LedgerRow,
 )
-from edgepack.bundle import interpreters, opsets, sbom, site_packages
+from edgepack.bundle import bundled_interpreters, opsets, sbom, site_packages
 from edgepack.bundle.archive import Members, listed, write_bundle
 from edgepack.bundle.binaries import fit
 from edgepack.bundle.binaries.fit import SystemRequirements
+from edgepack.bundle.bundled_interpreters import Interpreters
 from edgepack.bundle.inspect import bytes_by_part
-from edgepack.bundle.interpreters import Interpreters
 from edgepack.bundle.main_program import main_source
 from edgepack.bundle.site_packages import LICENSES, Package
 from edgepack.bundle.stub import STUB_TEMPLATE, stub
@@ -177,7 +177,7 @@ class BundleStage(Stage[BundleArtifact]):
             specs = target_specs(recipe, profile)
             site = site_packages.site_for(specs, ctx.targets, Path(scratch), progress)
             members = _runtime() | payload.model | site.members
-            inside, members = interpreters.assemble(
+            inside, members = bundled_interpreters.assemble(
                 recipe, profile, ctx.targets, members, Path(scratch), progress, added=site.added
             )
             members |= inside.members

@@ -166,9 +166,9 @@ class CombineStage(Stage[CombineArtifact]):
             )
         chosen, why = choose(self.mode, methods)
         found = CombineArtifact(out, evaluation.metric_of(data), fit, methods, chosen, why)
-        progress.line(f"the encoder {found.method('encoder').gains[found.metric].over('a linear model')}")
+        progress.line(found.method("encoder").gains[found.metric].over("the encoder", "a linear model"))
         if chosen != "encoder":
-            progress.line(f"the {chosen} {found.ships.gains_over_encoder[found.metric].over('the encoder')}")
+            progress.line(found.ships.gains_over_encoder[found.metric].over(f"the {chosen}", "the encoder"))
         progress.line(f"{chosen} ships: {why}")
         return found
 
@@ -211,13 +211,13 @@ def fitted(dev: Scored, may_lose: float, *, beyond_noise: bool = False) -> Combi
     of_encoder = dev.value(dev.encoder)
     best = max(of_encoder, dev.value(dev.sum(fit)))
     for limit in np.unique(np.quantile(lead, np.linspace(1 - MOST_ALONE, 1, _LIMITS))):
-        tried = replace(fit, least_lead=round(float(limit), 4))
-        logits = dev.cascade(tried)
+        trial = replace(fit, least_lead=round(float(limit), 4))
+        logits = dev.cascade(trial)
         value = dev.value(logits)
         if evaluation.exceeds(100 * (best - value), 100 * may_lose):
             continue
         if not beyond_noise or as_good(value, of_encoder, dev.noise_points(logits)):
-            return tried
+            return trial
     return fit
 
 

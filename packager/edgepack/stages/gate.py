@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.artifacts import GateArtifact, LedgerRow, Score, mebibytes
+from edgepack.gating.golden_rows_option import GoldenRowsOption
 from edgepack.gating.local import gate_confined, gate_file
-from edgepack.gating.rows import GoldenRowsOption
 from edgepack.results import NotRunHere
 from edgepack.stages import keys
 from edgepack.stages.bundle import BundleStage

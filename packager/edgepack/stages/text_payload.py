@@ -131,7 +131,7 @@ def make(recipe: BaseRecipe, model: TextModel, data: DataArtifact, scratch: Path
 
     Raises:
         StageFailedError: a model folder is invalid, or there are no test rows.
-        GateInconclusiveError: the rows stay at home, and the model is not shown to be better than one answer to all.
+        GateInconclusiveError: the rows stay at home, and there is no evidence that the model beats one answer to all.
     """
     carried = recipe.gates.golden.carry
     folders = model.folders(data, scratch)
@@ -242,7 +242,7 @@ def _require_floor(
     answers = ask(functools.partial(_answers, shipped, rows), list[Answer])
     if judge(answers, against_float=False).verdict != intervals.PASS:
         raise GateInconclusiveError(
-            "bundle: the model is not shown to be better than the most frequent answer to every row",
+            "bundle: no evidence that the model beats the most frequent answer to every row",
             why="the test rows stay at home (`gates.golden.carry: false`), so no device could show it either",
             fix="give more test rows, or train a better model",
         )

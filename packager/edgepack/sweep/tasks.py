@@ -143,7 +143,7 @@ def _error(result: TaskResult) -> StageFailedError | None:
     return StageFailedError(
         f"{task.name}: {result.why}",
         why="\n".join(["its log ends with:", *lines[first:]]),
-        fix=f"mend that and sweep again, which keeps what is finished; the whole log is {task.log}",
+        fix=f"fix it and rerun: finished candidates are reused; the whole log is {task.log}",
     )
 
 

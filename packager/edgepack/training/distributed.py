@@ -76,7 +76,7 @@ class Barrier:
         started, pause = time.monotonic(), _SHORTEST_SECONDS
         while self._add(counter, 0) < number:
             if self._add(_FAILED, 0):
-                raise _gone("it ended with an error of its own")
+                raise _gone("it ended with its own error")
             if time.monotonic() - started > self._limit_seconds:
                 raise _gone(f"a process did not respond for {counted(self._limit_seconds / 60, 'minute')}")
             time.sleep(pause)

@@ -205,7 +205,7 @@ class Source:
         if isinstance(error, NotUtf8Error):
             return UsageError(
                 f"{where} is not {self._encoding.upper()}",
-                why="some of its bytes are no character in that encoding",
+                why="some of its bytes are not valid in that encoding",
                 fix="correct that line, or save the file as UTF-8",
             )
         if error.kind == BROKEN_CSV and self.file.last > number:

@@ -182,7 +182,7 @@ class _Run:
                 self._right += label == prediction.label
             return
         if self._options.strict:
-            fix = "mend it and go on with --strict --resume, or leave it without an answer: --resume alone"
+            fix = "fix it and rerun with --strict --resume; --resume alone leaves the row without an answer"
             raise UsageError(error.what, why=error.why, fix=fix)
         self._first = self._first or error
         text = {"line": row.line, "error": error.what, **({"why": error.why} if error.why else {})}

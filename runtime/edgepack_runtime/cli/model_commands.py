@@ -39,7 +39,7 @@ def check(options: argparse.Namespace) -> List[str]:
     if options.texts and options.input:
         raise UsageError("texts were given both as arguments and with --input")
     if options.texts == ["-"]:
-        raise UsageError("- is no text", fix="omit it to read standard input, or give more than a dash")
+        raise UsageError("- is not a text", fix="omit it to read standard input, or give more than a dash")
     named = "--column" if options.column is not None else "--pair-column" if options.pair_column is not None else None
     if named is not None and not options.input:
         raise UsageError(

@@ -218,7 +218,7 @@ def _add_encoding(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_serve(verbs: Verbs) -> None:
-    """Add `serve`. A test compares the defaults in the help with `serve.settings` and `serve.server`."""
+    """Add `serve`. A test compares the help with `serve.settings` and `serve.server`, which no other verb may load."""
     parser = verbs.add(
         "serve",
         "serve the model over HTTP, on this machine only unless there is a token",
@@ -357,7 +357,7 @@ class _TopParser(Parser):
             word = first.strip("-")
             near = word if word in self.verbs else _near(first, self._option_string_actions, 0.75)
             hint = f"did you mean `{self.prog} {near}`?" if near else f"type `{self.prog} VERB {first}`"
-            raise UsageError(f"{first} stands before the verb", why="options follow the verb", fix=hint)
+            raise UsageError(f"{first} is before the verb", why="options follow the verb", fix=hint)
         if not first.startswith("-") and first not in self.verbs:
             near = _near(first.lower(), self.verbs)
             hint = f"did you mean `{self.prog} {near}`?" if near else f"{self.prog} --help"

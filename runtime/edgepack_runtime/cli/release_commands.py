@@ -139,10 +139,10 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
         "already installed": f"already installed: {release} is active and is intact",
     }
     installed, _ = verify.read_manifest(Prefix(Path(root).absolute()).releases / release)  # the stick may be gone
-    doubts = [] if receipt["gate"] is None else GateReceipt.parse(receipt["gate"]).not_shown
-    if doubts and receipt["gate"]["verdict"] == intervals.INCONCLUSIVE:
-        doubts = ["its gate is INCONCLUSIVE; not shown on this device:", *map("  {}".format, doubts)]
-    hints = [*doubts, f"next: {shlex.quote(str(command))} predict {'ITEM' if installed.task == CUSTOM else 'TEXT'}"]
+    caveats = [] if receipt["gate"] is None else GateReceipt.parse(receipt["gate"]).not_shown
+    if caveats and receipt["gate"]["verdict"] == intervals.INCONCLUSIVE:
+        caveats = ["its gate is INCONCLUSIVE; not shown on this device:", *map("  {}".format, caveats)]
+    hints = [*caveats, f"next: {shlex.quote(str(command))} predict {'ITEM' if installed.task == CUSTOM else 'TEXT'}"]
     if options.systemd:
         from edgepack_runtime.serve import systemd
 

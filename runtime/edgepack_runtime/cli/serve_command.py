@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 from importlib.util import find_spec
-from typing import Any, Dict
 
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
@@ -14,10 +14,6 @@ from edgepack_runtime.serve import settings
 
 LIBRARIES = ("starlette", "uvicorn", "prometheus_client")
 _OLDEST_PYTHON = (3, 10)
-_NUMBERS = (
-    "threads", "workers", "max_batch", "max_wait_ms", "queue", "timeout_s", "max_body_kib", "max_texts",
-    "max_windows", "drain_s", "stuck_s",
-)  # fmt: skip
 
 
 def run(options: argparse.Namespace, *, inside: bool) -> int:
@@ -29,7 +25,7 @@ def run(options: argparse.Namespace, *, inside: bool) -> int:
     Raises:
         UsageError: options contradict each other, or a library is missing.
         EnvironmentUnfitError: this Python is too old.
-        EdgepackError: as `serve.run.serve`.
+        EdgepackError: as `serve.server.serve`.
     """
     wanted = read(options)
     missing = [name for name in LIBRARIES if find_spec(name) is None]
@@ -75,14 +71,14 @@ def read(options: argparse.Namespace) -> settings.Settings:
         raise UsageError(f"{places[0]} has no port", fix="omit --port")
     if options.metrics_host is not None and options.metrics_port is None:
         raise UsageError("--metrics-host needs --metrics-port")
-    values: Dict[str, Any] = {name: getattr(options, name) for name in (*_NUMBERS, "long", "log_level")}
     token = settings.token(options.token_file, os.environ)
     names = tuple(name.lower() for name in options.allow_host or ())
     # Without a token, only known host names are accepted, against DNS rebinding by web pages.
     hosts = names if token and not names else (*settings.LOOPBACK_HOSTS, *names)
+    # Fields of which the option was given; a release has no --model, and serves its own.
+    values = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(settings.Settings)}
     given = {name: value for name, value in values.items() if value is not None}
-    model = getattr(options, "model", None)  # a release has no such option, and serves its own
-    return settings.Settings(model=model, token=token, hosts=hosts, **given)
+    return settings.Settings(**{**given, "token": token, "hosts": hosts})
 
 
 def _not_carried(library: str, *, inside: bool) -> UsageError:

@@ -18,10 +18,9 @@ from edgepack_runtime.bundle.model_config import weight_bytes
 from edgepack_runtime.device import conditions, cores
 from edgepack_runtime.errors import BundleInvalidError, ExitCode, StageFailedError, printed
 from edgepack_runtime.gate import accuracy as gate_accuracy
+from edgepack_runtime.gate import handler_scores, process, sustained, turns
 from edgepack_runtime.gate import latency as gate_latency
-from edgepack_runtime.gate import process, sustained, turns
 from edgepack_runtime.gate import rows as gate_rows
-from edgepack_runtime.gate import scores as gate_scores
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import locate, receipts
@@ -207,7 +206,7 @@ def _measure_accuracy(
 ) -> Optional[gate_accuracy.AccuracyResult]:
     """Accuracy on the golden rows or examples; None without rows."""
     if predictor.config.handler is not None:
-        return gate_scores.measure(predictor, release, limits, progress)
+        return handler_scores.measure(predictor, release, limits, progress)
     rows = gate_rows.read(release, predictor.config, limits, rows_file)
     if rows is None:
         progress(f"accuracy: not measured: {gate_rows.WHY_NOT}")

@@ -75,7 +75,7 @@ class Handler:
 
         Raises:
             UsageError: the item is not what the handler declares.
-            StageFailedError: the handler raises, gives wrong inputs, or its answer is no JSON.
+            StageFailedError: the handler raises, gives wrong inputs, or its answer is not JSON.
         """
         self._require_item(item)
         if self._straight:
@@ -159,7 +159,7 @@ def _as_json(answer: Any) -> Any:
         return json.loads(json.dumps(answer, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise StageFailedError(
-            "the handler's answer is no JSON",
+            "the handler's answer is not JSON",
             why=f"{error}: {answer!r:.200}",
             fix="answer with Python's numbers, texts, lists and dicts; `tolist()` and `float()` convert those of NumPy",
         ) from error

@@ -57,7 +57,7 @@ class LinearModel:
         if not grams or len(self._bias) != fields - 1 or len(stored) != len(grams) * fields:
             raise ValueError(f"{len(grams)} n-grams and {fields - 1} labels have {len(stored)} bytes of weights")
         if not all(map(math.isfinite, (*self._scale, *self._bias, self._idf_scale))) or self._idf_scale <= 0:
-            raise ValueError("its scales are no numbers")
+            raise ValueError("its scales are not numbers")
         self._row_bytes = fields * _WIDTH
         spread = bytearray(len(stored) * _WIDTH)
         spread[::_WIDTH] = stored
@@ -65,7 +65,7 @@ class LinearModel:
         rows = (int.from_bytes(spread[start : start + self._row_bytes], "little") for start in starts)
         self._rows: Dict[str, int] = dict(zip(grams, rows))
         if len(self._rows) != len(grams):
-            raise ValueError("an n-gram stands twice")
+            raise ValueError("duplicate n-gram")
 
     @classmethod
     def load(cls, file: Path) -> LinearModel:

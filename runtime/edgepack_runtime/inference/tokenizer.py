@@ -70,7 +70,7 @@ class ErnieTokenizer:
     """One vocabulary, loaded; safe to share between threads.
 
     Args:
-        vocab: `vocab.txt`, one entry per line, id = line number from 0. An entry that stands twice has its last id.
+        vocab: `vocab.txt`, one entry per line, id = line number from 0. A duplicate entry has its last id.
         config: which special tokens it holds and whether texts are lower-cased.
 
     Raises:

@@ -125,7 +125,7 @@ def _change(**fields: Any) -> Callable[[Tuning], Tuning]:
 
 def walk(
     start: Tuning,
-    tried: Sequence[Step],
+    steps: Sequence[Step],
     duel: Duel,
     objection: Callable[[Tuning], Optional[str]],
     progress: Log,
@@ -137,7 +137,7 @@ def walk(
         objection: reason why a tuning must not be used; None if it may.
     """
     best, trials = start, []
-    for step in tried:
+    for step in steps:
         found = step.change(best)
         if found.spinning and found.threads == 1:
             continue  # one thread never waits for another
@@ -211,7 +211,7 @@ def _how_many(predictor: Predictor, texts: Sequence[Item]) -> int:
 def render(result: Mapping[str, Any]) -> str:
     """Format the result of `run`."""
     measured = result["measured"]
-    rows = [("tried", "time", "interval", "")]
+    rows = [("trial", "time", "interval", "")]
     for trial in measured["trials"]:
         interval = "{low:.2f} to {high:.2f}".format(**trial)
         rows.append((trial["what"], "{ratio:.2f} x".format(**trial), interval, "kept" if trial["kept"] else "not used"))

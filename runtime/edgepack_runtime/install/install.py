@@ -321,35 +321,35 @@ def _require_gate(run: Install) -> None:
     except ValueError as error:
         raise StageFailedError("the verb `gate` did not print a receipt", why=str(error)) from error
     doubt = run.choices.refuse_doubt
-    refused, doubts = gate.refusal(refuse_doubt=doubt), gate.not_shown
+    refused, caveats = gate.refusal(refuse_doubt=doubt), gate.not_shown
     if refused is None:
         run.receipt["inconclusive_accepted"] = doubt is False and gate.refusal() is not None
-        for line in doubts:
+        for line in caveats:
             run.note(line)
         return
     serving = run.receipt["previous"] or "no release"
-    why = "; ".join([*doubts, f"{serving} stays active"])
+    why = "; ".join([*caveats, f"{serving} stays active"])
     limits = [check.gate for check in gate.checks if check.verdict != intervals.PASS]
     change = (
         "change the limit and build the bundle again, which takes seconds: edgepack build RECIPE --set gates.{}=..."
     )
-    ways = [change.format(limits[0])] if limits and limits[0] != ABOVE_MAJORITY else []
+    fixes = [change.format(limits[0])] if limits and limits[0] != ABOVE_MAJORITY else []
     if refused == intervals.FAIL:
         raise GateFailedError(
             f"{run.bundle.name} failed its gate on this device",
             why=why,
-            fix="; or ".join(["send the receipt to the builder of the bundle", *ways]),
+            fix="; or ".join(["send the receipt to the builder of the bundle", *fixes]),
         )
     if ABOVE_MAJORITY in limits:
-        ways = ["send the receipt to the builder of the bundle: more test rows, or a better model, are needed"]
+        fixes = ["send the receipt to the builder of the bundle: more test rows, or a better model, are needed"]
     else:
         accept = "take it as it is: --accept-inconclusive, which the receipt names"
         if doubt and gate.refusal() is None:
             accept = "omit --strict"
-        ways = [accept, *ways]
+        fixes = [accept, *fixes]
         if any(name.startswith(("latency.", "cold_start.")) for name in limits):
             longer = 10 * max(60, round(run.choices.wait_s))
-            ways = [f"wait longer for other programs to end: --wait {longer}", *ways]
+            fixes = [f"wait longer for other programs to end: --wait {longer}", *fixes]
     raise GateInconclusiveError(
-        f"the gate of {run.bundle.name} was inconclusive on this device", why=why, fix="; or ".join(ways)
+        f"the gate of {run.bundle.name} was inconclusive on this device", why=why, fix="; or ".join(fixes)
     )

@@ -91,7 +91,7 @@ def refuse_separator_line(line: int, first: Sequence[str], name: str) -> None:
     said = "".join(first).strip().lower()
     if said.startswith("sep=") and len(said) <= len("sep=;"):
         fix = f"remove that line: tail -n +2 {quote(name)} > {quote(f'without-{name}')}"
-        raise RowError(line, "(`sep=`) only tells Excel what stands between the fields", fix, kind="separator")
+        raise RowError(line, "(`sep=`) only tells Excel what separates the fields", fix, kind="separator")
 
 
 def positions(header: Sequence[str], wanted: Sequence[str]) -> Optional[Tuple[int, ...]]:

@@ -141,7 +141,7 @@ class AccuracyLimits(Document):
             fix = "set `max`: less of this metric is better; or choose a metric from 0 to 1"
         for key in wrong:
             if getattr(self, key) is not None:
-                yield Problem((key,), f"is no limit of {self.metric or 'the usual metric'}", fix)
+                yield Problem((key,), f"is not a limit of {self.metric or 'the usual metric'}", fix)
 
     def asked(self) -> List[str]:
         """The limits that are set, without those of classes."""
@@ -245,7 +245,7 @@ class Gates(Document):
     inconclusive: Literal["deliver", "refuse"] = field(
         "What build and install do with a bundle whose gates are inconclusive: `deliver` goes on and "
         "writes down what was not shown; `refuse` does not go on. A bundle that fails is always refused, and so is one "
-        "that is not shown to be better than the most frequent answer.",
+        "that is not proven better than the most frequent answer.",
         DELIVER,
     )
 

@@ -195,7 +195,7 @@ def check_bound(sock: socket.socket, settings: Settings) -> None:
     if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         raise UsageError(
             f"{address} can be reached from other machines, and no token is set",
-            why="whoever can send a request could use this server",
+            why="anyone who can send a request could use this server",
             fix=f"put a token into a file (--token-file FILE) or into {TOKEN_VARIABLE}, or leave out --host",
         )
 

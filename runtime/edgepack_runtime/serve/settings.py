@@ -32,24 +32,13 @@ _LINK = re.compile(
     PREFIX[:-1] + r"(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR))=.*"
     rf"|{PREFIX[:-1]}(_\w+)?_PORT(_[0-9]+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://.*"
 )
-# Minimum and maximum of each number.
-_LIMITS: Dict[str, Tuple[float, float]] = {
-    "threads": (1, MAX_THREADS),
-    "workers": (1, 64),
-    "max_batch": (1, 256),
-    "max_wait_ms": (0, 1000),
-    "queue": (1, 100_000),
-    "timeout_s": (0.01, 3600),
-    "max_body_kib": (1, 65_536),
-    "max_texts": (1, 10_000),
-    "max_windows": (1, 1_000_000),
-    "drain_s": (0, 3600),
-    "stuck_s": (0.1, 86_400),
-}
 MAX_TEXTS_KIB = 64  # default of `max_body_kib` for texts: to tokenize 64 KiB takes at most 50 ms
 MAX_FILE_KIB = 16_384  # for files and JSON values
-_FRACTIONS = ("max_wait_ms", "timeout_s", "drain_s", "stuck_s")
 _STUCK_S = 60.0
+
+
+def _number(default: Optional[float], least: float, most: float) -> Any:
+    return dataclasses.field(default=default, metadata={"range": (least, most)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,27 +50,27 @@ class Settings:
     """
 
     model: Optional[Path] = None  # a model folder, a release or a prefix; None: the release this package lies in
-    threads: Optional[int] = None  # of one batch; None: the result of `tune`
-    workers: int = 1  # batches that run at the same time
-    max_batch: int = 8  # texts
-    max_wait_ms: float = 0.0  # maximum wait of texts for a full batch, while all workers are busy
-    queue: int = 256  # queued texts
-    timeout_s: float = 10.0  # for a body to arrive; for an answer
-    max_body_kib: Optional[int] = None  # None: as `for_item` finds right
-    max_texts: int = 32  # in one request
+    threads: Optional[int] = _number(None, 1, MAX_THREADS)  # of one batch; None: the result of `tune`
+    workers: int = _number(1, 1, 64)  # batches that run at the same time
+    max_batch: int = _number(8, 1, 256)  # texts
+    max_wait_ms: float = _number(0.0, 0, 1000)  # maximum wait of texts for a full batch, while all workers are busy
+    queue: int = _number(256, 1, 100_000)  # queued texts
+    timeout_s: float = _number(10.0, 0.01, 3600)  # for a body to arrive; for an answer
+    max_body_kib: Optional[int] = _number(None, 1, 65_536)  # None: as `for_item` finds right
+    max_texts: int = _number(32, 1, 10_000)  # in one request
     token: Optional[str] = dataclasses.field(default=None, repr=False)
     hosts: Tuple[str, ...] = LOOPBACK_HOSTS  # accepted `Host` headers; empty: any, which needs a token
     long: str = TRUNCATE  # handling of texts with more tokens than the model reads, one of LONG_TEXTS
-    max_windows: int = 256  # of one text; 64 KiB of Chinese at `max_length` 128 have 232
-    drain_s: float = 5.0  # between SIGTERM and the end of listening, for balancers to learn of it
-    stuck_s: Optional[float] = None  # None: `_STUCK_S`, and at least three times `timeout_s`
+    max_windows: int = _number(256, 1, 1_000_000)  # of one text; 64 KiB of Chinese at `max_length` 128 have 232
+    drain_s: float = _number(5.0, 0, 3600)  # between SIGTERM and the end of listening, for balancers to learn of it
+    stuck_s: Optional[float] = _number(None, 0.1, 86_400)  # None: `_STUCK_S`, and at least three times `timeout_s`
     log_level: str = "info"
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _LIMITS.items():
-            value = getattr(self, name)
-            if value is not None and not least <= value <= most:  # refuses NaN too
-                raise UsageError(f"{name} is {value}", fix=f"give a number from {least:g} to {most:g}")
+        for field in dataclasses.fields(self):
+            value, (least, most) = getattr(self, field.name), field.metadata.get("range", (None, None))
+            if None not in (value, least) and not least <= value <= most:  # refuses NaN too
+                raise UsageError(f"{field.name} is {value}", fix=f"give a number from {least:g} to {most:g}")
         if self.max_texts > self.queue:
             raise UsageError(
                 f"requests of {self.max_texts} texts never fit into a queue of {self.queue}",
@@ -130,14 +119,14 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     token_file = given.pop("token_file", None)
     if token_file == "":  # a template that was not filled in must not open the server
         raise UsageError(f"{PREFIX}TOKEN_FILE is empty", fix="name the file of the token, or unset it")
-    fields = [field.name for field in dataclasses.fields(Settings) if field.name != "token"]
+    fields = {field.name: field for field in dataclasses.fields(Settings) if field.name != "token"}
     values: Dict[str, Any] = {}
     for name, text in given.items():
         if name not in fields:
             near = difflib.get_close_matches(name, [*fields, "token_file"], n=1)
             hint = f"did you mean {PREFIX}{near[0].upper()}?" if near else "unset it"
             raise UsageError(f"{PREFIX}{name.upper()} is not a setting", fix=hint)
-        values[name] = _parsed(name, text)
+        values[name] = _parsed(fields[name], text)
     return Settings(**values, token=token(Path(token_file) if token_file else None, environment))
 
 
@@ -178,18 +167,18 @@ def _check_token(token: str) -> None:
         raise UsageError("the token cannot be used", why=why, fix="make one: head -c 24 /dev/urandom | base64")
 
 
-def _parsed(name: str, text: str) -> Any:
-    if name == "hosts":
+def _parsed(field: dataclasses.Field[Any], text: str) -> Any:
+    if field.name == "hosts":
         hosts = tuple(host.strip().lower() for host in text.split(",") if host.strip())
         return () if hosts == ("*",) else hosts or LOOPBACK_HOSTS
-    if name == "model":
+    if field.name == "model":
         return Path(text)
-    if name not in _LIMITS:
+    if "range" not in field.metadata:
         return text
     try:
-        number = float(text) if name in _FRACTIONS else int(text)
+        number = float(text) if "float" in str(field.type) else int(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise UsageError(f"{PREFIX}{name.upper()} is {text!r}", fix="give a number")
+        raise UsageError(f"{PREFIX}{field.name.upper()} is {text!r}", fix="give a number")
     return number

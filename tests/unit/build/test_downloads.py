@@ -151,7 +151,7 @@ def test_fetch_loads_every_model_of_the_hub(write: Write, monkeypatch: pytest.Mo
     loaded: list[str] = []
     monkeypatch.setattr("edgepack.stages.train.probe", loaded.append)
     monkeypatch.setattr("edgepack.bundle.wheels.fetch", lambda *inputs, **options: [])
-    monkeypatch.setattr("edgepack.bundle.interpreters.fetch", lambda *inputs: [])
+    monkeypatch.setattr("edgepack.bundle.bundled_interpreters.fetch", lambda *inputs: [])
     fetched = run("fetch", str(write()))
     assert loaded == [TEACHER, STUDENT]
     assert f"{home / 'models' / TEACHER}: {TEACHER}" in fetched.stdout

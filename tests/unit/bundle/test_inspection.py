@@ -19,7 +19,7 @@ from tests.unit.forged import FORGED, commands
 
 from edgepack import cli
 from edgepack.artifacts import LedgerRow, proportion
-from edgepack.bundle import interpreters
+from edgepack.bundle import bundled_interpreters
 from edgepack.bundle.archive import write_bundle
 from edgepack.bundle.inspect import compare, inspect
 from edgepack.console import build_tables
@@ -94,7 +94,7 @@ def test_of_a_bundle_for_two_machines_the_one_that_takes_more_counts(tmp_path: P
     archives, packed = {}, []
     for machine, (name, data) in zip(("aarch64", "x86_64"), carried.items(), strict=True):
         (tmp_path / machine).write_bytes(data)
-        raw = interpreters.pack([(entry(name, data), tmp_path / machine)], f"{machine}/python/")
+        raw = bundled_interpreters.pack([(entry(name, data), tmp_path / machine)], f"{machine}/python/")
         packed.append(Interpreter(machine, "3.11.2", len(raw), hashlib.sha256(raw).hexdigest()))
         archives[packed[-1].member] = raw
     with Archive(bundle(tmp_path / "a.edgepack")) as archive:

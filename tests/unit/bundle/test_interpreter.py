@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.stubs import STUB
 
-from edgepack.bundle import interpreters
+from edgepack.bundle import bundled_interpreters
 from edgepack.bundle.archive import write_bundle
 from edgepack.bundle.interpreter import bytecode, debian, from_archive, from_debian
 from edgepack.bundle.interpreter.built import Interpreter
@@ -147,7 +147,9 @@ def packed(folder: Path, files: dict[str, bytes]) -> tuple[bytes, list[contract.
     for number, (name, content) in enumerate(sorted(files.items())):
         (folder / str(number)).write_bytes(content)
         entries.append(contract.FileEntry(PREFIX + name, len(content), hashlib.sha256(content).hexdigest()))
-    return interpreters.pack([(entry, folder / str(number)) for number, entry in enumerate(entries)], PREFIX), entries
+    return bundled_interpreters.pack(
+        [(entry, folder / str(number)) for number, entry in enumerate(entries)], PREFIX
+    ), entries
 
 
 def bundle_of(folder: Path, raw: bytes, entries: list[contract.FileEntry], first: bytes = STUB) -> Path:
@@ -238,7 +240,7 @@ def test_packages_are_fetched_for_the_machines_of_a_target_and_for_the_one_that_
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     known = load_profiles()
     for name, machines in (("linux-aarch64", ["aarch64", "x86_64"]), ("linux-x86_64", ["x86_64"]), ("jetpack6", [])):
-        assert interpreters.fetch(None, known[name], BuildContext({}), SILENT) == [
+        assert bundled_interpreters.fetch(None, known[name], BuildContext({}), SILENT) == [
             Path(machine) for machine in machines
         ]
 

@@ -119,7 +119,7 @@ def test_a_requirements_file_is_read_as_compilers_write_it(tmp_path: Path) -> No
         ("--only-binary :all:", "an option of pip"),
         ("-e .", "an option of pip"),
         ("./a.whl", "every package needs hashes"),
-        (f"a==1 --hash=sha256:{DIGEST}\na==2 --hash=sha256:{DIGEST}", "stands twice"),
+        (f"a==1 --hash=sha256:{DIGEST}\na==2 --hash=sha256:{DIGEST}", "duplicate package"),
     ],
 )
 def test_a_line_that_locks_nothing_is_named_with_what_to_type(tmp_path: Path, line: str, why: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.bundle import interpreters
+from edgepack.bundle import bundled_interpreters
 from edgepack.bundle.archive import first_offsets, write_bundle
 from edgepack.bundle.stub import stub
 from edgepack_runtime.bundle import interpreter as carried
@@ -37,7 +37,7 @@ def archives(folder: Path, python: str) -> dict[Interpreter, bytes]:
         for name, content in files.items():
             (file := folder / name.replace("/", "-")).write_bytes(content)
             entries.append((FileEntry(prefix + name, len(content), "0" * 64), file))
-        raw = interpreters.pack(entries, prefix)
+        raw = bundled_interpreters.pack(entries, prefix)
         made[Interpreter(machine, "3.11.2", len(raw), hashlib.sha256(raw).hexdigest())] = raw
     return made
 
@@ -307,7 +307,7 @@ def test_nothing_is_unpacked_where_another_user_can_replace_it(device: Device, s
         device.tmp.chmod(mode)
         done = device.run(device.bundle.name, "verify", shell=shell, TMPDIR=str(chosen))
         assert (done.returncode == 7) is runs, done.stderr
-        assert ("others may rename what lies in it" in done.stderr) is not runs
+        assert ("others may rename what is in it" in done.stderr) is not runs
     if os.geteuid() == 0:
         os.chown(device.tmp, 65534, 65534)
         assert "others may rename" in device.run(device.bundle.name, "verify", shell=shell, TMPDIR=str(chosen)).stderr

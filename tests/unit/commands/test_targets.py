@@ -11,7 +11,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from tests.unit.targets.test_from_probe import ORIN
 
-from edgepack.bundle import interpreters, wheels
+from edgepack.bundle import bundled_interpreters, wheels
 from edgepack.bundle.target_spec import TargetSpec
 from edgepack.cli import main
 from edgepack.commands import options
@@ -91,7 +91,7 @@ def test_fetch_fills_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         return [folder / "probe.json"]
 
     monkeypatch.setattr(wheels, "fetch", fetch)
-    monkeypatch.setattr(interpreters, "fetch", lambda recipe, profile, *options: [folder / profile.name])
+    monkeypatch.setattr(bundled_interpreters, "fetch", lambda recipe, profile, *options: [folder / profile.name])
     (folder / "jetpack6").touch()
     (folder / "linux-aarch64").touch()
     done = run("fetch", "--target", "jetpack6", "--target", "linux-aarch64", "--wheel-cache", "w")
@@ -111,7 +111,7 @@ def test_a_target_for_two_machines_is_fetched_for_both(folder: Path, monkeypatch
         return []
 
     monkeypatch.setattr(wheels, "fetch", fetch)
-    monkeypatch.setattr(interpreters, "fetch", lambda recipe, profile, *_: asked.extend(profile.machines) or [])
+    monkeypatch.setattr(bundled_interpreters, "fetch", lambda recipe, profile, *_: asked.extend(profile.machines) or [])
     assert run("fetch", "--target", "linux").exit_code == 0
     assert asked == ["aarch64", "x86_64", "aarch64", "x86_64"]
 

@@ -283,13 +283,13 @@ def test_text_is_never_markup_and_never_controls_the_terminal(monkeypatch: pytes
 
 def test_an_error_with_findings_shows_them_in_place_of_the_cause() -> None:
     screen = Screen()
-    error = RecipeInvalidError("the recipe r.yaml has 1 error", why="unknown key", fix="mend it", findings=FINDINGS[:1])
+    error = RecipeInvalidError("the recipe r.yaml has 1 error", why="unknown key", fix="fix it", findings=FINDINGS[:1])
     screen.console.error(error)
     assert lines(screen.err) == [
         "recipe.yaml:3: error: unknown key `epoch` in `teacher`",
         "    fix: did you mean `epochs`?",
         "error: the recipe r.yaml has 1 error",
-        "  fix: mend it",
+        "  fix: fix it",
         "",
     ]
 

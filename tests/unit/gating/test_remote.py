@@ -32,9 +32,9 @@ from edgepack.errors import (
 )
 from edgepack.gating import remote, ssh
 from edgepack.gating.address import Address
+from edgepack.gating.golden_rows_option import GoldenRowsOption
 from edgepack.gating.local import NO_ROWS
 from edgepack.gating.remote import RemoteGate, VerifiedBundle
-from edgepack.gating.rows import GoldenRowsOption
 from edgepack.gating.ssh import Client, Connection
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle.manifest import MACHINES, FileEntry, release_id
@@ -192,7 +192,7 @@ def test_a_folder_that_another_user_can_replace_is_not_used(far: Far, bundle: Pa
     folder.chmod(0o777)
     with pytest.raises(EdgepackError, match="no place on line3") as error:
         gate(far, bundle, folder=folder)
-    assert error.value.why == f"another user may rename what lies in {folder}"
+    assert error.value.why == f"another user may rename what is in {folder}"
     assert list(folder.iterdir()) == []
 
 

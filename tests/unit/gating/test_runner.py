@@ -19,8 +19,8 @@ from tests.unit.far import GATE, Far, Heard, far, far_bundle
 from edgepack.errors import EnvironmentUnfitError, StageFailedError, TargetUnreachableError, UsageError
 from edgepack.gating import address, local, receipts, receipts_summary, remote, runner
 from edgepack.gating import results as gates
+from edgepack.gating.golden_rows_option import GoldenRowsOption
 from edgepack.gating.results import GateResult
-from edgepack.gating.rows import GoldenRowsOption
 from edgepack.gating.runner import GateRequest
 from edgepack.gating.ssh import Connection
 from edgepack_runtime.errors import ExitCode

@@ -27,7 +27,7 @@ def test_weights_in_another_file_are_put_into_the_graph(tmp_path: Path, monkeypa
     (tmp_path / "given/a.data").unlink()
     x = np.ones((1, 4), np.float32)
     assert onnxruntime.InferenceSession(str(tmp_path / "one.onnx")).run(None, {"x": x})[0].tolist() == [[3, 3, 3, 3]]
-    with pytest.raises(StageFailedError, match=r"a\.onnx is no valid ONNX model"):
+    with pytest.raises(StageFailedError, match=r"a\.onnx is not a valid ONNX model"):
         conversion.write("given/a.onnx", tmp_path / "two.onnx", SILENT)
 
 
@@ -36,9 +36,9 @@ def test_a_graph_of_one_file_is_copied_as_it_is(tmp_path: Path) -> None:
     conversion.write(str(source), tmp_path / "copy.onnx", SILENT)
     assert (tmp_path / "copy.onnx").read_bytes() == source.read_bytes()
     (tmp_path / "bad.onnx").write_bytes(b"no graph")
-    with pytest.raises(StageFailedError, match=r"bad\.onnx is no valid ONNX model"):
+    with pytest.raises(StageFailedError, match=r"bad\.onnx is not a valid ONNX model"):
         conversion.files(str(tmp_path / "bad.onnx"))
-    with pytest.raises(StageFailedError, match=r"bad\.onnx is no valid ONNX model"):
+    with pytest.raises(StageFailedError, match=r"bad\.onnx is not a valid ONNX model"):
         conversion.write(str(tmp_path / "bad.onnx"), tmp_path / "copy.onnx", SILENT)
 
 

@@ -17,8 +17,8 @@ from edgepack.onnx_graph.int8_ranges import with_ranges
 from edgepack.onnx_graph.recognise import recognise
 
 FOLDER: Final = Path(__file__).parents[1] / "golden" / "graphs"
-LANES: Final = ("26", "33")
-NAMES: Final = tuple(f"{task}-{lane}" for task in ("texts", "tokens") for lane in LANES)
+PADDLES: Final = ("26", "33")
+NAMES: Final = tuple(f"{task}-{paddle}" for task in ("texts", "tokens") for paddle in PADDLES)
 VOCABULARY, PAD = 16, 0
 _PARTS: Final = ("query", "key", "value", "output")
 Array = npt.NDArray[Any]

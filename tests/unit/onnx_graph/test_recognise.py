@@ -115,10 +115,10 @@ CHANGES: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("lane", ["26", "33"])
+@pytest.mark.parametrize("paddle", ["26", "33"])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_what_is_no_ernie_is_not_rewritten(change: Change, lane: str) -> None:
-    model = exported(f"texts-{lane}")
+def test_what_is_no_ernie_is_not_rewritten(change: Change, paddle: str) -> None:
+    model = exported(f"texts-{paddle}")
     change(model.graph)
     with pytest.raises(Unrecognised, match=r"is not|its "):
         rewrite(model, Layout())

@@ -32,8 +32,8 @@ def check(gate: str, value: float | None, limit: float, unit: str, verdict: str 
 @pytest.mark.parametrize(
     ("rows", "lost_by"),
     [
-        ({"teacher": 800, "student": 790}, "never reached: even stage teacher has 80.0 %"),
-        ({"teacher": 800, "student": 899, "INT8": 790}, "never reached: even stage student has 89.9 %"),
+        ({"teacher": 800, "student": 790}, "no stage reaches the limit: the best, teacher, has 80.0 %"),
+        ({"teacher": 800, "student": 899, "INT8": 790}, "no stage reaches the limit: the best, student, has 89.9 %"),
         ({"teacher": 950, "student": 880, "INT8": 870}, "lost by stage student: 7.00 points below stage teacher"),
         ({"teacher": 950, "student": 940, "INT8": 850}, "lost by stage INT8: 9.00 points below stage student"),
         # reached late, and only just: what is at the limit has reached it
@@ -62,7 +62,7 @@ def test_the_stage_that_lost_the_accuracy(rows: dict[str, int], lost_by: str) ->
 @pytest.mark.parametrize(
     ("errors", "lost_by"),
     [
-        ({"teacher": 0.45, "student": 0.5}, "never reached: even stage teacher has 0.450"),
+        ({"teacher": 0.45, "student": 0.5}, "no stage reaches the limit: the best, teacher, has 0.450"),
         ({"teacher": 0.3, "student": 0.35, "INT8": 0.5}, "it grew by 0.150 after stage student"),
     ],
 )
@@ -81,7 +81,7 @@ def test_the_stage_at_which_an_error_grew(
 @pytest.mark.parametrize(
     ("rows", "lost_by"),
     [
-        ({"linear": 850, "teacher": 840}, "never reached: even stage linear has 85.0 %"),
+        ({"linear": 850, "teacher": 840}, "no stage reaches the limit: the best, linear, has 85.0 %"),
         ({"linear": 910, "teacher": 840}, "stage linear has 91.0 %, and no later stage reaches the limit"),
         ({"linear": 910, "teacher": 950, "student": 880}, "lost by stage student: 7.00 points below stage teacher"),
     ],
@@ -220,7 +220,7 @@ def test_an_imported_model_has_no_student_to_blame(gate: str, unit: str, lost_by
 def test_an_imported_classifier_has_no_teacher_to_compare(stages: tuple[str, ...], advice: str) -> None:
     missed = check("accuracy.max_regression_points", 3.0, 1.0, "points")
     (line,) = explain(receipt([missed]), ledger(**dict.fromkeys(stages, 900)))
-    assert line.endswith(f"the earlier release is no stage of this build: {advice}")
+    assert line.endswith(f"the earlier release is not a stage of this build: {advice}")
 
 
 @pytest.mark.parametrize("gate", ["size.model_mib", "latency.p50_ms"])

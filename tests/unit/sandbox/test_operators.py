@@ -189,7 +189,7 @@ def test_weights_beside_the_graph_are_files_of_its_folder(tmp_path: Path) -> Non
     for name in ("w.bin", "inside"):
         assert operators.outside_files(saved(folder / "a.onnx", external(name))) == (folder / name,)
     for name in ("../secret", "/etc/passwd", "/dev/zero", "link", "pipe", "missing", ".", ""):
-        with pytest.raises(StageFailedError, match=r"a\.onnx is no valid ONNX model"):
+        with pytest.raises(StageFailedError, match=r"a\.onnx is not a valid ONNX model"):
             operators.outside_files(saved(folder / "a.onnx", external(name)))
 
 

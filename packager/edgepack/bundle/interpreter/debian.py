@@ -77,9 +77,7 @@ def locked(machine: str) -> tuple[DebianPackage, ...]:
     lines = package_data.text("locks", lock_name(machine)).splitlines()
     matches = [_LINE.match(line) for line in lines if line and not line.startswith("#")]
     if None in matches or not matches:
-        raise EnvironmentUnfitError(
-            f"the lock of the interpreter for {machine} is damaged", fix="install edgepack anew"
-        )
+        raise EnvironmentUnfitError(f"the lock of the interpreter for {machine} is damaged", fix="reinstall edgepack")
     return tuple(DebianPackage(**match.groupdict()) for match in matches if match is not None)
 
 
@@ -87,7 +85,7 @@ def fetch(machine: str, context: BuildContext, progress: Progress) -> dict[Debia
     """The locked packages for `machine`, from the cache or from where `$EDGEPACK_DEBIAN` says; by default from apt.
 
     Raises:
-        EnvironmentUnfitError: one is not to be had.
+        EnvironmentUnfitError: one is not available.
     """
     wanted = locked(machine)
     found: dict[DebianPackage, Path] = {}
@@ -102,7 +100,7 @@ def fetch(machine: str, context: BuildContext, progress: Progress) -> dict[Debia
             task.advance(1, kept[0].file_name)
         if missing:
             if context.offline:
-                raise _not_to_be_had(machine, missing, "--offline: nothing is fetched")
+                raise _unavailable(machine, missing, "--offline: nothing is fetched")
             with download_folder(context.wheel_cache) as scratch:
                 for package, file in _brought(missing, machine, scratch).items():
                     kept_file = _keep(package, file, missing, context.wheel_cache)
@@ -192,7 +190,7 @@ def _brought(missing: Sequence[DebianPackage], machine: str, scratch: Path) -> d
         try:
             _download(package, source, file)
         except OSError as error:
-            raise _not_to_be_had(machine, [package], str(error)) from error
+            raise _unavailable(machine, [package], str(error)) from error
         found[package] = file
     return _compared(found, machine, source)
 
@@ -202,11 +200,11 @@ def _from_folder(
 ) -> dict[DebianPackage, Path]:
     """Copies of the packages in `folder` or below, under their name in the archive or that which apt gives them."""
     if not folder.is_dir():
-        raise _not_to_be_had(machine, missing, f"{VARIABLE} is {folder}, which is neither a folder nor a URL")
+        raise _unavailable(machine, missing, f"{VARIABLE} is {folder}, which is neither a folder nor a URL")
     files = {file.name: file for file in folder.rglob("*.deb")}
     given = {package: files.get(package.file_name) or files.get(package.apt_name) for package in missing}
     if absent := [package for package, file in given.items() if file is None]:
-        raise _not_to_be_had(machine, absent, f"{folder} has no file of this name")
+        raise _unavailable(machine, absent, f"{folder} has no file of this name")
     copies = {}
     for package, file in given.items():
         assert file is not None
@@ -214,13 +212,13 @@ def _from_folder(
         try:
             copies[package].write_bytes(read_regular(file, _MOST_BYTES))
         except OSError as error:
-            raise _not_to_be_had(machine, [package], f"{file}: {error.strerror}") from error
+            raise _unavailable(machine, [package], f"{file}: {error.strerror}") from error
     return _compared(copies, machine, str(folder))
 
 
 def _compared(found: dict[DebianPackage, Path], machine: str, source: str) -> dict[DebianPackage, Path]:
     if wrong := [package for package, file in found.items() if sha256_file(file) != package.sha256]:
-        raise _not_to_be_had(machine, wrong, f"what {source} has does not have the locked sha256")
+        raise _unavailable(machine, wrong, f"what {source} has does not have the locked sha256")
     return found
 
 
@@ -239,7 +237,7 @@ def _download(package: DebianPackage, mirror: str, file: Path) -> None:
         except urllib.error.HTTPError as error:
             error.close()
             code = error.code
-        except (http.client.HTTPException, ValueError) as error:  # it broke off, or is no URL
+        except (http.client.HTTPException, ValueError) as error:  # it broke off, or is not a URL
             raise OSError(f"{mirror}: {error}") from error
     raise OSError(f"{mirror} answers {code} for {package.path}")
 
@@ -250,7 +248,7 @@ def _by_apt(missing: Sequence[DebianPackage], machine: str, scratch: Path) -> di
     try:
         unreached = apt.update()
     except EnvironmentUnfitError as error:
-        raise _not_to_be_had(machine, missing, error.why) from error
+        raise _unavailable(machine, missing, error.why) from error
     found = {}
     for package in missing:
         try:
@@ -261,16 +259,16 @@ def _by_apt(missing: Sequence[DebianPackage], machine: str, scratch: Path) -> di
                 apt.run("download", package.name)
             except EnvironmentUnfitError:
                 lacking = missing if unreached else [package]
-                raise _not_to_be_had(machine, lacking, unreached or error.why) from error
+                raise _unavailable(machine, lacking, unreached or error.why) from error
         [file] = scratch.glob(f"{package.name}_*.deb")
         came = package if sha256_file(file) == package.sha256 else _replaced(package, file)
         if _FIX.sub("", came.version) != _FIX.sub("", package.version):
-            raise _not_to_be_had(machine, [package], f"apt of this machine has {came.version}, of another release")
+            raise _unavailable(machine, [package], f"apt of this machine has {came.version}, of another release")
         if _fix(came.version) < _fix(package.version):
             why = f"apt of this machine has {came.version}, which is older; its sources may lack Debian's updates"
-            raise _not_to_be_had(machine, [package], why)
+            raise _unavailable(machine, [package], why)
         if came.replaces == came.version:
-            raise _not_to_be_had(machine, [package], "what apt brought does not have the locked sha256")
+            raise _unavailable(machine, [package], "what apt brought does not have the locked sha256")
         found[came] = file
     return found
 
@@ -375,10 +373,10 @@ def lock(machine: str, names: Sequence[str], scratch: Path) -> str:
     return "".join(sorted(lines))
 
 
-def _not_to_be_had(machine: str, missing: Sequence[DebianPackage], why: str) -> EnvironmentUnfitError:
+def _unavailable(machine: str, missing: Sequence[DebianPackage], why: str) -> EnvironmentUnfitError:
     names = ", ".join(f"{package.name} {package.version}" for package in missing)
     return EnvironmentUnfitError(
-        f"packages of the interpreter for {machine} are neither in the cache nor to be had: {names}",
+        f"packages of the interpreter for {machine} are not cached, and could not be downloaded: {names}",
         why=why,
         fix=(
             f"build on Debian 12; or set {VARIABLE} to the URL of a Debian mirror, or to a folder with these files; "

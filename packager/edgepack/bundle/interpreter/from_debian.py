@@ -42,7 +42,7 @@ def compiler(context: BuildContext, progress: Progress, scratch: Path) -> Compil
     """A compiler for the carried CPython: that of the packages for the machine that builds, unpacked in `scratch`.
 
     Raises:
-        EnvironmentUnfitError: a package is not to be had.
+        EnvironmentUnfitError: a package is not available.
         StageFailedError: there are none for this machine.
     """
     machine = platform.machine()
@@ -68,7 +68,7 @@ def build(machine: str, context: BuildContext, compiler: Compiler, scratch: Path
     """Assemble the interpreter for `machine` in `scratch`.
 
     Raises:
-        EnvironmentUnfitError: a package is not to be had.
+        EnvironmentUnfitError: a package is not available.
         StageFailedError: a package lacks what `interpreter.toml` names.
     """
     packages = debian.fetch(machine, context, progress)

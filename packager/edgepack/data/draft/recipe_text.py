@@ -139,8 +139,8 @@ def _known(test: SplitFacts) -> list[str]:
     said = unprintable_replaced(f"`{shortened(majority)}`")
     return [
         f"A model that always says {said} has {_majority(test):.1%} of the {len(test)} test rows right; what ships "
-        "must be shown to be better.",
-        f"An accuracy of {known.value:.3f} on them is known to lie between {known.low:.3f} and {known.high:.3f}, and "
+        "must be proven better.",
+        f"An accuracy of {known.value:.3f} on them is known to be between {known.low:.3f} and {known.high:.3f}, and "
         f"passes a `min` below {known.low:.3f}.",
     ]
 
@@ -151,7 +151,7 @@ def too_few_for_drop(test: SplitFacts) -> str | None:
 
 
 def too_few_for_majority(test: SplitFacts) -> tuple[str, str] | None:
-    """Reason and fix if most good models are not shown to be better than the most frequent answer; else None."""
+    """Reason and fix if the rows would not prove most good models better than the most frequent answer; else None."""
     if test.columns.answer != "label":
         return None
     most, rows = max(test.label_rows.values(), default=0), len(test)

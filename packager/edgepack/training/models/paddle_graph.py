@@ -92,9 +92,9 @@ def _text(file: IO[bytes]) -> str:
 
 
 def _onnx_options() -> dict[str, Any]:
-    """Options of `paddle2onnx.export` that lane 3.3 needs and lane 2.6 does not know.
+    """Options of `paddle2onnx.export` that the version for Paddle 3.3 needs and that for Paddle 2.6 does not know.
 
-    By default lane 3.3 folds constants with polygraphy, which pip-installs packages at run time.
+    By default the version for Paddle 3.3 folds constants with polygraphy, which pip-installs packages at run time.
     """
     import paddle2onnx
 

@@ -68,7 +68,7 @@ def _vocabulary_problems(text: str, rows: int) -> Iterator[str]:
     if missing := [token for token in needed if token not in entries]:
         yield f"{VOCAB_NAME} lacks {' '.join(missing)}"
     elif entries[0] != SPECIAL_TOKENS["pad_token"]:
-        yield f"{VOCAB_NAME} has {entries[0][:80]!r} in its first line, where [PAD] has to stand"
+        yield f"{VOCAB_NAME} has {entries[0][:80]!r} in its first line, which must be [PAD]"
     if len(entries) > rows:
         yield f"{VOCAB_NAME} has {len(entries)} lines, and `vocab_size` is {rows}"
 

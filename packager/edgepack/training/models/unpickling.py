@@ -46,7 +46,7 @@ class WeightsUnpickler(pickle._Unpickler):
         try:
             return super().load()
         except _DAMAGE as error:
-            raise pickle.UnpicklingError("it is damaged, or is no pickle") from error
+            raise pickle.UnpicklingError("it is damaged, or is not a pickle") from error
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._known:
@@ -57,7 +57,7 @@ class WeightsUnpickler(pickle._Unpickler):
         """Call a known function. Its arguments may be of any size, and those of an earlier call."""
         arguments = self.stack.pop()
         if type(arguments) is not tuple:
-            raise pickle.UnpicklingError("arguments are no tuple")
+            raise pickle.UnpicklingError("the arguments are not a tuple")
         self._steps.take(len(arguments))
         self._steps.take(sum(len(each) for each in arguments if type(each) in (list, tuple)))
         self.stack[-1] = self.stack[-1](*arguments)

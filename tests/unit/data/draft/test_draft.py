@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.golden import assert_golden
 
 from edgepack.data.draft.draft import Drafted, draft
-from edgepack.data.recipe_checks import check_suited
 from edgepack.data.splits import Splits, load_splits
+from edgepack.data.suitability import check_suited
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, RecipeInvalidError, UsageError
 from edgepack.progress import SILENT
 from edgepack.recipe.findings import errors
@@ -195,7 +195,7 @@ def test_the_data_are_never_overwritten(tmp_path: Path, name: str) -> None:
         ("sep=;\ntext;label\n很好;1\n太吵;0\n", "only tells Excel"),
         ("text,label\n" + "".join(f"第{n}条文本,{n / 7:.3f}\n" for n in range(60)), "these look like measurements"),
         ("text,label\n" + '很好,正\n太吵,负\n"不错,正\n' + "一般,负\n很小,正\n" * 9 + '位置",负\n', "look like rows"),
-        ("text\tlabel\tlabel\n很好\t1\t1\n太吵\t0\t0\n", "stands twice"),
+        ("text\tlabel\tlabel\n很好\t1\t1\n太吵\t0\t0\n", "duplicate column"),
         ("text,label\n" + "很好,1\n太吵,0\n" * 3 + '"不错,1\n一般,0\n', "broken CSV"),
     ],
 )

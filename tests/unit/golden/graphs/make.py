@@ -1,7 +1,7 @@
-"""Write the graphs that lie here, as paddle2onnx exports them: once in each lane of the Paddle stack, by hand.
+"""Write the graphs that lie here, as paddle2onnx exports them: once with each version of Paddle, by hand.
 
     python tests/unit/golden/graphs/make.py 33     # in the default environment
-    python tests/unit/golden/graphs/make.py 26     # in the second lane's
+    python tests/unit/golden/graphs/make.py 26     # in that of Paddle 2.6
 
 Two layers of two heads, hidden size 8, 16 tokens, 3 labels, random weights.
 """
@@ -27,7 +27,7 @@ SHAPE: Final = {
 }  # fmt: skip
 
 
-def main(lane: str) -> None:
+def main(version: str) -> None:
     environment.start()
     import paddle
     from paddlenlp.transformers import ErnieConfig
@@ -45,7 +45,7 @@ def main(lane: str) -> None:
             export.float_onnx(static, static / "raw.onnx")
             model = fold_constants(onnx.load(str(static / "raw.onnx")))
         name_by_position(model, "logits")
-        onnx.save(model, str(HERE / f"{name}-{lane}.onnx"))
+        onnx.save(model, str(HERE / f"{name}-{version}.onnx"))
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def test_a_bad_row_keeps_its_line_and_stands_in_the_file_of_errors(here: Path, c
         (3, "line 3 of in.txt is not UTF-8"),
         (5, "line 5 of in.txt is not UTF-8"),
     ]
-    assert found[1]["why"] == "some of its bytes are no character in that encoding"
+    assert found[1]["why"] == "some of its bytes are not valid in that encoding"
     assert capsys.readouterr().err.splitlines() == [
         "3 predictions in out.jsonl",
         "1 blank line skipped",
@@ -190,7 +190,7 @@ def test_strict_ends_at_the_first_bad_row_and_goes_on_when_it_is_mended(here: Pa
     (here / "in.txt").write_bytes("好\n".encode() + b"\xff\n" + "差\n".encode())
     assert predict("--strict") == ExitCode.USAGE
     shown = capsys.readouterr().err
-    assert "line 2 of in.txt is not UTF-8" in shown and "go on with --strict --resume" in shown
+    assert "line 2 of in.txt is not UTF-8" in shown and "rerun with --strict --resume" in shown
     assert names(here) == {"in.txt"} | {f"out.jsonl.{name}partial" for name in ("", "errors.jsonl.", "rows.")}
     (here / "in.txt").write_text("好\n很\n差\n", encoding="utf-8")
     assert predict("--strict", "--resume") == 0

@@ -435,7 +435,7 @@ def test_other_names_of_an_encoding_are_taken(name: str, encoding: str) -> None:
         (TOKENS, ["--pair-column", "b", "--input", "in.csv"], "omit --pair-column"),
         (TOKENS, ["--pair-column", "b", "好"], "--pair-column names a column of a file"),
         (TOKENS, ["--column", "text"], "--column names a column of a file"),
-        (TOKENS, ["-"], "- is no text"),
+        (TOKENS, ["-"], "- is not a text"),
         ("text-classification", ["--pair-column", "b", "--input", "in.csv"], "omit --pair-column"),
     ],
 )

@@ -145,12 +145,12 @@ def test_what_fails_in_a_method_names_the_method_and_the_line(tmp_path: Path, me
     "answer", ["{1, 2}", "object()", "float('nan')", "float('inf')", "outputs", "outputs['y']", "b'a'", "{(1, 2): 3}"]
 )
 def test_an_answer_that_is_no_json_is_refused(tmp_path: Path, answer: str) -> None:
-    with pytest.raises(StageFailedError, match="the handler's answer is no JSON"):
+    with pytest.raises(StageFailedError, match="the handler's answer is not JSON"):
         opened(tmp_path, with_lines(f"return {answer}")).predict(0)
 
 
 def test_an_answer_that_contains_itself_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StageFailedError, match="the handler's answer is no JSON"):
+    with pytest.raises(StageFailedError, match="the handler's answer is not JSON"):
         opened(tmp_path, with_lines("found = []", "found.append(found)", "return found")).predict(0)
 
 

@@ -13,7 +13,7 @@ from edgepack_runtime.cli import serve_command
 from edgepack_runtime.cli.parser import Context, build_parser
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.serve import server
-from edgepack_runtime.serve.settings import LOOPBACK_HOSTS, Settings, from_environment, service_links, token
+from edgepack_runtime.serve.settings import LOG_LEVELS, LOOPBACK_HOSTS, Settings, from_environment, service_links, token
 
 TOKEN = "abcdefghijklmnop"
 
@@ -26,11 +26,13 @@ def test_what_the_help_says_is_what_happens(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         parsed("--help")
     shown = " ".join(capsys.readouterr().out.split())
-    names = (*serve_command._NUMBERS, "long", "log_level")
-    defaults = {name.replace("_", "-"): getattr(Settings(), name) for name in names}
+    fields = {field.name: getattr(Settings(), field.name) for field in dataclasses.fields(Settings)}
+    defaults = {name.replace("_", "-"): value for name, value in fields.items()}
+    assert f"--log-level {{{','.join(LOG_LEVELS)}}}" in shown
     defaults |= {"host": server.DEFAULT_HOST, "port": server.DEFAULT_PORT}
     # What `tune` found; as the items of the model need; at least three times `timeout_s`.
     del defaults["threads"], defaults["max-body-kib"], defaults["stuck-s"]
+    del defaults["model"], defaults["token"], defaults["hosts"]  # other options say where they come from
     for name, value in defaults.items():
         told = re.search(rf"--{name} [^(]*\(([^)]*)\)", shown.partition("options:")[2])
         assert told is not None, name

@@ -8,7 +8,7 @@ import pytest
 
 from edgepack.artifacts import DataArtifact, Row
 from edgepack.data.lengths import Lengths
-from edgepack.data.recipe_checks import check_built, check_suited, require_judged_by
+from edgepack.data.suitability import check_built, check_suited, require_judged_by
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Candidate, Recipe

@@ -11,7 +11,7 @@ from edgepack_runtime.gate.accuracy import AccuracyResult, repeats
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.schema.gates import AccuracyLimits, Limits
 from edgepack_runtime.schema.receipt import GateCheck, Score
-from edgepack_runtime.stats import intervals, scores
+from edgepack_runtime.stats import intervals, mean_scores
 from edgepack_runtime.stats.intervals import Interval
 from edgepack_runtime.stats.metrics import SCORE
 from edgepack_runtime.util.progress import Log, Pace
@@ -41,7 +41,7 @@ def measure(predictor: Predictor, release: Path, limits: Limits, progress: Log) 
         if number == len(examples) or pace.is_due():
             progress(f"accuracy: {number} of {counted(len(examples), 'example')}, mean score {sum(found) / number:.4f}")
     asked = limits.accuracy
-    interval = scores.mean(found, asked.confidence)
+    interval = mean_scores.mean(found, asked.confidence)
     distinct = len({item if isinstance(item, bytes) else canonical(item) for item in (one.item for one in examples)})
     value, low, high = (round(number, 6) for number in interval)
     summary = Score(
@@ -90,7 +90,7 @@ def _drop(
     before: Sequence[float], found: Sequence[float], note: str, limit_points: float, limits: AccuracyLimits
 ) -> GateCheck:
     """Paired drop of the mean score against those of the float model, `before`."""
-    interval = scores.drop(before, found, limits.confidence)
+    interval = mean_scores.drop(before, found, limits.confidence)
     lower = sum(after < score for score, after in zip(before, found))
     higher = sum(after > score for score, after in zip(before, found))
     return GateCheck.sampled(

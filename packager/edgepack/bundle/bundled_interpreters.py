@@ -55,7 +55,7 @@ def fetch(recipe: AnyRecipe | None, profile: Profile, context: BuildContext, pro
         recipe: may give an archive; None: that of the profile.
 
     Raises:
-        EnvironmentUnfitError: a package is not to be had.
+        EnvironmentUnfitError: a package is not available.
         StageFailedError: an archive is not there, or another.
     """
     if recipe is not None and isinstance(recipe.interpreter, OwnInterpreter):
@@ -96,11 +96,11 @@ def assemble(
         members: of the bundle.
         scratch: a folder to work in.
         progress: gets what is fetched.
-        added: `members` of packages that the recipe adds. Their modules keep docstrings; what is no valid module, or is
-            opened as a file by another module, stays a source.
+        added: `members` of packages that the recipe adds. Their modules keep docstrings; what is not a valid module, or
+            is opened as a file by another module, stays a source.
 
     Raises:
-        EnvironmentUnfitError: a package is not to be had.
+        EnvironmentUnfitError: a package is not available.
         StageFailedError: an interpreter cannot be assembled, or a module cannot be compiled.
     """
     if profile.interpreter == HOST:

@@ -12,8 +12,7 @@ from imported_model import write_imported, write_imported_release
 from installing import silent
 
 from edgepack_runtime.errors import BundleInvalidError, StageFailedError
-from edgepack_runtime.gate import runner
-from edgepack_runtime.gate import scores as gate_scores
+from edgepack_runtime.gate import handler_scores, runner
 from edgepack_runtime.gate.accuracy import AccuracyResult
 from edgepack_runtime.inference import selftest
 from edgepack_runtime.inference.predictor import Predictor
@@ -32,7 +31,7 @@ def measure(folder: Path, examples: list[dict[str, Any]], **asked: Any) -> Accur
     release, _ = write_imported_release(folder / "release", examples)
     golden = asked.pop("golden", ManifestGoldenRows())
     limits = Limits(accuracy=ManifestAccuracy(**asked), golden=golden)
-    return gate_scores.measure(Predictor(release / "model"), release, limits, silent)
+    return handler_scores.measure(Predictor(release / "model"), release, limits, silent)
 
 
 def test_the_mean_score_is_measured(tmp_path: Path) -> None:
