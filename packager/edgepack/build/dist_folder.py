@@ -28,7 +28,7 @@ from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import MAX_README_BYTES, README_NAME
 from edgepack_runtime.bundle.model_config import LINEAR_NAME
 from edgepack_runtime.bundle.verify import read_signed_manifest
-from edgepack_runtime.util.fs import EXECUTABLE_MODE, set_mode
+from edgepack_runtime.util.fs import EXECUTABLE_MODE, remove_tree, set_mode
 
 README_SUFFIX = ".README.txt"  # beside each bundle: its README, for anyone who has the file and no terminal yet
 REPORTS = ("report.html", "report.json", "report.md", "junit.xml", "models")
@@ -106,10 +106,8 @@ def write(build: Build, report: Report, dist: Path, progress: Progress) -> list[
 
 def _put(source: Path, target: Path) -> None:
     """Move a file or folder to `target` and replace what is there; of a link, the link."""
-    if target.is_symlink():
-        target.unlink()
-    elif target.is_dir():
-        shutil.rmtree(target)
+    if target.is_symlink() or target.is_dir():
+        remove_tree(target)
     source.replace(target)
 
 

@@ -39,6 +39,7 @@ from edgepack.onnx_graph.rewrite import rewrite
 from edgepack.onnx_graph.utils import Array, fold_constants
 from edgepack.progress import Progress
 from edgepack.recipe.model import ImportedQuantize, ImportedTextModel
+from edgepack.recipe.validate_imported import runtime_order
 from edgepack.sandbox import runner as sandbox
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, Stage
@@ -58,7 +59,6 @@ from edgepack_runtime.inference.encoding import Encoding
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 from edgepack_runtime.tasks.registry import TOKENS, task_by_name
-from edgepack_runtime.util.spans import OUTSIDE
 
 PARITY_ROWS: Final = 64
 _PADDED_ROWS, _PADDING = 8, 4  # texts, and tokens that are added to each
@@ -163,10 +163,8 @@ class ClassifierStage(Stage[ExportArtifact]):
 
 def _in_order(labels: tuple[str, ...], task: str) -> tuple[tuple[str, ...], list[int] | None]:
     """The labels in the order of the runtime, where the tag `O` is the first, and their positions in the graph."""
-    if task != TOKENS or labels[0] == OUTSIDE:
-        return labels, None
-    order = sorted(range(len(labels)), key=lambda index: labels[index] != OUTSIDE)
-    return tuple(labels[index] for index in order), order
+    order = runtime_order(labels, per_token=task == TOKENS)
+    return tuple(labels[index] for index in order), None if order == sorted(order) else order
 
 
 def _arrays(encoding: Encoding, rows: Sequence[Row]) -> tuple[Array, Array]:

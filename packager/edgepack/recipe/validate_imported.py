@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -175,9 +175,9 @@ def check_labels(recipe: ImportedTextRecipe) -> Iterator[Problem]:
         except (OSError, ValueError) as error:
             yield where, f"{labels[:200]!r} cannot be read: {error}", "write one label in each line"
             return
-    if None not in labels:  # an entry of a wrong type, which has a finding of its own
+    if None not in labels:  # an entry of a wrong type, which another finding names
         task = task_by_name(recipe.task)
-        ordered = sorted(labels, key=lambda label: label != OUTSIDE) if task.per_token else list(labels)  # as at import
+        ordered = [labels[index] for index in runtime_order(labels, per_token=task.per_token)]
         if (reason := label_problem(ordered, task)) is not None:
             yield where, f"it {reason}", "give them in the order of the graph's outputs"
 
@@ -202,3 +202,8 @@ def read_labels(file: Path) -> tuple[str, ...]:
     """The labels of a file with one in each line. Raises OSError; ValueError if it is not UTF-8."""
     text = read_regular(file).decode("utf-8-sig")
     return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+def runtime_order(labels: Sequence[str], *, per_token: bool) -> list[int]:
+    """Positions of the labels in the order of the runtime, in which the tag `O` is the first."""
+    return sorted(range(len(labels)), key=lambda index: per_token and labels[index] != OUTSIDE)

@@ -18,6 +18,7 @@ MESSAGES: Final[dict[str, dict[str, str]]] = {
     for section, messages in toml.loads((Path(__file__).parent / "messages.toml").read_text(encoding="utf-8")).items()
     for name, texts in messages.items()
 }
+_FIGURES: Final = tuple(message for message in MESSAGES if message.startswith("figure."))
 
 
 def text(language: str, message: str, /, **fields: object) -> str:
@@ -33,7 +34,7 @@ def t(message: str, /, **fields: object) -> Markup:
 
 def figure(shown: str) -> Markup:
     """A figure in both languages, from its English text: `0.25 points`, `120.0 % or more`."""
-    for message in (name for name in MESSAGES if name.startswith("figure.")):
+    for message in _FIGURES:
         words = text("en", message, value="")
         if shown.endswith(words):
             return t(message, value=figure(shown.removesuffix(words)))

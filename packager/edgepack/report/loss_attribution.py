@@ -103,8 +103,6 @@ def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> _Loss:
         return _Loss("lost.no_p99", {"times": _times(ledger, "p95_ms")})
     if gate.startswith("latency.max_tokens_"):
         return _Loss("lost.no_lengths", {"times": _times(ledger, "p95_ms")})
-    if gate.startswith("latency."):
-        return _Loss("lost.on_device", {})
     if gate == "memory.peak_rss_mib" and metric == SCORE:
         return _Loss("lost.imported_memory", {})
     if gate == "size.model_mib" and is_linear:

@@ -145,11 +145,8 @@ def _restrict_calls(version: int) -> bool:
         *seccomp.refuse_call(calls["prlimit64"], errno.EPERM, unless=[0]),
         *seccomp.refuse_call(calls["ioctl"], errno.ENOTTY, unless=_HARMLESS_IOCTL, of_argument=1),
         *seccomp.refuse_flags(calls["clone"], errno.EPERM, 0, _NAMESPACES),
-        *seccomp.refuse_call(calls["clone3"], errno.ENOSYS),  # has its flags in memory; libraries then call clone
         *seccomp.refuse_flags(calls["mmap"], errno.ENOMEM, 3, _NOT_COUNTED),
-        *seccomp.refuse_call(calls["memfd_create"], errno.ENOSYS),
-        *seccomp.refuse_call(calls["memfd_secret"], errno.ENOSYS),
-        *seccomp.refuse_call(calls["landlock_create_ruleset"], errno.ENOSYS),
+        *(line for name in seccomp.OPTIONAL for line in seccomp.refuse_call(calls[name], errno.ENOSYS)),
         *(_no_truncation(calls) if version < _TRUNCATE_SINCE else ()),
         *(_own_signals(calls) if version < _SCOPES_SINCE else ()),
         seccomp.ALLOW,

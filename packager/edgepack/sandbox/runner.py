@@ -166,7 +166,7 @@ def _memory_bytes(group: int) -> int:
     found = 0
     for process in _running(group):
         with contextlib.suppress(OSError):  # it has ended
-            # By line: a process chooses its name, which stands in another one, with its line breaks escaped.
+            # By line: a process chooses its name, which has a line to itself, with its line breaks escaped.
             # Of a thread that lives: the first one may have ended before the others.
             statuses = ((task / "status").read_bytes() for task in (process / "task").iterdir())
             status = next((one for one in statuses if b"RssAnon" in one), b"")
@@ -334,7 +334,7 @@ def main() -> NoReturn:
 def _end_with_build() -> None:
     """Start a process that ends all others when the build ends: the kernel does so for the first alone (prctl 2).
 
-    It is not confined, and in a group of its own: they cannot signal it. In their session, it keeps the number of
+    It is not confined, and leads another group: they cannot signal it. In their session, it keeps the number of
     their group from any other.
     """
     if os.fork() == 0:

@@ -40,6 +40,9 @@ ABOUT_IPC: Final = (
     *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl"),
     *("mq_open", "mq_unlink"),
 )
+# Calls that a kernel may lack, so that libraries do without: memory that no limit counts (rules of Landlock are such,
+# too), and flags that lie in memory, where a filter cannot read them.
+OPTIONAL: Final = ("clone3", "memfd_create", "landlock_create_ruleset", "memfd_secret")
 # Calls with a process or thread as first argument that signal it.
 SIGNALS: Final = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 # Audit architecture of each machine, and the numbers that calls have there. <linux/audit.h>, <asm/unistd.h>
@@ -117,10 +120,10 @@ _NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = {
     "pidfd_send_signal": (424, 424),
     "io_uring_setup": (425, 425),
     "clone3": (435, 435),
-    "landlock_create_ruleset": (444, 444),
-    "memfd_secret": (447, 447),
     "openat2": (437, 437),
     "pidfd_getfd": (438, 438),
+    "landlock_create_ruleset": (444, 444),
+    "memfd_secret": (447, 447),
     "fchmodat2": (452, 452),
     "setxattrat": (463, 463),
     "removexattrat": (466, 466),

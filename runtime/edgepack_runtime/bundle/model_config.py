@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import AbstractSet, Any, Dict, Mapping, Optional, Sequence, Tuple
 
@@ -324,10 +325,8 @@ def _texts_problem(value: Any, minimum: int) -> Optional[str]:
         return "holds an item that is blank, or not a text of 1 to 256 characters"
     if any("\ud800" <= character <= "\udfff" for item in value for character in item):
         return "holds half a surrogate pair, which cannot be printed"
-    if len(set(value)) != len(value):
-        twice = next(item for item in value if value.count(item) > 1)
-        return f"holds {twice!r} twice"
-    return None
+    twice = next((item for item, times in Counter(value).items() if times > 1), None)
+    return None if twice is None else f"holds {twice!r} twice"
 
 
 def _invalid(why: str) -> BundleInvalidError:

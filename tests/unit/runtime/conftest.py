@@ -6,11 +6,8 @@ that behave as `golden/behaviour.json` in the release says.
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import importlib.util
 import json
-import marshal
 import os
 import platform
 import shutil
@@ -228,28 +225,6 @@ def runnable_members(
     members["golden/behaviour.json"] = json.dumps(behaviour).encode()
     members["site/fakelib.py"] = f"WHO = 'the bundle'\n{fakelib}\n".encode()
     return members
-
-
-def as_bytecode(members: dict[str, bytes]) -> dict[str, bytes]:
-    """The runtime's modules as bytecode of this Python, as in a bundle with an interpreter of its own.
-
-    A start compiles 60 modules otherwise, which is four fifths of its time.
-    """
-    return {
-        name + "c" if _is_module(name) else name: _bytecode(name, data) if _is_module(name) else data
-        for name, data in members.items()
-    }
-
-
-def _is_module(name: str) -> bool:
-    return name.startswith("edgepack_runtime/") and name.endswith(".py")
-
-
-@functools.cache
-def _bytecode(name: str, source: bytes) -> bytes:
-    """A .pyc that is not compared with its source (PEP 552)."""
-    head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source)
-    return head + marshal.dumps(compile(source, name, "exec", dont_inherit=True))
 
 
 @pytest.fixture(scope="session")
