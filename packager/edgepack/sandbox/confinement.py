@@ -1,8 +1,9 @@
 """What Linux lets a process give up without privileges: memory, files, network. There is no way back.
 
 Landlock (Linux 5.13) restricts the files of a process and of all that it starts; see `man 7 landlock`. A filter of
-system calls (seccomp) refuses sockets, what concerns other processes, and changes of a file's owner, mode, times or
-flags; and signals and the truncation of files where Landlock has an older version.
+system calls (seccomp) allows what Python, its libraries and the programs of a shell need, without sockets, other
+processes, and changes of a file's owner, mode, times or flags; and without signals and the truncation of files where
+Landlock has an older version.
 """
 
 from __future__ import annotations
@@ -122,34 +123,31 @@ def confine(limits: SandboxLimits, writes: Path, reads: Sequence[Path] | None) -
 
 
 def _restrict_calls(version: int) -> bool:
-    """Refuse what this version of Landlock does not cover, as sockets; return whether the kernel can.
+    """Allow the calls of a list, some with some arguments only; others are missing. Return whether the kernel can.
 
-    Without scopes (Linux 6.12), a process signals itself and its group alone: not what it starts, either. Without the
-    right to truncate (Linux 6.2), it truncates by a descriptor that may write alone.
+    A list of what is refused would miss the calls of the next kernel: among them were memory that no limit counts,
+    ways to other processes, and io_uring, which opens sockets.
     """
     if not seccomp.is_known():
         return False
     calls = seccomp.calls()
-    # io_uring opens sockets, too. What is sent into a pair of sockets is counted nowhere.
-    refused = [calls["socket"], calls["socketpair"], calls["io_uring_setup"]]
-    privileged = [calls[name] for name in (*seccomp.PRIVILEGED, *seccomp.ABOUT_IPC)]
-    ignored = [calls[name] for name in (*seccomp.ABOUT_FILES, *seccomp.ABOUT_GROUPS) if name in calls]
+    ignored = {**seccomp.calls("Owners, modes, times and attributes of files"), **seccomp.calls("Place of a process")}
     program = [
         *seccomp.only_native(),
-        *(line for number in refused for line in seccomp.refuse_call(number, errno.EACCES)),
-        *(line for number in privileged for line in seccomp.refuse_call(number, errno.EPERM)),
         # They succeed and do nothing: whatever copies a file sets its mode, and the caller sets those of the results;
         # what starts a session of its own is ended with the others.
-        *(line for number in ignored for line in seccomp.refuse_call(number, 0)),
+        *(line for number in ignored.values() for line in seccomp.refuse_call(number, 0)),
+        # What is sent into a pair of sockets is counted nowhere.
+        *(line for number in seccomp.calls("Network").values() for line in seccomp.refuse_call(number, errno.EACCES)),
         # prlimit64 of another process; 0 is the own one.
         *seccomp.refuse_call(calls["prlimit64"], errno.EPERM, unless=[0]),
         *seccomp.refuse_call(calls["ioctl"], errno.ENOTTY, unless=_HARMLESS_IOCTL, of_argument=1),
         *seccomp.refuse_flags(calls["clone"], errno.EPERM, 0, _NAMESPACES),
         *seccomp.refuse_flags(calls["mmap"], errno.ENOMEM, 3, _NOT_COUNTED),
-        *(line for name in seccomp.OPTIONAL for line in seccomp.refuse_call(calls[name], errno.ENOSYS)),
         *(_no_truncation(calls) if version < _TRUNCATE_SINCE else ()),
         *(_own_signals(calls) if version < _SCOPES_SINCE else ()),
-        seccomp.ALLOW,
+        *(line for number in calls.values() for line in seccomp.call(number, [seccomp.ALLOW])),
+        seccomp.refuse(errno.ENOSYS),
     ]
     try:
         seccomp.load(program)
@@ -159,17 +157,17 @@ def _restrict_calls(version: int) -> bool:
 
 
 def _no_truncation(calls: Mapping[str, int]) -> Iterable[seccomp.Instruction]:
+    """Landlock before version 3: truncate only by a descriptor that may write."""
     yield from seccomp.refuse_call(calls["truncate"], errno.EACCES)
     for name, index in (("open", 1), ("openat", 2)):
         if name in calls:
             yield from seccomp.refuse_flags(calls[name], errno.EACCES, index, _TRUNCATES)
-    yield from seccomp.refuse_call(calls["openat2"], errno.ENOSYS)  # has its flags in memory; libraries call openat
 
 
 def _own_signals(calls: Mapping[str, int]) -> Iterable[seccomp.Instruction]:
-    for name in seccomp.SIGNALS:
+    """Landlock without scopes: a process signals itself and its group alone, not what it starts, either."""
+    for name in ("kill", "tkill", "tgkill"):
         yield from seccomp.refuse_call(calls[name], errno.EPERM, unless=[0, os.getpid()])
-    yield from seccomp.refuse_call(calls["pidfd_send_signal"], errno.EPERM)
     yield from seccomp.refuse_flags(calls["fcntl"], errno.EPERM, 1, _SIGNAL_OWNERS)
 
 

@@ -19,116 +19,55 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data;
 _X32: Final = 0x40000000  # bit of the numbers of x86-64's other calling convention
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 
-# Calls whose effect no rule of Landlock covers: owners, modes, times and attributes of files.
-ABOUT_FILES: Final = (
-    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
-    *("utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
-    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
-)
-# Calls by which a process leaves its group: all of a group can be ended.
-ABOUT_GROUPS: Final = ("setsid", "setpgid")
-# Calls about other processes, about keys, and into parts of the kernel that no library of ours needs. What is spliced
-# into a pipe stays in memory that is nobody's: one page of a huge page keeps all of it.
-PRIVILEGED: Final = (
-    *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "setpriority", "ioprio_set"),
-    *("sched_setparam", "sched_setscheduler", "sched_setattr", "add_key", "request_key", "keyctl"),
-    *("unshare", "setns", "bpf", "perf_event_open", "userfaultfd"),
-    *("open_by_handle_at", "file_setattr", "splice", "tee", "vmsplice"),
-)
-# System V's and POSIX' communication: memory and queues of all programs of the user, which outlive a process.
-ABOUT_IPC: Final = (
-    *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl"),
-    *("mq_open", "mq_unlink"),
-)
-# Calls that a kernel may lack, so that libraries do without: memory that no limit counts (rules of Landlock are such,
-# too), and flags that lie in memory, where a filter cannot read them.
-OPTIONAL: Final = ("clone3", "memfd_create", "landlock_create_ruleset", "memfd_secret")
-# Calls with a process or thread as first argument that signal it.
-SIGNALS: Final = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
-# Audit architecture of each machine, and the numbers that calls have there. <linux/audit.h>, <asm/unistd.h>
+# What Python, its libraries and the programs of a shell call: the name, its number on x86-64, and on aarch64 if it is
+# there. A call that is newer than this table is missing in it, as on an older kernel. <asm/unistd.h>
+_TABLE: Final = """
+Files
+read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69, pwritev 296 70,
+preadv2 327 286, pwritev2 328 287, lseek 8 62, close 3 57, close_range 436 436, open 2, openat 257 56, creat 85,
+stat 4, fstat 5 80, lstat 6, newfstatat 262 79, statx 332 291, access 21, faccessat 269 48, faccessat2 439 439,
+readlink 89, readlinkat 267 78, getdents 78, getdents64 217 61, getcwd 79 17, chdir 80 49, fchdir 81 50,
+rename 82, renameat 264 38, renameat2 316 276, mkdir 83, mkdirat 258 34, rmdir 84, unlink 87, unlinkat 263 35,
+link 86, linkat 265 37, symlink 88, symlinkat 266 36, truncate 76 45, ftruncate 77 46, fallocate 285 47,
+fsync 74 82, fdatasync 75 83, fadvise64 221 223, copy_file_range 326 285, statfs 137 43, fstatfs 138 44,
+getxattr 191 8, lgetxattr 192 9, fgetxattr 193 10, listxattr 194 11, llistxattr 195 12, flistxattr 196 13,
+umask 95 166, flock 73 32, fcntl 72 25, ioctl 16 29, dup 32 23, dup2 33, dup3 292 24, pipe 22, pipe2 293 59,
+poll 7, ppoll 271 73, select 23, pselect6 270 72, epoll_create 213, epoll_create1 291 20, epoll_ctl 233 21,
+epoll_wait 232, epoll_pwait 281 22, eventfd 284, eventfd2 290 19
+
+Memory
+mmap 9 222, munmap 11 215, mprotect 10 226, mremap 25 216, madvise 28 233, msync 26 227, brk 12 214,
+membarrier 324 283
+
+Processes and threads
+execve 59 221, execveat 322 281, fork 57, vfork 58, clone 56 220, exit 60 93, exit_group 231 94, wait4 61 260,
+waitid 247 95, futex 202 98, set_robust_list 273 99, get_robust_list 274 100, set_tid_address 218 96, rseq 334 293,
+arch_prctl 158, prctl 157 167, getpid 39 172, getppid 110 173, gettid 186 178, getpgrp 111, getpgid 121 155,
+getsid 124 156, getuid 102 174, geteuid 107 175, getgid 104 176, getegid 108 177, getgroups 115 158,
+getresuid 118 148, getresgid 120 150, capget 125 90, getpriority 140 141, sched_yield 24 124,
+sched_getaffinity 204 123, sched_getparam 143 121, sched_getscheduler 145 120, sched_get_priority_max 146 125,
+sched_get_priority_min 147 126, getrlimit 97 163, setrlimit 160 164, prlimit64 302 261, getrusage 98 165,
+times 100 153, sysinfo 99 179, uname 63 160, getcpu 309 168, getrandom 318 278
+
+Time and signals
+nanosleep 35 101, clock_nanosleep 230 115, clock_gettime 228 113, clock_getres 229 114, gettimeofday 96 169,
+time 201, alarm 37, getitimer 36 102, setitimer 38 103, kill 62 129, tkill 200 130, tgkill 234 131, pause 34,
+rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, rt_sigsuspend 130 133, rt_sigpending 127 136,
+rt_sigtimedwait 128 137, sigaltstack 131 132, restart_syscall 219 128
+
+Owners, modes, times and attributes of files
+chmod 90, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, chown 92, fchown 93 55, lchown 94, fchownat 260 54,
+utime 132, utimes 235, futimesat 261, utimensat 280 88, setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7,
+setxattrat 463 463, removexattr 197 14, lremovexattr 198 15, fremovexattr 199 16, removexattrat 466 466
+
+Place of a process
+setsid 112 157, setpgid 109 154, sched_setaffinity 203 122, setpriority 141 140
+
+Network
+socket 41 198, socketpair 53 199, connect 42 203
+"""
+# Audit architecture of each machine. <linux/audit.h>
 _ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_NUMBERS: Final[Mapping[str, tuple[int, int | None]]] = {
-    "open": (2, None),
-    "mmap": (9, 222),
-    "ioctl": (16, 29),
-    "shmget": (29, 194),
-    "shmat": (30, 196),
-    "shmctl": (31, 195),
-    "socket": (41, 198),
-    "connect": (42, 203),
-    "socketpair": (53, 199),
-    "clone": (56, 220),
-    "kill": (62, 129),
-    "semget": (64, 190),
-    "semop": (65, 193),
-    "semctl": (66, 191),
-    "msgget": (68, 186),
-    "msgsnd": (69, 189),
-    "msgrcv": (70, 188),
-    "msgctl": (71, 187),
-    "fcntl": (72, 25),
-    "truncate": (76, 45),
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "chown": (92, None),
-    "fchown": (93, 55),
-    "lchown": (94, None),
-    "ptrace": (101, 117),
-    "setpgid": (109, 154),
-    "setsid": (112, 157),
-    "rt_sigqueueinfo": (129, 138),
-    "utime": (132, None),
-    "setpriority": (141, 140),
-    "sched_setparam": (142, 118),
-    "sched_setscheduler": (144, 119),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
-    "tkill": (200, 130),
-    "semtimedop": (220, 192),
-    "tgkill": (234, 131),
-    "utimes": (235, None),
-    "mq_open": (240, 180),
-    "mq_unlink": (241, 181),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "ioprio_set": (251, 30),
-    "openat": (257, 56),
-    "fchownat": (260, 54),
-    "futimesat": (261, None),
-    "fchmodat": (268, 53),
-    "unshare": (272, 97),
-    "splice": (275, 76),
-    "tee": (276, 77),
-    "vmsplice": (278, 75),
-    "utimensat": (280, 88),
-    "rt_tgsigqueueinfo": (297, 240),
-    "perf_event_open": (298, 241),
-    "prlimit64": (302, 261),
-    "open_by_handle_at": (304, 265),
-    "setns": (308, 268),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "sched_setattr": (314, 274),
-    "memfd_create": (319, 279),
-    "bpf": (321, 280),
-    "userfaultfd": (323, 282),
-    "pidfd_send_signal": (424, 424),
-    "io_uring_setup": (425, 425),
-    "clone3": (435, 435),
-    "openat2": (437, 437),
-    "pidfd_getfd": (438, 438),
-    "landlock_create_ruleset": (444, 444),
-    "memfd_secret": (447, 447),
-    "fchmodat2": (452, 452),
-    "setxattrat": (463, 463),
-    "removexattrat": (466, 466),
-    "file_setattr": (469, 469),
-}
 
 
 class Instruction(NamedTuple):
@@ -153,10 +92,13 @@ def is_known() -> bool:
     return platform.machine() in _ARCHITECTURES
 
 
-def calls() -> Mapping[str, int]:
-    """The numbers of calls on this machine."""
-    which = [*_ARCHITECTURES].index(platform.machine())
-    return {name: number for name, numbers in _NUMBERS.items() if (number := numbers[which]) is not None}
+def calls(section: str | None = None) -> Mapping[str, int]:
+    """The calls of a section of the table, or all, with their numbers on this machine."""
+    column = 1 + [*_ARCHITECTURES].index(platform.machine())
+    sections = dict(part.split("\n", 1) for part in _TABLE.strip().split("\n\n"))
+    chosen = [sections[section]] if section else sections.values()
+    entries = (entry.split() for text in chosen for entry in text.split(","))
+    return {entry[0]: int(entry[column]) for entry in entries if len(entry) > column}
 
 
 def refuse(number: int) -> Instruction:

@@ -13,7 +13,7 @@ import csv
 import io
 import json
 import re
-from typing import Any, List, Mapping, Sequence
+from typing import Any, Iterator, List, Mapping, Sequence
 
 from edgepack_runtime.batch.inputs import InputRow
 from edgepack_runtime.errors import UsageError
@@ -33,13 +33,17 @@ _SKIPPED = (
     r"\U000e0000-\U000e0fff"
 )
 _FORMULA = re.compile(rf"[{_SKIPPED}\t\r\n]*{_SIGNS}|[\t\r\n]")
-# A program that splits at another separator than the file's finds the formula in the middle of a cell, or at the
-# beginning of a line in it.
+# A program that splits at another separator than the file's finds a formula within a cell, or in several: where a comma
+# begins the decimals, `-1,1+x` is -1.1 + x. So a number with a sign keeps it where the text behind its separator cannot
+# go on with a formula: it begins with a letter other than E.
+_GOES_ON = rf"[{_SKIPPED}]*[!-/0-9:-@\[-`{{-~Ee]"
 # No blank is a separator, too: else a cell of many would take the square of their number.
 _LATER_FORMULA = re.compile(
     rf"([,;\t\r\n][{_SKIPPED}]*)(?={_SIGNS})"
-    r"(?![+-]?[0-9.]+(?:[,;\t\r\n]|\Z))"
+    rf"(?![+-]?[0-9.]+(?:[,;\t](?!{_GOES_ON})|[\r\n]|\Z))"
 )
+_CONTINUATION = re.compile(_GOES_ON)
+_ENDS_WITH_NUMBER = re.compile(rf"[,;\t\r\n][{_SKIPPED}]*[+-][0-9.]+\Z")
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)*(e[+-]?[0-9]+)?%?\Z", re.IGNORECASE)
 
 
@@ -144,7 +148,7 @@ class Form:
     def _line(self, cells: List[Any]) -> str:
         self._buffer.seek(0)
         self._buffer.truncate()
-        self._rows.writerow(cells if self._raw_cells else map(_inert, cells))
+        self._rows.writerow(cells if self._raw_cells else _inert(cells))
         return self._buffer.getvalue()[: -len(_END)] + "\n"
 
 
@@ -152,9 +156,19 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else value
 
 
-def _inert(cell: Any) -> Any:
-    """The cell, as no spreadsheet program runs it. A number stays one."""
-    if not isinstance(cell, str) or _NUMBER.match(cell):
-        return cell
-    cell = _LATER_FORMULA.sub(r"\1'", cell)
-    return f"'{cell}" if _FORMULA.match(cell) else cell
+def _inert(cells: Sequence[Any]) -> Iterator[Any]:
+    """The cells of a row, as no spreadsheet program runs them. Numbers stay numbers."""
+    behind_number = False  # that has a sign: a program that splits elsewhere may read on
+    for cell in cells:
+        text = cell if isinstance(cell, str) else "" if cell is None else str(cell)
+        if _NUMBER.match(text):
+            behind_number = behind_number or text[0] in "+-"
+            yield cell
+            continue
+        if not isinstance(cell, str) or not cell:
+            yield cell
+            continue
+        cell = _LATER_FORMULA.sub(r"\1'", cell)
+        runs = _FORMULA.match(cell) or (behind_number and _CONTINUATION.match(cell))
+        behind_number = bool(_ENDS_WITH_NUMBER.search(cell))
+        yield f"'{cell}" if runs else cell

@@ -143,8 +143,22 @@ def test_no_character_that_a_program_may_lose_hides_a_formula() -> None:
 @pytest.mark.parametrize("mark", [";", "\t", ",", "\n", "\r\n"])
 def test_a_spreadsheet_that_splits_elsewhere_runs_no_part_of_a_cell(mark: str) -> None:
     form = Form(".csv", outputs("label"), (), pairs=False)
-    line = form.answer(row(f"good{mark}=1+1{mark}-5{mark}+2+cmd"), {"label": "x"})
-    assert next(csv.reader([line])) == [f"good{mark}'=1+1{mark}-5{mark}'+2+cmd", "x"]
+    line = form.answer(row(f"good{mark}=1+1{mark}-5{mark}x{mark}+2+cmd{mark}-5{mark}*2"), {"label": "x"})
+    number = "'-5" if mark in ";\t," else "-5"
+    assert next(csv.reader([line])) == [f"good{mark}'=1+1{mark}-5{mark}x{mark}'+2+cmd{mark}{number}{mark}*2", "x"]
+
+
+@pytest.mark.parametrize("before", ["-1", "+8613900000000", "-1,000.50", "a;-5"])
+@pytest.mark.parametrize("cell", ["1+cmd|' /C calc'!A0;好", "*2", " *2", "e5+1", "%*2", '"1"&x', "\u20031+1"])
+def test_a_number_and_the_next_cell_are_no_formula_together(before: str, cell: str) -> None:
+    form = Form(".csv", outputs("label"), (), pairs=False, columns=["id", "n", "text"])
+    assert next(csv.reader([form.answer(row("x", before, "7", cell), {"label": "x"})])) == [
+        before,
+        "7",
+        f"'{cell}",
+        "x",
+    ]
+    assert next(csv.reader([form.answer(row("x", "1", "7", cell), {"label": "x"})])) == ["1", "7", cell, "x"]
 
 
 def test_a_cell_of_many_separators_is_read_once() -> None:
