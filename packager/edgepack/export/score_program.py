@@ -59,8 +59,8 @@ def _recording(folder: Path, most: int, counts: dict[str, int]) -> Iterator[None
 
     run = Session.run_tensors
 
-    def recorded(session: Session, given: Any) -> Any:
-        outputs, name = run(session, given), session.path.stem
+    def recorded(session: Session, given: Any, most_bytes: int | None = None) -> Any:
+        outputs, name = run(session, given, most_bytes), session.path.stem
         counts[name] += 1
         if counts[name] <= most:
             document = {"inputs": _plain(given), "outputs": _plain(outputs)}

@@ -24,6 +24,7 @@ import edgepack
 import edgepack_runtime
 from edgepack.sandbox import seccomp
 from edgepack.util import hardware
+from edgepack_runtime.device import memory
 
 SILENCE_S: Final = 600.0  # the largest graphs convert within a minute or two
 _MEMORY_SHARE: Final = 0.8  # of what is available: the build and other programs need some
@@ -91,10 +92,9 @@ class SandboxLimits:
     @classmethod
     def here(cls, folder: Path) -> SandboxLimits:
         """The limits for this machine now, and the disk of `folder`."""
-        found = hardware.memory()
-        known = [number for number in (found.available_bytes, found.limit_bytes) if number is not None]
-        memory = max(_LEAST_MEMORY_BYTES, int(_MEMORY_SHARE * min(known))) if known else None
-        return cls(memory, int(_DISK_SHARE * hardware.free_bytes(folder)))
+        usable = memory.usable_bytes()
+        most = None if usable is None else max(_LEAST_MEMORY_BYTES, int(_MEMORY_SHARE * usable))
+        return cls(most, int(_DISK_SHARE * hardware.free_bytes(folder)))
 
 
 def confine(limits: SandboxLimits, writes: Path, reads: Sequence[Path] | None) -> bool:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from edgepack_runtime.device import doctor, info
+from edgepack_runtime.device import memory as limits
 from edgepack_runtime.device.cores import Cores as Cores
-from edgepack_runtime.device.cores import control_groups
 from edgepack_runtime.device.cores import cores as cores  # one for both sides
 
 _ROOT: Final = Path("/")
-_NO_LIMIT_BYTES: Final = 2**60  # control groups v1 write a number near 2**63 for "no limit"
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,7 @@ def detect(root: Path = _ROOT) -> Machine:
 
 def memory(root: Path = _ROOT) -> Memory:
     """The memory of the machine, and the limit of this process."""
-    names = ("memory.max", "memory.limit_in_bytes")
-    found = [info.number(info.read(group / name)) for group in control_groups("memory", root) for name in names]
-    limits = [int(value) for value in found if value is not None and value < _NO_LIMIT_BYTES]
-    return Memory(info.memory_total_bytes(root), info.memory_available_bytes(), min(limits, default=None))
+    return Memory(info.memory_total_bytes(root), info.memory_available_bytes(root), limits.limit_bytes(root))
 
 
 def is_amd(root: Path = _ROOT) -> bool:

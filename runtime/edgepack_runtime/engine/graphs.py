@@ -34,7 +34,7 @@ class Graph:
             cuda.preload()
             options = _CUDA_OPTIONS
         with DenormalsAsZero():
-            self._session = model_file.open_session(config, path, tuning, options)
+            self._session = model_file.open_session(config, path, tuning, options, bounded=True)
         self._name = path.stem
         self.inputs = self._declared("Input")
         self.outputs = self._declared("Output")
@@ -50,14 +50,16 @@ class Graph:
         """The version of ONNX Runtime."""
         return self._session.api.version
 
-    def __call__(self, inputs: Mapping[str, Any]) -> Dict[str, Tensor]:
+    def __call__(self, inputs: Mapping[str, Any], most_bytes: Optional[int] = None) -> Dict[str, Tensor]:
         """All outputs by name.
 
         Args:
             inputs: by name: NumPy arrays or other buffers of the graph's element type, tensors, or nested lists.
+            most_bytes: as of `Session.run_tensors`.
 
         Raises:
             StageFailedError: an input is missing, unknown or does not fit; or the run failed.
+            UsageError: the outputs are larger than `most_bytes`.
         """
         if not isinstance(inputs, Mapping) or set(inputs) != set(self.inputs):
             keys = sorted(map(str, inputs)) if isinstance(inputs, Mapping) else type(inputs).__name__
@@ -71,7 +73,7 @@ class Graph:
         self.began = begin if self.began is None else self.began
         try:
             with DenormalsAsZero():
-                return self._session.run_tensors(given)
+                return self._session.run_tensors(given, most_bytes)
         except OrtError as error:
             raise StageFailedError(f"the graph {self._name!r} could not be run", why=str(error)) from error
         finally:

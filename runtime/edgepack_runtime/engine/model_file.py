@@ -15,12 +15,20 @@ _INPUTS = ("input_ids", "token_type_ids")
 _OUTPUTS = ("logits",)
 
 
-def open_session(config: EngineConfig, path: Path, tuning: Tuning, cuda: Optional[Mapping[str, str]] = None) -> Session:
+def open_session(
+    config: EngineConfig,
+    path: Path,
+    tuning: Tuning,
+    cuda: Optional[Mapping[str, str]] = None,
+    *,
+    bounded: bool = False,
+) -> Session:
     """The session of a graph.
 
     Args:
         path: an ONNX file.
         cuda: options of the CUDA provider; None to run on the CPU.
+        bounded: as of `Session`.
 
     Raises:
         EnvironmentUnfitError: there is no ONNX Runtime, or it lacks the provider that `config` names.
@@ -44,7 +52,13 @@ def open_session(config: EngineConfig, path: Path, tuning: Tuning, cuda: Optiona
         # Spinning workers burn a core between requests: on a device that is heat and battery, shared cores and later
         # throttling, for what is often microseconds. Where it is more, `tune` finds out.
         return Session(
-            api, path, threads=tuning.threads, spinning=tuning.spinning, disabled_optimizers=disabled, cuda=cuda
+            api,
+            path,
+            threads=tuning.threads,
+            spinning=tuning.spinning,
+            bounded=bounded,
+            disabled_optimizers=disabled,
+            cuda=cuda,
         )
     except OrtError as error:
         raise StageFailedError(

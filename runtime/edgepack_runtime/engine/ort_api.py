@@ -21,16 +21,18 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle.model_config import CUDA
+from edgepack_runtime.device.memory import usable_bytes
 from edgepack_runtime.engine import tensors
 from edgepack_runtime.engine.tensors import Tensor
-from edgepack_runtime.errors import EnvironmentUnfitError
+from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 
 API_VERSION = 18  # of ONNX Runtime 1.18 and newer: all functions below, and the options of cuda.py, are in it
 # Severity of messages on stderr: none. Errors are raised with the same words, which may quote values of a request.
 _FATAL_ONLY = 4
 FLOAT, INT64 = 1, 7  # ONNXTensorElementDataType
-DEVICE_ALLOCATOR, DEFAULT_MEMORY = 0, 0  # OrtAllocatorType, OrtMemType
+DEVICE_ALLOCATOR, _ARENA_ALLOCATOR, DEFAULT_MEMORY = 0, 1, 0  # OrtAllocatorType, OrtMemType
 _SEQUENTIAL = 0  # ExecutionMode
+_ARENA_SHARE = 0.8  # of the memory that is usable: Python and other programs need some
 _KEPT_LENGTHS = 64  # of single texts, whose buffers a thread keeps
 
 _OUT = POINTER(c_void_p)
@@ -70,11 +72,13 @@ _FUNCTIONS: Mapping[str, Tuple[int, Tuple[Any, ...]]] = {
     "ReleaseAvailableProviders": (126, (_NAMES, c_int)),
     "AddSessionConfigEntry": (130, (c_void_p, c_char_p, c_char_p)),
     "CreateAllocator": (131, (c_void_p, c_void_p, _OUT)),
-    "AddRunConfigEntry": (165, (c_void_p, c_char_p, c_char_p)),
     "RunWithBinding": (133, (c_void_p, c_void_p, c_void_p)),
     "CreateIoBinding": (134, (c_void_p, _OUT)),
     "BindInput": (136, (c_void_p, c_char_p, c_void_p)),
     "BindOutput": (137, (c_void_p, c_char_p, c_void_p)),
+    "CreateAndRegisterAllocator": (144, (c_void_p, c_void_p, c_void_p)),
+    "CreateArenaCfgV2": (164, (_NAMES, POINTER(c_size_t), c_size_t, _OUT)),
+    "AddRunConfigEntry": (165, (c_void_p, c_char_p, c_char_p)),
     "SessionOptionsAppendExecutionProvider_CUDA_V2": (204, (c_void_p, c_void_p)),
     "CreateCUDAProviderOptions": (205, (_OUT,)),
     "UpdateCUDAProviderOptions": (206, (c_void_p, _NAMES, _NAMES, c_size_t)),
@@ -91,6 +95,7 @@ _RELEASES: Mapping[str, int] = {
     "ReleaseSessionOptions": 100,
     "ReleaseAllocator": 132,
     "ReleaseIoBinding": 135,
+    "ReleaseArenaCfg": 157,
     "ReleaseCUDAProviderOptions": 208,
 }
 # They take long, so other threads run meanwhile. The others are over before a thread could be switched.
@@ -161,6 +166,26 @@ class Api:
         self.call("DisableTelemetryEvents", self.environment)
         self.cpu_memory = self.made("CreateCpuMemoryInfo", DEVICE_ALLOCATOR, DEFAULT_MEMORY)
         self.allocator = self.made("GetAllocatorWithDefaultOptions")
+
+    @functools.cached_property
+    def bounded_arena(self) -> Optional[int]:
+        """Bytes of the arena that sessions may share, so that no run takes all memory; None: they are not bounded.
+
+        The first use makes it.
+        """
+        usable = usable_bytes()
+        if usable is None:
+            return None
+        most = int(_ARENA_SHARE * usable)
+        keys, values = (c_char_p * 1)(b"max_mem"), (c_size_t * 1)(most)
+        config = self.made("CreateArenaCfgV2", keys, values, 1)
+        where = self.made("CreateCpuMemoryInfo", _ARENA_ALLOCATOR, DEFAULT_MEMORY)
+        try:
+            self.call("CreateAndRegisterAllocator", self.environment, where, config)
+        finally:
+            self.release("ReleaseMemoryInfo", where)
+            self.release("ReleaseArenaCfg", config)
+        return most
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function.
@@ -292,6 +317,7 @@ class Session:
         path: the model.
         threads: threads of one run.
         spinning: whether idle threads wait busily.
+        bounded: whether its values lie in the arena of `Api.bounded_arena`, for a model whose inputs have any size.
         disabled_optimizers: names of graph optimizers that are left out.
         cuda: options of the CUDA provider; None to run on the CPU.
 
@@ -307,6 +333,7 @@ class Session:
         *,
         threads: int,
         spinning: bool,
+        bounded: bool = False,
         disabled_optimizers: Sequence[str] = (),
         cuda: Optional[Mapping[str, str]] = None,
     ) -> None:
@@ -317,6 +344,8 @@ class Session:
             "session.set_denormal_as_zero": "1",  # in threads of its own
             "optimization.disable_specified_optimizers": ";".join(disabled_optimizers),
         }
+        if bounded and functions.bounded_arena is not None:
+            self._entries["session.use_env_allocators"] = "1"
         self._loading = threading.Lock()
         self._handle: Optional[Handle] = None
         self._handle = self._load()
@@ -416,11 +445,16 @@ class Session:
         names = self.inputs if kind == "Input" else self.outputs
         return {name: self.api.declared(self.handle, kind, number) for number, name in enumerate(names)}
 
-    def run_tensors(self, given: Mapping[str, Tensor]) -> Dict[str, Tensor]:
+    def run_tensors(self, given: Mapping[str, Tensor], most_bytes: Optional[int] = None) -> Dict[str, Tensor]:
         """Every output for inputs of any shape and type, each of which must be given.
+
+        Args:
+            most_bytes: maximum size of all outputs, for inputs of somebody else; the memory of the run is then given
+                back. None: any size, and the arena keeps the memory for the next run.
 
         Raises:
             OrtError: the run failed.
+            UsageError: the outputs are larger.
         """
         count = len(self.outputs)
         found = (c_void_p * count)()
@@ -430,13 +464,25 @@ class Session:
             for name, data in zip(self.inputs, memory):
                 values.append(self.api.tensor(data, given[name].shape, tensors.number_of(given[name].dtype)))
             inputs = (c_void_p * len(values))(*(value.value for value in values))
+            options = self._shrinking if most_bytes is not None else None
             self.api.call(
-                "Run", self.handle, None, self.input_names, inputs, len(values), self.output_names, count, found
+                "Run", self.handle, options, self.input_names, inputs, len(values), self.output_names, count, found
             )
+            if most_bytes is not None and sum(self._size_bytes(Handle(value)) for value in found) > most_bytes:
+                raise UsageError(f"the outputs are larger than {most_bytes} bytes", fix="send fewer rows at a time")
             return {name: self._read(Handle(value)) for name, value in zip(self.outputs, found)}
         finally:
             for value in [*values, *(Handle(one) for one in found if one)]:
                 self.api.release("ReleaseValue", value)
+
+    @functools.cached_property
+    def _shrinking(self) -> Handle:
+        options = self.api.made("CreateRunOptions")  # lives as long as the process, as the session of a graph does
+        self.api.call("AddRunConfigEntry", options, b"memory.enable_memory_arena_shrinkage", b"cpu:0")
+        return options
+
+    def _size_bytes(self, value: c_void_p) -> int:
+        return tensors.size_bytes(*self.api.described(value))
 
     def _read(self, value: c_void_p) -> Tensor:
         info = self.api.described(value)

@@ -72,7 +72,7 @@ class HandlerModel:
         begin = time.perf_counter()
         prediction: Prediction
         if isinstance(item, GraphInputs):
-            prediction = TensorsPrediction(self.graphs[item.graph](item.inputs))
+            prediction = TensorsPrediction(self.graphs[item.graph](item.inputs, item.most_bytes))
         else:
             prediction = JsonPrediction(self._handler.answer(item))
         end = time.perf_counter()

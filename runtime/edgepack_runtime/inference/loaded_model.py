@@ -37,10 +37,16 @@ class UnwantedError(Exception):
 
 
 class GraphInputs(NamedTuple):
-    """An item that runs a graph of a model with a handler, and not the handler: the graph's name, and its inputs."""
+    """An item that runs a graph of a model with a handler, and not the handler.
+
+    Attributes:
+        graph: its name.
+        most_bytes: maximum size of all outputs.
+    """
 
     graph: str
     inputs: Mapping[str, Tensor]
+    most_bytes: int
 
 
 class JsonPrediction(NamedTuple):

@@ -24,7 +24,6 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 Entry = Dict[str, Any]  # an input or output: its `name`, `datatype` and `shape`, in which -1 is any size
 _LENGTH = struct.Struct("<I")  # of a text, before its bytes
 _MOST_AXES = 32
-_MOST_BINARY = 1 << 26  # bytes of all binary outputs of a response
 
 
 class Inference(NamedTuple):
@@ -136,9 +135,6 @@ class ServedModel(abc.ABC):
             else:
                 entry["data"] = data
             entries.append(entry)
-        if sum(map(len, tail)) > _MOST_BINARY:
-            message = f"the binary outputs are larger than {_MOST_BINARY} bytes"
-            raise http_errors.unfit(message, "send fewer rows at a time")
         found: Dict[str, Any] = {"model_name": self.name, "model_version": self.version, "outputs": entries}
         return (found if inference.id is None else {**found, "id": inference.id}), b"".join(tail)
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 TEXT_PAIR = "text_pair"
 # Product of the other axes of a tensor without elements: a request of a few bytes must not decide about gigabytes.
 _MOST_OF_EMPTY = 1 << 16
+_MOST_OUTPUT_BYTES = 1 << 26  # of all outputs of a graph
 
 
 def models(facts: ModelInfo, graphs: Mapping[str, Graph], *, max_texts: int) -> Dict[str, ServedModel]:
@@ -91,7 +92,8 @@ class GraphModel(ServedModel):
         self._graph, self._infos = graph, inputs
 
     def items(self, inputs: Sequence[InputTensor]) -> List[Any]:
-        return [GraphInputs(self._graph, {given.name: _tensor(given, self._infos[given.name]) for given in inputs})]
+        tensors_by_name = {given.name: _tensor(given, self._infos[given.name]) for given in inputs}
+        return [GraphInputs(self._graph, tensors_by_name, _MOST_OUTPUT_BYTES)]
 
     def values(self, output: str, predictions: Sequence[Prediction]) -> Tensor:
         [prediction] = predictions

@@ -18,6 +18,7 @@ import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 from tiny_model import write_model_folder
 
 from edgepack_runtime.engine import ort_api
@@ -195,6 +196,46 @@ def test_a_million_runs_take_no_more_memory(folder: Path, rows: int) -> None:
 def resident_bytes() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+ATTENTION = """
+import sys
+from pathlib import Path
+from edgepack_runtime.engine import ort_api
+from edgepack_runtime.engine.tensors import Tensor
+
+ort_api.usable_bytes = lambda: 400 << 20
+session = ort_api.Session(ort_api.api(), Path(sys.argv[1]), threads=1, spinning=False, bounded=True)
+
+def run(rows, most_bytes=None):
+    session.run_tensors({"x": Tensor(bytes(16 * rows), (rows, 4), "float32")}, most_bytes)
+    return int(Path("/proc/self/statm").read_text().split()[1]) // 256
+
+before = run(100)
+print(run(6000) - before, run(6000, 1 << 20) - before, flush=True)
+run(12_000)
+"""
+
+
+def test_a_graph_that_attends_over_any_number_of_rows_takes_no_more_than_its_arena(tmp_path: Path) -> None:
+    """Its memory grows with the square of the rows: 137 MiB for 6,000, and 549 for 12,000 of 16 bytes each."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "t"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["p"]),
+        helper.make_node("MatMul", ["p", "x"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy")
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    command = [sys.executable, "-c", ATTENTION, str(tmp_path / "model.onnx")]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    kept_mib, given_back_mib = map(int, found.stdout.split())
+    assert kept_mib > 100
+    assert given_back_mib < 20
+    assert "ort_api.OrtError: " in found.stderr
 
 
 def test_without_a_library_the_error_says_where_it_was_looked_for(

@@ -25,7 +25,7 @@ from edgepack_runtime.engine.tensors import TYPES, Tensor
 from edgepack_runtime.inference.loaded_model import GraphInputs, TensorsPrediction
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.serve import app as application
-from edgepack_runtime.serve import kserve, logs, requests
+from edgepack_runtime.serve import kserve_models, logs, requests
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.kserve_models import GraphModel
 from edgepack_runtime.serve.middleware import Middleware
@@ -194,7 +194,6 @@ def test_outputs_are_selected_and_ordered() -> None:
 def asked_in(form: str, sizes: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], bytes]:
     """The response with outputs of these `sizes`, where `b` is asked for as JSON or binary, and `a` as JSON."""
     monkeypatch.setattr(requests, "MOST_VALUES", 10)
-    monkeypatch.setattr(kserve, "_MOST_BINARY", 40)
     info = TensorInfo((-1,), "float32")
     of_two = model({"x": info}, {"a": info, "b": info})
     outputs = [{"name": "a"}, {"name": "b", "parameters": {"binary_data": form == "binary"}}]
@@ -218,21 +217,16 @@ def test_outputs_of_too_many_values_are_not_written_as_json(monkeypatch: pytest.
         assert (caught.value.status, caught.value.fix) == (422, "ask for it as a binary tensor")
 
 
-def test_binary_outputs_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(asked_in("binary", {"a": 1, "b": 10}, monkeypatch)[1]) == 40
-    with pytest.raises(HttpError, match="larger than 40 bytes") as caught:
-        asked_in("binary", {"a": 1, "b": 11}, monkeypatch)
-    assert (caught.value.status, caught.value.fix) == (422, "send fewer rows at a time")
-    info = TensorInfo((-1,), "int8")
-    of_two = model({"x": info}, {"a": info, "b": info})
-    asked = {"inputs": [tensor("x", "INT8", [1], [3])], "parameters": {"binary_data_output": True}}
-    halves = {name: Tensor(bytes(21), (21,), "int8") for name in "ab"}
-    with pytest.raises(HttpError, match="larger than 40 bytes"):
-        of_two.response(of_two.parse(asked), [TensorsPrediction(halves)])
-
-
 def served(folder: Path, log: io.StringIO, **changes: Any) -> Middleware:
     return application.application(Settings(model=folder, **changes), logs.configure("debug", log))
+
+
+async def test_outputs_have_a_limit_together(tmp_path: Path, log: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kserve_models, "_MOST_OUTPUT_BYTES", 40)
+    async with started(served(write_imported(tmp_path / "imported"), log)) as app:
+        for rows, status in ((2, 200), (3, 422)):
+            asked = {"inputs": [tensor("x", "FP32", [rows, 4], [0.0] * 4 * rows)]}
+            assert (await post(app, INFER, asked)).status == status
 
 
 async def test_each_graph_is_a_model_beside_its_own(tmp_path: Path, log: io.StringIO) -> None:
@@ -323,6 +317,6 @@ async def test_a_model_of_texts_has_no_graphs(app: Middleware) -> None:
 def test_an_item_may_be_the_inputs_of_a_graph(tmp_path: Path) -> None:
     predictor = Predictor(write_imported(tmp_path / "imported"))
     x = Tensor(np.ones((1, 4), "float32").tobytes(), (1, 4), "float32")
-    [found], split = predictor.timed_batch([GraphInputs("model", {"x": x})])
+    [found], split = predictor.timed_batch([GraphInputs("model", {"x": x}, 1 << 20)])
     assert found.answer == found.as_json(with_scores=False) == {"y": [[3.0] * 4]}
     assert split.run_ms > 0

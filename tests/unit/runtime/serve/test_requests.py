@@ -108,7 +108,7 @@ def test_items_without_parsed_json_count_by_their_bytes() -> None:
     assert 1000 <= requests.memory_bytes(commas, [commas.decode()]) < 1100
     assert requests.memory_bytes(commas, [("\U0001f600" * 300, "a")]) > 1200
     inputs = {"x": Tensor(bytes(8000), (1000,), "int64")}
-    assert requests.memory_bytes(commas, [GraphInputs("model", inputs)]) == 8000
+    assert requests.memory_bytes(commas, [GraphInputs("model", inputs, 1)]) == 8000
 
 
 def test_requests_that_wait_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
