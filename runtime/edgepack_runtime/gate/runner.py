@@ -31,7 +31,6 @@ from edgepack_runtime.schema.receipt import (
     ACCURACY_NOT_GATED,
     EXIT_CODES,
     NO_GATES,
-    BundleFacts,
     GateCheck,
     GateReceipt,
     Score,
@@ -111,7 +110,7 @@ def run(
         unmeasured = [Unmeasured("gates", NO_GATES, without_gates)]
     undecided = [intervals.INCONCLUSIVE for one in unmeasured if not one.waived]
     receipt = GateReceipt(
-        bundle=BundleFacts(**receipts.bundle_facts(manifest, raw)),
+        bundle=receipts.bundle_facts(manifest, raw),
         verdict=intervals.overall([*(check.verdict for check in checks), *undecided]),
         inconclusive=limits.inconclusive,
         checks=tuple(checks),
