@@ -23,7 +23,6 @@ from edgepack_runtime.errors import EnvironmentUnfitError
 from edgepack_runtime.schema.fields import field, to_json
 
 FORMAT = 1
-MIB = 1024 * 1024
 _SYSTEM = "/usr/bin:/bin:/usr/local/bin"
 _OPENSSH = re.compile(r"OpenSSH_(\d+\.\d+)")
 
@@ -116,4 +115,4 @@ def _gpu_facts() -> Dict[str, Any]:
 
 
 def _mib(count: Optional[int]) -> Optional[int]:
-    return None if count is None else count // MIB
+    return None if count is None else count // 2**20

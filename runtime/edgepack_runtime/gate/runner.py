@@ -41,8 +41,6 @@ from edgepack_runtime.util import texts as wording
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
 
-MIB = 1024 * 1024
-
 
 def run(
     release: Path,
@@ -292,5 +290,5 @@ def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> 
             detail = f"the size of {file} is not known here: run the gate on that file"
             checks.append(GateCheck.unmeasured(name, limit_mib, "MiB", detail))
         elif limit_mib is not None and size_bytes is not None:
-            checks.append(GateCheck.read_once(name, size_bytes / MIB, limit=limit_mib, unit="MiB", detail=file))
+            checks.append(GateCheck.read_once(name, size_bytes / 2**20, limit=limit_mib, unit="MiB", detail=file))
     return checks
