@@ -767,7 +767,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class SelectArtifact(Artifact):
+class Selection:
     """The chosen candidate, with the reason in words.
 
     `left_out` failed. `not_judged` are gates that could not be judged, with reasons.
@@ -781,3 +781,8 @@ class SelectArtifact(Artifact):
     prefer: Prefer = "latency"
     left_out: tuple[str, ...] = ()
     not_judged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SelectArtifact(Selection, Artifact):
+    """The choice between the candidates of a search."""

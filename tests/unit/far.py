@@ -36,7 +36,7 @@ def run(release, manifest, *, bundle_bytes, progress, rows_file, without_rows, w
     if verdict == "flood":
         print("x" * (5 << 20))
     found, raw = verify.read_manifest(release)
-    facts = receipts.bundle_facts(found, raw)
+    facts = dict(vars(receipts.bundle_facts(found, raw)))
     if verdict == "of another":
         verdict, facts["release_id"] = "pass", "9.9.9-000000000000"
     check = {

@@ -36,35 +36,33 @@ def choose_examples(
     # The truths are in the zip only to check that each row has its answers.
     for number, (_, float_answer, answer) in enumerate(zip(truths, reference, answers, strict=True)):
         if task.error(float_answer, answer) > 0:
-            if errors[number] > float_errors[number]:
-                kinds["lost"].append(number)
-            elif errors[number] < float_errors[number]:
-                kinds["won"].append(number)
-            else:
-                kinds["other"].append(number)
+            before, after = float_errors[number], errors[number]
+            kinds["lost" if after > before else "won" if after < before else "other"].append(number)
         if errors[number] > 0:
             wrong.append(number)
     distances = {number: _distance(task, truths[number], shipped[number]) for number in wrong}
-
-    def example(number: int) -> Example:
-        shown, truth_probability = texts[number], task.probability(shipped[number], truths[number])
-        first = None if shown is None else shown[0]
-        return Example(
-            text=f"#{number + 1}" if shown is None else " ⁄ ".join(map(_cut, shown)),
-            truth=task.words(truths[number], first),
-            float_answer=None if float_answers is None else task.words(reference[number], first),
-            answer=task.words(answers[number], first),
-            score=None if truth_probability is None else round(truth_probability, _DECIMALS),
-        )
-
     changed = [number for kind in ("lost", "won", "other") for number in kinds[kind]]
     worst = sorted(wrong, key=lambda number: (-distances[number], number))
+    rows = list(zip(texts, truths, float_answers or [None] * len(truths), shipped, strict=True))
     return Examples(
         rows=len(truths),
         **{kind: len(numbers) for kind, numbers in kinds.items()},
-        changed=tuple(map(example, changed[:MAX_EXAMPLES])),
-        wrong=tuple(map(example, worst[:MAX_EXAMPLES])),
+        changed=tuple(_example(task, number, *rows[number]) for number in changed[:MAX_EXAMPLES]),
+        wrong=tuple(_example(task, number, *rows[number]) for number in worst[:MAX_EXAMPLES]),
         compared=float_answers is not None,
+    )
+
+
+def _example(
+    task: Task, number: int, shown: tuple[str, ...] | None, truth: Answer, of_float: Answer | None, shipped: Prediction
+) -> Example:
+    probability, first = task.probability(shipped, truth), None if shown is None else shown[0]
+    return Example(
+        text=f"#{number + 1}" if shown is None else " ⁄ ".join(map(_cut, shown)),
+        truth=task.words(truth, first),
+        float_answer=None if of_float is None else task.words(of_float, first),
+        answer=task.words(shipped.answer, first),
+        score=None if probability is None else round(probability, _DECIMALS),
     )
 
 

@@ -77,7 +77,7 @@ def add(context: click.Context, probe: Path, name: str, gpu: bool, profiles: Pat
     from_probe.add(file, name, from_probe.table_of(facts, gpu=gpu), taken)
     console = options.console(context)
     options.print_line(f"added {name} to {file}")
-    if facts.get("gpu") and not gpu:
+    if facts.gpu and not gpu:
         console.line("the device has an NVIDIA GPU, and this profile uses its CPU. Add --gpu to use the GPU.")
     options.print_line(f"in a recipe: targets: [{name}]")
 

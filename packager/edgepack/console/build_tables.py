@@ -30,7 +30,7 @@ from edgepack_runtime.stats.metrics import METRICS, SCORE, metric_of
 from edgepack_runtime.util.fs import open_regular
 
 if TYPE_CHECKING:
-    from edgepack.artifacts import LedgerRow, SelectArtifact
+    from edgepack.artifacts import LedgerRow, Score, SelectArtifact
     from edgepack.oci.image import WrittenImage
 
 
@@ -44,7 +44,7 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     Notes are beside the figures if `width` columns leave room, else below the table. If the figures do not fit either,
     each stage has several lines.
     """
-    bases, metrics = {_basis(row) for row in rows}, sorted({row.score.metric for row in rows})
+    bases, metrics = {_basis(row.score) for row in rows}, sorted({row.score.metric for row in rows})
     heads = ("stage", score_head(metrics), "MiB", "mean ms", "p95 ms", "parity")
     figures = [_figures(row, metric=len(metrics) > 1, basis=len(bases) > 1) for row in rows]
     stages = [safe(row.stage) for row in rows]
@@ -97,12 +97,11 @@ def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]
         )
     yield made
     yield Text(safe(f"chosen: {selected.chosen}: {selected.why}"))
-    basis = f"{100 * first.confidence:.4g} %, n={first.n}"
-    yield Text(f"{text('en', 'candidates.chosen_on_dev')} Intervals: {basis}.\n", style="dim")
+    yield Text(f"{text('en', 'candidates.chosen_on_dev')} Intervals: {_basis(first)}.\n", style="dim")
 
 
-def _basis(row: LedgerRow) -> str:
-    return f"{100 * row.score.confidence:.4g} %, n={row.score.n}"
+def _basis(score: Score) -> str:
+    return f"{100 * score.confidence:.4g} %, n={score.n}"
 
 
 def _figures(row: LedgerRow, *, metric: bool, basis: bool) -> list[str]:
@@ -112,7 +111,7 @@ def _figures(row: LedgerRow, *, metric: bool, basis: bool) -> list[str]:
     name = metric_name(row.score.metric) if metric else ""
     return [
         safe(row.stage),
-        " ".join(part for part in (name, score, _basis(row) if basis else "") if part),
+        " ".join(part for part in (name, score, _basis(row.score) if basis else "") if part),
         quantity(row.model_mib, "MiB", with_unit=False),
         *(quantity(ms, "ms", with_unit=False) for ms in (row.mean_ms, row.p95_ms)),
         NOTHING if row.parity is None else f"{row.parity:.1e}",

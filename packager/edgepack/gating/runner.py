@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -107,7 +108,11 @@ def run(request: GateRequest, log: Log) -> list[GateResult]:
             if store is not None:
                 store.require_writable()  # before a gate of minutes whose receipt would be lost
     results: dict[str, list[GateResult]] = {
-        name: [_gate_here(bundle, request, output) for bundle in bundles if bundle]
+        name: [
+            _result_of(partial(_gate_here, bundle, request, output), bundle, name, output)
+            for bundle in bundles
+            if bundle
+        ]
         for name, target in targets
         if target is None
     }
@@ -115,7 +120,10 @@ def run(request: GateRequest, log: Log) -> list[GateResult]:
     connections = _Connections(request)
 
     def gate_device(name: str, target: Address) -> list[GateResult]:
-        return [_gate_device(bundle, name, target, request, connections, output) for bundle in bundles or [None]]
+        return [
+            _result_of(partial(_gate_device, bundle, name, target, request, connections, output), bundle, name, output)
+            for bundle in bundles or [None]
+        ]
 
     if devices:
         with ThreadPoolExecutor(request.jobs or len(devices), "gate") as pool:
@@ -137,14 +145,10 @@ def _open(path: Path) -> _Opened:
 
 
 def _gate_here(bundle: _Opened, request: GateRequest, output: _SharedLog) -> GateResult:
-    def measure() -> GateResult:
-        code, receipt = gate_file(bundle.path, output.of(LOCAL), request.rows)
-        result = GateResult(
-            LOCAL, bundle.path.name, bundle.manifest, code, readable(receipt, without_rows=request.rows.without)
-        )
-        return _stored(result, _store(bundle, LOCAL, None, request))
-
-    return _result_of(measure, bundle, LOCAL, output)
+    code, found = gate_file(bundle.path, output.of(LOCAL), request.rows)
+    receipt = readable(found, without_rows=request.rows.without)
+    result = GateResult(LOCAL, bundle.path.name, bundle.manifest, code, receipt)
+    return _stored(result, _store(bundle, LOCAL, None, request))
 
 
 def _gate_device(
@@ -155,24 +159,19 @@ def _gate_device(
     connections: _Connections,
     output: _SharedLog,
 ) -> GateResult:
-    def measure() -> GateResult:
-        verified = None if bundle is None else _verify_again(bundle)
-        log = output.of(name)
-        with connections.to(target) as connection:
-            if request.installed or verified is None:
-                found = remote.gate_installed(verified, connection, request.remote_dir, request.rows, log)
-            else:
-                found = remote.gate(verified, connection, request.remote_dir, request.rows, log)
-        receipt = readable(found.receipt, without_rows=request.rows.without)
-        result = GateResult(
-            name, *_described(bundle), found.exit_code, receipt, device=found.device, copied=found.copied
-        )
-        result = _stored(result, _store(bundle, name, target, request))
-        if result.kept is not None:
-            log(f"receipt {result.kept}")
-        return result
-
-    return _result_of(measure, bundle, name, output)
+    verified = None if bundle is None else _verify_again(bundle)
+    log = output.of(name)
+    with connections.to(target) as connection:
+        if request.installed or verified is None:
+            found = remote.gate_installed(verified, connection, request.remote_dir, request.rows, log)
+        else:
+            found = remote.gate(verified, connection, request.remote_dir, request.rows, log)
+    receipt = readable(found.receipt, without_rows=request.rows.without)
+    result = GateResult(name, *_described(bundle), found.exit_code, receipt, device=found.device, copied=found.copied)
+    result = _stored(result, _store(bundle, name, target, request))
+    if result.kept is not None:
+        log(f"receipt {result.kept}")
+    return result
 
 
 def _store(bundle: _Opened | None, name: str, target: Address | None, request: GateRequest) -> ReceiptStore | None:

@@ -15,16 +15,17 @@ from edgepack.artifacts import (
     SPLITS,
     Artifact,
     CombineArtifact,
+    CombineMethod,
     DataArtifact,
     ExportArtifact,
     GateArtifact,
     Int8Choice,
     LedgerRow,
     LinearScales,
-    ModelArtifact,
     Quantization,
     ScalesArtifact,
     SelectArtifact,
+    Selection,
     Split,
     mebibytes,
 )
@@ -57,7 +58,6 @@ from edgepack.report.model import (
     Range,
     Report,
     Rows,
-    Selection,
     Target,
     Variation,
     Vocabulary,
@@ -101,7 +101,7 @@ def make(build: Build, file_name: str = "recipe.yaml") -> Report:
         recipe=_recipe(recipe),
         data=_data_of(build),
         models=tuple(
-            _model(role, model)
+            _copied(Model, model, role=role)
             for role, model in (
                 ("teacher", build.teacher),
                 ("student", build.student),
@@ -128,9 +128,10 @@ def selection(selected: SelectArtifact) -> Selection:
     return _copied(Selection, selected)
 
 
-def _copied(kind: type[T], artifact: Artifact) -> T:
-    """The fields of `kind` from an artifact that has them all."""
-    return kind(**{one.name: getattr(artifact, one.name) for one in fields(kind)})  # type: ignore[arg-type]
+def _copied(kind: type[T], found: Artifact | CombineMethod, **others: Any) -> T:
+    """The fields of `kind` from what has them all but the `others`."""
+    names = [one.name for one in fields(kind) if one.name not in others]  # type: ignore[arg-type]
+    return kind(**{name: getattr(found, name) for name in names}, **others)
 
 
 def stem(report: Report, dist: Path) -> str:
@@ -230,11 +231,6 @@ def _split(data: DataArtifact, split: Split) -> Rows:
     )
 
 
-def _model(role: str, model: ModelArtifact) -> Model:
-    names = [one.name for one in fields(Model) if one.name != "role"]
-    return Model(role, **{name: getattr(model, name) for name in names})
-
-
 def _quantization(int8: Int8Choice | None, scales: ScalesArtifact | None) -> QuantizationFigures:
     return QuantizationFigures(
         calibration_rows=0 if scales is None else scales.calibration_rows,
@@ -325,19 +321,13 @@ def _combined(found: CombineArtifact, metric: str) -> Combined:
         gain=found.method("encoder").gains[metric].over("it", "a linear model"),
         fit=found.fit,
         methods=tuple(
-            MethodFigures(
-                name=method.name,
+            _copied(
+                MethodFigures,
+                method,
                 score=method.test_scores[metric],
                 gain=method.gains[metric],
                 gain_over_encoder=method.gains_over_encoder[metric],
-                dev_value=method.dev_value,
-                on_dev=method.on_dev,
-                share=method.share,
                 weight_mib=mebibytes(method.weight_bytes),
-                mean_ms=method.mean_ms,
-                p50_ms=method.p50_ms,
-                p95_ms=method.p95_ms,
-                reliability=method.reliability,
             )
             for method in found.methods
         ),
@@ -353,15 +343,7 @@ def _target(item: TargetResult, ledger: Sequence[LedgerRow]) -> Target:
         delivered=item.refused is None,
         exit_code=ran.exit_code if ran else None,
         not_run_here=gate if isinstance(gate, NotRunHere) else None,
-        bundle=BundleFigures(
-            file_name=bundle.file_name,
-            bundle_bytes=bundle.bundle_bytes,
-            unpacked_bytes=bundle.unpacked_bytes,
-            manifest_sha256=bundle.manifest_sha256,
-            bytes_by_part=bundle.bytes_by_part,
-            checks=bundle.checks,
-            rows_name=bundle.rows_name,
-        ),
+        bundle=_copied(BundleFigures, bundle),
         examples=bundle.examples,
         receipt=ran.gated if ran else None,
         explained=losses(ran.gated, ledger) if ran else (),

@@ -25,10 +25,10 @@ from edgepack.artifacts import (
     Judged,
     LedgerRow,
     Score,
+    Selection,
     Usage,
     mebibytes,
 )
-from edgepack.artifacts import Compared as Candidate
 from edgepack.calibration import Reliability
 from edgepack.results import NotRunHere, Verdict
 from edgepack_runtime.schema import fields
@@ -81,19 +81,6 @@ class Model:
     test_score: Score
     test_metrics: Mapping[str, float]
     usage: Usage
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The candidates of a search, in the order of the recipe. `left_out` failed."""
-
-    candidates: tuple[Candidate, ...]
-    chosen: str
-    why: str
-    tolerance_points: float | None
-    prefer: str
-    left_out: tuple[str, ...]
-    not_judged: tuple[str, ...]
 
 
 @dataclass(frozen=True)

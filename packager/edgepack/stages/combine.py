@@ -43,6 +43,7 @@ from edgepack.stages.linear import LinearStage
 from edgepack.stages.stage import Context, Input, Stage
 from edgepack_runtime.bundle.model_config import LINEAR_NAME, weight_bytes
 from edgepack_runtime.inference.linear import LinearModel
+from edgepack_runtime.schema.figures import quantity
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.metrics import Answer
 
@@ -277,10 +278,10 @@ def choose(mode: LinearMode, methods: Sequence[CombineMethod]) -> tuple[CombineN
     if "encoder" in equal:
         equal.pop("ensemble", None)
     chosen = min(equal.values(), key=lambda method: method.mean_ms)
-    figures = [f"encoder {100 * encoder.dev_value:.1f} % in {encoder.mean_ms:.2f} ms"]
+    figures = [f"encoder {quantity(encoder.dev_value, 'fraction')} in {quantity(encoder.mean_ms, 'ms')}"]
     for method in competing[1:]:
-        points = 100 * (method.dev_value - encoder.dev_value)
-        figures.append(f"{method.name} {points:+.1f} ± {method.noise_points:.1f} points in {method.mean_ms:.2f} ms")
+        points, noise = 100 * (method.dev_value - encoder.dev_value), method.noise_points
+        figures.append(f"{method.name} {points:+.1f} ± {noise:.1f} points in {quantity(method.mean_ms, 'ms')}")
     why = f"the fastest of the best on dev beyond noise ({', '.join(figures)} on average)"
     return chosen.name, "; ".join((why, *_missed(competing)))
 

@@ -14,6 +14,8 @@ from edgepack.targets.profiles import SYSTEM
 from edgepack.util.text import unprintable_replaced
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST, MACHINES, NAME
 from edgepack_runtime.device import info, probe
+from edgepack_runtime.device.probe import Probe
+from edgepack_runtime.schema import fields
 from edgepack_runtime.util.fs import read_regular, write_atomic
 
 _MOST_BYTES: Final = 1 << 20
@@ -21,30 +23,35 @@ _WHOLE: Final = "write it again on the device: sh FILE.edgepack doctor --probe p
 _GLIBC: Final = re.compile(r"glibc (\d+\.\d+)(?:\.\d+)?\Z")
 
 
-def read_probe(file: Path) -> dict[str, Any]:
+def read_probe(file: Path) -> Probe:
     """The facts of a probe file.
 
     Raises:
         UsageError: it is none, or of another format.
     """
     try:
-        facts = json.loads(read_regular(file, _MOST_BYTES).decode("utf-8"))
+        document = json.loads(read_regular(file, _MOST_BYTES).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{file} is not a probe file", why=str(error), fix=_WHOLE) from error
-    if not isinstance(facts, dict) or facts.get("edgepack_probe") != probe.FORMAT:
+    if not isinstance(document, dict) or document.get("edgepack_probe") != probe.FORMAT:
         raise UsageError(f"{file} is not a probe file", why="it does not say so of itself", fix=_WHOLE)
-    return facts
+    return facts_of(document)
 
 
-def table_of(facts: Mapping[str, Any], *, gpu: bool) -> dict[str, Any]:
+def facts_of(document: Mapping[str, Any]) -> Probe:
+    """The facts of a probe file; those that are invalid are unknown."""
+    return fields.read(Probe, document, newer=True)[0]
+
+
+def table_of(facts: Probe, *, gpu: bool) -> dict[str, Any]:
     """The profile of the device, as TOML has it. With `gpu` its model runs on the GPU, and on the device's Python.
 
     Raises:
         UsageError: it is a device that no bundle can be built for, or one without what is asked for.
     """
-    machine, libc = str(facts.get("machine")), str(facts.get("libc") or "unknown")
+    machine, libc = str(facts.machine), facts.libc or "unknown"
     glibc = _GLIBC.match(libc)
-    _require(facts.get("system") == "Linux", f"it runs {facts.get('system')}, and bundles run on Linux")
+    _require(facts.system == "Linux", f"it runs {facts.system}, and bundles run on Linux")
     _require(machine in MACHINES, f"it is {machine}, and bundles exist for {', '.join(MACHINES)}")
     table: dict[str, Any] = {
         "summary": _summary(facts, gpu=gpu),
@@ -53,12 +60,11 @@ def table_of(facts: Mapping[str, Any], *, gpu: bool) -> dict[str, Any]:
     }
     if gpu:
         _require(glibc is not None, f"its C library is {libc}, and libraries for GPUs are built for glibc")
-        _require(facts.get("libstdcxx") is not None, "it has no libstdc++, which ONNX Runtime needs")
-        table |= {"glibc": glibc.group(1) if glibc else "", "glibcxx": str(facts["libstdcxx"])}
-    flags = facts.get("cpu_flags")
-    if isinstance(flags, list):
-        table["isa"] = [flag for flag in sorted(info.VECTOR_FLAGS) if flag in flags]
-    if jetpack := str(_mapping(facts, "jetson").get("jetpack") or "").split(".")[0]:
+        _require(facts.libstdcxx is not None, "it has no libstdc++, which ONNX Runtime needs")
+        table |= {"glibc": glibc.group(1) if glibc else "", "glibcxx": str(facts.libstdcxx)}
+    if facts.cpu_flags is not None:
+        table["isa"] = [flag for flag in sorted(info.VECTOR_FLAGS) if flag in facts.cpu_flags]
+    if jetpack := str((facts.jetson or {}).get("jetpack") or "").split(".")[0]:
         table["jetpack"] = jetpack
     if gpu:
         table |= _on_gpu(facts, jetson=bool(jetpack))
@@ -116,30 +122,24 @@ def _tables(path: str, table: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _on_gpu(facts: Mapping[str, Any], *, jetson: bool) -> dict[str, Any]:
+def _on_gpu(facts: Probe, *, jetson: bool) -> dict[str, Any]:
     """The keys of a profile that differ if the model runs on the device's GPU."""
-    found = _mapping(facts, "gpu")
+    found = facts.gpu or {}
     driver, sm = str(found.get("driver")), str(found.get("sm"))
     if not (re.fullmatch(r"\d{1,3}\.\d{1,3}", driver) and re.fullmatch(r"\d{1,2}\.\d", sm)):
         raise UsageError("there can be no GPU profile of this device", why="its probe tells of no NVIDIA GPU")
     cuda: dict[str, Any] = {"version": driver, "sm": [sm.replace(".", "")]}
     if jetson:
         # CUDA and cuDNN are JetPack's own; the wheel is on no index.
-        cuda |= {"version": str(facts.get("cuda_runtime") or driver), "libraries": SYSTEM}
+        cuda |= {"version": facts.cuda_runtime or driver, "libraries": SYSTEM}
         return {"by_path": True, "cuda": cuda}
     return {"cuda": cuda}
 
 
-def _summary(facts: Mapping[str, Any], *, gpu: bool) -> str:
-    distribution = _mapping(facts, "distribution")
-    name, version = (str(distribution.get(key) or "") for key in ("name", "version"))
+def _summary(facts: Probe, *, gpu: bool) -> str:
+    name, version = (str(facts.distribution.get(key) or "") for key in ("name", "version"))
     system = (name if version in name else f"{name} {version}") or "Linux"
-    board = f" on {facts['board']}" if facts.get("board") else ""
-    card = _mapping(facts, "gpu").get("name", "GPU")
+    board = f" on {facts.board}" if facts.board else ""
+    card = (facts.gpu or {}).get("name", "GPU")
     text = f"{system}{board}, {f'its {card}' if gpu else 'CPU'}; from a probe of one device"
     return unprintable_replaced(text)[:500]
-
-
-def _mapping(facts: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = facts.get(key)
-    return value if isinstance(value, Mapping) else {}

@@ -101,22 +101,17 @@ def finetune(
     Raises:
         StageFailedError: the model is not better on dev than the same answer to every row.
     """
-    task, metric = task_of_data(data), evaluation.metric_of(data)
-    rows, dev = data.read("train"), data.read("dev")
+    task, rows = task_of_data(data), data.read("train")
     classifier = _create(job, data, rows, out, progress)
     progress.line(f"{job.name}: {classifier.parameters / 1e6:.1f} M parameters, {len(rows)} training rows")
     teacher = reopen(job.teacher, data) if job.teacher is not None and job.distill is not None else None
     learnt = examples(task, classifier, rows, teacher, data, progress, ranks)
-    held_out = classifier.encode(dev)
+    dev_score = DevScore(task, classifier, data)
     chosen = job.budget(len(learnt.rows), int(classifier.network.config.hidden_size), ranks.count)
     progress.line(
         f"{job.name}: {counted(chosen.epochs, 'epoch')} of {counted(chosen.epoch_steps, 'step')}, "
         f"learning rate {chosen.learning_rate:g}"
     )
-
-    def on_dev() -> list[Answer]:
-        return answers(task, classifier, dev, held_out, SILENT, "dev")
-
     run = TrainingRun(
         label=f"train {job.name}",
         network=classifier.network,
@@ -124,9 +119,9 @@ def finetune(
         examples=learnt,
         settings=job.training,
         budget=chosen,
-        score=lambda: evaluation.value(task.device, dev, on_dev(), data.labels),
-        metric=metric,
-        floor=evaluation.floor(task.device, dev),
+        score=dev_score,
+        metric=dev_score.metric,
+        floor=dev_score.floor,
         out=out,
         distill=job.distill,
         match=_match(job, classifier, teacher, out),
@@ -332,14 +327,15 @@ def _other_tokens(purpose: str) -> StageFailedError:
     )
 
 
-def answers(
-    task: TrainingTask,
-    classifier: Classifier,
-    rows: Sequence[Row],
-    encoded: Sequence[Encoded],
-    progress: Progress,
-    label: str,
-) -> list[Answer]:
-    """The classifier's answer to each row. `encoded` are the tokens of the rows."""
-    found = logits(classifier, encoded, progress, label)
-    return [task.answer(row_logits, row, tokens) for row_logits, row, tokens in zip(found, rows, encoded, strict=True)]
+class DevScore:
+    """The score on the dev rows, which selects the best epoch. They are tokenized once."""
+
+    def __init__(self, task: TrainingTask, classifier: Classifier, data: DataArtifact) -> None:
+        self._task, self._classifier, self._labels, self._rows = task, classifier, data.labels, data.read("dev")
+        self._encoded = classifier.encode(self._rows)
+        self.metric, self.floor = evaluation.metric_of(data), evaluation.floor(task.device, self._rows)
+
+    def __call__(self) -> float:
+        found = logits(self._classifier, self._encoded, SILENT, "dev")
+        answers = [self._task.answer(*one) for one in zip(found, self._rows, self._encoded, strict=True)]
+        return evaluation.value(self._task.device, self._rows, answers, self._labels)

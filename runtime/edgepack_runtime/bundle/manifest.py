@@ -13,10 +13,11 @@ import json
 import math
 import re
 import unicodedata
-from typing import Any, Dict, FrozenSet, List, Mapping, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
 from edgepack_runtime.bundle.model_config import MANIFEST_NAME as MANIFEST_NAME  # there, because predictions load that
 from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.schema.fields import Exact, Problem, field, valid
 from edgepack_runtime.util.texts import whole
 
 FORMAT = 2
@@ -41,37 +42,47 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _NUMBERS = r"[0-9]{1,9}\.[0-9]{1,3}\.[0-9]{1,3}"  # with more digits, two versions would share a sequence
 VERSION = re.compile(_NUMBERS + r"\Z")
 RELEASE_ID = re.compile(_NUMBERS + r"-[0-9a-f]{12}\Z")
-_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_SHA256: Mapping[str, Any] = {"pattern": r"\A[0-9a-f]{64}\Z"}
+# Terminals print texts: no control characters, and no half of a surrogate pair.
+_TEXT: Mapping[str, Any] = {"pattern": r"\A[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,4096}\Z"}
 
 
 @dataclasses.dataclass(frozen=True)
-class FileEntry:
+class FileEntry(Exact):
     """One file of the release: POSIX path relative to the release folder, size in bytes, sha256 in hex."""
 
-    path: str
-    size: int
-    sha256: str
+    path: str = field(**_TEXT)
+    size: int = field(ge=0, le=MAX_FILE_BYTES)
+    sha256: str = field(**_SHA256)
+
+    def problems(self, given: Mapping[str, Any]) -> Iterator[Problem]:
+        if not safe_path(self.path) or self.path in (MANIFEST_NAME, SIGNATURE_NAME):
+            yield Problem(("path",), f"{self.path!r} is not a path a release may hold")
 
 
 @dataclasses.dataclass(frozen=True)
-class TargetFacts:
+class TargetFacts(Exact):
     """Requirements of the bundle for its device, which `doctor` checks."""
 
-    profile: str  # name in profiles.toml
-    machines: Tuple[str, ...]  # of MACHINES; sorted
-    libc_min: str  # oldest glibc that every carried binary loads on, e.g. "2.28"
-    interpreter: str  # HOST (any Python >= 3.8 of the device), BUNDLED or OWN
-    provider: str  # ONNX Runtime execution provider that must be active, e.g. "CPUExecutionProvider"
+    profile: str = field(**_TEXT)  # name in profiles.toml
+    machines: Tuple[str, ...] = field(values={"one_of": MACHINES})  # sorted
+    libc_min: str = field(**_TEXT)  # oldest glibc that every carried binary loads on, e.g. "2.28"
+    interpreter: str = field(one_of=(HOST, BUNDLED, OWN))  # HOST: any Python >= 3.8 of the device
+    provider: str = field(**_TEXT)  # ONNX Runtime execution provider that must be active, e.g. "CPUExecutionProvider"
+
+    def problems(self, given: Mapping[str, Any]) -> Iterator[Problem]:
+        if not self.machines or list(self.machines) != sorted(set(self.machines)):
+            yield Problem(("machines",), "is empty or not sorted")
 
 
 @dataclasses.dataclass(frozen=True)
-class Interpreter:
+class Interpreter(Exact):
     """A carried interpreter: a tar.gz in the bundle file, and in `files` what is in it, below `MACHINE/python/`."""
 
-    machine: str
-    version: str  # of CPython, e.g. "3.11.2"
-    size: int
-    sha256: str
+    machine: str = field(one_of=MACHINES)
+    version: str = field(**_TEXT)  # of CPython, e.g. "3.11.2"
+    size: int = field(ge=0, le=MAX_FILE_BYTES)
+    sha256: str = field(**_SHA256)
 
     @property
     def member(self) -> str:
@@ -80,22 +91,33 @@ class Interpreter:
 
 
 @dataclasses.dataclass(frozen=True)
-class Manifest:
+class Manifest(Exact):
     """A parsed manifest. `gates`, `ledger`, `model` and `tools` are plain JSON values, checked by their readers."""
 
-    name: str
-    version: str
-    sequence: int  # increasing; a device refuses a lower one, except in a rollback
-    task: str
-    target: TargetFacts
-    model: Mapping[str, Any]  # precision, engine, bytes and reference of the shipped model
-    gates: Mapping[str, Any]  # as in the recipe
-    ledger: Tuple[Mapping[str, Any], ...]  # rows of the ledger
-    tools: Mapping[str, str]  # versions of the build tools
-    recipe_sha256: str
-    stub_sha256: str  # of the shell program at the beginning of the file
-    interpreters: Tuple[Interpreter, ...]  # sorted by machine
-    files: Tuple[FileEntry, ...]  # sorted by path; a folder named in MACHINES is unpacked on that machine only
+    name: str = field(pattern=r"\A" + NAME.pattern)
+    version: str = field(pattern=r"\A" + VERSION.pattern)
+    sequence: int = field(ge=0, le=2**53)  # increasing; a device refuses a lower one, except in a rollback
+    task: str = field(**_TEXT)
+    target: TargetFacts = field()
+    model: Mapping[str, Any] = field()  # precision, engine, bytes and reference of the shipped model
+    gates: Mapping[str, Any] = field()  # as in the recipe
+    ledger: Tuple[Mapping[str, Any], ...] = field()  # rows of the ledger
+    tools: Mapping[str, str] = field(values=_TEXT)  # versions of the build tools
+    recipe_sha256: str = field(**_SHA256)
+    stub_sha256: str = field(**_SHA256)  # of the shell program at the beginning of the file
+    interpreters: Tuple[Interpreter, ...] = field()  # sorted by machine
+    # Sorted by path. A folder named in MACHINES is unpacked on that machine only.
+    files: Tuple[FileEntry, ...] = field(max_length=MAX_FILES)
+
+    def problems(self, given: Mapping[str, Any]) -> Iterator[Problem]:
+        machines, paths = [one.machine for one in self.interpreters], [entry.path for entry in self.files]
+        if machines != sorted(set(machines)):
+            yield Problem(("interpreters",), "is not sorted by machine")
+        if paths != sorted(paths):
+            yield Problem(("files",), "is not sorted by path")
+        yield from _collisions(paths)
+        if sum(entry.size for entry in self.files) > MAX_RELEASE_BYTES:
+            yield Problem(("files",), f"has more than {MAX_RELEASE_BYTES} bytes in all")
 
     def files_for(self, machine: str) -> Tuple[FileEntry, ...]:
         """The files of the release on `machine`, or with "" those of every machine."""
@@ -144,29 +166,10 @@ def parse(raw: bytes) -> Manifest:
         )
     except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8, bad JSON, or a number of many digits
         raise _invalid(f"it is not JSON: {error}") from error
-    fields = _object(document, "the document")
-    found = fields.pop("edgepack_bundle", None)
+    found = document.pop("edgepack_bundle", None) if isinstance(document, dict) else None
     if found != FORMAT or isinstance(found, bool):  # True is 1 to Python
         raise _invalid(f"`edgepack_bundle` is not {FORMAT}: it was made by another version")
-    _exact_keys(fields, _field_names(Manifest), "the document")
-    tools = _object(fields["tools"], "tools")
-    for key, value in tools.items():
-        _text(value, "tools." + key)
-    return Manifest(
-        name=_matching(fields["name"], NAME, "name"),
-        version=_matching(fields["version"], VERSION, "version"),
-        sequence=_integer(fields["sequence"], "sequence", 2**53),
-        task=_text(fields["task"], "task"),
-        target=_target(_object(fields["target"], "target")),
-        model=_object(fields["model"], "model"),
-        gates=_object(fields["gates"], "gates"),
-        ledger=tuple(_object(row, f"ledger[{i}]") for i, row in enumerate(_list(fields["ledger"], "ledger"))),
-        tools=tools,
-        recipe_sha256=_matching(fields["recipe_sha256"], _SHA256, "recipe_sha256"),
-        stub_sha256=_matching(fields["stub_sha256"], _SHA256, "stub_sha256"),
-        interpreters=_interpreters(_list(fields["interpreters"], "interpreters")),
-        files=_files(_list(fields["files"], "files")),
-    )
+    return valid(Manifest, document, _invalid)
 
 
 def safe_path(path: str) -> bool:
@@ -179,89 +182,20 @@ def safe_path(path: str) -> bool:
     return all(part not in ("", ".", "..") and part == part.strip(" ") and not part.endswith(".") for part in parts)
 
 
-def _target(fields: Dict[str, Any]) -> TargetFacts:
-    _exact_keys(fields, _field_names(TargetFacts), "target")
-    machines = tuple(_machine(name, "target.machines") for name in _list(fields.pop("machines"), "target.machines"))
-    if not machines or list(machines) != sorted(set(machines)):
-        raise _invalid("target.machines is empty or not sorted")
-    for key, value in fields.items():
-        _text(value, "target." + key)
-    if fields["interpreter"] not in (HOST, BUNDLED, OWN):
-        raise _invalid(f"target.interpreter is not {HOST}, {BUNDLED} or {OWN}")
-    return TargetFacts(machines=machines, **fields)
-
-
-def _interpreters(rows: List[Any]) -> Tuple[Interpreter, ...]:
-    found = []
-    for index, row in enumerate(rows):
-        where = f"interpreters[{index}]"
-        fields = _object(row, where)
-        _exact_keys(fields, _field_names(Interpreter), where)
-        found.append(
-            Interpreter(
-                machine=_machine(fields["machine"], where + ".machine"),
-                version=_text(fields["version"], where + ".version"),
-                size=_integer(fields["size"], where + ".size", MAX_FILE_BYTES),
-                sha256=_matching(fields["sha256"], _SHA256, where + ".sha256"),
-            )
-        )
-    machines = [interpreter.machine for interpreter in found]
-    if machines != sorted(set(machines)):
-        raise _invalid("`interpreters` is not sorted by machine")
-    return tuple(found)
-
-
-def _machine(value: Any, where: str) -> str:
-    if value not in MACHINES:
-        raise _invalid(f"{where} is not one of {', '.join(MACHINES)}")
-    return str(value)
-
-
-def _files(rows: List[Any]) -> Tuple[FileEntry, ...]:
-    if len(rows) > MAX_FILES:
-        raise _invalid(f"`files` lists {len(rows)} files; at most {MAX_FILES} are read")
-    entries: List[FileEntry] = []
-    for index, row in enumerate(rows):
-        where = f"files[{index}]"
-        fields = _object(row, where)
-        _exact_keys(fields, _field_names(FileEntry), where)
-        path = _text(fields["path"], where + ".path")
-        if not safe_path(path) or path in (MANIFEST_NAME, SIGNATURE_NAME):
-            raise _invalid(f"{where}.path {path!r} is not a path a release may hold")
-        entries.append(
-            FileEntry(
-                path=path,
-                size=_integer(fields["size"], where + ".size", MAX_FILE_BYTES),
-                sha256=_matching(fields["sha256"], _SHA256, where + ".sha256"),
-            )
-        )
-    paths = [entry.path for entry in entries]
-    if paths != sorted(paths):
-        raise _invalid("`files` is not sorted by path")
-    _no_collisions(paths)
-    if sum(entry.size for entry in entries) > MAX_RELEASE_BYTES:
-        raise _invalid(f"`files` has more than {MAX_RELEASE_BYTES} bytes in all")
-    return tuple(entries)
-
-
-def _no_collisions(paths: List[str]) -> None:
-    """Refuse paths that are equal on a case-insensitive file system, and a file used as a folder."""
+def _collisions(paths: List[str]) -> Iterator[Problem]:
+    """Paths that are equal on a case-insensitive file system, and files used as a folder."""
     seen: Dict[str, str] = {name: name for name in (MANIFEST_NAME, SIGNATURE_NAME)}  # in the same folder
     for path in paths:
         key = unicodedata.normalize("NFC", path.casefold())
         if key in seen:
-            raise _invalid(f"`files` lists {seen[key]!r} and {path!r}, which collide")
+            yield Problem(("files",), f"lists {seen[key]!r} and {path!r}, which collide")
         seen[key] = path
     for path in paths:
         parent = path.casefold()
         while "/" in parent:
             parent = parent.rsplit("/", 1)[0]
             if parent in seen:
-                raise _invalid(f"`files` uses {seen[parent]!r} both as a file and as a folder")
-
-
-def _field_names(cls: Any) -> FrozenSet[str]:
-    return frozenset(field.name for field in dataclasses.fields(cls))
+                yield Problem(("files",), f"uses {seen[parent]!r} both as a file and as a folder")
 
 
 def _unique_keys(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
@@ -276,45 +210,6 @@ def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise _invalid(f"{text[:20]} is not a finite number")
-    return value
-
-
-def _exact_keys(fields: Mapping[str, Any], wanted: FrozenSet[str], where: str) -> None:
-    missing, unknown = sorted(wanted - set(fields)), sorted(set(fields) - wanted)
-    if missing or unknown:
-        raise _invalid("{}: missing {}, unknown {}".format(where, missing or "nothing", unknown or "nothing"))
-
-
-def _object(value: Any, where: str) -> Dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _invalid(f"{where} is not an object")
-    return dict(value)
-
-
-def _list(value: Any, where: str) -> List[Any]:
-    if not isinstance(value, list):
-        raise _invalid(f"{where} is not a list")
-    return value
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not value or len(value) > 4096:
-        raise _invalid(f"{where} is not a text of 1 to 4096 characters")
-    if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):  # terminals print it
-        raise _invalid(f"{where} holds a control character, or half a surrogate pair")
-    return value
-
-
-def _matching(value: Any, pattern: re.Pattern[str], where: str) -> str:
-    text = _text(value, where)
-    if not pattern.match(text):
-        raise _invalid(f"{where} {text!r} is not of the form {pattern.pattern}")
-    return text
-
-
-def _integer(value: Any, where: str, limit: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
-        raise _invalid(f"{where} is not a whole number from 0 to {limit}")
     return value
 
 

@@ -13,9 +13,10 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import AbstractSet, Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Iterator, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.schema.fields import Document, Exact, Problem, field, valid
 from edgepack_runtime.tasks.registry import ONE_TEXT, TASK_NAMES, task_by_name
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.fs import read_regular
@@ -39,32 +40,38 @@ ENSEMBLE, CASCADE, ONLY = LINEAR_MODES = ("ensemble", "cascade", "only")
 CPU, CUDA = PROVIDERS = ("CPUExecutionProvider", "CUDAExecutionProvider")  # ONNX Runtime's
 MAX_LABELS = 10_000
 MAX_TOKENS = 8192
-_MOST_WEIGHT = 1e9  # of `linear`
-_HANDLER_KEYS = ("task", "precision", "engine", "handler")
-_LINEAR_KEYS = ("task", "labels", "multi_label", "linear")  # of a linear model alone
+_WEIGHT: Mapping[str, Any] = {"ge": 0, "le": 1e9}  # of `linear`
+_HANDLER_KEYS = frozenset(("task", "precision", "engine", "handler"))
+_LINEAR_KEYS = frozenset(("task", "labels", "multi_label", "linear"))  # of a linear model alone
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenizerConfig:
+class TokenizerConfig(Exact):
     """Options of the tokenizer. `vocab.txt` must hold the special tokens."""
 
-    type: str = TOKENIZERS[0]
+    type: str = field(default=TOKENIZERS[0], one_of=TOKENIZERS)
     lower_case: bool = True
     unk_token: str = "[UNK]"
     cls_token: str = "[CLS]"
     sep_token: str = "[SEP]"
     pad_token: str = "[PAD]"
 
+    def problems(self, given: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from _problem("the special tokens", [self.unk_token, self.cls_token, self.sep_token, self.pad_token], 4)
+
 
 @dataclasses.dataclass(frozen=True)
-class EngineConfig:
+class EngineConfig(Exact):
     """Options of ONNX Runtime. `provider` must be active in the session; there is no fallback.
 
     `disabled_optimizers` are names of ONNX Runtime's graph optimizers.
     """
 
-    provider: str = CPU
+    provider: str = field(default=CPU, one_of=PROVIDERS)
     disabled_optimizers: Tuple[str, ...] = ()
+
+    def problems(self, given: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from _problem("disabled_optimizers", self.disabled_optimizers, 0)
 
     @property
     def one_at_a_time(self) -> bool:
@@ -73,7 +80,7 @@ class EngineConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class LinearConfig:
+class LinearConfig(Exact):
     """How a linear model on characters answers beside the encoder, or without one.
 
     `ensemble`: the logits are `encoder_weight` x the encoder's + `linear_weight` x the linear model's. `cascade`: the
@@ -82,22 +89,28 @@ class LinearConfig:
     answers alone, and the folder has no `model.onnx` and no `vocab.txt`.
     """
 
-    mode: str
-    encoder_weight: float = 1.0
-    linear_weight: float = 1.0
-    least_lead: float = 0.0
+    mode: str = field(one_of=LINEAR_MODES)
+    encoder_weight: float = field(default=1.0, **_WEIGHT)
+    linear_weight: float = field(default=1.0, **_WEIGHT)
+    least_lead: float = field(default=0.0, **_WEIGHT)
 
 
 @dataclasses.dataclass(frozen=True)
-class HandlerConfig:
+class HandlerConfig(Exact):
     """What the handler reads, one of HANDLER_ITEMS, and the names of the graphs that it calls."""
 
-    item: str
-    graphs: Tuple[str, ...]
+    item: str = field(one_of=HANDLER_ITEMS)
+    graphs: Tuple[str, ...] = field()
+
+    def problems(self, given: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from _problem("graphs", self.graphs, 1)
+        for name in self.graphs:
+            if not GRAPH_NAME.match(name):
+                yield Problem(("graphs",), f"holds {name!r}, which is not a name of a graph")
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(Document):
     """A parsed `model.json`. Logit i of the graph belongs to `labels[i]`; texts are cut to `max_length` tokens.
 
     `multi_label`: a text has any number of labels instead of exactly one. `hides_padding`: the graph masks padding; if
@@ -108,10 +121,10 @@ class ModelConfig:
     labels, `multi_label` and `linear`. Both have a `max_length` of 0: they cut nothing to tokens.
     """
 
-    task: str
-    labels: Tuple[str, ...]
-    max_length: int
-    precision: str
+    task: str = field(one_of=TASKS)
+    labels: Tuple[str, ...] = ()
+    max_length: int = field(default=0, ge=3, le=MAX_TOKENS)
+    precision: str = field(default=PRECISIONS[0], one_of=PRECISIONS)
     tokenizer: TokenizerConfig = TokenizerConfig()
     engine: EngineConfig = EngineConfig()
     multi_label: bool = False
@@ -119,6 +132,30 @@ class ModelConfig:
     run_alone: bool = False
     linear: Optional[LinearConfig] = None
     handler: Optional[HandlerConfig] = None
+
+    @classmethod
+    def keys(cls, given: Mapping[str, Any]) -> AbstractSet[str]:
+        linear = given.get("linear")
+        if given.get("task") == CUSTOM:
+            return _HANDLER_KEYS
+        if isinstance(linear, Mapping) and linear.get("mode") == ONLY:
+            return _LINEAR_KEYS
+        return {one.name for one in dataclasses.fields(cls)} - {"handler"} - ({"linear"} - given.keys())
+
+    def problems(self, given: Mapping[str, Any]) -> Iterator[Problem]:
+        if self.task == CUSTOM:
+            if self.handler is None:
+                yield Problem(("handler",), "should be an object, not null")
+            return
+        if self.linear is not None and not task_by_name(self.task).linear:
+            yield Problem((), f"has `linear`, but {self.task} does not support a linear model")
+        try:
+            problem = label_problem(self.labels, self.text_task)
+        except KeyError:
+            yield Problem(("multi_label",), f"is true, but {self.task} does not support several labels")
+        else:
+            if problem is not None:
+                yield Problem(("labels",), problem)
 
     @property
     def text_task(self) -> Task:
@@ -159,14 +196,8 @@ def dump(config: ModelConfig) -> bytes:
     Raises:
         BundleInvalidError: `parse` refuses the result.
     """
-    document = {"model_format": FORMAT, **dataclasses.asdict(config)}
-    if config.handler is not None:
-        document = {key: document[key] for key in ("model_format", *_HANDLER_KEYS)}
-    elif not config.needs_encoder:
-        document = {key: document[key] for key in ("model_format", *_LINEAR_KEYS)}
-    else:
-        for key in ("handler", *(("linear",) if config.linear is None else ())):
-            del document[key]
+    document = {key: value for key, value in dataclasses.asdict(config).items() if key != "linear" or value is not None}
+    document = {"model_format": FORMAT, **{key: document[key] for key in ModelConfig.keys(document)}}
     raw = (json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True) + "\n").encode("utf-8")
     parse(raw)
     return raw
@@ -194,52 +225,10 @@ def parse(raw: bytes) -> ModelConfig:
         document = json.loads(raw.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise _invalid(f"it is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise _invalid("it is not a JSON object")
-    _one_of(document.pop("model_format", None), (FORMAT,), "model_format")
-    _one_of(document.get("task"), TASKS, "task")
-    return _with_handler(document) if document["task"] == CUSTOM else _of_texts(document)
-
-
-def _with_handler(document: Dict[str, Any]) -> ModelConfig:
-    fields = _exactly(document, {*_HANDLER_KEYS}, "the document")
-    _one_of(fields["precision"], PRECISIONS, "precision")
-    fields["engine"] = _engine(fields["engine"])
-    handler = _fields(fields["handler"], HandlerConfig, "handler")
-    _one_of(handler["item"], HANDLER_ITEMS, "handler.item")
-    handler["graphs"] = _texts(handler["graphs"], "handler.graphs", minimum=1)
-    for name in handler["graphs"]:
-        if not GRAPH_NAME.match(name):
-            raise _invalid(f"handler.graphs holds {name!r}, which is not a name of a graph")
-    return ModelConfig(**{**fields, "handler": HandlerConfig(**handler)}, labels=(), max_length=0)
-
-
-def _of_texts(document: Dict[str, Any]) -> ModelConfig:
-    document.setdefault("linear", None)
-    linear = None if document["linear"] is None else _linear(document["linear"])
-    if linear is not None and not task_by_name(document["task"]).linear:
-        raise _invalid(f"it has `linear`, but {document['task']} does not support a linear model")
-    alone = linear is not None and linear.mode == ONLY
-    every = {field.name for field in dataclasses.fields(ModelConfig)} - {"handler"}
-    fields = {**_exactly(document, {*_LINEAR_KEYS} if alone else every, "the document"), "linear": linear}
-    _one_of(fields["multi_label"], (False, True), "multi_label")
-    try:
-        task = task_by_name(fields["task"], multi_label=fields["multi_label"])
-    except KeyError:
-        raise _invalid(f"multi_label is true, but {fields['task']} does not support several labels") from None
-    problem = label_problem(fields["labels"], task)
-    if problem is not None:
-        raise _invalid(f"labels {problem}")
-    fields["labels"] = tuple(fields["labels"])
-    if alone:
-        return dataclasses.replace(linear_alone(fields["labels"], multi_label=fields["multi_label"]), linear=linear)
-    _one_of(fields["precision"], PRECISIONS, "precision")
-    for name in ("hides_padding", "run_alone"):
-        _one_of(fields[name], (False, True), name)
-    _whole(fields["max_length"], "max_length", 3, MAX_TOKENS)
-    fields["tokenizer"] = _tokenizer(fields["tokenizer"])
-    fields["engine"] = _engine(fields["engine"])
-    return ModelConfig(**fields)
+    found = document.pop("model_format", None) if isinstance(document, dict) else None
+    if type(found) is not int or found != FORMAT:  # True and 1.0 are 1 to Python
+        raise _invalid(f"model_format is {found!r}; this runtime supports {[FORMAT]}")
+    return valid(ModelConfig, document, _invalid)
 
 
 def label_problem(labels: Any, task: Task) -> Optional[str]:
@@ -249,77 +238,17 @@ def label_problem(labels: Any, task: Task) -> Optional[str]:
 
 def linear_alone(labels: Sequence[str], *, multi_label: bool) -> ModelConfig:
     """The configuration of a linear model that answers every text alone. Its scores are computed in float."""
-    return ModelConfig(
-        ONE_TEXT,
-        tuple(labels),
-        max_length=0,
-        precision=PRECISIONS[0],
-        multi_label=multi_label,
-        linear=LinearConfig(ONLY),
-    )
+    return ModelConfig(ONE_TEXT, tuple(labels), multi_label=multi_label, linear=LinearConfig(ONLY))
 
 
-def _tokenizer(value: Any) -> TokenizerConfig:
-    fields = _fields(value, TokenizerConfig, "tokenizer")
-    _one_of(fields["type"], TOKENIZERS, "tokenizer.type")
-    if not isinstance(fields["lower_case"], bool):
-        raise _invalid("tokenizer.lower_case is not true or false")
-    tokens = [fields[key] for key in ("unk_token", "cls_token", "sep_token", "pad_token")]
-    _texts(tokens, "the special tokens of tokenizer", minimum=4)
-    return TokenizerConfig(**fields)
-
-
-def _engine(value: Any) -> EngineConfig:
-    fields = _fields(value, EngineConfig, "engine")
-    fields["disabled_optimizers"] = _texts(fields["disabled_optimizers"], "engine.disabled_optimizers", minimum=0)
-    _one_of(fields["provider"], PROVIDERS, "engine.provider")
-    return EngineConfig(**fields)
-
-
-def _linear(value: Any) -> LinearConfig:
-    fields = _fields(value, LinearConfig, "linear")
-    _one_of(fields["mode"], LINEAR_MODES, "linear.mode")
-    for name in ("encoder_weight", "linear_weight", "least_lead"):
-        number = fields[name]
-        if type(number) not in (int, float) or not 0 <= number <= _MOST_WEIGHT:
-            raise _invalid(f"linear.{name} is not a number from 0 to {_MOST_WEIGHT:g}")
-        fields[name] = float(number)
-    return LinearConfig(**fields)
-
-
-def _fields(value: Any, cls: Any, where: str) -> Dict[str, Any]:
-    """The items of `value`, whose keys must be exactly the fields of the dataclass `cls`."""
-    return _exactly(value, {field.name for field in dataclasses.fields(cls)}, where)
-
-
-def _exactly(value: Any, wanted: AbstractSet[str], where: str) -> Dict[str, Any]:
-    """The items of `value`, whose keys must be exactly those `wanted`."""
-    if not isinstance(value, Mapping) or set(value) != wanted:
-        found = sorted(value) if isinstance(value, Mapping) else type(value).__name__
-        raise _invalid(f"{where} should be an object with the keys {sorted(wanted)}, not {found}")
-    return dict(value)
-
-
-def _one_of(value: Any, allowed: Tuple[Any, ...], where: str) -> None:
-    # Compare types too: in Python, `True == 1`.
-    if not any(type(value) is type(item) and value == item for item in allowed):
-        raise _invalid(f"{where} is {value!r}; this runtime supports {list(allowed)}")
-
-
-def _whole(value: Any, where: str, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise _invalid(f"{where} is not a whole number from {low} to {high}")
-
-
-def _texts(value: Any, where: str, minimum: int) -> Tuple[str, ...]:
-    problem = _texts_problem(value, minimum)
+def _problem(name: str, items: Sequence[str], minimum: int) -> Iterator[Problem]:
+    problem = _texts_problem(items, minimum)
     if problem is not None:
-        raise _invalid(f"{where} {problem}")
-    return tuple(value)
+        yield Problem((name,), problem)
 
 
 def _texts_problem(value: Any, minimum: int) -> Optional[str]:
-    if not isinstance(value, list) or not minimum <= len(value) <= MAX_LABELS:
+    if not isinstance(value, (list, tuple)) or not minimum <= len(value) <= MAX_LABELS:
         return f"is not a list of {minimum} to {MAX_LABELS} texts"
     if not all(isinstance(item, str) and item.strip() and len(item) <= 256 for item in value):
         return "holds an item that is blank, or not a text of 1 to 256 characters"

@@ -6,6 +6,7 @@ Any bundle can write it, even one that does not fit the device. It does not name
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import platform
@@ -15,46 +16,73 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from edgepack_runtime.device import info, jetson
 from edgepack_runtime.errors import EnvironmentUnfitError
+from edgepack_runtime.schema.fields import field, to_json
 
 FORMAT = 1
-MIB = 1024 * 1024
 _SYSTEM = "/usr/bin:/bin:/usr/local/bin"
 _OPENSSH = re.compile(r"OpenSSH_(\d+\.\d+)")
 
 
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """The facts of a device; unknown ones are None. `board` and `jetson` are None on a PC, `gpu` without a driver."""
+
+    system: Optional[str] = None
+    machine: Optional[str] = None
+    kernel: Optional[str] = None
+    page_bytes: Optional[int] = None
+    distribution: Mapping[str, Any] = field(default={})
+    libc: Optional[str] = None
+    libstdcxx: Optional[str] = None
+    python: Mapping[str, Any] = field(default={})
+    cpu_model: Optional[str] = None
+    cpu_flags: Optional[Tuple[str, ...]] = None
+    cores: Optional[int] = None
+    memory_total_mib: Optional[int] = None
+    memory_available_mib: Optional[int] = None
+    gpu: Optional[Mapping[str, Any]] = None
+    cuda_runtime: Optional[str] = None
+    cudnn: Optional[str] = None
+    board: Optional[str] = None
+    jetson: Optional[Mapping[str, Any]] = None
+    openssh: Optional[str] = None
+    edgepack_probe: int = FORMAT
+
+
 def collect(root: Path = info.ROOT) -> Dict[str, Any]:
-    """The facts as plain JSON values; unknown ones are null. `root` is the folder of /proc, /etc and /var."""
+    """A `Probe` in JSON types. `root` is the folder of /proc, /etc and /var."""
     board = jetson.facts(root)
-    return {
-        "edgepack_probe": FORMAT,
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "kernel": platform.release(),
-        "page_bytes": os.sysconf("SC_PAGE_SIZE"),
-        "distribution": dict(info.system_release(root)),
-        "libc": "{} {}".format(*info.libc()).strip(),
-        "libstdcxx": info.libstdcxx(),
-        "python": {
+    facts = Probe(
+        system=platform.system(),
+        machine=platform.machine(),
+        kernel=platform.release(),
+        page_bytes=os.sysconf("SC_PAGE_SIZE"),
+        distribution=info.system_release(root),
+        libc="{} {}".format(*info.libc()).strip(),
+        libstdcxx=info.libstdcxx(),
+        python={
             "version": platform.python_version(),
             "implementation": platform.python_implementation(),
             "bits": struct.calcsize("P") * 8,
             "abi_flags": sys.abiflags,
             "executable": sys.executable,
         },
-        "cpu_model": info.cpu_model(root),
-        "cpu_flags": info.cpu_flags(root),
-        "cores": os.cpu_count(),
-        "memory_total_mib": _mib(info.memory_total_bytes(root)),
-        "memory_available_mib": _mib(info.memory_available_bytes(root)),
+        cpu_model=info.cpu_model(root),
+        cpu_flags=tuple(info.cpu_flags(root)),
+        cores=os.cpu_count(),
+        memory_total_mib=_mib(info.memory_total_bytes(root)),
+        memory_available_mib=_mib(info.memory_available_bytes(root)),
+        board=info.board(root),
+        jetson=None if board is None else board._asdict(),
+        openssh=openssh_version(),
         **_gpu_facts(),
-        "board": info.board(root),
-        "jetson": None if board is None else board._asdict(),
-        "openssh": openssh_version(),
-    }
+    )
+    found: Dict[str, Any] = to_json(facts)
+    return found
 
 
 def dump(facts: Dict[str, Any]) -> bytes:
@@ -87,4 +115,4 @@ def _gpu_facts() -> Dict[str, Any]:
 
 
 def _mib(count: Optional[int]) -> Optional[int]:
-    return None if count is None else count // MIB
+    return None if count is None else count // 2**20

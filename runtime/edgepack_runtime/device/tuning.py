@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError, StageFailedError
+from edgepack_runtime.schema import fields
+from edgepack_runtime.schema.fields import Exact, field
 from edgepack_runtime.util.fs import fsync_folder, make_folder, read_regular, write_atomic
 from edgepack_runtime.util.texts import counted
 
@@ -19,10 +21,10 @@ MAX_THREADS = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class Tuning:
+class Tuning(Exact):
     """Settings of a session. The defaults apply without a measurement."""
 
-    threads: int = 1
+    threads: int = field(default=1, ge=1, le=MAX_THREADS)
     spinning: bool = False  # idle threads wait in a loop: faster, but each keeps a core busy
     disabled_optimizers: Optional[Tuple[str, ...]] = None  # ONNX Runtime's; None: as `model.json` says
 
@@ -41,10 +43,7 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
         OSError: it cannot be written.
     """
     try:
-        fields = result["tuning"]
-        disabled = fields["disabled_optimizers"]
-        raw = dump(Tuning(**{**fields, "disabled_optimizers": disabled and tuple(disabled)}), result["measured"])
-        _parse(raw)
+        raw = dump(fields.parse(Tuning, result["tuning"]), result["measured"])
     except (KeyError, TypeError, ValueError) as error:
         raise StageFailedError(
             "the verb `tune` did not print a tuning", why=f"{type(error).__name__}: {error}"
@@ -54,12 +53,12 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
     write_atomic(path, raw)
 
 
-def describe(fields: Mapping[str, Any]) -> str:
+def describe(tuning: Mapping[str, Any]) -> str:
     """The fields of a `Tuning` in one line."""
-    disabled = fields["disabled_optimizers"]
+    disabled = tuning["disabled_optimizers"]
     used = "as the model sets them" if disabled is None else "all" if not disabled else "all but " + ", ".join(disabled)
-    spinning = ", spinning" if fields["spinning"] else ""
-    return "{}{}; graph optimizers: {}".format(counted(fields["threads"], "thread"), spinning, used)
+    spinning = ", spinning" if tuning["spinning"] else ""
+    return "{}{}; graph optimizers: {}".format(counted(tuning["threads"], "thread"), spinning, used)
 
 
 def read(path: Path) -> Optional[Tuning]:
@@ -82,13 +81,4 @@ def _parse(raw: bytes) -> Tuning:
     document: Dict[str, Any] = json.loads(raw.decode("utf-8"))
     if document["tuning_format"] != FORMAT:
         raise ValueError("it was written by another version")
-    threads, spinning, disabled = document["threads"], document["spinning"], document["disabled_optimizers"]
-    if type(threads) is not int or not 1 <= threads <= MAX_THREADS:
-        raise ValueError(f"threads is {threads!r}")
-    if type(spinning) is not bool:
-        raise ValueError(f"spinning is {spinning!r}")
-    if disabled is None:
-        return Tuning(threads, spinning)
-    if not isinstance(disabled, list) or not all(isinstance(name, str) for name in disabled):
-        raise ValueError("disabled_optimizers is not a list of names")
-    return Tuning(threads, spinning, tuple(disabled))
+    return fields.parse(Tuning, document)

@@ -22,6 +22,7 @@ from edgepack_runtime.gate.latency import Timing, TimingWindow
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import release_process
+from edgepack_runtime.schema.figures import quantity
 from edgepack_runtime.schema.gates import Limits
 from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals
@@ -64,13 +65,13 @@ def peak_rss_mib(release: Path, threads: int) -> float:
 def peaks_mib(release: Path, threads: int, limit_mib: float, progress: Log) -> List[float]:
     """`peak_rss_mib` of one process, or of `RUNS` processes if the first is within `NEAR` of the limit."""
     peaks = [peak_rss_mib(release, threads)]
-    progress(f"memory: {peaks[0]:.1f} MiB at most")
+    progress(f"memory: {quantity(peaks[0], 'MiB')} at most")
     if abs(peaks[0] - limit_mib) > NEAR * limit_mib:
         return peaks
     progress(f"memory: that is within {100 * NEAR:g} % of the limit, so {RUNS - 1} more processes are measured")
     for number in range(2, RUNS + 1):
         peaks.append(peak_rss_mib(release, threads))
-        progress(f"memory: {peaks[-1]:.1f} MiB at most, run {number} of {RUNS}")
+        progress(f"memory: {quantity(peaks[-1], 'MiB')} at most, run {number} of {RUNS}")
     return peaks
 
 

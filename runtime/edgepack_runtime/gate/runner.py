@@ -31,7 +31,6 @@ from edgepack_runtime.schema.receipt import (
     ACCURACY_NOT_GATED,
     EXIT_CODES,
     NO_GATES,
-    BundleFacts,
     GateCheck,
     GateReceipt,
     Score,
@@ -41,8 +40,6 @@ from edgepack_runtime.stats import intervals
 from edgepack_runtime.util import texts as wording
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
-
-MIB = 1024 * 1024
 
 
 def run(
@@ -111,7 +108,7 @@ def run(
         unmeasured = [Unmeasured("gates", NO_GATES, without_gates)]
     undecided = [intervals.INCONCLUSIVE for one in unmeasured if not one.waived]
     receipt = GateReceipt(
-        bundle=BundleFacts(**receipts.bundle_facts(manifest, raw)),
+        bundle=receipts.bundle_facts(manifest, raw),
         verdict=intervals.overall([*(check.verdict for check in checks), *undecided]),
         inconclusive=limits.inconclusive,
         checks=tuple(checks),
@@ -293,5 +290,5 @@ def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> 
             detail = f"the size of {file} is not known here: run the gate on that file"
             checks.append(GateCheck.unmeasured(name, limit_mib, "MiB", detail))
         elif limit_mib is not None and size_bytes is not None:
-            checks.append(GateCheck.read_once(name, size_bytes / MIB, limit=limit_mib, unit="MiB", detail=file))
+            checks.append(GateCheck.read_once(name, size_bytes / 2**20, limit=limit_mib, unit="MiB", detail=file))
     return checks

@@ -33,6 +33,7 @@ from edgepack_runtime.errors import (
 from edgepack_runtime.install import activate, receipts, recovery, release_process, trust
 from edgepack_runtime.install.prefix import Prefix, State, check_owner, lock, write_state
 from edgepack_runtime.install.receipts import Journal
+from edgepack_runtime.schema.fields import to_json
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY
 from edgepack_runtime.schema.receipt import GateReceipt
 from edgepack_runtime.stats import intervals
@@ -114,7 +115,7 @@ def install(
             check(manifest)
         receipt = {
             **receipts.new_receipt("install", "installed"),
-            "bundle": receipts.bundle_facts(manifest, raw),
+            "bundle": to_json(receipts.bundle_facts(manifest, raw)),
             "bundle_bytes": archive.size,
             "signature": proof.as_json(),
             "doctor": [],

@@ -22,6 +22,8 @@ from edgepack_runtime.bundle.manifest import Manifest, release_id
 from edgepack_runtime.errors import EdgepackError, ExitCode, printable
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix
+from edgepack_runtime.schema.fields import to_json
+from edgepack_runtime.schema.receipt import BundleFacts, Receipt
 from edgepack_runtime.util.fs import fsync_folder, make_folder, os_errors, read_regular, write_atomic
 from edgepack_runtime.util.progress import Log
 
@@ -114,31 +116,21 @@ def new_receipt(verb: str, verdict: str) -> Dict[str, Any]:
     """The fields that all receipts share. The verb replaces `verdict` if it ends otherwise."""
     from edgepack_runtime.install.release_process import interpreter  # slow to import, and `gate` does not need it
 
-    return {
-        "receipt": 1,
-        "verb": verb,
-        "verdict": verdict,
-        "exit_code": 0,
-        "error": None,
-        "previous": None,
-        "serving": None,
-        "interpreter": interpreter(),
-        "device_clock_unix_s": int(time.time()),  # for the reader only: device clocks are often wrong
-        "steps": [],
-        "notes": [],
-    }
+    made = Receipt(verb, verdict, interpreter=interpreter(), device_clock_unix_s=int(time.time()))
+    receipt: Dict[str, Any] = to_json(made)
+    return receipt
 
 
-def bundle_facts(manifest: Manifest, raw: bytes) -> Dict[str, Any]:
+def bundle_facts(manifest: Manifest, raw: bytes) -> BundleFacts:
     """The field `bundle` of a receipt. `raw` are the bytes of the manifest."""
-    return {
-        "name": manifest.name,
-        "version": manifest.version,
-        "target": manifest.target.profile,
-        "release_id": release_id(manifest, raw),
-        "manifest_sha256": hashlib.sha256(raw).hexdigest(),
-        "sequence": manifest.sequence,
-    }
+    return BundleFacts(
+        manifest.name,
+        manifest.version,
+        manifest.target.profile,
+        release_id(manifest, raw),
+        hashlib.sha256(raw).hexdigest(),
+        manifest.sequence,
+    )
 
 
 def write_receipt(prefix: Prefix, verb: str, receipt: Mapping[str, Any], log: Log) -> Path:

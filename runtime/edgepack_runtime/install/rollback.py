@@ -27,6 +27,7 @@ from edgepack_runtime.errors import (
 from edgepack_runtime.install import activate, receipts, recovery, release_process, trust
 from edgepack_runtime.install.prefix import Prefix, State, lock, require_install, write_state
 from edgepack_runtime.install.receipts import Journal, read_receipts
+from edgepack_runtime.schema.fields import to_json
 from edgepack_runtime.util.fs import os_errors, read_regular, switch_link
 from edgepack_runtime.util.progress import Log
 
@@ -68,7 +69,7 @@ def _rollback_locked(run: Journal, *, allow_revoked: bool) -> None:
     run.receipt["bundle"]["release_id"] = release
     with run.step("re-hash"):
         manifest, raw = _intact(prefix, release, before)
-    run.receipt["bundle"] = receipts.bundle_facts(manifest, raw)
+    run.receipt["bundle"] = to_json(receipts.bundle_facts(manifest, raw))
     _check_signature(run, release, raw, allow_revoked=allow_revoked)
     python = _interpreter(run, release)
     with run.step("self-test"):

@@ -1,8 +1,9 @@
 """Fields of documents: a dataclass says the type, default, range and meaning of each key; `read` checks a document.
 
 The metadata of a field are `description`, the bounds `gt`, `ge`, `lt`, `le` of a number, `min_length` and `pattern` of
-a text, `max_length` of a list, and `values` with the bounds of the values of a mapping. The names are those of
-pydantic's `Field`, from which recipes are made (`edgepack.recipe.section`). Other metadata belong to the document.
+a text, `max_length` of a list, `one_of` with the values of a text, and `values` with the rules of the items of a list
+or of the values of a mapping. The names are those of pydantic's `Field`, from which recipes are made
+(`edgepack.recipe.section`). Other metadata belong to the document.
 """
 
 from __future__ import annotations
@@ -56,6 +57,19 @@ class Document:
         """Whether the document sets none of `ONE_OF`."""
         return bool(cls.ONE_OF) and all(given.get(key) in (None, {}) for key in cls.ONE_OF)
 
+    @classmethod
+    def keys(cls, given: Mapping[str, Any]) -> typing.Optional[typing.AbstractSet[str]]:
+        """The keys that the document must have; None if any may be missing that has a default."""
+        return None
+
+
+class Exact(Document):
+    """Base of dataclasses whose documents have each field, and null only where a field may be None."""
+
+    @classmethod
+    def keys(cls, given: Mapping[str, Any]) -> typing.AbstractSet[str]:
+        return hints(cls).keys() - hints(Document).keys()
+
 
 def field(description: str = "", default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
     """A field of a document; mandatory without `default`."""
@@ -76,6 +90,14 @@ def read(kind: Type[T], document: Any, *, newer: bool = False) -> Tuple[T, List[
     found: List[Problem] = []
     made = _Reader(found, newer).section(kind, document, ())
     return made, found
+
+
+def valid(kind: Type[T], document: Any, invalid: Callable[[str], Exception]) -> T:
+    """Read a document of this version; `invalid` makes the exception that is raised, of the first problem."""
+    made, found = read(kind, document)
+    if found:
+        raise invalid(f"{dotted(found[0].path) or 'the document'} {found[0].what}")
+    return made
 
 
 def parse(kind: Type[T], document: Any) -> T:
@@ -123,16 +145,24 @@ class _Reader:
     def section(self, kind: Type[T], document: Any, path: KeyPath) -> T:
         given: Mapping[str, Any] = document if isinstance(document, Mapping) else {}
         fields = {one.name: one for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
-        if given is not document:
+        before, exact = len(self._found), kind.keys(given) if issubclass(kind, Document) else None
+        if exact is not None and (exact - given.keys() or (not self._newer and given.keys() - exact)):
+            was = sorted(given) if given is document else type(document).__name__
+            self._refuse(path, f"should be an object with the keys {sorted(exact)}, not {was}")
+        elif given is not document:
             self._refuse(path, "is not an object")
-        for key in () if self._newer else given:
+        for key in () if self._newer or exact is not None else given:
             if key not in fields:
                 self._refuse((*path, key), "is not a key that this version knows")
         types = hints(kind)
         made = kind(**{
-            name: self._field(types[name], one, given, (*path, name), there=given is document)
+            name: self._field(
+                types[name], one, given, (*path, name), there=given is document, exact=exact is not None
+            )
             for name, one in fields.items()
         })  # fmt: skip
+        if exact is not None and len(self._found) > before:
+            return made  # the checks of an exact document need all of it
         if given is document and isinstance(made, Document):
             if made.without_limit(given):
                 keys = ", ".join(f"`{key}`" for key in made.ONE_OF)
@@ -141,12 +171,14 @@ class _Reader:
                 self._refuse((*path, *problem.path), problem.what, problem.fix)
         return made
 
-    def _field(self, hint: Any, one: Any, given: Mapping[str, Any], path: KeyPath, *, there: bool) -> Any:
+    def _field(self, hint: Any, one: Any, given: Mapping[str, Any], path: KeyPath, *, there: bool, exact: bool) -> Any:
         """The value of a field; None if it is missing or invalid and has no default."""
         default = one.default_factory() if one.default is dataclasses.MISSING and _has_factory(one) else one.default
         value = given.get(one.name)
         if value is not None:
             value = self._value(hint, value, path, one.metadata)
+        elif exact and one.name in given and not _takes_none(hint):
+            self._refuse(path, "is null")
         elif default is dataclasses.MISSING and there and (one.name not in given or not _takes_none(hint)):
             self._refuse(path, "is missing")
         if value is not None and value is not _INVALID:
@@ -164,7 +196,8 @@ class _Reader:
         if origin is tuple:
             if not isinstance(value, (list, tuple)) or len(value) > metadata.get("max_length", math.inf):
                 return self._refuse(path, "is not a list" if not isinstance(value, (list, tuple)) else "is too long")
-            parts = [self._value(arguments[0], part, (*path, place), {}) for place, part in enumerate(value)]
+            rules = metadata.get("values", {})
+            parts = [self._value(arguments[0], part, (*path, place), rules) for place, part in enumerate(value)]
             return tuple(part for part in parts if part is not _INVALID)
         if origin is not None and origin is not typing.Literal and issubclass(origin, typing.Mapping):
             if not isinstance(value, Mapping):
@@ -186,6 +219,8 @@ class _Reader:
         if right and hint is str:
             is_like = re.search(metadata.get("pattern", ""), value)
             right = is_like is not None and len(value) >= metadata.get("min_length", 0)
+            if value not in metadata.get("one_of", (value,)):
+                return self._refuse(path, f"{_is(value)}; this runtime supports {list(metadata['one_of'])}")
         if right and hint is float:
             value = float(value)
             right = math.isfinite(value)

@@ -251,18 +251,25 @@ class Receipt:
     """What is read of the receipt of any verb; that of the verb `gate` is its own `gate`.
 
     Attributes:
-        serving: the active release after the verb.
+        previous, serving: the active release before the verb, and after it.
+        device_clock_unix_s: for the reader only: device clocks are often wrong.
         number: of receipts that a device numbered itself.
     """
 
     verb: str
     verdict: Optional[str] = None
-    bundle: Optional[BundleFacts] = None
+    exit_code: Any = 0
     error: Optional[str] = None
+    previous: Any = None
     serving: Optional[str] = None
+    interpreter: Any = None
+    device_clock_unix_s: Any = None
+    steps: Any = ()
     notes: Tuple[str, ...] = field(default=(), max_length=_MOST_ITEMS)
-    gate: Optional[GateReceipt] = None
-    number: Optional[int] = None
+    bundle: Optional[BundleFacts] = field(default=None, optional=True)
+    gate: Optional[GateReceipt] = field(default=None, optional=True)
+    number: Optional[int] = field(default=None, optional=True)
+    receipt: Any = FORMAT
 
     @classmethod
     def parse(cls, document: Any) -> Receipt:

@@ -28,7 +28,7 @@ SERVER = {
 
 def added(folder: Path, facts: dict[str, Any], name: str, *, gpu: bool = False) -> profiles.Profile:
     file = folder / "own.toml"
-    from_probe.add(file, name, from_probe.table_of(facts, gpu=gpu), {})
+    from_probe.add(file, name, from_probe.table_of(from_probe.facts_of(facts), gpu=gpu), {})
     return profiles.load_profiles(file)[name]
 
 
@@ -83,19 +83,19 @@ def test_a_cpu_target_needs_no_c_library(tmp_path: Path, libc: str) -> None:
 )
 def test_a_device_that_no_bundle_can_be_for(change: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError) as caught:
-        from_probe.table_of({**ORIN, **change}, gpu=True)
+        from_probe.table_of(from_probe.facts_of({**ORIN, **change}), gpu=True)
     assert why in caught.value.why
 
 
 def test_a_gpu_that_is_not_there_is_not_promised() -> None:
     with pytest.raises(UsageError, match="GPU profile"):
-        from_probe.table_of({**ORIN, "gpu": None}, gpu=True)
+        from_probe.table_of(from_probe.facts_of({**ORIN, "gpu": None}), gpu=True)
 
 
 def test_the_probe_of_this_machine_is_read(tmp_path: Path) -> None:
     file = tmp_path / "probe.json"
     file.write_bytes(probe.dump(probe.collect()))
-    assert from_probe.read_probe(file)["edgepack_probe"] == probe.FORMAT
+    assert from_probe.read_probe(file) == from_probe.facts_of(json.loads(file.read_bytes()))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"edgepack_probe": 2}', "[" * 100_000, "\udcff"])
@@ -109,7 +109,7 @@ def test_what_is_no_probe_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_name_is_used_once_and_a_refusal_leaves_the_file_alone(tmp_path: Path) -> None:
     added(tmp_path, ORIN, "orin")
     before = (tmp_path / "own.toml").read_bytes()
-    table = from_probe.table_of(ORIN, gpu=False)
+    table = from_probe.table_of(from_probe.facts_of(ORIN), gpu=False)
     for name, taken in (("orin", {"orin": 1}), ("No Name", {})):
         with pytest.raises(UsageError):
             from_probe.add(tmp_path / "own.toml", name, table, taken)

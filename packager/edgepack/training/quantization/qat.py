@@ -8,17 +8,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, LinearScales, ModelArtifact, Row, weight_digest
 from edgepack.errors import StageFailedError
-from edgepack.progress import SILENT, Progress
+from edgepack.progress import Progress
 from edgepack.recipe.model import Quantize
 from edgepack.recipe.training import Distill, Qat, Training
 from edgepack.tasks.registry import task_of_data
 from edgepack.training import devices
 from edgepack.training.checkpoint import Checkpoint
 from edgepack.training.distributed import ALONE
-from edgepack.training.finetune import answers, examples, reopen, summary
+from edgepack.training.finetune import DevScore, examples, reopen, summary
 from edgepack.training.models import tokenizer_files
 from edgepack.training.models.batches import EncodedRows
 from edgepack.training.models.classifiers import Classifier
@@ -80,8 +79,8 @@ def _training_run(
     data: DataArtifact,
     out: Path,
 ) -> TrainingRun:
-    task, metric, dev = task_of_data(data), evaluation.metric_of(data), data.read("dev")
-    held_out = classifier.encode(dev)
+    task = task_of_data(data)
+    dev_score = DevScore(task, classifier, data)
     return TrainingRun(
         label=_LABEL,
         network=classifier.network,
@@ -91,11 +90,9 @@ def _training_run(
         budget=budget(
             settings, len(learnt.rows), int(classifier.network.config.hidden_size), ALONE.count, random_weights=False
         ),
-        score=lambda: evaluation.value(
-            task.device, dev, answers(task, classifier, dev, held_out, SILENT, "dev"), data.labels
-        ),
-        metric=metric,
-        floor=evaluation.floor(task.device, dev),
+        score=dev_score,
+        metric=dev_score.metric,
+        floor=dev_score.floor,
         out=out,
         distill=distill,
     )

@@ -186,9 +186,9 @@ def test_a_linear_model_alone_has_no_keys_of_an_encoder() -> None:
     [
         ({"mode": "cascade"}, "linear should be an object with the keys"),
         ({**LINEAR, "mode": "sum"}, "linear.mode is 'sum'"),
-        ({**LINEAR, "least_lead": -1}, "linear.least_lead is not a number"),
-        ({**LINEAR, "encoder_weight": True}, "linear.encoder_weight is not a number"),
-        ({**LINEAR, "linear_weight": math.inf}, "linear.linear_weight is not a number"),
+        ({**LINEAR, "least_lead": -1}, "linear.least_lead is -1"),
+        ({**LINEAR, "encoder_weight": True}, "linear.encoder_weight is True"),
+        ({**LINEAR, "linear_weight": math.inf}, "linear.linear_weight is inf"),
         ([], "linear should be an object"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack_runtime.schema.fields import Document, Problem, field, parse, read, to_json
+from edgepack_runtime.schema.fields import Document, Exact, Problem, field, parse, read, to_json, valid
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,3 +106,32 @@ values = st.recursive(
 @given(values)
 def test_any_value_is_a_document_or_has_problems(document: Any) -> None:
     read(Whole, document)
+
+
+@dataclasses.dataclass(frozen=True)
+class Complete(Exact):
+    mode: str = field(default="a", one_of=("a", "b"))
+    names: tuple[str, ...] | None = field(default=None, values={"one_of": ("c", "d")})
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ({"mode": "b"}, "the document should be an object with the keys ['mode', 'names'], not ['mode']"),
+        ({"mode": "b", "names": None, "more": 1}, "the document should be an object with the keys"),
+        ([], "the document should be an object with the keys ['mode', 'names'], not list"),
+        ({"mode": None, "names": None}, "mode is null"),
+        ({"mode": "c", "names": None}, "mode is 'c'; this runtime supports ['a', 'b']"),
+        ({"mode": "b", "names": ["c", "e"]}, "names[1] is 'e'; this runtime supports ['c', 'd']"),
+    ],
+)
+def test_an_exact_document_has_each_field(document: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)):
+        valid(Complete, document, ValueError)
+
+
+def test_an_exact_document_of_a_newer_version_may_have_more() -> None:
+    assert valid(Complete, {"mode": "b", "names": ["c"]}, ValueError) == Complete("b", ("c",))
+    assert parse(Complete, {"mode": "b", "names": None, "more": 1}) == Complete("b")
+    with pytest.raises(ValueError, match="should be an object"):
+        parse(Complete, {"mode": "b"})
