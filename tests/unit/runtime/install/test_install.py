@@ -242,7 +242,7 @@ def test_a_refusal_for_doubt_names_all_ways_out(make_bundle: MakeBundle, prefix:
 
 
 def test_a_busy_device_is_waited_for_only_where_time_is_gated(
-    make_bundle: MakeBundle, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+    make_bundle: MakeBundle, prefix: Prefix, proven: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
     monkeypatch.setattr(interference, "wait_for_quiet", lambda most_s, log: asked.append(most_s) or 12.34)
