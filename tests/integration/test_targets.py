@@ -128,10 +128,7 @@ def test_a_bundle_for_another_machine_is_delivered_without_a_verdict(
         for name in binaries:
             assert (
                 elf.read(Path(archive.extract(name, tmp_path))).machine
-                == {
-                    "aarch64": "EM_AARCH64",
-                    "x86_64": "EM_X86_64",
-                }[other_machine()]
+                == {"aarch64": "EM_AARCH64", "x86_64": "EM_X86_64"}[other_machine()]
             )
     refused = project.edgepack("gate", str(bundle))
     assert refused.returncode == ExitCode.TARGET_UNREACHABLE

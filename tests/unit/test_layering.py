@@ -28,9 +28,7 @@ ORDER = {"edgepack": BUILD_SIDE, "edgepack_runtime": DEVICE_SIDE}
 
 PADDLE = {"paddle", "paddlenlp", "paddleslim", "paddle2onnx"}  # imported in training/ and by the losses of tasks alone
 # Packages that bundles carry, and the folders that may import them; everything else is the standard library.
-CARRIED = {
-    "serve": {"starlette", "uvicorn", "h11", "prometheus_client"},
-}
+CARRIED = {"serve": {"starlette", "uvicorn", "h11", "prometheus_client"}}
 
 FILES = {
     ".".join([package, *file.relative_to(folder).with_suffix("").parts]).removesuffix(".__init__"): file
