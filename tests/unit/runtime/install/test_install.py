@@ -370,7 +370,7 @@ def test_a_full_disk_at_any_write_keeps_the_old_release(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    for budget in sample(range(200), 4):
+    for budget in sample(range(200), 7):
         left[0] = budget
         try:
             install(second, installed.root, log=silent)
