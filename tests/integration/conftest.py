@@ -51,8 +51,6 @@ SMALL_STEPS = "  epochs: 3\n  learning_rate: 1e-2\n"  # in which a student of 16
 SIZES = {"train": 480, "dev": 60, "test": 120}
 HERE = f"linux-{platform.machine()}"
 CARRIED = ("--set", f"targets=[{HERE}]", "--set", "serve=true")
-# It is measured in eight processes, by each gate and install of a bundle: only what is about it has this gate.
-COLD_START = ("--set", "gates.cold_start={ms: 60000}")
 Done = subprocess.CompletedProcess[str]
 
 
@@ -178,7 +176,7 @@ def carried(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Proje
     def make(folder: Path) -> Done:
         copy = project.copy(folder)
         done = copy.edgepack("fetch", "--target", HERE)
-        return done if done.returncode else copy.edgepack("build", "tiny.yaml", *CARRIED, *COLD_START, "--offline")
+        return done if done.returncode else copy.edgepack("build", "tiny.yaml", *CARRIED, "--offline")
 
     first, done = once(tmp_path_factory, "carried", make)
     if done.returncode == ExitCode.ENVIRONMENT_UNFIT and "fetch" in done.args:

@@ -22,11 +22,7 @@ _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
 def forbid(*, listening: bool) -> None:
     """Install the filter in this process and all that it starts."""
     calls = seccomp.calls()
-    allowed = [
-        seccomp.argument(_TYPE),
-        seccomp.masked(_SOCK_TYPE_MASK),
-        *seccomp.if_equal(_SOCK_STREAM, seccomp.ALLOW),
-    ]
+    allowed = [seccomp.argument(_TYPE), seccomp.masked(_SOCK_TYPE_MASK), *seccomp.if_equal(_SOCK_STREAM, seccomp.ALLOW)]
     socket = [
         seccomp.argument(_FAMILY),
         *seccomp.if_equal(_AF_UNIX, seccomp.refuse(errno.EAFNOSUPPORT)),

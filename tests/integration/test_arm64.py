@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.conftest import COLD_START, Project
+from tests.integration.conftest import Project
 
 VARIABLE = "EDGEPACK_ARM64_ROOT"
 ROOT = Path(os.environ.get(VARIABLE, "/nonexistent"))
@@ -105,7 +105,7 @@ def test_it_is_installed_gated_and_answers_as_where_it_was_built(
 
 
 def test_no_verdict_on_time_is_given(project: Project, emulated: Emulated) -> None:
-    done = emulated("sh", built(project, emulated, "1.0.1", *COLD_START), "gate", "--json")
+    done = emulated("sh", built(project, emulated, "1.0.1", "--set", "gates.cold_start={ms: 60000}"), "gate", "--json")
     assert done.returncode == 7, done.stderr[-4000:]
     checks = {check["gate"]: check for check in json.loads(done.stdout)["checks"]}
     assert checks["accuracy.min"]["verdict"] == "pass"

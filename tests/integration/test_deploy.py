@@ -177,11 +177,7 @@ def test_jobs_run_a_build_and_write_on_volumes(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "action", "codes"),
     [
-        (
-            "train.yaml",
-            "FailIndex",
-            {"USAGE", "RECIPE_INVALID", "GATE_FAILED", "GATE_INCONCLUSIVE", "BUNDLE_INVALID"},
-        ),
+        ("train.yaml", "FailIndex", {"USAGE", "RECIPE_INVALID", "GATE_FAILED", "GATE_INCONCLUSIVE", "BUNDLE_INVALID"}),
         ("sweep.yaml", "FailJob", {"USAGE", "RECIPE_INVALID"}),
     ],
 )

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import socketserver
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from doc_commands import blocks
 from tests.integration.conftest import RECIPE, Project, write_rows
+from tests.integration.warm import warm
 
+from edgepack.targets.this_machine import base_python
 from edgepack_runtime.util import gate_lock
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +28,41 @@ PAGES = [
     for page in sorted(HOW_TOS.glob("*.md"))
     if not page.name.endswith(".zh-CN.md") and any(not block.title for block in blocks(page))
 ]
+# What is typed as .venv/bin/edgepack: it asks a server for the command, which has imported everything already.
+EDGEPACK = """\
+#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    server.sendall(json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode())
+    server.shutdown(socket.SHUT_WR)
+    code, out, err = json.load(server.makefile())
+sys.stderr.write(err)
+sys.stdout.write(out)
+sys.exit(code)
+"""
+
+
+class Command(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        arguments, folder, environment = json.loads(self.rfile.read())
+        done = warm().run(arguments, Path(folder), environment)
+        self.wfile.write(json.dumps([done.returncode, done.stdout, done.stderr]).encode())
+
+
+@pytest.fixture(scope="module")
+def edgepack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A program `edgepack`."""
+    folder = tmp_path_factory.mktemp("edgepack")
+    program, address = folder / "edgepack", str(folder / "socket")
+    program.write_text(EDGEPACK.format(python=base_python(), address=address), encoding="utf-8")
+    program.chmod(0o755)
+    with socketserver.UnixStreamServer(address, Command) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield program
+        server.shutdown()
+        thread.join()
 
 
 def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -69,14 +110,15 @@ def installed(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture
-def repository(project: Project, installed: Path, tmp_path: Path) -> Path:
+def repository(project: Project, installed: Path, edgepack: Path, tmp_path: Path) -> Path:
     """A folder with what a reader has after the tutorial: .venv, recipe and data, stage results, recipes/dist/."""
     folder = tmp_path / "repository"
     shutil.copytree(project.folder, folder)
     (folder / "tiny.yaml").unlink()
     (folder / "recipes").mkdir()
     (folder / "recipes" / "dist").symlink_to("../dist")
-    (folder / ".venv").symlink_to(Path(sys.prefix))
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / ".venv" / "bin" / "edgepack").symlink_to(edgepack)
     (folder / "bin").symlink_to(installed / "bin")
     (folder / "home").symlink_to(installed / "home")
     return folder

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import Project
 from .test_custom import sh
 
 pytestmark = pytest.mark.integration
@@ -25,8 +26,10 @@ serve: true
 gates:
   accuracy: {min: 0.7, per_class: {recall: 0.5}}
   latency: {p50_ms: 50}
+  cold_start: {ms: 60000}
   size: {model_mib: 1}
 """
+QUICK = ("--set", "serve=false", "--set", "gates.cold_start=null")
 # `edgepack` as in an install without the Paddle stack.
 WITHOUT_PADDLE = """\
 import importlib.abc, sys
@@ -74,6 +77,8 @@ def test_it_is_built_gated_installed_and_answers(tmp_path: Path) -> None:
     assert (report["verdict"], report["export"], report["models"], report["warnings"]) == ("pass", None, [], [])
     linear, gated = report["ledger"]
     assert (linear["stage"], gated["stage"]) == ("linear", "on local")
+    checks = report["targets"][0]["receipt"]["checks"]
+    assert "cold_start.ms" in {check["gate"] for check in checks}
     assert gated["score"]["value"] == pytest.approx(linear["score"]["value"], abs=1e-6)
     planned = json.loads(edgepack(tmp_path, "plan", "recipe.yaml", "--json").stdout)["stages"]
     stages = ["data", "linear", "bundle", "gate"]
@@ -92,10 +97,11 @@ def test_it_is_built_gated_installed_and_answers(tmp_path: Path) -> None:
         text = (dist / f"tiny-0.1.0.{name}").read_text(encoding="utf-8")
         assert "linear" in text and "None" not in text
     assert [file.name for file in (dist / "tiny-0.1.0.models").iterdir()] == ["linear.json"]
-    shown = edgepack(tmp_path, "inspect", str(bundle))
+    project = Project(tmp_path)
+    shown = project.edgepack("inspect", str(bundle))
     assert shown.returncode == 0 and "a linear model on characters" in shown.stdout, shown.stderr
-    assert edgepack(tmp_path, "diff", str(bundle), str(bundle)).returncode == 0
-    assert edgepack(tmp_path, "report", str(dist)).returncode == 0
+    assert project.edgepack("diff", str(bundle), str(bundle)).returncode == 0
+    assert project.edgepack("report", str(dist)).returncode == 0
 
     installed = sh(bundle, "install", "--wait", "0", "--prefix", str(tmp_path / "prefix"))
     assert installed.returncode == 0, installed.stderr
@@ -109,8 +115,8 @@ def test_the_rows_may_stay_at_home(tmp_path: Path) -> None:
     for seed, (split, rows) in enumerate({"train": 200, "dev": 60, "test": 160}.items()):
         write_table(tmp_path / f"{split}.tsv", rows, seed)
     (tmp_path / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
-    settings = ("--set", "gates.golden.carry=false", "--set", "gates.accuracy.min=0.6", "--set", "serve=false")
-    done = edgepack(tmp_path, "build", "recipe.yaml", *settings)
+    settings = ("--set", "gates.golden.carry=false", "--set", "gates.accuracy.min=0.6", *QUICK)
+    done = Project(tmp_path).edgepack("build", "recipe.yaml", *settings)
     assert done.returncode == 0, done.stderr
     with zipfile.ZipFile(tmp_path / "dist" / "tiny-0.1.0-local.edgepack") as archive:
         texts = [json.loads(line)["text"] for line in archive.read("golden/texts.jsonl").decode().splitlines()]
@@ -122,7 +128,7 @@ def test_a_model_that_learnt_nothing_gets_no_bundle_whose_rows_stay_at_home(tmp_
     for seed, (split, rows) in enumerate({"train": 200, "dev": 60, "test": 160}.items()):
         write_table(tmp_path / f"{split}.tsv", rows, seed, noise=0.5)
     (tmp_path / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
-    settings = ("--set", "gates.golden.carry=false", "--set", "gates.accuracy=null", "--set", "serve=false")
-    done = edgepack(tmp_path, "build", "recipe.yaml", *settings)
+    settings = ("--set", "gates.golden.carry=false", "--set", "gates.accuracy=null", *QUICK)
+    done = Project(tmp_path).edgepack("build", "recipe.yaml", *settings)
     assert done.returncode == 7 and "bundle: " in done.stderr, done.stderr
     assert not list(tmp_path.rglob("tiny-*.edgepack"))

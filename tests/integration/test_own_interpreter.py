@@ -63,11 +63,7 @@ def local() -> Profile:
 def test_a_bundle_carries_it_and_runs_on_it(project: Project, own: OwnInterpreter, tmp_path: Path) -> None:
     settings = ("targets=[local]", f"interpreter.path={own.path}", f"interpreter.sha256={own.sha256}")
     done = project.edgepack(
-        "build",
-        "tiny.yaml",
-        "--dist",
-        str(tmp_path),
-        *(word for one in settings for word in ("--set", one)),
+        "build", "tiny.yaml", "--dist", str(tmp_path), *(word for one in settings for word in ("--set", one))
     )
     assert done.returncode == 0, done.stderr[-4000:]
     [bundle] = tmp_path.glob("*.edgepack")
@@ -78,11 +74,7 @@ def test_a_bundle_carries_it_and_runs_on_it(project: Project, own: OwnInterprete
     (tmp_path / "lib").mkdir()
     with zipfile.ZipFile(tmp_path / f"lib/python{version}.zip", "w") as archive:  # in a folder above all that runs
         archive.writestr("encodings/__init__.py", "raise SystemExit('a planted library')")
-    environment = {
-        "PATH": "/usr/bin:/bin",
-        "TMPDIR": str(tmp_path),
-        gate_lock.VARIABLE: os.environ[gate_lock.VARIABLE],
-    }
+    environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), gate_lock.VARIABLE: os.environ[gate_lock.VARIABLE]}
     for command in (
         ["sh", bundle, "install", "--wait", "0", "--prefix", prefix, "--no-tune"],
         [prefix / "bin/tiny", "predict", "好"],

@@ -200,6 +200,11 @@ def apart(found: Sequence[Float], expected: Sequence[Float]) -> float:
     return float(np.median([np.abs(a - b).max() for a, b in zip(found, expected, strict=True)]))
 
 
+one_quanter = pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=pytest.mark.sweep) for name in QUANTERS[:-1]), QUANTERS[-1]]
+)
+
+
 def quanters_and_rows() -> list[ParameterSet]:
     """Every quanter with rows of one label, and the last one with rows of all tasks; the others are for sweeps."""
     tasks = {"one label": ONE, "pairs": PAIRS, "many labels": MANY, "spans": SPANS}
@@ -241,7 +246,7 @@ def test_weights_of_7_bits_are_what_was_trained_too(tmp_path: Path) -> None:
     assert apart(seven, expected) < 0.1 * apart(eight, expected)
 
 
-@pytest.mark.parametrize("name", QUANTERS)
+@one_quanter
 def test_queries_keys_and_values_end_with_one_range(name: str, tmp_path: Path) -> None:
     data, student = student_of(tmp_path, ONE)
     scales = {item.layer: item for item in relearnt(tmp_path, data, student, quanter=name)}
@@ -269,7 +274,7 @@ def test_it_goes_on_learning_and_leaves_the_student_as_it_was(tmp_path: Path) ->
     assert sorted(file.name for file in (tmp_path / "weights").iterdir() if file.name in ("vocab.txt", "config.json"))
 
 
-@pytest.mark.parametrize("name", QUANTERS)
+@one_quanter
 def test_a_training_that_was_killed_ends_with_the_same(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,10 +74,7 @@ def test_two_processes_train_as_one_with_twice_the_rows(
 ) -> None:
     name = scenario.__name__
     scale = rate_scale(SETTINGS.scale_learning_rate, ranked.PROCESSES)
-    doubled = {
-        "batch_size": ranked.PROCESSES * SETTINGS.batch_size,
-        "learning_rate": scale * SETTINGS.learning_rate,
-    }
+    doubled = {"batch_size": ranked.PROCESSES * SETTINGS.batch_size, "learning_rate": scale * SETTINGS.learning_rate}
     ended, losses = ranked.recorded(lambda: scenario(tmp_path, SETTINGS.model_copy(update=doubled), None))
     ranked.keep(tmp_path, name, ended, losses)
     alone = loaded(tmp_path, name)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark import ParameterSet
-from root_systems import PORT, NotRunError, Packages, Root, busybox_root, debian_root, musl_root
+from root_systems import PLANTED, PORT, NotRunError, Packages, Root, busybox_root, debian_root, musl_root
 
 from edgepack_runtime.errors import ExitCode
 
@@ -28,7 +28,8 @@ pytestmark = [
     pytest.mark.skipif(platform.machine() != "x86_64", reason="the roots are made for x86-64"),
 ]
 TEXT = "房间很大"
-OWN = "/opt/here/bin/tiny"
+PREFIX = "/tmp/here"
+OWN = f"{PREFIX}/bin/tiny"
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def ran(root: Root, script: str, *codes: int) -> str:
 
 def live(root: Root, shell: str = "sh") -> None:
     """Install, predict, gate, serve, update, roll back and uninstall; nothing is left."""
-    ran(root, f"{shell} /0.edgepack install --wait 0 --prefix /opt/here")
+    ran(root, f"{shell} /0.edgepack install --wait 0 --prefix {PREFIX}")
     answer = json.loads(ran(root, f"{OWN} predict {TEXT}"))
     assert json.loads(ran(root, f"{shell} /0.edgepack predict {TEXT}")) == answer
     receipt = json.loads(ran(root, f"{OWN} gate --json", ExitCode.OK, ExitCode.GATE_INCONCLUSIVE))
@@ -93,19 +94,28 @@ def live(root: Root, shell: str = "sh") -> None:
         server.terminate()
         server.communicate(timeout=60)
     assert (json.loads(served)["label"], server.returncode) == (answer["label"], 0)
-    ran(root, f"{shell} /1.edgepack install --wait 0 --prefix /opt/here")
+    ran(root, f"{shell} /1.edgepack install --wait 0 --prefix {PREFIX}")
     assert "0.2.0" in ran(root, f"{OWN} status")
     ran(root, f"{OWN} rollback")
     assert "0.1.0" in ran(root, f"{OWN} status").splitlines()[0]
     assert json.loads(ran(root, f"{OWN} predict {TEXT}")) == answer
     ran(root, f"{OWN} uninstall --purge --yes")
-    assert not (root.folder / "opt/here").exists()
+    assert not Path(f"{root.folder}{PREFIX}").exists()
     assert root.left() == []
 
 
 @pytest.mark.parametrize("root", null(in_sweeps=True), indirect=True)
 def test_a_release_lives_where_there_is_only_busybox(root: Root) -> None:
+    """It takes no standard library beside the temporary folder. CPython looks for one in all folders above its own; in
+    /tmp, any user can make it.
+    """
+    planted = root.folder / "tmp" / PLANTED
+    (planted / "python3.11/lib-dynload").mkdir(parents=True)
+    with zipfile.ZipFile(planted / "python311.zip", "w") as archive:
+        archive.writestr("encodings/__init__.py", "open('/taken', 'w').close()\n")
+    (planted / "python3.11/os.py").write_text("open('/taken', 'w').close()\n")
     live(root)
+    assert not (root.folder / "taken").exists()
 
 
 @pytest.mark.sweep
@@ -163,22 +173,9 @@ def test_a_file_starts_or_ends_with_one_error(
     assert root.left() == []
 
 
-def test_no_standard_library_beside_the_temporary_folder_is_taken(root: Root) -> None:
-    """CPython looks for one in all folders above its own; in /tmp, any user can make it."""
-    (root.folder / "tmp/lib").mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(root.folder / "tmp/lib/python311.zip", "w") as planted:
-        planted.writestr("encodings/__init__.py", "open('/taken', 'w').close()\n")
-    (root.folder / "tmp/lib/python3.11/lib-dynload").mkdir(parents=True)
-    (root.folder / "tmp/lib/python3.11/os.py").write_text("open('/taken', 'w').close()\n")
-    assert json.loads(ran(root, f"sh /0.edgepack predict {TEXT}"))["label"]
-    ran(root, "sh /0.edgepack install --wait 0 --prefix /tmp/there")
-    assert json.loads(ran(root, f"/tmp/there/bin/tiny predict {TEXT}"))["label"]
-    assert not (root.folder / "taken").exists()
-
-
 def test_a_linear_model_needs_no_onnx_runtime(root: Root) -> None:
-    ran(root, "sh /1.edgepack install --wait 0 --prefix /opt/here")
-    assert not list(root.folder.glob("opt/here/releases/*/site/onnxruntime*"))
+    ran(root, f"sh /1.edgepack install --wait 0 --prefix {PREFIX}")
+    assert not list(root.folder.glob(f"{PREFIX[1:]}/releases/*/site/onnxruntime*"))
     assert json.loads(ran(root, f"{OWN} predict {TEXT}"))["label"]
     receipt = json.loads(ran(root, f"{OWN} gate --json", ExitCode.OK, ExitCode.GATE_INCONCLUSIVE))
     assert receipt["answered"]["linear"] > 0 and receipt["answered"]["encoder"] == 0

@@ -110,13 +110,7 @@ def test_binaries_load_on_the_glibc_they_were_built_for(site: SiteFacts) -> None
 
 
 def test_every_check_passed_and_there_is_nothing_to_tell(site: SiteFacts) -> None:
-    assert [check.check for check in site.needs.checks.passed] == [
-        "wheels",
-        "licences",
-        "ELF",
-        "glibc",
-        "libstdc++",
-    ]
+    assert [check.check for check in site.needs.checks.passed] == ["wheels", "licences", "ELF", "glibc", "libstdc++"]
     assert site.needs.checks.notes == ()
 
 

@@ -54,17 +54,30 @@ def test_the_filter_finds_a_connection_and_a_name(mode: str, code: str) -> None:
     assert run(sys.executable, "-c", "import socket; socket.socketpair()", mode=mode).returncode == 0
 
 
-def test_no_verb_of_a_device_opens_a_socket(project: Project, tmp_path: Path) -> None:
-    bundle, prefix = project.bundle, tmp_path / "prefix"
-    home = {"HOME": str(tmp_path / "home"), "ORT_DISABLE_TELEMETRY": "0"}
-    (tmp_path / "home").mkdir()
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables for an empty home, with the telemetry of ONNX Runtime on."""
+    return {"HOME": str(tmp_path_factory.mktemp("home")), "ORT_DISABLE_TELEMETRY": "0"}
+
+
+@pytest.fixture(scope="module")
+def prefix(project: Project, home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That of an install which opened no socket."""
+    folder = tmp_path_factory.mktemp("installed") / "prefix"
+    line = ("sh", project.bundle, "install", "--wait", "0", "--prefix", folder, "--accept-inconclusive")
+    done = run(*line, **home)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_no_verb_of_a_device_opens_a_socket(project: Project, prefix: Path, home: dict[str, str]) -> None:
+    bundle = project.bundle
     lines = [
         ("sh", bundle, "verify"),
         ("sh", bundle, "doctor"),
         ("sh", bundle, "selftest"),
         ("sh", bundle, "gate"),
         ("sh", bundle, "predict", "好"),
-        ("sh", bundle, "install", "--wait", "0", "--prefix", prefix, "--accept-inconclusive"),
         (prefix / "bin" / "tiny", "status"),
         (prefix / "bin" / "tiny", "predict", "好"),
         (sys.executable, "-c", f"from edgepack_runtime import Predictor; Predictor({str(prefix)!r}).predict('好')"),
@@ -72,26 +85,12 @@ def test_no_verb_of_a_device_opens_a_socket(project: Project, tmp_path: Path) ->
     for line in lines:
         done = run(*line, **home)
         assert done.returncode == 0, (line, done.stderr)
-    assert not list((tmp_path / "home").rglob("*"))  # no device id
+    assert not list(Path(home["HOME"]).rglob("*"))  # no device id
 
 
-def test_serve_opens_the_socket_that_it_was_told(project: Project, tmp_path: Path) -> None:
-    prefix = tmp_path / "prefix"
-    assert (
-        run("sh", project.bundle, "install", "--wait", "0", "--prefix", prefix, "--accept-inconclusive").returncode == 0
-    )
-    line = [
-        *WITHOUT,
-        "listen",
-        sys.executable,
-        "-m",
-        "edgepack_runtime",
-        "serve",
-        "--model",
-        str(prefix),
-        "--port",
-        "0",
-    ]
+def test_serve_opens_the_socket_that_it_was_told(prefix: Path) -> None:
+    serve = ["serve", "--model", str(prefix), "--port", "0"]
+    line = [*WITHOUT, "listen", sys.executable, "-m", "edgepack_runtime", *serve]
     process = subprocess.Popen(
         line, stderr=subprocess.PIPE, encoding="utf-8", env={**os.environ, "PYTHONPATH": str(RUNTIME)}
     )

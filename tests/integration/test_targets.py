@@ -27,7 +27,7 @@ from edgepack.util.hashing import sha256_file
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.util import gate_lock
 
-from .conftest import CARRIED, COLD_START, Project
+from .conftest import CARRIED, Project
 
 pytestmark = pytest.mark.integration
 LOCKED = debian.locked("x86_64")
@@ -108,7 +108,7 @@ def test_a_release_runs_on_its_own_interpreter_whatever_installed_it(
 def test_twice_the_same_bytes(carried: Project) -> None:
     bundle, _ = delivered(carried, "dist")
     options = ("--offline", "--from", "bundle", "--until", "bundle", "--json")
-    done = carried.edgepack("build", "tiny.yaml", *CARRIED, *COLD_START, *options)
+    done = carried.edgepack("build", "tiny.yaml", *CARRIED, *options)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "bundle done in" in done.stderr
     again = carried.folder / json.loads(done.stdout)["stages"][-1]["folder"] / bundle.name
@@ -128,10 +128,7 @@ def test_a_bundle_for_another_machine_is_delivered_without_a_verdict(
         for name in binaries:
             assert (
                 elf.read(Path(archive.extract(name, tmp_path))).machine
-                == {
-                    "aarch64": "EM_AARCH64",
-                    "x86_64": "EM_X86_64",
-                }[other_machine()]
+                == {"aarch64": "EM_AARCH64", "x86_64": "EM_X86_64"}[other_machine()]
             )
     refused = project.edgepack("gate", str(bundle))
     assert refused.returncode == ExitCode.TARGET_UNREACHABLE

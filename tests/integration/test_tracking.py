@@ -117,7 +117,8 @@ def test_a_build_logs_one_run(project: Project, tmp_path: Path, monkeypatch: pyt
     assert failed.data.params["gates.accuracy.min"] == "0.999"
 
 
-def test_nothing_is_sent_without_the_option(project: Project, tmp_path: Path) -> None:
+def test_nothing_is_sent_without_the_option(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = project.copy(tmp_path / "copy")
-    done = copy.edgepack_alone("build", "tiny.yaml", environment={"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"})
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    done = copy.edgepack("build", "tiny.yaml")
     assert done.returncode == 0 and "MLflow" not in done.stderr

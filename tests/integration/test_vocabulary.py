@@ -63,20 +63,7 @@ def student_of(folder: Path, rows: Sequence[Row]) -> ModelArtifact:
     score = Score(0.5, 0.4, 0.6, 12, 0.95)
     usage = Usage("cpu", "fp32", 1.0, 0.0, 1.0, 1)
     return ModelArtifact(
-        folder,
-        made.labels,
-        made.max_length,
-        classifier.parameters,
-        1,
-        10,
-        1.0,
-        score,
-        score,
-        {},
-        1,
-        1,
-        usage,
-        None,
+        folder, made.labels, made.max_length, classifier.parameters, 1, 10, 1.0, score, score, {}, 1, 1, usage, None
     )
 
 

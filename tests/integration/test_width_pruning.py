@@ -64,7 +64,14 @@ def said_of(model: ModelArtifact, data: DataArtifact) -> bytes:
     return b"".join(np.asarray(row).tobytes() for row in logits_of(model, data, data.read("dev")))
 
 
-@pytest.mark.parametrize("rows", [ONE, PAIRS, MANY, SPANS], ids=["one label", "pairs", "many labels", "spans"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(ONE, id="one label"),
+        *(pytest.param(rows, id=id, marks=pytest.mark.sweep) for rows, id in ((PAIRS, "pairs"), (MANY, "many labels"))),
+        pytest.param(SPANS, id="spans"),
+    ],
+)
 def test_a_student_without_a_teacher_learns_from_itself(tmp_path: Path, rows: Sequence[Row]) -> None:
     data, student = trained(tmp_path, rows)
     heard = Heard()

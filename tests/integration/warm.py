@@ -34,9 +34,11 @@ class Warm:
         with theirs:
             self.process = subprocess.Popen([sys.executable, "-I", __file__], stdin=theirs, start_new_session=True)
 
-    def run(self, arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-        """As `subprocess.run` of `python -I -m edgepack.cli` in `folder`, with the environment of this process."""
-        message = json.dumps({"arguments": arguments, "folder": str(folder), "environment": dict(os.environ)})
+    def run(
+        self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str] = os.environ
+    ) -> subprocess.CompletedProcess[str]:
+        """As `subprocess.run` of `python -I -m edgepack.cli` in `folder`."""
+        message = json.dumps({"arguments": arguments, "folder": str(folder), "environment": dict(environment)})
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             socket.send_fds(self._socket, [message.encode()], [out.fileno(), err.fileno()])
             child = int(self._socket.recv(MESSAGE_BYTES))

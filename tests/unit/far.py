@@ -11,20 +11,33 @@ from typing import Any
 
 import pytest
 from tests.stubs import STUB
-from tests.unit.runtime.conftest import make_manifest, runnable_members
+from tests.unit.runtime.conftest import make_manifest, runnable_members, small_members
 
 from edgepack.bundle.archive import write_bundle
 from edgepack.targets.this_machine import base_python
 from edgepack_runtime.bundle.manifest import dump
 
-# A gate that measures nothing, and leaves a receipt with all that one has.
-GATE = """\
+# What measures nothing has a receipt with all that one has.
+RECEIPT = """\
+CODES = {"pass": 0, "fail": 6, "inconclusive": 7}
+
+def receipt_of(verdict, facts, mebibytes, where, unmeasured):
+    check = {
+        "gate": "size.bundle_mib", "verdict": verdict, "value": mebibytes, "low": None,
+        "high": None, "limit": 1.0, "unit": "MiB", "n": 1, "confidence": None, "detail": "as it was asked for",
+    }
+    return {
+        "receipt": 1, "verb": "gate", "bundle": facts, "verdict": verdict, "checks": [check],
+        "unmeasured": unmeasured, "accuracy": {"metric": "accuracy", "value": 0.9, "n": 200}, "conditions": where,
+        "latency": {"p50_ms": 5.0, "p95_ms": 8.0, "threads": 1},
+    }
+"""
+GATE = f"""\
 import json, os, sys, time
 from edgepack_runtime.bundle import verify
 from edgepack_runtime.install import receipts
 
-CODES = {"pass": 0, "fail": 6, "inconclusive": 7}
-
+{RECEIPT}
 def run(release, manifest, *, bundle_bytes, progress, rows_file, without_rows, without_gates, active):
     verdict = json.loads((release / "golden/behaviour.json").read_text())["gate"]
     progress("measuring")
@@ -39,25 +52,42 @@ def run(release, manifest, *, bundle_bytes, progress, rows_file, without_rows, w
     facts = dict(vars(receipts.bundle_facts(found, raw)))
     if verdict == "of another":
         verdict, facts["release_id"] = "pass", "9.9.9-000000000000"
-    check = {
-        "gate": "size.bundle_mib", "verdict": verdict, "value": bundle_bytes and bundle_bytes / 2**20, "low": None,
-        "high": None, "limit": 1.0, "unit": "MiB", "n": 1, "confidence": None, "detail": "as it was asked for",
-    }
-    where = {"cpu_model": "Cortex-A76", "release": str(release)}
+    where = {{"cpu_model": "Cortex-A76", "release": str(release)}}
     if rows_file is not None:
         where["rows"] = rows_file.read_text(encoding="utf-8")
-    unmeasured = [{"gate": "accuracy.min", "why": "they are at home", "waived": True}] if without_rows else []
-    return {
-        "receipt": 1, "verb": "gate", "bundle": facts, "verdict": verdict, "checks": [check],
-        "unmeasured": unmeasured, "accuracy": {"metric": "accuracy", "value": 0.9, "n": 200}, "conditions": where,
-        "latency": {"p50_ms": 5.0, "p95_ms": 8.0, "threads": 1},
-    }
+    unmeasured = [{{"gate": "accuracy.min", "why": "they are at home", "waived": True}}] if without_rows else []
+    return receipt_of(verdict, facts, bundle_bytes and bundle_bytes / 2**20, where, unmeasured)
 
 def exit_code(receipt):
     return CODES[receipt["verdict"]]
 
 def render(receipt):
     return "gate: " + receipt["verdict"]
+"""
+# The program of a bundle that has no runtime, for tests of what comes after the verdict.
+BRIEF = f"""\
+import hashlib, json, os, sys, zipfile
+
+{RECEIPT}
+where = os.path.dirname(os.path.abspath(__file__))
+
+def read(name):
+    if os.path.isdir(where):
+        with open(os.path.join(where, name), "rb") as file:
+            return file.read()
+    with zipfile.ZipFile(where) as archive:
+        return archive.read(name)
+
+if "doctor" in sys.argv:
+    print('{{"checks": [], "device": {{"system": "Linux"}}}}')
+    sys.exit()
+manifest, digest = json.loads(read("manifest.json")), hashlib.sha256(read("manifest.json")).hexdigest()
+facts = {{"name": manifest["name"], "version": manifest["version"], "target": manifest["target"]["profile"]}}
+facts.update(release_id=manifest["version"] + "-" + digest[:12], manifest_sha256=digest)
+verdict = read("golden/verdict.txt").decode()
+print("measuring", file=sys.stderr)
+print(json.dumps(receipt_of(verdict, facts, 2.0, {{"cpu_model": "Cortex-A76"}}, [])))
+sys.exit(CODES[verdict])
 """
 
 # `ssh ... -- HOST COMMAND`: HOST is a folder with what it has at home. They share one machine, and no lock. How OpenSSH
@@ -187,9 +217,19 @@ def _as_bytecode(name: str, data: bytes) -> tuple[str, bytes]:
     return f"{name}c", head + marshal.dumps(compile(data, name, "exec", dont_inherit=True))
 
 
+def brief_bundle(path: Path, verdict: str = "pass", **changes: Any) -> Path:
+    """A bundle that tells a verdict: its program is `BRIEF`."""
+    return _written(
+        path, {**small_members(), "__main__.py": BRIEF.encode(), "golden/verdict.txt": verdict.encode()}, changes
+    )
+
+
 def far_bundle(path: Path, gate: str = "pass", *, model: bytes = b"", more: Any = None, **changes: Any) -> Path:
     """A bundle whose gate says `gate`; `model` is at most 16,383 bytes, `more` are other members."""
-    members = far_members(gate, model=model, more=more)
+    return _written(path, far_members(gate, model=model, more=more), changes)
+
+
+def _written(path: Path, members: dict[str, bytes], changes: dict[str, Any]) -> Path:
     changes.setdefault("model", {"precision": "int8", "onnx_bytes": 100})
     manifest = make_manifest(members, **changes)
     path.parent.mkdir(parents=True, exist_ok=True)

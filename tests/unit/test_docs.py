@@ -50,22 +50,15 @@ def test_the_exit_code_page_has_every_code_once() -> None:
     assert [(int(code), name) for code, name in rows] == [(code.value, code.name) for code in ExitCode]
 
 
-@pytest.mark.parametrize("readme", ["README.md", "README.zh-CN.md"])
-def test_links_of_the_readmes_exist(readme: str) -> None:
-    text = (ROOT / readme).read_text(encoding="utf-8")
-    targets = re.findall(r"\]\(([^)#:]+)\)", text)
-    assert targets
-    assert [target for target in targets if not (ROOT / target).exists()] == []
-
-
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
-def test_links_of_the_pages_exist(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+def test_links_of_the_pages_exist() -> None:
+    link = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+    links = [(page, target) for page in (*PAGES, *READMES) for target in link.findall(page.read_text(encoding="utf-8"))]
+    assert {page for page, _ in links} >= {*READMES}
+    assert [(page.name, target) for page, target in links if not (page.parent / target).exists()] == []
 
 
 # Wordings of messages and pages that readers stumbled over. "There is no ..." is usual English.
@@ -105,9 +98,10 @@ def test_the_navigation_has_every_page_once() -> None:
     assert sorted(named) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES)
 
 
-@pytest.mark.parametrize("folder", ["packager", "runtime", "recipes", "docs", "benchmarks", "scripts"])
-def test_pages_that_messages_and_comments_name_exist(folder: str) -> None:
-    files = [path for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".yaml", ".yml", ".md", ".toml", ""}]
+def test_pages_that_messages_and_comments_name_exist() -> None:
+    folders = ("packager", "runtime", "recipes", "docs", "benchmarks", "scripts")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    files = [path for path in paths if path.suffix in {".py", ".yaml", ".yml", ".md", ".toml", ""}]
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in files if path.is_file()]
     named = {name for text in texts for name in re.findall(r"\bdocs/[\w/-]+\.md\b", text)}
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
@@ -151,9 +145,7 @@ def test_the_page_of_commands_is_current(tmp_path: Path) -> None:
 COMMANDS = [(page, command) for page in (*PAGES, *READMES) for command in commands(page)]
 
 
-@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=lambda value: value.name if isinstance(value, Path) else "")
-def test_the_parser_accepts_every_command_of_the_pages(page: Path, command: list[str]) -> None:
-    program, arguments = command[0], command[1:]
+def accept(program: str, arguments: list[str]) -> None:
     if program.endswith("edgepack") and "." not in Path(program).name:
         parse_build_side(arguments)
     elif program.endswith("edgert"):
@@ -162,6 +154,14 @@ def test_the_parser_accepts_every_command_of_the_pages(page: Path, command: list
         if not program.endswith(".edgepack") and arguments[-1:] and arguments[-1].endswith(".edgepack"):
             arguments = arguments[:-1]  # an installed release takes the file of a newer one
         build_parser(Context(program, Path("x.edgepack"), None)).parse_args(arguments)
+
+
+def test_the_parser_accepts_every_command_of_the_pages() -> None:
+    for page, (program, *arguments) in COMMANDS:
+        try:
+            accept(program, arguments)
+        except (click.UsageError, UsageError) as error:
+            pytest.fail(f"{page}: {program} {arguments}: {error}")
 
 
 def test_commands_with_wrong_options_are_found() -> None:
@@ -174,9 +174,9 @@ def test_commands_with_wrong_options_are_found() -> None:
     assert len(COMMANDS) > 150
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
-def test_titles_of_command_blocks_are_those_of_the_convention(page: Path) -> None:
-    assert {block.title for block in blocks(page)} <= {"", *TITLES}
+def test_titles_of_command_blocks_are_those_of_the_convention() -> None:
+    for page in PAGES:
+        assert {block.title for block in blocks(page)} <= {"", *TITLES}, page
 
 
 def test_the_home_page_explains_every_title() -> None:
@@ -194,20 +194,19 @@ def test_every_how_to_and_tutorial_is_translated() -> None:
     }
 
 
-@pytest.mark.parametrize("page", TRANSLATED, ids=lambda page: page.name)
-def test_translations_have_the_same_commands(page: Path) -> None:
-    english = page.with_name(page.name.replace(".zh-CN.md", ".md"))
-    assert [(b.title, commands_of(b.text)) for b in blocks(page)] == [
-        (b.title, commands_of(b.text)) for b in blocks(english)
-    ]
-    for text in (page.read_text(encoding="utf-8"), english.read_text(encoding="utf-8")):
-        assert text.count("\n## ") == english.read_text(encoding="utf-8").count("\n## ")
+def test_translations_have_the_same_commands() -> None:
+    for page in TRANSLATED:
+        english = page.with_name(page.name.replace(".zh-CN.md", ".md"))
+        theirs, ours = ([(b.title, commands_of(b.text)) for b in blocks(file)] for file in (page, english))
+        assert theirs == ours, page
+        headings, wanted = (file.read_text(encoding="utf-8").count("\n## ") for file in (page, english))
+        assert headings == wanted, page
 
 
-@pytest.mark.parametrize("page", [*PAGES, *READMES], ids=lambda page: page.name)
-def test_how_tos_and_readmes_are_short(page: Path) -> None:
-    limit = 150 if page in READMES else 75 if page.parent.name == "how-to" else 500
-    assert len(page.read_text(encoding="utf-8").splitlines()) <= limit
+def test_how_tos_and_readmes_are_short() -> None:
+    for page in (*PAGES, *READMES):
+        limit = 150 if page in READMES else 75 if page.parent.name == "how-to" else 500
+        assert len(page.read_text(encoding="utf-8").splitlines()) <= limit, page
 
 
 PREDICTING = (ROOT / "docs" / "reference" / "predict.md").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.unit.far import GATE, Far, far, far_bundle
+from tests.unit.far import GATE, Far, brief_bundle, far, far_bundle
 
 from edgepack.cli import main
 from edgepack.commands.gate import command
@@ -26,7 +26,7 @@ __all__ = ["far"]
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return far_bundle(tmp_path_factory.mktemp("dist") / "hotel.edgepack", gate="fail")
+    return brief_bundle(tmp_path_factory.mktemp("dist") / "hotel.edgepack", "fail")
 
 
 def gate(far: Far, *arguments: str | Path) -> Result:
@@ -90,7 +90,7 @@ def test_the_last_line_of_a_log_sums_up_several_gates(far: Far, bundle: Path, tm
 
 @pytest.mark.parametrize(("verdict", "code"), [("pass", 4), ("fail", 6), ("inconclusive", 7)])
 def test_a_full_disk_hides_no_verdict(far: Far, tmp_path: Path, verdict: str, code: int) -> None:
-    file, full = far_bundle(tmp_path / "hotel.edgepack", gate=verdict), Path("/dev/full")
+    file, full = brief_bundle(tmp_path / "hotel.edgepack", verdict), Path("/dev/full")
     done = gate(far, file, "--markdown", full, "--junit", tmp_path / "gate.xml")
     assert done.exit_code == code
     told = f"gate of sentiment 1.2.0 for test: {verdict.upper()}\n"
@@ -106,7 +106,7 @@ def test_a_full_disk_hides_no_verdict(far: Far, tmp_path: Path, verdict: str, co
 def test_a_verdict_that_cannot_be_printed_is_in_the_error(
     tmp_path: Path, verdict: str, code: int, form: list[str]
 ) -> None:
-    bundle, junit = far_bundle(tmp_path / "hotel.edgepack", gate=verdict), tmp_path / "gate.xml"
+    bundle, junit = brief_bundle(tmp_path / "hotel.edgepack", verdict), tmp_path / "gate.xml"
     line = [sys.executable, "-m", "edgepack.cli", "gate", str(bundle), "-q", "--junit", str(junit), *form]
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -116,7 +116,7 @@ def test_a_verdict_that_cannot_be_printed_is_in_the_error(
 
 
 def test_files_are_written_for_a_reader_that_has_had_enough(tmp_path: Path) -> None:
-    bundle, junit = far_bundle(tmp_path / "hotel.edgepack"), tmp_path / "gate.xml"
+    bundle, junit = brief_bundle(tmp_path / "hotel.edgepack"), tmp_path / "gate.xml"
     line = f"'{sys.executable}' -m edgepack.cli gate '{bundle}' -q --junit '{junit}' | true"
     subprocess.run(["/bin/sh", "-c", line], check=True)
     assert junit.read_text(encoding="utf-8").endswith("</testsuites>\n")
@@ -129,7 +129,7 @@ def test_progress_that_cannot_be_written_hides_no_verdict(far: Far, tmp_path: Pa
     if "/dev/full" in lost and not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
     bundle, junit, markdown, code = (tmp_path / name for name in ("hotel.edgepack", "gate.xml", "gate.md", "code"))
-    words = [sys.executable, "-m", "edgepack.cli", "gate", far_bundle(bundle, gate="fail"), "--target", target]
+    words = [sys.executable, "-m", "edgepack.cli", "gate", brief_bundle(bundle, "fail"), "--target", target]
     words += ["--junit", junit, "--markdown", markdown]
     line = ["/bin/sh", "-c", f"exec 3>&1; {{ \"$@\"; echo $? > '{code}'; }} {lost}", "sh"]
     done = subprocess.run([*line, *words], stdout=subprocess.PIPE, text=True, check=True)
@@ -142,7 +142,7 @@ def test_progress_that_cannot_be_written_hides_no_verdict(far: Far, tmp_path: Pa
 def test_markdown_goes_to_stdout_alone_or_to_a_pipe(far: Far, bundle: Path, tmp_path: Path) -> None:
     done = gate(far, bundle, "--target", "ssh://line3", "--markdown", "-")
     assert done.stdout.startswith("## ❌ Gate: fail\n\n### ❌ `line3`: `sentiment` `1.2.0` for `test`: fail\n")
-    assert done.stdout.endswith("</details>\n")
+    assert done.stdout.endswith("On cpu `Cortex-A76`.\n")
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:

@@ -16,12 +16,12 @@ import rich.console
 from tests.golden import assert_golden
 from tests.unit.forged import FORGED, commands, forge
 
-from edgepack.artifacts import LedgerRow, Score, SelectArtifact
+from edgepack.artifacts import BundleArtifact, Checks, ContentCheck, LedgerRow, Score, SelectArtifact
 from edgepack.console import build_tables, gate_tables
 from edgepack.console.console import PLAIN_SECONDS, WIDTH, Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, StageFailedError
 from edgepack.recipe.findings import Finding
-from edgepack.results import NotRunHere
+from edgepack.results import Build, NotRunHere
 
 Ledger = tuple[LedgerRow, ...]
 Everything = Callable[["Screen"], None]
@@ -448,3 +448,28 @@ def test_no_text_from_outside_is_a_command_to_ci(text: str, receipt: dict[str, A
     for stream in (screen.err, screen.out):
         assert stream.getvalue().count("forged") > 8
         assert commands(stream.getvalue()) == []
+
+
+@pytest.fixture
+def bundle(built: Build) -> BundleArtifact:
+    return built.target_results[0].bundle
+
+
+def shown(*bundles: BundleArtifact) -> list[str]:
+    out = io.StringIO()
+    Console(stdout=out, stderr=io.StringIO()).checks(bundles)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_each_bundle_has_a_row_and_what_takes_room_stands_below(bundle: BundleArtifact) -> None:
+    checks = Checks((ContentCheck("glibc", "2.34", "<= 2.35"), ContentCheck("opset", "17", "<= 23")))
+    jetson = replace(bundle, target="jetpack6", checks=checks)
+    assert shown(bundle, jetson) == [
+        "checked for  ELF  glibc         opset",
+        "local        18   2.28          -",
+        "jetpack6     -    2.34 <= 2.35  17 <= 23",
+        "value found, and the target's limit; without a limit the device compares",
+        "local: onnxruntime-gpu 1.23.0: machine code for sm_87, no PTX; for sm_87",
+        "local: a.so looks for libraries in /opt/lib, as it was on the machine that built it",
+    ]
+    assert shown() == shown(replace(bundle, checks=Checks())) == []

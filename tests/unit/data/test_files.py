@@ -87,8 +87,7 @@ def test_a_file_of_another_encoding_that_was_cut_is_named(tmp_path: Path, encodi
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [("a.conll", RowFormat(TAGGED)), ("a.BIO", RowFormat(TAGGED)), ("a", RowFormat(TABLE, "\t"))],
+    ("name", "expected"), [("a.conll", RowFormat(TAGGED)), ("a.BIO", RowFormat(TAGGED)), ("a", RowFormat(TABLE, "\t"))]
 )
 def test_other_suffixes_are_tables_or_conll(name: str, expected: RowFormat) -> None:
     assert format_of(Path(name)) == expected

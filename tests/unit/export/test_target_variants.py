@@ -212,13 +212,7 @@ def test_what_ships_to_a_target_is_its_own(tmp_path: Path) -> None:
     small = Variation(("gpu",), file("onnx-cuda", "float16"), "why")
     plain = Variation(("other",), file("onnx-7-bits", "float32"), "why")
     made = ExportArtifact(
-        tmp_path,
-        row,
-        file("a", "float32"),
-        file("b", "int8"),
-        "int8",
-        "r",
-        variations=(small, plain),
+        tmp_path, row, file("a", "float32"), file("b", "int8"), "int8", "r", variations=(small, plain)
     )
     assert made.for_target("cpu") is made
     gpu = made.for_target("gpu")

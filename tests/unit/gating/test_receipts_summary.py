@@ -44,7 +44,7 @@ def gate(release: str, *, accuracy: float = 0.9, p95_ms: float = 8.0, verdict: s
                 "n": 130,
                 "confidence": 0.98,
                 "detail": "batch 1",
-            },
+            }
         ],
     }
 

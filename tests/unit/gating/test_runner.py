@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.far import GATE, Far, Heard, far, far_bundle
+from tests.unit.far import GATE, Far, Heard, brief_bundle, far, far_bundle
 
 from edgepack.errors import EnvironmentUnfitError, StageFailedError, TargetUnreachableError, UsageError
 from edgepack.gating import address, local, receipts, receipts_summary, remote, runner
@@ -34,7 +34,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """By what their gates say."""
     folder = tmp_path_factory.mktemp("dist")
     names = ("pass", "fail", "inconclusive")
-    return {name: far_bundle(folder / f"{name}.edgepack", gate=name, version=f"1.0.{len(name)}") for name in names}
+    return {name: brief_bundle(folder / f"{name}.edgepack", name, version=f"1.0.{len(name)}") for name in names}
 
 
 @pytest.fixture

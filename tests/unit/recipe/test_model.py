@@ -81,10 +81,7 @@ def test_other_tasks_are_refused(folder: Path) -> None:
     [
         ("", ["linear=only"]),
         ("gates: {accuracy: {min: 0.9}}\n", ["linear=only"]),
-        (
-            "gates: {accuracy: {min: 0.9, max_drop_points: 1}}\n",
-            ["linear=only", "gates.accuracy.max_drop_points=null"],
-        ),
+        ("gates: {accuracy: {min: 0.9, max_drop_points: 1}}\n", ["linear=only", "gates.accuracy.max_drop_points=null"]),
         ("gates: {accuracy: {metric: macro_f1, max_drop_points: 1}}\n", ["linear=only", "gates.accuracy=null"]),
         (
             "gates: {latency: {p50_ms: 1, by_length: [{max_tokens: 9, p50_ms: 1}]}}\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -60,8 +61,13 @@ def document(build: Build) -> dict[str, Any]:
 
 
 def render(report: dict[str, Any]) -> str:
-    """The page of a document."""
-    return html.render(model.parse(report))
+    """The page of a document; that of an equal one is not made again."""
+    return _page(json.dumps(report))
+
+
+@functools.cache
+def _page(report: str) -> str:
+    return html.render(model.parse(json.loads(report)))
 
 
 def junit_of(report: dict[str, Any]) -> str:

@@ -65,7 +65,7 @@ def test_damage_in_a_member_ends_in_exit_8_naming_it(bundle: Path, device: Devic
     with Archive(bundle) as archive:
         members = [member for member in archive.members.values() if member.path.startswith(prefix) and member.size]
     assert members
-    for member in sample(members, 3):
+    for member in sample(members, 6):
         position = member.data_offset + member.compressed_size // 2
         done = device(sys.executable, flipped(bundle, position, tmp_path / "x.edgepack"), "verify")
         assert done.returncode == ExitCode.BUNDLE_INVALID, member.path
@@ -77,7 +77,7 @@ def test_a_changed_manifest_is_not_blamed_on_what_it_lists(bundle: Path, device:
     """Most bits of it change a digest or a path that it lists, and leave it readable."""
     with Archive(bundle) as archive:
         member = archive.members["manifest.json"]
-    for position in sample(range(member.data_offset, member.data_offset + member.compressed_size, 97), 3):
+    for position in sample(range(member.data_offset, member.data_offset + member.compressed_size, 97), 6):
         done = device(sys.executable, flipped(bundle, position, tmp_path / "x.edgepack"), "verify")
         assert done.returncode == ExitCode.BUNDLE_INVALID
         assert "manifest.json" in done.stderr.splitlines()[0]
@@ -107,7 +107,7 @@ def test_no_damage_of_the_launcher_or_the_structure_reports_success(
     size = bundle.stat().st_size
     with Archive(bundle) as archive:
         main = archive.members["__main__.py"]
-    positions = {*sample(range(main.offset, main.data_offset, 5), 3), *sample(range(size - 103, size, 7), 3)}
+    positions = {*sample(range(main.offset, main.data_offset, 5), 5), *sample(range(size - 103, size, 7), 5)}
     positions |= set(entry_of_main(bundle.read_bytes())[20:24])  # its size: zipimport checks no checksum
     positions |= set(sample(range(main.data_offset, main.end, main.compressed_size // 6), 2))
     for position in sorted(positions):

@@ -56,13 +56,7 @@ def write_model_folder(
     if tokens and labels is LABELS:
         labels = TAGS
     (folder / model_config.VOCAB_NAME).write_text("\n".join(vocab), encoding="utf-8")
-    fields = {
-        "task": registry.ONE_TEXT,
-        "labels": tuple(labels),
-        "max_length": 16,
-        "precision": "float32",
-        **config,
-    }
+    fields = {"task": registry.ONE_TEXT, "labels": tuple(labels), "max_length": 16, "precision": "float32", **config}
     (folder / model_config.CONFIG_NAME).write_bytes(model_config.dump(ModelConfig(**fields)))
     write_onnx(
         folder / model_config.MODEL_NAME,
@@ -107,11 +101,7 @@ def write_onnx(
     ]
     ids = [helper.make_tensor_value_info(n, TensorProto.INT64, ["b", "t"]) for n in (input_name, "token_type_ids")]
     graph = helper.make_graph(
-        [
-            helper.make_node("Gather", ["table", input_name], ["rows"]),
-            *([] if unpadded else signing),
-            last,
-        ],
+        [helper.make_node("Gather", ["table", input_name], ["rows"]), *([] if unpadded else signing), last],
         "tiny",
         ids[: 2 - unpadded],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["b", *(["t"] if tokens else []), n_labels])],

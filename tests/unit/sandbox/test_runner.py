@@ -150,7 +150,8 @@ def test_it_changes_neither_what_it_may_read_nor_other_processes(tmp_path: Path)
     assert not any(found.values())  # nothing is done: what copies files sets their modes, what is busy its priority
 
 
-LANDLOCK_VERSIONS = (0, 2, 5, 7)  # none, and those of Linux 5.19, 6.10 and 6.15
+# None, and those of Linux 5.19, 6.15 and 6.10, which is each half of the others.
+LANDLOCK_VERSIONS = (0, 2, 7, pytest.param(5, marks=pytest.mark.sweep))
 VERSION_OF_LANDLOCK = """
 from edgepack.sandbox import confinement, runner
 there_is = confinement._landlock_version()
@@ -180,8 +181,8 @@ def test_a_handler_answers_or_fails_on_every_kernel(tmp_path: Path, landlock: in
     handler = model / "handler.py"
     handler.write_text(handler.read_text(encoding="utf-8") + "\nwhile True:\n    pass\n", encoding="utf-8")
     with pytest.raises(StageFailedError, match="the handler does not answer example 1") as error:
-        run(jobs.answer_examples, tmp_path / "out", model, examples, 2)
-    assert error.value.why == "there is no answer after 2 s"
+        run(jobs.answer_examples, tmp_path / "out", model, examples, 1)
+    assert error.value.why == "there is no answer after 1 s"
 
 
 def test_a_file_that_it_may_not_write_is_not_truncated_on_any_kernel(tmp_path: Path, landlock: int) -> None:
@@ -241,7 +242,7 @@ def test_folders_deeper_than_python_calls_functions_are_removed(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [b"RssAnon: 0", b"RssAnon: x", b"\nRssAnon:\t0 0", b"\rRssAnon:\t0", b") R 1 1 1 1"])
+@pytest.mark.parametrize("name", [b"\nRssAnon:\t0 0", b") R 1 1 1 1"])
 def test_no_name_of_a_process_hides_its_memory(tmp_path: Path, name: bytes) -> None:
     limits = SandboxLimits(300 * 2**20, 2**20, 60)
     with pytest.raises(StageFailedError, match=r"refused more memory than 300\.0 MiB"):
@@ -369,8 +370,8 @@ def test_too_large_a_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_what_does_not_go_on_is_stopped(tmp_path: Path) -> None:
-    with pytest.raises(StageFailedError, match="no progress within 2 s"):
-        run(jobs.hang, tmp_path, limits=SandboxLimits(2**30, 2**20, 2))
+    with pytest.raises(StageFailedError, match="no progress within 1 s"):
+        run(jobs.hang, tmp_path, limits=SandboxLimits(2**30, 2**20, 1))
 
 
 def test_a_graph_that_loops_or_takes_memory_is_stopped(tmp_path: Path) -> None:

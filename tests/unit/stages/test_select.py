@@ -237,10 +237,7 @@ def test_the_artifact_records_all_that_decided_and_no_test_score(
     made = SelectStage(section, asked, rows, chains).run(context_of({rows: built.data, **dict(made_of_chains)}), out)
     first, second = made.candidates
     assert (first.dev_score.value, second.dev_score.value) == (0.5, 1.0)
-    assert first.missed == (
-        "accuracy.min 33.33 %, limit 50 %",
-        "accuracy.max_drop_points 66.67 points, limit 2 points",
-    )
+    assert first.missed == ("accuracy.min 33.33 %, limit 50 %", "accuracy.max_drop_points 66.67 points, limit 2 points")
     assert (second.precision, second.onnx_bytes, second.missed) == ("float32", 42_794_483, ())
     assert measured == [
         "epochs=1 on dev: onnx-int8",

@@ -45,13 +45,7 @@ def test_an_orin_is_like_the_profile_of_its_jetpack(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("flags", "isa"),
-    [
-        (["asimd", "asimddp"], ("asimd", "asimddp")),
-        ([], ()),
-        (None, None),
-        ("asimd", None),
-        ([7, "!", "avx9"], ()),
-    ],
+    [(["asimd", "asimddp"], ("asimd", "asimddp")), ([], ()), (None, None), ("asimd", None), ([7, "!", "avx9"], ())],
 )
 def test_what_its_cpu_has_is_taken_over(tmp_path: Path, flags: Any, isa: tuple[str, ...] | None) -> None:
     assert added(tmp_path, {**ORIN, "cpu_flags": flags}, "orin").isa == isa

@@ -37,9 +37,7 @@ FOUND = {
     ),
     "rtx2080-470": Nvidia("470.223.02", "11.4", (Gpu(0, "NVIDIA GeForce RTX 2080 Ti", None, 11019),)),
     "v100-418": Nvidia(
-        "418.226.00",
-        "10.1",
-        (Gpu(0, "Tesla V100-SXM2-16GB", None, 16130), Gpu(1, "Tesla V100-SXM2-16GB", None, 16130)),
+        "418.226.00", "10.1", (Gpu(0, "Tesla V100-SXM2-16GB", None, 16130), Gpu(1, "Tesla V100-SXM2-16GB", None, 16130))
     ),
     "k80-384": Nvidia("384.183", None, (Gpu(0, "Tesla K80", None, 11439),)),
     "orin-540": Nvidia("540.3.0", "12.2", (Gpu(0, "Orin (nvgpu)", "8.7", None),)),

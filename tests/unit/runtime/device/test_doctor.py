@@ -48,13 +48,7 @@ def test_this_machine_is_fit_for_a_bundle_made_for_it(manifest: Manifest, tmp_pa
     assert all(check.what for check in checks)
 
 
-@pytest.mark.parametrize(
-    ("facts", "check"),
-    [
-        ({"machines": ("riscv64",)}, "system"),
-        ({"libc_min": "99.1"}, "libc"),
-    ],
-)
+@pytest.mark.parametrize(("facts", "check"), [({"machines": ("riscv64",)}, "system"), ({"libc_min": "99.1"}, "libc")])
 def test_each_unfit_fact_is_named_with_a_remedy(manifest: Manifest, facts: dict[str, Any], check: str) -> None:
     checks = [item for item in doctor.check_device(with_target(manifest, **facts)) if not item.ok]
     assert [item.check for item in checks] == [check]

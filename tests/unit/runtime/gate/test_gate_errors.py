@@ -11,10 +11,11 @@ import random
 
 import pytest
 from tests import synthetic_models as synthetic
+from tests.sweeps import examples
 
 from edgepack_runtime.stats import scoring
 
-MODELS = 10_000
+MODELS = examples(10_000)
 ALLOWED = 0.025
 # Four standard deviations of a share of 2.5 % among so many models: one right gate in 30,000 is beyond it.
 NOISE = 4 * math.sqrt(ALLOWED * (1 - ALLOWED) / MODELS)

@@ -278,8 +278,7 @@ def test_every_character_is_treated_as_in_unicode_14() -> None:
 
 
 @pytest.mark.parametrize(
-    "python",
-    ["3.8", "3.14", *(pytest.param(f"3.{minor}", marks=pytest.mark.sweep) for minor in range(9, 14))],
+    "python", ["3.8", "3.14", *(pytest.param(f"3.{minor}", marks=pytest.mark.sweep) for minor in range(9, 14))]
 )
 def test_every_character_is_treated_alike_by_all_pythons(python: str) -> None:
     # Without site-packages: the tokenizer needs the standard library alone.

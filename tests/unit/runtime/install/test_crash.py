@@ -17,7 +17,7 @@ import pytest
 import syscalls
 
 SCENARIOS = ["first install", "update", "same again", "repair", "rollback", "uninstall", "purge"]
-SHORT = {"same again": 4, "rollback": 9, "purge": 13}  # strides of those with few calls
+SHORT = {"same again": 4, "rollback": 9, "uninstall": 23, "purge": 13}  # strides of those with few calls
 OFTEN = ("update", "rollback")  # without power and with failing calls, the other scenarios are part of the sweep
 EVERY = [pytest.param(name, 1, marks=pytest.mark.sweep, id=f"{name}, every call") for name in SCENARIOS]
 
@@ -42,14 +42,14 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> crash.Bench:
     return crash.Bench(tmp_path, found[request.param])
 
 
-@pytest.mark.parametrize(("bench", "stride"), strides(23, SCENARIOS), indirect=["bench"])
+@pytest.mark.parametrize(("bench", "stride"), strides(37, SCENARIOS), indirect=["bench"])
 def test_killed_before_a_call(bench: crash.Bench, stride: int) -> None:
     tally = crash.kill(bench, stride)
     assert tally.failures == []
     assert tally.points == tally.states > 2
 
 
-@pytest.mark.parametrize(("bench", "stride"), strides(41, OFTEN), indirect=["bench"])
+@pytest.mark.parametrize(("bench", "stride"), strides(59, OFTEN), indirect=["bench"])
 def test_without_power_before_a_call(bench: crash.Bench, stride: int) -> None:
     tally = crash.power(bench, stride, seeds=4 if stride == 1 else 1)
     assert tally.failures == []

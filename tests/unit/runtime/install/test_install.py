@@ -242,7 +242,7 @@ def test_a_refusal_for_doubt_names_all_ways_out(make_bundle: MakeBundle, prefix:
 
 
 def test_a_busy_device_is_waited_for_only_where_time_is_gated(
-    make_bundle: MakeBundle, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+    make_bundle: MakeBundle, prefix: Prefix, proven: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
     monkeypatch.setattr(interference, "wait_for_quiet", lambda most_s, log: asked.append(most_s) or 12.34)
@@ -370,7 +370,7 @@ def test_a_full_disk_at_any_write_keeps_the_old_release(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    for budget in sample(range(200), 4):
+    for budget in sample(range(200), 7):
         left[0] = budget
         try:
             install(second, installed.root, log=silent)

@@ -187,11 +187,7 @@ def test_what_ships_is_compared_with_scores_that_one_side_lacks(tmp_path: Path) 
 def test_nothing_in_a_bundle_acts_on_a_terminal_or_on_ci(tmp_path: Path, text: str) -> None:
     score = proportion(18, 20)
     rows = [LedgerRow(text, replace(score, metric=metric), 2.5, note=text) for metric in (text, "accuracy")]
-    facts = {
-        "model": {"precision": text},
-        "gates": {text: {text: text}},
-        "ledger": tuple(map(asdict, rows)),
-    }
+    facts = {"model": {"precision": text}, "gates": {text: {text: text}}, "ledger": tuple(map(asdict, rows))}
     config = json.dumps({"labels": [text], "max_length": 32}).encode()
     one = bundle(tmp_path / "a.edgepack", facts=facts, model__model_json=config)
     for command in (["inspect", one], ["diff", one, bundle(tmp_path / "b.edgepack")]):
