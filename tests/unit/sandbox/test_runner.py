@@ -19,6 +19,7 @@ import jobs
 import pytest
 from attacks import endless, vast
 from imported_model import write_imported
+from tests.sweeps import sample
 
 from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
@@ -242,7 +243,9 @@ def test_folders_deeper_than_python_calls_functions_are_removed(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [b"\nRssAnon:\t0 0", b") R 1 1 1 1"])
+@pytest.mark.parametrize(
+    "name", sample([b"\nRssAnon:\t0 0", b"RssAnon: 0", b") R 1 1 1 1", b"RssAnon: x", b"\rRssAnon:\t0"], 2)
+)
 def test_no_name_of_a_process_hides_its_memory(tmp_path: Path, name: bytes) -> None:
     limits = SandboxLimits(300 * 2**20, 2**20, 60)
     with pytest.raises(StageFailedError, match=r"refused more memory than 300\.0 MiB"):
