@@ -13,9 +13,12 @@ LOCKED_PIP = python -m pip install $(PIP_FLAGS) --require-hashes --no-build-isol
 LOCKED_INSTALL = PYTHONWARNINGS=ignore $(VENV)/bin/$(LOCKED_PIP)
 RECIPE ?= recipes/quickstart.yaml
 
-.PHONY: help dist quickstart install install-light test test-all test-paddle26 test-arm64 coverage mutation lint format golden docs peers clean
+.PHONY: help demo dist quickstart install install-light test test-all test-paddle26 test-arm64 coverage mutation lint format golden docs peers clean
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
+
+demo: $(LIGHT)/.installed ## the whole way of a small model, without Paddle: half a minute after the install
+	@$(LIGHT)/bin/edgepack demo
 
 quickstart: $(VENV)/.installed ## install, build recipes/quickstart.yaml, say what to type next
 	@$(VENV)/bin/edgepack build $(RECIPE)
@@ -120,7 +123,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
 
 $(LIGHT)/.installed: scripts/find-python requirements/bootstrap.txt requirements/base.txt pyproject.toml
 	$(call make-venv,$(LIGHT))
-	@echo "installing the pinned packages that it takes without Paddle (about 55, 350 MB on the disk)"
+	@echo "installing the pinned packages that it takes without Paddle (about 50, 400 MB on the disk)"
 	$(call install-locked,$(LIGHT),base)
 
 $(PADDLE26)/.installed: scripts/find-python requirements/bootstrap.txt requirements/paddle26.txt pyproject.toml

@@ -139,7 +139,7 @@ def _agrees(sums: Path, reports: Sequence[Path], dist: Path) -> bool:
 
 
 def _write_reports(build: Build, report: Report, files: dict[str, Path]) -> None:
-    from edgepack.report import html, junit, markdown  # matplotlib takes longer to import than an unchanged build
+    from edgepack.report import html, junit, markdown
 
     files["report.html"].write_text(html.render(report), encoding="utf-8")
     files["report.json"].write_text(dumps(report), encoding="utf-8")

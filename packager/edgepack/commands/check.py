@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -47,8 +46,6 @@ def check(recipe: AnyRecipe, build_context: BuildContext, file: Path) -> Iterato
 
 def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
     """What a linear model on characters reaches on the dev rows: the encoder has to be better to be worth its time."""
-    if importlib.util.find_spec("sklearn") is None:
-        return "linear: no linear model is measured, because scikit-learn is not installed"
     from edgepack import evaluation
     from edgepack.training import linear
     from edgepack_runtime.inference.linear import LinearModel

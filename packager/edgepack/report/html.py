@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import jinja2
 from markupsafe import Markup, escape
-from matplotlib.figure import Figure
 
 from edgepack.artifacts import Examples
-from edgepack.report import gates, plots, svg
+from edgepack.report import gates, plots
 from edgepack.report.i18n import MESSAGES, figure, t
 from edgepack.report.model import CalibratedPart, Report, Target
 from edgepack.util.text import metric_name
@@ -24,7 +24,7 @@ from edgepack_runtime.stats.metrics import metric_of
 
 TEMPLATE: Final = "report.html.jinja"
 MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all
-MOST_LATENCY_PLOTS: Final = 8  # of 18 KB each
+MOST_LATENCY_PLOTS: Final = 8
 
 
 def render(report: Report) -> str:
@@ -49,18 +49,13 @@ def _is_ungated(asked: Mapping[str, Any]) -> bool:
 
 def _plots(report: Report) -> dict[str, Markup]:
     """The plots by name; "" for a plot without data."""
-    ledger, int8 = report.ledger, report.quantization.int8
-    costly, kept_float = (plots.costly(int8.parts), int8.kept_float) if int8 else ([], ())
-    asked: list[tuple[str, Callable[[Figure], None], float]] = [
-        (
-            "accuracy",
-            lambda figure: plots.accuracy(figure, ledger, report.recipe["gates"]["accuracy"]),
-            len(ledger),
-        ),
-        ("candidates", lambda figure: plots.candidates(figure, report), 8 if report.selection else 0),
-        ("parts", lambda figure: plots.divergence(figure, costly, kept_float), 0.6 * len(costly)),
-    ]
-    return {name: svg.inline(name, draw, rows) if rows else Markup() for name, draw, rows in asked}
+    int8 = report.quantization.int8
+    costly = plots.costly(int8.parts) if int8 else []
+    return {
+        "accuracy": plots.accuracy(report.ledger, report.recipe["gates"]["accuracy"]),
+        "candidates": plots.candidates(report) if report.selection else Markup(),
+        "parts": plots.divergence(costly, int8.kept_float) if int8 and costly else Markup(),
+    }
 
 
 def _latency_plots(receipts: Sequence[GateReceipt | None]) -> list[Markup]:
@@ -75,7 +70,7 @@ def _latency_plots(receipts: Sequence[GateReceipt | None]) -> list[Markup]:
         if receipt is not None and receipt.latency is not None and receipt.latency.distribution
     }
     drawn = sorted(measured, key=lambda number: (_is_fast(measured[number]), number))[:MOST_LATENCY_PLOTS]
-    return [_latency(number, measured[number]) if number in drawn else Markup() for number in range(len(receipts))]
+    return [plots.latency(measured[number]) if number in drawn else Markup() for number in range(len(receipts))]
 
 
 def _is_fast(receipt: GateReceipt) -> bool:
@@ -83,10 +78,7 @@ def _is_fast(receipt: GateReceipt) -> bool:
     return all(check.verdict == intervals.PASS for check in receipt.checks if check.gate.startswith("latency."))
 
 
-def _latency(number: int, receipt: GateReceipt) -> Markup:
-    return svg.inline(f"latency{number}", lambda figure: plots.latency(figure, receipt), 7)
-
-
+@functools.cache
 def environment() -> jinja2.Environment:
     """Jinja environment with the templates of this package and the functions that they call."""
     made = jinja2.Environment(

@@ -1,89 +1,207 @@
-"""Inline SVG from matplotlib. A plot holds names and figures; the words are in the page around it."""
+"""Charts as inline SVG, coloured by the style sheet of the page, which has the words: a chart holds names and figures.
+
+Lengths are in units of the drawing, which the page scales: a text is 12 units high.
+"""
 
 from __future__ import annotations
 
-import io
-import re
-import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-import matplotlib as mpl
-from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
+from markupsafe import Markup, escape
+from rich.cells import cell_len
 
-_TAG: Final = re.compile(r"<[^>]*>")
-# Coordinates need two decimals, and texts without rotation no transformation.
-_NEEDLESS: Final = re.compile(r"(?<=\.\d\d)\d+| transform=\"rotate\(-0 [^\"]*\"")
-_COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)  # matplotlib repeats each text in one
-_REACH: Final = 2  # how far from the figures, in their own spread, a limit is still drawn
-_WIDTH: Final = 8.4  # inches of 72 points; the page scales it
-# Those of the light page (style.css.jinja), which inverts plots where it is dark.
-INK, ACCENT, SECOND, LIMIT, GRID = "#1c2430", "#2563c9", "#0f8a80", "#c62828", "#d5dae1"
-_STYLE: Final[dict[Any, Any]] = {
-    "svg.fonttype": "none",  # text stays text: the reader's fonts hold Chinese, matplotlib's may not
-    "text.parse_math": False,  # a `$` in a stage's name is a dollar
-    "font.sans-serif": ["DejaVu Sans"],  # matplotlib carries it; the page has its own
-    "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": GRID,
-    "axes.labelcolor": INK,
-    "xtick.color": GRID,
-    "xtick.labelcolor": INK,
-    "ytick.color": GRID,
-    "ytick.labelcolor": INK,
-    "grid.color": GRID,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlelocation": "right",
-    "axes.titlesize": 9,
-    "axes.titlecolor": LIMIT,
-}
+_WIDTH: Final = 760.0
+_ROW: Final = 30.0  # of a chart with a name in each
+_TEXT: Final = 12.0
+_CHARACTER: Final = 6.6  # a column of a terminal: half of a Chinese character
+_BELOW: Final = 40.0  # room for figures and name of the axis below
+_ABOVE: Final = 22.0
+_REACH: Final = 2.0  # how far from the figures, in their own spread, a limit is still drawn
+_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+_MARKS: Final = 6  # at most, of an axis
+
+Point = tuple[float, float]
 
 
-def inline(name: str, draw: Callable[[Figure], None], rows: float) -> Markup:
-    """Draw inline SVG with reproducible ids that differ from those of other plots of the page."""
-    stream = io.StringIO()
-    with mpl.rc_context(), warnings.catch_warnings():
-        mpl.rcdefaults()  # not what this machine's matplotlibrc says
-        mpl.rcParams.update({**_STYLE, "svg.hashsalt": name})  # the salt makes ids repeatable
-        # The browser draws the glyphs, so it does not matter which ones matplotlib's fonts lack.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure = Figure(figsize=(_WIDTH, 0.42 * rows + 0.9), layout="constrained")
-        FigureCanvasSVG(figure)
-        figure.patch.set_alpha(0)
-        draw(figure)
-        for axes in figure.axes:
-            axes.patch.set_alpha(0)
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(stream, format="svg", metadata=nothing)
-    drawing = stream.getvalue()
-    drawing = _COMMENT.sub("", drawing[drawing.index("<svg") :])
-    drawing = _TAG.sub(lambda tag: _NEEDLESS.sub("", tag[0]), drawing)
-    return Markup(re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawing))  # noqa: S704 - matplotlib escapes texts
+@dataclass(frozen=True)
+class Axis:
+    """What an axis shows from end to end; its marks are the figures with a line across the chart.
 
-
-def limit(axes: Axes, axis: str, value: float, figures: Sequence[float]) -> str:
-    """Draw the limit of a gate as a dashed line; return "".
-
-    A limit far from all figures would squeeze the plot: it is not drawn, and an arrow towards it is returned.
+    Attributes:
+        names: what it shows, in English and Chinese.
+        write: text of a mark.
     """
-    reach = _REACH * max(max(figures) - min(figures), 0.02 * max(figures))
-    if value > max(figures) + reach:
-        return " →" if axis == "x" else " ↑"
-    if value < min(figures) - reach:
-        return " ←" if axis == "x" else " ↓"
-    line = axes.axvline if axis == "x" else axes.axhline
-    line(value, color=LIMIT, linewidth=1.2, linestyle=(0, (4, 3)), zorder=0.8)
-    return ""
+
+    low: float
+    high: float
+    marks: Sequence[float]
+    names: tuple[str, str] = ("", "")
+    is_log: bool = False
+    write: Callable[[float], str] = "{:g}".format
+
+    def share(self, value: float) -> float:
+        """Where `value` lies between the ends, from 0 to 1."""
+        scale: Callable[[float], float] = math.log if self.is_log else float
+        return (scale(value) - scale(self.low)) / (scale(self.high) - scale(self.low))
 
 
-def named_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Set up one row of the plot per name, the first on top."""
-    axes.set_yticks(range(len(names)), list(names))
-    axes.set_ylim(len(names) - 0.5, -0.7)
-    axes.tick_params(length=0)
-    axes.grid(axis="x", linewidth=0.6)
-    axes.set_axisbelow(True)
+def linear_axis(
+    values: Iterable[float],
+    names: tuple[str, str] = ("", ""),
+    *,
+    margin: float = 0.08,
+    low: float | None = None,
+) -> Axis:
+    """An axis with room around `values`, and marks at round figures.
+
+    Args:
+        margin: of the span of the values, at each end.
+        low: the lower end.
+    """
+    found = list(values)
+    spread = (max(found) - min(found)) or abs(found[0]) or 1.0
+    begin = min(found) - margin * spread if low is None else low
+    end = max(found) + margin * spread
+    step = _step((end - begin) / _MARKS)
+    first = math.ceil(begin / step)
+    marks = [round(number * step, 12) for number in range(first, math.floor(end / step) + 1)]
+    return Axis(begin, end, marks, names)
+
+
+def log_axis(
+    low: float,
+    high: float,
+    names: tuple[str, str],
+    steps: Sequence[float],
+    write: Callable[[float], str] = "{:g}".format,
+) -> Axis:
+    """A logarithmic axis with marks at `steps` of each power of ten."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    marks = [step * 10.0**power for power in powers for step in steps]
+    return Axis(low, high, [mark for mark in marks if low <= mark <= high], names, is_log=True, write=write)
+
+
+def _step(least: float) -> float:
+    """The smallest round figure that is not below `least`."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(step * power for step in _STEPS if step * power >= least * (1 - 1e-9))
+
+
+class Chart:
+    """A drawing with its axes. What is drawn first lies below.
+
+    Args:
+        x, y: axes; `y` may be names, one a row, the first on top, whose places are 0, 1, 2, ...
+        height: of the inside; that of the rows by default.
+    """
+
+    def __init__(self, x: Axis, y: Axis | Sequence[str], height: float | None = None) -> None:
+        rows = None if isinstance(y, Axis) else list(y)
+        self._x = x
+        self._y = y if isinstance(y, Axis) else Axis(len(y) - 0.5, -0.5, range(len(y)))
+        labels = [self._y.write(mark) for mark in self._y.marks] if rows is None else rows
+        self._left = 10 + _CHARACTER * max(map(cell_len, labels), default=0) + (0 if rows is not None else 18)
+        self._height = height if height is not None else _ROW * len(labels)
+        self._parts: list[Markup] = []
+        for mark in x.marks:
+            self._line_at("x", mark, "grid")
+            self.text((mark, self._y.low), x.write(mark), below=_TEXT + 4)
+        self._named((self._left + (_WIDTH - self._left) / 2, _ABOVE + self._height + 34), x.names)
+        for mark, label in zip(self._y.marks, labels, strict=True):
+            if rows is None:
+                self._line_at("y", mark, "grid")
+            place = _ABOVE + self._height * (1 - self._y.share(mark)) + 4
+            self._add("text", label, x=self._left - 8, y=place, text_anchor="end")
+        if rows is None:
+            self._named((_TEXT, _ABOVE + self._height / 2), self._y.names, turned=True)
+
+    def line(self, points: Sequence[Point], look: str) -> None:
+        """A line through points; `look` is a class of the style sheet."""
+        self._add("polyline", points=_joined(map(self._place, points)), look=look)
+
+    def steps(self, points: Sequence[Point], look: str) -> None:
+        """A line that rises or falls only where a point lies."""
+        corners = [points[0]]
+        for before, after in itertools.pairwise(points):
+            corners += [(after[0], before[1]), after]
+        self.line(corners, look)
+
+    def dot(self, point: Point, look: str, radius: float = 4.5) -> None:
+        x, y = self._place(point)
+        self._add("circle", cx=x, cy=y, r=radius, look=look)
+
+    def diamond(self, point: Point, look: str) -> None:
+        x, y = self._place(point)
+        self._add("polygon", points=_joined([(x, y - 6), (x + 6, y), (x, y + 6), (x - 6, y)]), look=look)
+
+    def text(self, point: Point, words: str, *, above: float = 0.0, below: float = 0.0) -> None:
+        """Text centred over or below a point."""
+        x, y = self._place(point)
+        self._add("text", words, x=x, y=y - above + below, text_anchor="middle")
+
+    def begin(self, row: int, words: str) -> None:
+        """Text at the left end of a row."""
+        self._add("text", words, x=self._left + 4, y=self._place((self._x.low, row))[1] + 4)
+
+    def title(self, words: str) -> None:
+        """Text in the corner above, of the limits."""
+        self._add("text", words, x=_WIDTH - 2, y=_TEXT + 2, text_anchor="end", look="limit")
+
+    def limit(self, axis: str, value: float) -> str:
+        """Draw the limit of a gate on the axis `x` or `y`; return "", or an arrow towards one outside of the chart."""
+        shown = self._x if axis == "x" else self._y
+        if value > max(shown.low, shown.high):
+            return " →" if axis == "x" else " ↑"
+        if value < min(shown.low, shown.high):
+            return " ←" if axis == "x" else " ↓"
+        self._line_at(axis, value, "limit")
+        return ""
+
+    def drawing(self) -> Markup:
+        """The element."""
+        height = _ABOVE + self._height + _BELOW
+        return Markup('<svg viewBox="0 0 {} {}">{}</svg>').format(
+            _short(_WIDTH), _short(height), Markup("").join(self._parts)
+        )
+
+    def _place(self, point: Point) -> Point:
+        x = self._left + (_WIDTH - self._left - 14) * self._x.share(point[0])
+        return x, _ABOVE + self._height * (1 - self._y.share(point[1]))
+
+    def _line_at(self, axis: str, value: float, look: str) -> None:
+        x, y = self._x, self._y
+        self.line([(value, y.low), (value, y.high)] if axis == "x" else [(x.low, value), (x.high, value)], look)
+
+    def _named(self, place: Point, names: tuple[str, str], *, turned: bool = False) -> None:
+        """The name of an axis in both languages, of which the page shows one."""
+        turn = f"rotate(-90 {_short(place[0])} {_short(place[1])})" if turned else None
+        shown = {"": names[0]} if names[0] == names[1] else {"en": names[0], "zh": names[1]}
+        for look, words in shown.items():
+            self._add("text", words, x=place[0], y=place[1], text_anchor="middle", look=look, transform=turn)
+
+    def _add(self, tag: str, content: str = "", *, look: str = "", **values: float | str | None) -> None:
+        attributes = {"class": look or None, **{name.replace("_", "-"): value for name, value in values.items()}}
+        written = "".join(
+            f' {name}="{escape(_short(value) if isinstance(value, float) else value)}"'
+            for name, value in attributes.items()
+            if value is not None
+        )
+        self._parts.append(Markup(f"<{tag}{written}>") + content + Markup(f"</{tag}>"))  # noqa: S704 - escaped above
+
+
+def reach(figures: Sequence[float], limits: Iterable[float]) -> list[float]:
+    """The `figures`, and those of the `limits` that are near: a limit far from all figures would squeeze the chart."""
+    spread = _REACH * max(max(figures) - min(figures), 0.02 * max(figures))
+    return [*figures, *(one for one in limits if min(figures) - spread <= one <= max(figures) + spread)]
+
+
+def _joined(places: Iterable[Point]) -> str:
+    return " ".join(f"{_short(x)},{_short(y)}" for x, y in places)
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

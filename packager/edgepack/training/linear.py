@@ -17,7 +17,6 @@ import numpy.typing as npt
 from edgepack import calibration, evaluation
 from edgepack.artifacts import Row
 from edgepack.data.sampling import Sampler
-from edgepack.errors import EnvironmentUnfitError
 from edgepack_runtime.inference import linear
 
 MOST_ROWS: Final = 200_000  # that are fitted; a seeded sample of more
@@ -49,16 +48,8 @@ def fit(train: Sequence[Row], dev: Sequence[Row], labels: Sequence[str], *, mult
 
     Raises:
         ValueError: no n-gram occurs in two of many rows.
-        EnvironmentUnfitError: scikit-learn is not installed.
     """
-    try:
-        from sklearn.feature_extraction.text import TfidfVectorizer  # seconds to import
-    except ImportError as error:
-        raise EnvironmentUnfitError(
-            "scikit-learn cannot be imported",
-            why=f"the linear model is fitted with it: {error}",
-            fix="pip install 'edgepack[linear]', or set `linear: off`",
-        ) from error
+    from sklearn.feature_extraction.text import TfidfVectorizer  # seconds to import
 
     vectorizer = TfidfVectorizer(analyzer=_in_order, min_df=LEAST_ROWS if len(train) >= FEW_ROWS else 1)
     features = vectorizer.fit_transform([row.text for row in train])

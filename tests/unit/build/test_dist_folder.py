@@ -26,7 +26,7 @@ from edgepack.bundle.signing import verify_signed
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.recipe.gates import GoldenRows
 from edgepack.recipe.model import Sign
-from edgepack.report import document, html, model
+from edgepack.report import document, html
 from edgepack.results import NotRunHere, TargetResult
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME, README_NAME, FileEntry, Manifest, TargetFacts, dump
 
@@ -50,23 +50,6 @@ def judged(item: TargetResult, verdict: Literal["pass", "fail", "inconclusive"],
         item.gate, verdict=verdict, exit_code=code, receipt={**item.gate.receipt, "verdict": verdict, **receipt}
     )
     return replace(item, gate=gate)
-
-
-_PAGES: dict[str, str] = {}
-
-
-@pytest.fixture(autouse=True)
-def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page of a report that an earlier test drew is taken from there: its plots take a second."""
-    draw = html.render
-
-    def render(report: Any) -> str:
-        key = model.dumps(report)
-        if key not in _PAGES:
-            _PAGES[key] = draw(report)
-        return _PAGES[key]
-
-    monkeypatch.setattr(html, "render", render)
 
 
 README = b"read me\n"

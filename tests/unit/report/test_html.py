@@ -10,7 +10,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from markupsafe import Markup
 from tests.unit.conftest import (
     EXAMPLES,
     beside_one_not_run,
@@ -25,12 +24,6 @@ from tests.unit.report.pages import Page, cards_of, document, junit_of, render, 
 from edgepack.report import html
 from edgepack.report.i18n import MESSAGES
 from edgepack_runtime.gate.rows import WHY_NOT
-
-
-@pytest.fixture(autouse=True)
-def _without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the plots, which take a second."""
-    monkeypatch.setattr(html.svg, "inline", lambda name, draw, rows: Markup('<svg id="{}"></svg>').format(name))
 
 
 def test_a_target_that_was_not_run_has_its_reason_and_what_to_type(built: Any) -> None:

@@ -43,12 +43,11 @@ def test_ids_are_unique_and_references_resolve(report: dict[str, Any]) -> None:
     text = render(report)
     page = Page(text)
     ids = page.values("id")
-    assert len(ids) == len(set(ids)) > 10
-    references = [value[1:] for value in page.values("xlink:href")] + re.findall(r"url\(#([^)]*)\)", text)
-    assert references
-    assert set(references) <= set(ids)
+    assert len(ids) == len(set(ids)) >= 5
+    assert set(page.values("aria-labelledby")) <= set(ids)
 
 
+<<<<<<< HEAD
 def test_no_plot_has_latex_in_its_labels(report: dict[str, Any]) -> None:
     """A logarithmic axis has it by default."""
     assert "KL, nat" in figure_of(report, "Divergence of each part")
@@ -63,6 +62,10 @@ def test_the_same_report_gives_the_same_bytes(report: dict[str, Any], monkeypatc
     monkeypatch.setitem(mpl.rcParams, "font.size", 23.0)
     assert html.render(model.parse(report)) == first
     assert mpl.rcParams["font.size"] == 23.0
+=======
+def test_the_same_report_gives_the_same_bytes(report: dict[str, Any]) -> None:
+    assert render(report) == render(report)
+>>>>>>> wt-demo
 
 
 def test_the_plot_of_candidates_numbers_them_and_draws_the_front(built: Any, selection: Any) -> None:
@@ -148,7 +151,7 @@ def test_of_many_targets_those_that_are_too_slow_have_a_plot_and_the_others_figu
     words = " ".join(Page(text).words.split())
     assert words.count("that took no longer: 0 % 1.01 ms, 1 % 1.03 ms, 5 % 1.07 ms") == 30 - 1 - 8
     assert "99 % 2.61 ms, 100 % 3.90 ms." in words
-    assert len(text.encode()) < 560_000
+    assert len(text.encode()) < 500_000
 
 
 def test_shares_are_in_order_whatever_the_receipt_s_is() -> None:
@@ -212,15 +215,12 @@ def test_without_an_int8_model_no_ranges_are_shown(built: Any, ways: tuple[Quant
 
 
 def test_plots_leave_the_page_small_and_have_its_colours(report: dict[str, Any]) -> None:
-    """Those of the light page, which a dark one inverts."""
     text = render(report)
-    assert len(text.encode()) < 200_000
+    assert len(text.encode()) < 150_000
     plots = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
     assert len(plots) == 3
-    light, _, dark = text.partition("prefers-color-scheme: dark")
     for plot in plots:
-        assert set(re.findall(r"#[0-9a-f]{6}\b", plot)) <= set(re.findall(r"#[0-9a-f]{6}\b", light))
-    assert "figure svg { filter: invert(1) hue-rotate(180deg); }" in dark
+        assert not re.search(r"#[0-9a-f]{3}|style=|fill=|stroke=", plot)
 
 
 def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any) -> None:
