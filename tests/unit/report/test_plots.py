@@ -47,25 +47,8 @@ def test_ids_are_unique_and_references_resolve(report: dict[str, Any]) -> None:
     assert set(page.values("aria-labelledby")) <= set(ids)
 
 
-<<<<<<< HEAD
-def test_no_plot_has_latex_in_its_labels(report: dict[str, Any]) -> None:
-    """A logarithmic axis has it by default."""
-    assert "KL, nat" in figure_of(report, "Divergence of each part")
-    assert "\\math" not in render(report)
-
-
-def test_the_same_report_gives_the_same_bytes(report: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    import matplotlib as mpl
-
-    first = render(report)
-    monkeypatch.setitem(mpl.rcParams, "axes.grid", True)
-    monkeypatch.setitem(mpl.rcParams, "font.size", 23.0)
-    assert html.render(model.parse(report)) == first
-    assert mpl.rcParams["font.size"] == 23.0
-=======
 def test_the_same_report_gives_the_same_bytes(report: dict[str, Any]) -> None:
-    assert render(report) == render(report)
->>>>>>> wt-demo
+    assert html.render(model.parse(report)) == html.render(model.parse(report))
 
 
 def test_the_plot_of_candidates_numbers_them_and_draws_the_front(built: Any, selection: Any) -> None:
