@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -61,13 +60,8 @@ def document(build: Build) -> dict[str, Any]:
 
 
 def render(report: dict[str, Any]) -> str:
-    """The page of a document; that of an equal one is not made again."""
-    return _page(json.dumps(report))
-
-
-@functools.cache
-def _page(report: str) -> str:
-    return html.render(model.parse(json.loads(report)))
+    """The page of a document."""
+    return html.render(model.parse(report))
 
 
 def junit_of(report: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from tests.unit.conftest import dynamic, linears
 from tests.unit.report.pages import Page, document, figure_of, render, with_last_row, words_of
 
 from edgepack.artifacts import LedgerRow, Quantization
-from edgepack.report import html, model, plots
+from edgepack.report import plots
 from edgepack.report.plots import pareto
 
 
@@ -48,7 +48,7 @@ def test_ids_are_unique_and_references_resolve(report: dict[str, Any]) -> None:
 
 
 def test_the_same_report_gives_the_same_bytes(report: dict[str, Any]) -> None:
-    assert html.render(model.parse(report)) == html.render(model.parse(report))
+    assert render(report) == render(report)
 
 
 def test_the_plot_of_candidates_numbers_them_and_draws_the_front(built: Any, selection: Any) -> None:
