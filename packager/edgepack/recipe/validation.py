@@ -21,7 +21,7 @@ from edgepack.recipe.yaml import Document, KeyPath, Problem, dotted
 from edgepack_runtime.bundle import sshsig
 from edgepack_runtime.schema import gates as declared
 from edgepack_runtime.schema.fields import read
-from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name, tasks_named
 
 _KIND: Final = "give a private SSH key, or the .pub file of one that an agent or a piece of hardware holds"
 _NO_FIX: Final = "correct the value; docs/reference/recipe.md lists what it may be"
@@ -173,7 +173,7 @@ def check_refused(recipe: BaseRecipe) -> Iterator[Problem]:
 def check_metric(recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> Iterator[Problem]:
     """Problems of the metric. Those that depend on the number of labels are found when the data are read."""
     metric = recipe.gates.metric
-    several = recipe.data.columns.labels is not None and not task_by_name(recipe.task).per_token
+    several = recipe.data.columns.labels is not None and any(one.multi_label for one in tasks_named(recipe.task))
     task = task_by_name(recipe.task, multi_label=several)
     if metric is not None:
         why = task.unfit(metric, 2)

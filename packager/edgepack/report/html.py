@@ -111,7 +111,9 @@ def _examples(targets: Sequence[Target]) -> list[tuple[list[str], Examples]]:
 
 
 def _metric(name: str) -> Markup:
-    return t(f"metric.{name}")
+    """The name of a metric; that of one without words, of a later version, as the terminal has it."""
+    message = f"metric.{name}"
+    return t(message) if message in MESSAGES else escape(metric_name(name))
 
 
 def _unit(name: str) -> str:

@@ -67,7 +67,7 @@ class Classification:
         if metric == metrics.F1 and (metric not in self.metric_names or n_labels != 2):
             instead = metrics.ENTITY_F1 if metrics.ENTITY_F1 in self.metric_names else "macro_f1 or micro_f1"
             return f"f1 is defined for one of two labels: use {instead}"
-        return None
+        return None if metric in self.metric_names else "use {}".format(" or ".join(self.metric_names))
 
     def positive(self, metric: str, classes: Sequence[str], truths: Sequence[Answer]) -> Optional[str]:
         return metrics.positive_label(classes, truths) if metric == metrics.F1 else None

@@ -72,6 +72,7 @@ def test_every_logit_that_is_farther_from_0_than_the_tolerance_is_settled() -> N
 def test_what_it_cannot_be_measured_by(metric: str) -> None:
     assert TASK.unfit(metric, 2) is not None
     assert TASK.unfit("macro_f1", 5) is None
+    assert TASK.unfit("of another task", 5) is not None
 
 
 @pytest.mark.parametrize(
