@@ -55,7 +55,7 @@ def require_writable(dist: Path) -> None:
                 folder.rmdir()
 
 
-def write(build: Build, report: Report, dist: Path, progress: Progress) -> list[Path]:
+def write(build: Build, report: Report, dist: Path, progress: Progress, language: str | None = None) -> list[Path]:
     """Write the bundles, the reports and the models to `dist`; return their paths, bundles first.
 
     Bundles are signed here, not in their stage: a hardware key is not needed again for a bundle that is signed already.
@@ -65,10 +65,16 @@ def write(build: Build, report: Report, dist: Path, progress: Progress) -> list[
     whatever the verdict, and list the bundles of this build. They keep the report of an earlier build of the same
     version for other targets (`report.document.stem`). `NAME-VERSION.sha256` lists all digests for `sha256sum -c`,
     those of earlier bundles and reports of the same version for other targets too. Golden rows that the bundle does not
-    carry are written beside it, readable by their owner only, and are not listed. Args: report: that of
-    `report.document.make`. Raises: StageFailedError: `dist` cannot be written, or a bundle cannot be signed.
-    UsageError, EnvironmentUnfitError: the key cannot be used, ssh-keygen is missing, or another user may have planted
-    `dist`.
+    carry are written beside it, readable by their owner only, and are not listed.
+
+    Args:
+        report: that of `report.document.make`.
+        language: that `report.html` opens in; None for the reader's.
+
+    Raises:
+        StageFailedError: `dist` cannot be written, or a bundle cannot be signed.
+        UsageError, EnvironmentUnfitError: the key cannot be used, ssh-keygen is missing, or another user may have
+            planted `dist`.
     """
     stem = f"{build.recipe.name}-{build.recipe.version}"
     text = dumps(report)
@@ -85,7 +91,9 @@ def write(build: Build, report: Report, dist: Path, progress: Progress) -> list[
                 and json_file.read_bytes() == text.encode()
                 and _agrees(sums, [dist / name for name in names], dist)
             ):
-                _write_reports(build, report, dict(zip(REPORTS, (staged / name for name in names), strict=True)))
+                _write_reports(
+                    build, report, dict(zip(REPORTS, (staged / name for name in names), strict=True)), language
+                )
             # Everything is written before `dist` changes: a full disk keeps the earlier files.
             kept = [name for item in build.target_results if (name := _rows(item, dist, staged))]
             for path in sorted(staged.iterdir()):
@@ -138,10 +146,11 @@ def _agrees(sums: Path, reports: Sequence[Path], dist: Path) -> bool:
     return sorted(mine) == sorted(_sums(reports, dist).splitlines())
 
 
-def _write_reports(build: Build, report: Report, files: dict[str, Path]) -> None:
-    from edgepack.report import html, junit, markdown
+def _write_reports(build: Build, report: Report, files: dict[str, Path], language: str | None) -> None:
+    from edgepack.report import html, i18n, junit, markdown
 
-    files["report.html"].write_text(html.render(report), encoding="utf-8")
+    language = language or i18n.language_of_reader(report.data.labels)
+    files["report.html"].write_text(html.render(report, language), encoding="utf-8")
     files["report.json"].write_text(dumps(report), encoding="utf-8")
     files["report.md"].write_text(markdown.render_build(report), encoding="utf-8")
     files["junit.xml"].write_text(junit.render(report), encoding="utf-8")

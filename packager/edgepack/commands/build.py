@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 @options.keep_going_option
 @options.strict_option
 @options.mlflow_option
+@click.option(
+    "--lang",
+    "language",
+    type=click.Choice(["en", "zh"]),
+    help="Language that the report for people opens in: by default that of the locale, or of the labels.",
+)
 @options.report_json_option
 @click.pass_context
 def command(
@@ -56,6 +62,7 @@ def command(
     keep_going: bool,
     strict: bool,
     mlflow: str | None,
+    language: str | None,
     as_json: bool,
 ) -> None:
     """Build RECIPE: train, distil, quantize, export, bundle and gate. Bundles that pass go to --dist.
@@ -82,6 +89,7 @@ def command(
         workspace=options.workspace_of(recipe, workspace),
         dist=dist,
         mlflow=mlflow,
+        language=language,
         as_json=as_json,
         settings=settings,
     )
@@ -98,6 +106,7 @@ def run(
     dist: Path | None,
     mlflow: str | None,
     as_json: bool,
+    language: str | None = None,
     settings: Sequence[str] = (),
     build_elsewhere: Callable[[], tuple[Failure, ...]] | None = None,
 ) -> None:
@@ -106,6 +115,7 @@ def run(
     Args:
         dist: folder of the bundles; None for `dist` beside the recipe.
         mlflow: address of a tracking server.
+        language: that the report for people opens in, "en" or "zh"; None for the reader's.
         settings: those of `--set`, for the command that a warning names.
         build_elsewhere: builds the candidates in other processes; called after the checks, returns those that failed.
 
@@ -151,7 +161,7 @@ def run(
     delivery_error: EdgepackError | None = None
     _show(built, report, built.warnings(str(file), settings), console, as_json)
     try:
-        delivered = dist_folder.write(built, report, dist, console)
+        delivered = dist_folder.write(built, report, dist, console, language)
         if experiment is not None:
             console.line(f"logged to MLflow as run {experiment.log(built, report, dist, file)}")
     except EdgepackError as error:

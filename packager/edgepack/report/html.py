@@ -27,11 +27,12 @@ MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all
 MOST_LATENCY_PLOTS: Final = 8
 
 
-def render(report: Report) -> str:
-    """The page of a report. The same report gives the same bytes."""
+def render(report: Report, language: str = "en") -> str:
+    """The page of a report, which shows `language` ("en" or "zh") first. Equal arguments give equal bytes."""
     template = environment().get_template(TEMPLATE)
     return template.render(
         report=report,
+        language=language,
         gates=[target.receipt and gates.rows(target.receipt) for target in report.targets],
         ungated=_is_ungated(report.recipe["gates"]),
         recipe_json=json.dumps(report.recipe, ensure_ascii=False, indent=1, sort_keys=True) + "\n",

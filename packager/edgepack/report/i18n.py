@@ -5,6 +5,8 @@ A page holds both languages and shows the one that its reader selects.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +21,14 @@ MESSAGES: Final[dict[str, dict[str, str]]] = {
     for name, texts in messages.items()
 }
 _FIGURES: Final = tuple(message for message in MESSAGES if message.startswith("figure."))
+
+
+def language_of_reader(labels: Iterable[str], variables: Mapping[str, str] = os.environ) -> str:
+    """ "zh" or "en": that of the locale, or without one that of the labels."""
+    chosen = next((variables[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if variables.get(name)), "")
+    if chosen.partition(".")[0] not in ("", "C", "POSIX"):
+        return "zh" if chosen.startswith("zh") else "en"
+    return "zh" if any("\u4e00" <= character <= "\u9fff" for label in labels for character in label) else "en"
 
 
 def text(language: str, message: str, /, **fields: object) -> str:

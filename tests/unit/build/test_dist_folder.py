@@ -236,7 +236,7 @@ def test_a_full_disk_keeps_the_older_files(passed: Any, tmp_path: Path, monkeypa
     deliver(passed, dist)
     before = {path: path.read_bytes() for path in dist.rglob("*") if path.is_file()}
 
-    def full(report: object) -> str:
+    def full(report: object, language: str) -> str:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(html, "render", full)

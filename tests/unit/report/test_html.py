@@ -21,7 +21,7 @@ from tests.unit.conftest import (
 )
 from tests.unit.report.pages import Page, cards_of, document, junit_of, render, words_of
 
-from edgepack.report import html
+from edgepack.report import html, model
 from edgepack.report.i18n import MESSAGES
 from edgepack_runtime.gate.rows import WHY_NOT
 
@@ -114,12 +114,25 @@ def test_a_verdict_names_what_was_not_measured(report: dict[str, Any]) -> None:
     assert f"未测量，已豁免 ： {WHY_NOT}" in cards_of(report, "zh")
 
 
+def test_a_page_opens_in_the_language_of_its_reader(built: Any) -> None:
+    report = model.parse(document(built))
+    for language in ("en", "zh"):
+        text = html.render(report, language)
+        assert f'<html lang="{language}">' in text
+        assert re.findall(r'id="(..)" checked', text) == [language]
+
+
 def test_a_build_without_gates_has_no_badge_of_one_that_passed(built: Any) -> None:
     report = document(ungated_of(built))
     words, chinese = words_of(report), words_of(report, "zh")
     assert "hotel-sentiment 1.2.0 no gates text-classification" in words and "未设门限 text-classification" in chinese
-    assert "local : no gates The recipe sets no gates: this was measured" in cards_of(report)
-    assert "local ： 未设门限 配方没有设门限：只做了测量" in cards_of(report, "zh")
+    cards = cards_of(report)
+    assert (
+        "local : no gates About 90 of 100 answers are right (87 to 91) , 24.7 MiB , 1.25 ms : nothing was judged."
+        in cards
+    )
+    assert "judged. The recipe sets no gates: this was measured" in cards
+    assert "没有作判定。 配方没有设门限：只做了测量" in cards_of(report, "zh")
     assert "– no gates The recipe sets no gates." in words
     assert "waived" not in words and "pass" not in cards_of(report).replace("A check passes", "")
     assert "✓ 通过" not in chinese

@@ -11,8 +11,8 @@ import pytest
 
 from edgepack import report
 from edgepack.artifacts import CombineName
-from edgepack.report.i18n import MESSAGES, figure, t, text
-from edgepack.results import Verdict
+from edgepack.report.i18n import MESSAGES, figure, language_of_reader, t, text
+from edgepack.results import NOT_RUN_HERE, Verdict
 from edgepack_runtime.device import conditions
 from edgepack_runtime.device.throttling import Throttle
 from edgepack_runtime.schema.figures import UNITS, quantity
@@ -25,6 +25,7 @@ SOURCES += (FOLDER.parent / "console" / "build_tables.py").read_text(encoding="u
 # Messages that are looked up by a value, by section.
 BY_VALUE = {
     "verdict": set(get_args(Verdict)),
+    "goes": set(get_args(Verdict)) - {NOT_RUN_HERE},  # nothing was measured
     "metric": {*METRICS, SCORE},
     "combined": set(get_args(CombineName)),
     "condition": {*conditions.collect(threads=1, engine="e", providers=[]), *Throttle._fields, "after"} - PROGRAMS,
@@ -69,3 +70,16 @@ def test_an_unknown_message_and_a_missing_field_are_errors() -> None:
         t("candidates.unknown")
     with pytest.raises(KeyError):
         t("candidates.failed")
+
+
+@pytest.mark.parametrize(
+    ("variables", "labels", "language"),
+    [
+        ({"LANG": "zh_CN.UTF-8"}, ["good"], "zh"),
+        ({"LC_ALL": "en_US.UTF-8", "LANG": "zh_CN.UTF-8"}, ["好"], "en"),
+        ({"LC_ALL": "C.UTF-8"}, ["好", "bad"], "zh"),
+        ({}, ["good"], "en"),
+    ],
+)
+def test_the_language_is_that_of_the_reader(variables: dict[str, str], labels: list[str], language: str) -> None:
+    assert language_of_reader(labels, variables) == language
