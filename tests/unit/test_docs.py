@@ -52,6 +52,15 @@ def test_the_exit_code_page_has_every_code_once() -> None:
     assert [(int(code), name) for code, name in rows] == [(code.value, code.name) for code in ExitCode]
 
 
+def test_the_page_of_attacks_names_tests_that_exist() -> None:
+    page = (ROOT / "docs/explanation/security.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", page))
+    files = (ROOT / "tests").rglob("test_*.py")
+    written = {name for file in files for name in re.findall(r"^ *def (test_\w+)", file.read_text("utf-8"), re.M)}
+    assert len(named) > 50
+    assert sorted(named - written) == []
+
+
 @pytest.mark.parametrize("readme", ["README.md", "README.zh-CN.md"])
 def test_links_of_the_readmes_exist(readme: str) -> None:
     text = (ROOT / readme).read_text(encoding="utf-8")
