@@ -80,7 +80,7 @@ golden: $(VENV)/.installed-dev ## write the files again that tests compare with 
 	EDGEPACK_WRITE_GOLDEN=1 $(PY) -m pytest -k golden tests/unit/commands tests/unit/console tests/unit/data \
 		tests/unit/recipe tests/unit/report
 
-docs: $(VENV)/.installed-dev ## write the generated pages again and build the documentation site (build/site)
+docs: $(VENV)/.installed-dev ## write the generated pages and build the documentation site (build/site)
 	@$(PY) -m edgepack.recipe.schema_files recipes/recipe.schema.json docs/reference/recipe.md
 	@$(PY) scripts/commands_page.py docs/reference/commands.md
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs --quiet build --strict --clean

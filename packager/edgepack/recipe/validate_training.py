@@ -199,7 +199,7 @@ def check_model(recipe: Recipe, role: str) -> Iterator[Problem]:
         yield where, reason, "use `ernie-3.0-tiny-mini-v2-zh`, which is smaller and better"
     elif "/" not in model:
         reason = f"PaddleNLP has no ERNIE model {model[:200]!r}, and no folder here has this name"
-        otherwise = "use a name of docs/reference/recipe.md, or the path of a folder, as `./models/ernie`"
+        otherwise = "use a name of PaddleNLP, as `ernie-3.0-nano-zh`, or the path of a folder, as `./models/ernie`"
         yield where, reason, did_you_mean(model, PRESETS, otherwise)
     elif not _OWNED.fullmatch(model):
         reason = f"{model[:200]!r} is neither a folder here nor a hub's `owner/name`"

@@ -24,7 +24,7 @@ from edgepack_runtime.schema.fields import read
 from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name, tasks_named
 
 _KIND: Final = "give a private SSH key, or the .pub file of one that an agent or a piece of hardware holds"
-_NO_FIX: Final = "correct the value; docs/reference/recipe.md lists what it may be"
+_NO_FIX: Final = "correct the value; docs/reference/recipe-file.md says what it may be"
 _WITHOUT_INT8: Final = ("none", "fp16")  # of `quantize.method`
 
 

@@ -46,7 +46,7 @@ def budget(settings: Training, rows: int, hidden: int, ranks: int, *, random_wei
     Epochs: about 400 steps, within 3 to 40 epochs. Learning rate: 0.03 / `hidden` for pre-trained weights, 0.1 /
     `hidden` for random ones, to one digit. A rate that falls with the width is that of Yang et al., "Tensor Programs
     V" (2022); at a width of 768 it is the 4e-5 between the rates of Devlin et al., "BERT" (2019). The constants were
-    measured with 300 to 3,000 rows of three data sets: docs/measurements/training.md.
+    measured with 300 to 3,000 rows of three data sets: docs/measurements.md.
 
     Args:
         rows: rows of an epoch, labelled and unlabelled.

@@ -31,9 +31,9 @@ from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding
 from edgepack_runtime.tasks.task import Prediction
 from edgepack_runtime.util.texts import Item
 
-# Measured (docs/measurements/throughput.md): larger batches exceed the second-level cache and are slower per token.
+# Measured (docs/measurements.md): larger batches exceed the second-level cache and are slower per token.
 BATCH_TOKENS = 512
-GPU_BATCH_TOKENS = 4096  # docs/measurements/gpu.md: twice as many texts per second as with 512
+GPU_BATCH_TOKENS = 4096  # docs/measurements.md: twice as many texts per second as with 512
 BLOCK_ITEMS = 1024
 MOST_ROWS = 128  # of a batch
 _BLOCK_CHARACTERS = 2**22  # a block of long texts ends earlier
