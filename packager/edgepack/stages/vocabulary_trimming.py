@@ -16,8 +16,6 @@ from edgepack.recipe.training import Trimming
 from edgepack.stages import keys
 from edgepack.stages.data import DataStage
 from edgepack.stages.stage import TRAINING, Context, Input, Stage
-from edgepack.stages.train import StudentStage
-from edgepack.stages.width_pruning import WidthPruningStage
 from edgepack.training import environment
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer, read_vocab
@@ -39,7 +37,7 @@ class VocabularyTrimmingStage(Stage[TrimmedArtifact]):
     section: Trimming
     columns: Columns
     rows: DataStage
-    student: StudentStage | WidthPruningStage
+    student: Stage[ModelArtifact]
 
     name = "vocabulary_trimming"
     version = 5

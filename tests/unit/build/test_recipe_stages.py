@@ -99,5 +99,5 @@ def test_equal_stages_are_one_stage() -> None:
     one, two = (stages_of(trained(), context()) for _ in range(2))
     assert {*one.shared, *one.chains[""].stages} == {*two.shared, *two.chains[""].stages}
     other = stages_of(trained(quantize={"method": "none"}), context())
-    assert other.chains[""].student == one.chains[""].student
+    assert other.chains[""].models == one.chains[""].models
     assert other.chains[""].quantize != one.chains[""].quantize
