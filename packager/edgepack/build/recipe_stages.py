@@ -122,13 +122,9 @@ def _trained(recipe: Recipe) -> RecipeStages:
     select = None if recipe.search is None else SelectStage(recipe.search, recipe.gates, rows, chains)
     candidates = Candidates(chains, select)
     combine = None if linear is None else CombineStage(recipe.linear, recipe.gates, rows, linear, candidates)
-    return RecipeStages(
-        recipe,
-        _present(rows, linear, teacher),
-        TrainedShipment(rows, linear, teacher, candidates, combine),
-        chains,
-        _present(select, combine),
-    )
+    shared = _present(rows, linear, teacher)
+    shipment = TrainedShipment(shared, rows, linear, candidates, combine)
+    return RecipeStages(recipe, shared, shipment, chains, _present(select, combine))
 
 
 def _chain(recipe: Recipe, rows: DataStage, teacher: TeacherStage | None) -> Chain:
