@@ -111,7 +111,7 @@ class TrainingStage(Stage[ModelArtifact]):
     @property
     @abstractmethod
     def training(self) -> PlannedJob:
-        """What it trains."""
+        """What it trains. `decides` has to name what of it neither `section` nor an earlier result decides."""
 
     @property
     def needs(self) -> tuple[Stage[Any], ...]:
@@ -129,7 +129,7 @@ class TrainingStage(Stage[ModelArtifact]):
 
     def about(self, rows: PlannedRows) -> str:
         job, section = self.training, self.section
-        cut_to = f"cut to {job.width:g} of its width, " if isinstance(job.model, Stage) else ""
+        cut_to = f"cut to {job.width:g} of its width, " if job.width < 1 else ""
         count, budget = job.rows(rows), job.budget(rows)
         if budget is None:
             return f"{cut_to}{job.size}; {count} rows, {job.device}"
