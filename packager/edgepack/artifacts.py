@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -376,8 +376,18 @@ class Usage:
 
 @dataclass(frozen=True)
 class ModelArtifact(Artifact):
-    """A trained model: a PaddleNLP folder (`config.json`, `model_state.pdparams`, `vocab.txt`)."""
+    """A trained model: a PaddleNLP folder (`config.json`, `model_state.pdparams`, `vocab.txt`).
 
+    Ledger, report and MLflow list every stage that makes one.
+
+    Attributes:
+        row: its name there; None for the name of its stage.
+        is_trained: whether its stage trained it and wrote `METRICS_FILE`; else the figures of a training are those of
+            the model before it, and only the ledger lists it.
+    """
+
+    row: ClassVar[str | None] = None
+    is_trained: ClassVar[bool] = True
     labels: tuple[str, ...]
     max_length: int
     parameters: int
@@ -391,6 +401,17 @@ class ModelArtifact(Artifact):
     best_epoch: int  # on dev, from 1
     usage: Usage
     calibration: ScoreCalibration | None  # None for a teacher, which keeps its logits
+
+    @classmethod
+    def row_of(cls, stage: str) -> str:
+        """The name of the row of what `stage` made."""
+        return cls.row or stage
+
+    @property
+    def note(self) -> str:
+        """What its row of the ledger says of it."""
+        note = f"{self.parameters / 1e6:.1f} M weights, {counted(self.steps, 'step')}"
+        return note if self.calibration is None else f"{note}; {self.calibration.text}"
 
     @property
     def test_metrics(self) -> dict[str, float]:
@@ -706,6 +727,7 @@ def moved(artifact: A, folder: Path) -> A:
 class WidthPrunedArtifact(ModelArtifact):
     """A student that was pruned in width and trained again: figures of this training, heads and neurons per layer."""
 
+    row = "width-pruned"
     heads: int
     heads_before: int
     neurons: int
@@ -719,6 +741,10 @@ class WidthPrunedArtifact(ModelArtifact):
         neurons = f"{self.neurons_before:,} -> {self.neurons:,} neurons a layer"
         return f"{heads}, {neurons}; {_on_dev(self.dev_score_before, self.dev_score)}"
 
+    @property
+    def note(self) -> str:
+        return f"{super().note}; {self.cost}"
+
 
 @dataclass(frozen=True)
 class TrimmedArtifact(ModelArtifact):
@@ -727,6 +753,8 @@ class TrimmedArtifact(ModelArtifact):
     `unknown` and `unknown_before` are shares (0 to 1) of [UNK] among the tokens of the dev rows.
     """
 
+    row = "trimmed"
+    is_trained = False
     tokens: int  # rows of the word embedding
     tokens_before: int
     dev_score_before: Score
@@ -739,6 +767,10 @@ class TrimmedArtifact(ModelArtifact):
         tokens = f"{self.tokens_before:,} -> {self.tokens:,} tokens"
         lost = f"[UNK] {100 * self.unknown_before:.2f} -> {100 * self.unknown:.2f} % of dev tokens"
         return f"{tokens}; {_on_dev(self.dev_score_before, self.dev_score)}; {lost}"
+
+    @property
+    def note(self) -> str:
+        return f"vocabulary {self.cost}"
 
 
 def _on_dev(before: Score, after: Score) -> str:

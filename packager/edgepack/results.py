@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Final, Generic, Literal, TypeVar
 
 from edgepack.artifacts import (
     Artifact,
@@ -34,6 +34,7 @@ from edgepack_runtime.stats import intervals
 
 Verdict = Literal[intervals.Verdict, "not run here", "no gates"]
 NOT_RUN_HERE: Final = "not run here"
+A = TypeVar("A", bound=Artifact)
 
 
 @dataclass(frozen=True)
@@ -107,20 +108,16 @@ class StageArtifact:
     candidates: tuple[str, ...] = ()
 
 
-_FIELDS: Final = {
-    "data": "data",
-    "examples": "examples",
-    "teacher": "teacher",
-    "student": "student",
-    "width_pruning": "width_pruned",
-    "vocabulary_trimming": "trimmed",
-    "quantize": "scales",
-    "export": "export",
-    "graphs": "export",
-    "linear": "linear",
-    "select": "selection",
-    "combine": "combined",
-}  # stage -> field of a build
+class _Made(Generic[A]):
+    """The artifact of a kind in a build, that of `stage` if several have the kind; None if there is none."""
+
+    def __init__(self, kind: type[A], stage: str | None = None) -> None:
+        self._kind = kind
+        self._stage = stage
+
+    def __get__(self, build: Build, owner: type[Build]) -> A | None:
+        found = (one for stage, one in build.artifacts.items() if self._stage in (None, stage))
+        return next((one for one in found if isinstance(one, self._kind)), None)
 
 
 @dataclass(frozen=True)
@@ -131,33 +128,30 @@ class Build:
     alone has no student, scales and export. A build that ended early (`--until`) has what it made.
 
     Attributes:
+        artifacts: of what ships, by stage, in order.
         stage_artifacts: the results of all stages that ran or were cached, in order.
         ended_early: before the gates.
     """
 
     recipe: AnyRecipe
-    data: DataArtifact | None = None
-    teacher: ModelArtifact | None = None
-    student: ModelArtifact | None = None
-    scales: ScalesArtifact | None = None
-    export: ExportArtifact | None = None
+    artifacts: Mapping[str, Artifact]
     target_results: tuple[TargetResult, ...] = ()
     failed_targets: tuple[Failure, ...] = ()  # with `--keep-going`
-    selection: SelectArtifact | None = None
     failed_candidates: tuple[Failure, ...] = ()  # with `--keep-going`
-    width_pruned: WidthPrunedArtifact | None = None
-    trimmed: TrimmedArtifact | None = None
-    linear: LinearArtifact | None = None
-    combined: CombineArtifact | None = None
-    examples: ExamplesArtifact | None = None
     stage_artifacts: tuple[StageArtifact, ...] = ()
     ended_early: bool = False
 
-    @classmethod
-    def of(cls, recipe: AnyRecipe, found: Iterable[tuple[str, Artifact]]) -> Build:
-        """A build of the artifacts of what ships, by stage."""
-        artifacts: dict[str, Any] = {_FIELDS[stage]: artifact for stage, artifact in found if stage in _FIELDS}
-        return cls(recipe, **artifacts)
+    data = _Made(DataArtifact)
+    examples = _Made(ExamplesArtifact)
+    teacher = _Made(ModelArtifact, "teacher")
+    student = _Made(ModelArtifact, "student")
+    scales = _Made(ScalesArtifact)
+    export = _Made(ExportArtifact)
+    linear = _Made(LinearArtifact)
+    selection = _Made(SelectArtifact)
+    combined = _Made(CombineArtifact)
+    width_pruning = _Made(WidthPrunedArtifact)
+    vocabulary_trimming = _Made(TrimmedArtifact)
 
     @classmethod
     def until(cls, recipe: AnyRecipe, artifacts: Sequence[StageArtifact]) -> Build:
@@ -167,8 +161,14 @@ class Build:
         """
         selection = next((one.artifact for one in artifacts if isinstance(one.artifact, SelectArtifact)), None)
         chosen = selection.chosen if selection else None
-        found = [(one.stage, one.artifact) for one in artifacts if not one.candidates or chosen in one.candidates]
-        return replace(cls.of(recipe, found), stage_artifacts=tuple(artifacts), ended_early=True)
+        found = {one.stage: one.artifact for one in artifacts if not one.candidates or chosen in one.candidates}
+        return cls(recipe, found, stage_artifacts=tuple(artifacts), ended_early=True)
+
+    @property
+    def models(self) -> list[tuple[str, ModelArtifact]]:
+        """The models in the order of their stages, each with the name of its row."""
+        models = ((stage, one) for stage, one in self.artifacts.items() if isinstance(one, ModelArtifact))
+        return [(model.row_of(stage), model) for stage, model in models]
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
@@ -243,27 +243,15 @@ class Build:
         return why, ("teacher=null", "student.distill=null", *unlabelled)
 
     def _model_rows(self, exported: ExportArtifact | None) -> tuple[LedgerRow, ...]:
-        every = {
-            "teacher": self.teacher,
-            "student": self.student,
-            "width_pruning": self.width_pruned,
-            "vocabulary_trimming": self.trimmed,
-        }
-        models = [(stage, model) for stage, model in every.items() if model is not None]
-        return _ledger(models, exported, self.recipe.gates.metric)
-
-
-def _ledger(
-    models: Sequence[tuple[str, ModelArtifact]], exported: ExportArtifact | None, metric: str | None
-) -> tuple[LedgerRow, ...]:
-    """Ledger rows of the trained models and of the models exported from the last one, scored by `metric`."""
-    rows = [_model(stage, model, metric) for stage, model in models]
-    if exported is None:
-        return tuple(rows)
-    if exported.static_graph is not None:
-        rows.append(replace(exported.static_graph, score=rows[-1].score))  # the same weights, not measured again
-    files = (*exported.models, *(one.model for one in exported.variations))
-    return (*rows, *(file.row(metric) for file in files))
+        """Rows of the models and of those exported from the last one, in the metric of the recipe."""
+        metric = self.recipe.gates.metric
+        rows = [_model(name, model, metric) for name, model in self.models]
+        if exported is None:
+            return tuple(rows)
+        if exported.static_graph is not None:
+            rows.append(replace(exported.static_graph, score=rows[-1].score))  # the same weights, not measured again
+        files = (*exported.models, *(one.model for one in exported.variations))
+        return (*rows, *(file.row(metric) for file in files))
 
 
 def _linear(found: LinearArtifact | None, combined: CombineArtifact | None, metric: str | None) -> Iterator[LedgerRow]:
@@ -301,14 +289,7 @@ def _chosen(combined: CombineArtifact | None, metric: str | None) -> Iterator[Le
     )
 
 
-def _model(stage: str, model: ModelArtifact, metric: str | None) -> LedgerRow:
-    size = mebibytes(model.weight_bytes)
+def _model(name: str, model: ModelArtifact, metric: str | None) -> LedgerRow:
     score = model.test_score if metric is None else model.test_scores[metric]
-    if isinstance(model, TrimmedArtifact):
-        return LedgerRow("trimmed", score, model_mib=size, note=f"vocabulary {model.cost}")
-    note = f"{model.parameters / 1e6:.1f} M weights, {counted(model.steps, 'step')}"
-    if model.calibration is not None:
-        note = f"{note}; {model.calibration.text}"
-    if isinstance(model, WidthPrunedArtifact):
-        stage, note = "width-pruned", f"{note}; {model.cost}"
-    return LedgerRow(stage, score, model_mib=size, note=note, seconds=model.train_seconds)
+    seconds = model.train_seconds if model.is_trained else None
+    return LedgerRow(name, score, model_mib=mebibytes(model.weight_bytes), note=model.note, seconds=seconds)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from edgepack.artifacts import (
+    Artifact,
     BundleArtifact,
     Checks,
     CombineArtifact,
@@ -218,15 +219,21 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
     )
     return Build(
         recipe(tmp_path),
-        data(tmp_path),
-        ModelArtifact(tmp_path, **model, parameters=28_948_048, weight_bytes=115_800_000, train_seconds=350.4,
-                      dev_score=interval(0.915), test_score=interval(0.912), test_scores=scored(0.912),
-                      calibration=None, **trained),
-        ModelArtifact(tmp_path, **model, parameters=10_569_000, weight_bytes=42_280_000, train_seconds=35.2,
-                      dev_score=interval(0.9), test_score=interval(0.897), test_scores=scored(0.897),
-                      calibration=CALIBRATION, **trained),
-        ScalesArtifact(tmp_path, (Quantization("ptq", "hist", linears()), dynamic()), 256),
-        export,
+        {
+            "data": data(tmp_path),
+            "teacher": ModelArtifact(
+                tmp_path, **model, parameters=28_948_048, weight_bytes=115_800_000, train_seconds=350.4,
+                dev_score=interval(0.915), test_score=interval(0.912), test_scores=scored(0.912), calibration=None,
+                **trained,
+            ),
+            "student": ModelArtifact(
+                tmp_path, **model, parameters=10_569_000, weight_bytes=42_280_000, train_seconds=35.2,
+                dev_score=interval(0.9), test_score=interval(0.897), test_scores=scored(0.897),
+                calibration=CALIBRATION, **trained,
+            ),
+            "quantize": ScalesArtifact(tmp_path, (Quantization("ptq", "hist", linears()), dynamic()), 256),
+            "export": export,
+        },
         (TargetResult(bundle, GateArtifact(tmp_path, TARGET, 6, "fail", ledger[5], receipt)),),
     )  # fmt: skip
 
@@ -236,6 +243,12 @@ KEEPS, MISSES = Judged("pass", ()), Judged("inconclusive", ("accuracy.max_drop_p
 
 def gained(points: float, low: float, high: float) -> dict[str, Gain]:
     return {"accuracy": Gain(points, low, high, 0.95)}
+
+
+def having(built: Build, **artifacts: Artifact | None) -> Build:
+    """The build with these artifacts of stages; without a stage of None."""
+    given = {**built.artifacts, **artifacts}
+    return replace(built, artifacts={stage: artifact for stage, artifact in given.items() if artifact is not None})
 
 
 def combined_of(built: Build) -> Build:
@@ -262,7 +275,7 @@ def combined_of(built: Build) -> Build:
     )
     linear = LinearArtifact(folder, 20_000, 0.3, 221_522, 1.9, interval(0.902), scored(0.902))
     combined = CombineArtifact(folder, "accuracy", CombineFit(0.8, 0.5, 2.25), methods, "cascade", why)
-    return replace(built, linear=linear, combined=combined)
+    return having(built, linear=linear, combine=combined)
 
 
 def linear_of(built: Build) -> Build:
@@ -271,9 +284,8 @@ def linear_of(built: Build) -> Build:
     recipe = LinearRecipe.model_validate({
         "edgepack": 1, "linear": "only", **document, "gates": {"accuracy": {"metric": "accuracy", "min": 0.92}},
     })  # fmt: skip
-    return replace(
-        built, recipe=recipe, teacher=None, student=None, scales=None, export=None, linear=combined_of(built).linear
-    )
+    artifacts = {"data": built.data, "linear": combined_of(built).linear}
+    return replace(built, recipe=recipe, artifacts=artifacts)
 
 
 @pytest.fixture

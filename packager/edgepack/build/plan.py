@@ -12,7 +12,7 @@ from edgepack.artifacts import DataArtifact
 from edgepack.build import downloads, preflight, reasons
 from edgepack.build.downloads import Downloads
 from edgepack.build.options import BuildOptions
-from edgepack.build.planned_trainings import Estimate, PlannedTraining, Rows, planned_rows, planned_training
+from edgepack.build.planned_trainings import Estimate, training_estimate
 from edgepack.build.reasons import Reason
 from edgepack.build.recipe_stages import RecipeStages, stages_of
 from edgepack.build.workspace import Earlier, Workspace
@@ -20,10 +20,9 @@ from edgepack.bundle import wheels
 from edgepack.bundle.target_spec import target_specs
 from edgepack.recipe.model import AnyRecipe, LinearRecipe, Recipe
 from edgepack.recipe.section import Section
-from edgepack.recipe.training import Trimming
 from edgepack.stages.data import DataStage
-from edgepack.stages.stage import Context, Key, Stage
-from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
+from edgepack.stages.stage import Context, Key, PlannedRows, Stage
+from edgepack.stages.train import TrainingStage
 from edgepack.targets.context import BuildContext
 from edgepack.training import checkpoint
 
@@ -101,7 +100,7 @@ def make(
     stages = stages_of(recipe, targets)
     preflight.check_options(stages, options)
     checkpoint.interval_seconds()
-    if not options.ends_before("teacher"):  # a build checks its wheels before it trains
+    if preflight.is_due(stages, options):
         for target in recipe.targets:
             for spec in target_specs(recipe, targets.profile(target)):
                 wheels.wanted(spec, targets)
@@ -131,7 +130,7 @@ class _Planner:
         self._ctx = Context(targets)  # with cached results
         self._assumed = Context(targets)  # and with earlier results in place of those to come
         self._earlier = functools.cache(workspace.earlier)
-        self._rows = Rows({}, {})
+        self._rows = PlannedRows()
 
     def planned(self, stage: Stage[Any]) -> PlannedStage:
         """The plan of the next stage."""
@@ -143,22 +142,16 @@ class _Planner:
             self._ctx, self._assumed = (ctx.with_result(stage, found) for ctx in (self._ctx, self._assumed))
         recipe = self._stages.recipe_of(stage)
         if isinstance(stage, DataStage) and isinstance(recipe, Recipe):
-            self._rows = planned_rows(recipe, self._ctx.artifact(stage) if found is not None else None)
-        training = planned_training(stage.name, recipe, self._rows) if isinstance(recipe, Recipe) else None
-        about = "" if training is None else training.about
-        if isinstance(stage, VocabularyTrimmingStage):
-            about = _trimming(stage.section)
-        folder = None if found is None else found.artifact.folder
+            self._rows = stage.planned_rows(self._ctx.artifact(stage) if found is not None else None)
+        folder, about = None if found is None else found.artifact.folder, stage.about(self._rows)
         planned = PlannedStage(stage.name, stage.target, "cached", folder, about, self._stages.labels.get(stage))
         if options.ends_before(stage.name):
             return replace(planned, state="not asked for")
         if lacking is not None:
             return replace(planned, state="not run here", why=lacking.why)
-        return planned if found is not None else self._to_run(stage, key, planned, training)
+        return planned if found is not None else self._to_run(stage, key, planned)
 
-    def _to_run(
-        self, stage: Stage[Any], key: Key | None, planned: PlannedStage, training: PlannedTraining | None
-    ) -> PlannedStage:
+    def _to_run(self, stage: Stage[Any], key: Key | None, planned: PlannedStage) -> PlannedStage:
         """The plan of a stage without a usable result. `key` is None until what it needs is there."""
         earlier, assumed = self._earlier(stage.name), key
         if key is None and stage.target is None:  # nothing of a bundle or a gate is known before its inputs
@@ -172,8 +165,9 @@ class _Planner:
         else:
             key, counted = self._with_rows(stage, key, closest)
             why = reasons.why(type(stage), key, counted, self._workspace)
-        if training is not None:
-            estimate = training.estimate(None if assumed is None else assumed.made_of, earlier, self._workspace)
+        if isinstance(stage, TrainingStage):
+            made_of = None if assumed is None else assumed.made_of
+            estimate = training_estimate(stage, self._rows, made_of, earlier, self._workspace)
         else:
             last = closest or next(iter(earlier), None)
             estimate = None if last is None else Estimate(last.record.seconds, f"an earlier {stage.name}")
@@ -207,14 +201,6 @@ class _Planner:
 def _key(stage: Stage[Any], ctx: Context) -> Key | None:
     """The key of a stage; None if one of its inputs has no result."""
     return stage.key(ctx) if ctx.has(*stage.needs, *stage.any_of) else None
-
-
-def _trimming(trimming: Trimming) -> str:
-    """The tokens that vocabulary trimming will keep."""
-    often = "" if trimming.min_count == 1 else f" at least {trimming.min_count} times"
-    texts = "the training texts" + ("" if trimming.texts is None else f" and {Path(trimming.texts).name}")
-    characters = ", and every Chinese character" if trimming.characters == "all" else ""
-    return f"keeps the tokens that occur{often} in {texts}{characters}"
 
 
 def _values(section: Section, above: str, left_out: Sequence[str]) -> Iterator[Value]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import itertools
+from typing import Any
 
 from edgepack.artifacts import DataArtifact, ExamplesArtifact
 from edgepack.build.options import BuildOptions
@@ -17,12 +18,11 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import AnyRecipe, CustomRecipe, Recipe
 from edgepack.results import with_candidate
 from edgepack.stages import train
+from edgepack.stages.bundle import BundleStage
 from edgepack.stages.stage import Context, Stage
+from edgepack.stages.train import TeacherStage, TrainingStage
 from edgepack.training import environment
 from edgepack.util.text import counted
-
-# Stage -> section, in order.
-TRAININGS: Final = {"teacher": "teacher", "student": "student", "width_pruning": "student"}
 
 
 def check_options(stages: RecipeStages, options: BuildOptions) -> None:
@@ -35,6 +35,12 @@ def check_options(stages: RecipeStages, options: BuildOptions) -> None:
     for name in (options.until, options.start):
         if name is not None and name not in names:
             raise UsageError(f"this recipe has no stage {name}", fix=f"name one of {', '.join(names)}")
+
+
+def is_due(stages: RecipeStages, options: BuildOptions) -> bool:
+    """Whether the build trains or packs: before that, packages and wheels are checked."""
+    long = (stage for stage in stages if isinstance(stage, TrainingStage | BundleStage))
+    return not all(options.ends_before(stage.name) for stage in long)
 
 
 def check_inputs(recipe: AnyRecipe, ctx: Context, rows: Stage[Any], *, cached: bool) -> None:
@@ -73,21 +79,22 @@ def _check_rows(recipe: AnyRecipe, rows: DataArtifact) -> list[Finding]:
     return check_built(rows, recipe)
 
 
-def check_training(stage: str, recipe: AnyRecipe, ctx: Context, options: BuildOptions) -> None:
+def check_training(stage: TrainingStage, stages: RecipeStages, ctx: Context, options: BuildOptions) -> None:
     """Check devices, wheels and students before the first training of a build, which is that of `stage`.
 
     Raises:
         EnvironmentUnfitError: a GPU that the recipe names cannot be used.
         StageFailedError: a binary of a local wheel does not run on its target, or a student cannot be loaded.
     """
+    recipe = stages.recipe
     assert isinstance(recipe, Recipe), "others train nothing"
-    _check_devices(recipe, stage, options)
+    _check_devices(stages, stage, options)
     for target, given in ctx.targets.given.items():
         if given and target in recipe.targets:
             site_packages.require_fitting(target, ctx.targets, ctx.progress)
     if not options.keep_going:
         require_models(recipe)
-    if stage == "teacher":
+    if isinstance(stage, TeacherStage):
         _check_students(recipe, keep_going=options.keep_going)
 
 
@@ -111,13 +118,13 @@ def require_models(recipe: Recipe) -> None:
         raise EnvironmentUnfitError(what, why=first.why, fix=first.fix)
 
 
-def _check_devices(recipe: Recipe, stage: str, options: BuildOptions) -> None:
+def _check_devices(stages: RecipeStages, stage: TrainingStage, options: BuildOptions) -> None:
     """Require every GPU that the recipe names for the training of `stage` and later ones."""
-    to_come = [name for name in list(TRAININGS)[list(TRAININGS).index(stage) :] if not options.ends_before(name)]
-    pruned = tuple(student for student in recipe.students if student.is_width_pruned)
-    sections = {"teacher": (recipe.teacher,), "student": recipe.students, "width_pruning": pruned}
+    to_come = itertools.dropwhile(lambda one: one != stage, stages)
     asked = dict.fromkeys(
-        (TRAININGS[name], section.device) for name in to_come for section in sections[name] if section is not None
+        (one.recipe_keys.get("", one.name), one.section.device)
+        for one in to_come
+        if isinstance(one, TrainingStage) and not options.ends_before(one.name)
     )
     if not any(device.startswith("gpu") for _, device in asked):
         return  # importing Paddle takes seconds

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edgepack.artifacts import ModelArtifact
 from edgepack.build.options import CANDIDATE_STAGES
 from edgepack.errors import RecipeInvalidError
 from edgepack.imported.classifier import ClassifierStage
@@ -121,13 +122,9 @@ def _trained(recipe: Recipe) -> RecipeStages:
     select = None if recipe.search is None else SelectStage(recipe.search, recipe.gates, rows, chains)
     candidates = Candidates(chains, select)
     combine = None if linear is None else CombineStage(recipe.linear, recipe.gates, rows, linear, candidates)
-    return RecipeStages(
-        recipe,
-        _present(rows, linear, teacher),
-        TrainedShipment(rows, linear, teacher, candidates, combine),
-        chains,
-        _present(select, combine),
-    )
+    shared = _present(rows, linear, teacher)
+    shipment = TrainedShipment(shared, rows, linear, candidates, combine)
+    return RecipeStages(recipe, shared, shipment, chains, _present(select, combine))
 
 
 def _chain(recipe: Recipe, rows: DataStage, teacher: TeacherStage | None) -> Chain:
@@ -136,14 +133,15 @@ def _chain(recipe: Recipe, rows: DataStage, teacher: TeacherStage | None) -> Cha
     # A teacher that gives neither soft labels nor weights is not an input of the student.
     teaches = section.distill is not None or isinstance(section.model, FromTeacher)
     student = StudentStage(untrimmed.model_copy(update={"width": 1.0}), rows, teacher if teaches else None)
-    pruned = WidthPruningStage(untrimmed, rows, student, teacher) if section.is_width_pruned else None
-    trimmed = None
+    models: list[Stage[ModelArtifact]] = [student]
+    if section.is_width_pruned:
+        models.append(WidthPruningStage(untrimmed, rows, student, teacher))
     if section.trimming is not None:
-        trimmed = VocabularyTrimmingStage(section.trimming, recipe.data.columns, rows, pruned or student)
-    model = trimmed or pruned or student
+        models.append(VocabularyTrimmingStage(section.trimming, recipe.data.columns, rows, models[-1]))
+    model = models[-1]
     scales = QuantizeStage(recipe.quantize, recipe.data.calibration, recipe.data.seed, section, rows, model)
     export = ExportStage(recipe.quantize, recipe.targets, rows, model, scales)
-    return Chain(recipe, student, pruned, trimmed, scales, export)
+    return Chain(recipe, tuple(models), scales, export)
 
 
 def _linear(recipe: LinearRecipe, context: BuildContext) -> RecipeStages:

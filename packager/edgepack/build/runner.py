@@ -16,6 +16,7 @@ from edgepack.progress import Progress
 from edgepack.recipe.model import AnyRecipe
 from edgepack.results import Build, Failure, NotRunHere, StageArtifact, TargetResult, with_candidate
 from edgepack.stages.stage import Context, Key, Stage, StageResult
+from edgepack.stages.train import TrainingStage
 from edgepack.targets.context import BuildContext
 from edgepack.training import checkpoint
 from edgepack_runtime.stats import intervals
@@ -76,6 +77,7 @@ class _Run:
         self._ctx = Context(targets, listener)
         self._artifacts: list[StageArtifact] = []
         self._new: set[Key] = set()
+        self._trains = False  # whether a training has begun
         self._not_run: dict[str, NotRunHere] = {}
         self._failed_candidates = list(options.failed_candidates)
         self._failed_targets: list[Failure] = []
@@ -98,7 +100,7 @@ class _Run:
                 self._run_or_load(stage, number, len(numbered))
             except EdgepackError as error:
                 self._fail(stage, error)
-            if stage is numbered[0] and not options.ends_before("bundle" if stage.name == "examples" else "teacher"):
+            if stage is numbered[0] and preflight.is_due(stages, options):
                 cached = not self._new
                 preflight.check_inputs(stages.recipe, self._ctx, stage, cached=cached)
         if options.ends_before("gate"):
@@ -144,14 +146,15 @@ class _Run:
         return forced or reasons.why(type(stage), key, closest, self._workspace)
 
     def _make(self, stage: Stage[A], key: Key, *, again: bool) -> StageResult[Any]:
-        started, trainings = monotonic(), preflight.TRAININGS
+        started = monotonic()
         with self._workspace.locked(key, self._listener.line):
             found = None if again else self._workspace.load(stage.kind, key)
             if found is not None:
                 self._listener.line("another build made this result in the meantime; reusing it")
             else:
-                if stage.name in trainings and not any(new.stage in trainings for new in self._new):
-                    preflight.check_training(stage.name, self._stages.recipe, self._ctx, self._options)
+                if isinstance(stage, TrainingStage) and not self._trains:
+                    preflight.check_training(stage, self._stages, self._ctx, self._options)
+                    self._trains = True
                 ctx = replace(self._ctx, checkpoint=self._workspace.checkpoint(key))
                 found = self._workspace.build(key, lambda out: stage.run(ctx, out))
                 self._new.add(key)

@@ -100,18 +100,10 @@ def make(build: Build, file_name: str = "recipe.yaml") -> Report:
         warnings=tuple(build.warnings(file_name)),
         recipe=_recipe(recipe),
         data=_data_of(build),
-        models=tuple(
-            _copied(Model, model, role=role)
-            for role, model in (
-                ("teacher", build.teacher),
-                ("student", build.student),
-                ("width-pruned", build.width_pruned),
-            )
-            if model is not None
-        ),
+        models=tuple(_copied(Model, model, role=name) for name, model in build.models if model.is_trained),
         selection=None if build.selection is None else selection(build.selection),
-        width=None if build.width_pruned is None else _copied(Width, build.width_pruned),
-        vocabulary=None if build.trimmed is None else _copied(Vocabulary, build.trimmed),
+        width=None if build.width_pruning is None else _copied(Width, build.width_pruning),
+        vocabulary=None if build.vocabulary_trimming is None else _copied(Vocabulary, build.vocabulary_trimming),
         quantization=_quantization(None if build.export is None else build.export.int8, build.scales),
         export=None if build.export is None else _export(build.export),
         combined=None

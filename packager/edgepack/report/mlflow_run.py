@@ -134,8 +134,8 @@ def _metrics(build: Build, report: Report) -> Iterator[tuple[str, int, float]]:
 
 def _trainings(build: Build) -> Iterator[tuple[str, Path]]:
     """The trainings of the build, with the folders of their results."""
-    for role, model in (("teacher", build.teacher), ("student", build.student), ("width-pruned", build.width_pruned)):
-        if model is not None:
+    for role, model in build.models:
+        if model.is_trained:
             yield role, model.folder
     if build.scales is None:
         return

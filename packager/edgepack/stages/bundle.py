@@ -117,7 +117,7 @@ class Shipment(ABC):
 
     def build(self, ctx: Context) -> Build:
         """The artifacts of what ships."""
-        return Build.of(self.recipe(ctx), [(stage.name, ctx.artifact(stage)) for stage in self.made(ctx)])
+        return Build(self.recipe(ctx), {stage.name: ctx.artifact(stage) for stage in self.made(ctx)})
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,32 +6,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgepack.artifacts import SelectArtifact
+from edgepack.artifacts import ModelArtifact, SelectArtifact
 from edgepack.recipe.model import Recipe
 from edgepack.stages.export import ExportStage
 from edgepack.stages.quantize import QuantizeStage
 from edgepack.stages.stage import Context, Stage
-from edgepack.stages.train import StudentStage
-from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
-from edgepack.stages.width_pruning import WidthPruningStage
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The stages of one student, from its training to its exported files. `recipe` has the values of its candidate."""
+    """The stages of one student, from its training to its exported files. `recipe` has the values of its candidate.
+
+    Attributes:
+        models: the student, and the stages that make another model of the one before. The last one is exported.
+    """
 
     recipe: Recipe
-    student: StudentStage
-    width_pruning: WidthPruningStage | None
-    vocabulary_trimming: VocabularyTrimmingStage | None
+    models: tuple[Stage[ModelArtifact], ...]
     quantize: QuantizeStage
     export: ExportStage
 
     @property
     def stages(self) -> list[Stage[Any]]:
         """The stages in order."""
-        every = (self.student, self.width_pruning, self.vocabulary_trimming, self.quantize, self.export)
-        return [stage for stage in every if stage is not None]
+        return [*self.models, self.quantize, self.export]
 
     @property
     def last(self) -> ExportStage:
@@ -39,14 +37,14 @@ class Chain:
         return self.export
 
     @property
-    def model(self) -> StudentStage | WidthPruningStage | VocabularyTrimmingStage:
+    def model(self) -> Stage[ModelArtifact]:
         """The stage that makes the model that is quantized and exported."""
-        return self.vocabulary_trimming or self.width_pruning or self.student
+        return self.models[-1]
 
     def train_seconds(self, ctx: Context) -> float:
         """Seconds of training: of the student and, if it is pruned in width, of the training after the cut."""
-        trainings = [self.student, *([self.width_pruning] if self.width_pruning else [])]
-        return float(sum(ctx.artifact(stage).train_seconds for stage in trainings))
+        models = (ctx.artifact(stage) for stage in self.models)
+        return float(sum(model.train_seconds for model in models if model.is_trained))
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from edgepack.progress import SILENT, Progress
 from edgepack.progress import Task as Bar
 from edgepack.recipe.model import HELD_OUT, Data
 from edgepack.stages import keys
-from edgepack.stages.stage import Context, Input, Stage
+from edgepack.stages.stage import Context, Input, PlannedRows, Stage
 from edgepack_runtime.tasks.task import Task
 
 BAR_FROM_ROWS: Final = 200_000  # fewer rows are written within two seconds, without a bar
@@ -47,6 +47,22 @@ class DataStage(Stage[DataArtifact]):
 
     def inputs(self, ctx: Context) -> list[Input]:
         return keys.data_digests(self.section)
+
+    def planned_rows(self, cached: DataArtifact | None) -> PlannedRows:
+        """The rows of a build: those of its `cached` data, else counted in the files.
+
+        Raises:
+            RecipeInvalidError: the data cannot be used.
+        """
+        if cached is not None:
+            return PlannedRows(cached.rows, cached.token_counts.get("train", {}))
+        splits, wanted = load_splits(self.section), self.section.train_rows
+        counts: dict[Split, int] = {name: len(rows) for name, rows in splits.rows.items()}
+        if splits.unlabelled:
+            counts["unlabelled"] = len(splits.unlabelled)
+        if wanted is not None:
+            counts["train"] = min(counts["train"], wanted)
+        return PlannedRows(counts, splits.lengths["train"].rows_by_tokens)
 
     def run(self, ctx: Context, out: Path) -> DataArtifact:
         section, progress = self.section, ctx.progress

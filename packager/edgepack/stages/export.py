@@ -25,8 +25,6 @@ from edgepack.artifacts import (
     Quantization,
     Row,
     ScalesArtifact,
-    TrimmedArtifact,
-    WidthPrunedArtifact,
     mebibytes,
 )
 from edgepack.errors import StageFailedError
@@ -48,9 +46,6 @@ from edgepack.stages import keys
 from edgepack.stages.data import DataStage
 from edgepack.stages.quantize import QuantizeStage
 from edgepack.stages.stage import TRAINING, Context, Input, Stage
-from edgepack.stages.train import StudentStage
-from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
-from edgepack.stages.width_pruning import WidthPruningStage
 from edgepack.training import environment
 from edgepack.util.text import counted
 from edgepack_runtime.inference.predictor import Predictor
@@ -74,7 +69,7 @@ class ExportStage(Stage[ExportArtifact]):
     section: Quantize
     targets: tuple[str, ...]
     rows: DataStage
-    student: StudentStage | WidthPruningStage | VocabularyTrimmingStage
+    student: Stage[ModelArtifact]
     scales: QuantizeStage
 
     name = "export"
@@ -147,7 +142,7 @@ class ExportStage(Stage[ExportArtifact]):
         )
         return ExportArtifact(
             out,
-            _static_row(out / STATIC_FOLDER, student, static),
+            _static_row(out / STATIC_FOLDER, student, student.row_of(self.student.name), static),
             chosen.float_model,
             chosen.small_model,
             chosen.ships.precision,
@@ -190,13 +185,13 @@ def _exported(
     return Exported(name, folder, small.precision, close, "float ONNX", small.note)
 
 
-def _static_row(folder: Path, student: ModelArtifact, static: parity.Parity) -> LedgerRow:
+def _static_row(folder: Path, student: ModelArtifact, name: str, static: parity.Parity) -> LedgerRow:
     return LedgerRow(
         "static graph",
         student.test_score,
         model_mib=mebibytes(sum(path.stat().st_size for path in folder.glob("model.*"))),
         parity=static.max_abs,
-        parity_with={WidthPrunedArtifact: "width-pruned", TrimmedArtifact: "trimmed"}.get(type(student), "student"),
+        parity_with=name,
         note="the student's weights, not measured again",
     )
 

@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from edgepack.artifacts import DataArtifact, Quantization, Row, ScalesArtifact
+from edgepack.artifacts import DataArtifact, ModelArtifact, Quantization, Row, ScalesArtifact
 from edgepack.data.sampling import Sampler
 from edgepack.recipe.model import Calibration, Observer, Quantize
 from edgepack.recipe.training import Student
 from edgepack.stages import keys
 from edgepack.stages.data import DataStage
 from edgepack.stages.stage import TRAINING, Context, Input, Stage
-from edgepack.stages.train import StudentStage
-from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
-from edgepack.stages.width_pruning import WidthPruningStage
 from edgepack.training import environment
 
 _WEIGHTS_FOLDER = "weights"  # of the model that `qat` trained
@@ -34,7 +31,7 @@ class QuantizeStage(Stage[ScalesArtifact]):
     seed: int
     training: Student
     rows: DataStage
-    student: StudentStage | WidthPruningStage | VocabularyTrimmingStage
+    student: Stage[ModelArtifact]
 
     name = "quantize"
     version = 8

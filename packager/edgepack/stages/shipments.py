@@ -16,18 +16,21 @@ from edgepack.stages.data import DataStage
 from edgepack.stages.linear import LinearStage
 from edgepack.stages.stage import Context, Stage
 from edgepack.stages.text_payload import LinearPart
-from edgepack.stages.train import TeacherStage
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle.model_config import LINEAR_NAME
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedShipment(Shipment):
-    """The exported model of the chosen candidate, as `combine` decides."""
+    """The exported model of the chosen candidate, as `combine` decides.
 
+    Attributes:
+        shared: the stages before those of the candidates.
+    """
+
+    shared: Sequence[Stage[Any]]
     rows: DataStage
     linear: LinearStage | None
-    teacher: TeacherStage | None
     candidates: Candidates
     combine: CombineStage | None
 
@@ -40,8 +43,8 @@ class TrainedShipment(Shipment):
         return self.candidates.chosen(ctx).recipe
 
     def made(self, ctx: Context) -> Sequence[Stage[Any]]:
-        shared = (self.rows, self.linear, self.teacher, self.candidates.select, self.combine)
-        return [*(stage for stage in shared if stage is not None), *self.candidates.chosen(ctx).stages]
+        deciders = (stage for stage in (self.candidates.select, self.combine) if stage is not None)
+        return [*self.shared, *deciders, *self.candidates.chosen(ctx).stages]
 
     def packed(self, ctx: Context) -> Sequence[Stage[Any]]:
         return [self.rows, self.candidates.chosen(ctx).export]

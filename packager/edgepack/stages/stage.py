@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from edgepack.artifacts import Artifact
+from edgepack.artifacts import Artifact, Split
 from edgepack.progress import SILENT, Progress
 from edgepack.results import NotRunHere
 from edgepack.targets import this_machine
@@ -120,6 +120,14 @@ class Context:
         return replace(self, results={**self.results, stage: result})
 
 
+@dataclass(frozen=True)
+class PlannedRows:
+    """The number of rows of each split, and how many training texts have each (estimated) number of tokens."""
+
+    counts: Mapping[Split, int] = field(default_factory=dict)
+    texts_by_tokens: Mapping[int, int] = field(default_factory=dict)
+
+
 class Stage(ABC, Generic[A_co]):
     """One step of a build. Subclasses are frozen dataclasses of recipe values and of the stages that they read.
 
@@ -165,6 +173,10 @@ class Stage(ABC, Generic[A_co]):
     def lacking(self, ctx: Context) -> NotRunHere | None:
         """Why it cannot run on this machine; None if it can."""
         return None
+
+    def about(self, rows: PlannedRows) -> str:
+        """The work in words, for a plan."""
+        return ""
 
     @abstractmethod
     def run(self, ctx: Context, out: Path) -> A_co:

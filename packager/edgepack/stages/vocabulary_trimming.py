@@ -15,9 +15,7 @@ from edgepack.recipe.model import Columns
 from edgepack.recipe.training import Trimming
 from edgepack.stages import keys
 from edgepack.stages.data import DataStage
-from edgepack.stages.stage import TRAINING, Context, Input, Stage
-from edgepack.stages.train import StudentStage
-from edgepack.stages.width_pruning import WidthPruningStage
+from edgepack.stages.stage import TRAINING, Context, Input, PlannedRows, Stage
 from edgepack.training import environment
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer, read_vocab
@@ -39,7 +37,7 @@ class VocabularyTrimmingStage(Stage[TrimmedArtifact]):
     section: Trimming
     columns: Columns
     rows: DataStage
-    student: StudentStage | WidthPruningStage
+    student: Stage[ModelArtifact]
 
     name = "vocabulary_trimming"
     version = 5
@@ -61,6 +59,13 @@ class VocabularyTrimmingStage(Stage[TrimmedArtifact]):
         rows, texts = ctx[self.rows], self.section.texts
         found = [*keys.labelled(rows), *keys.unlabelled(rows), *keys.model(ctx[self.student])]
         return found if texts is None else [*found, keys.file_input("further texts", Path(texts))]
+
+    def about(self, rows: PlannedRows) -> str:
+        trimming = self.section
+        often = "" if trimming.min_count == 1 else f" at least {trimming.min_count} times"
+        texts = "the training texts" + ("" if trimming.texts is None else f" and {Path(trimming.texts).name}")
+        characters = ", and every Chinese character" if trimming.characters == "all" else ""
+        return f"keeps the tokens that occur{often} in {texts}{characters}"
 
     def run(self, ctx: Context, out: Path) -> TrimmedArtifact:
         section, progress = self.section, ctx.progress

@@ -106,7 +106,7 @@ def sweep(
     tasks = {
         name: _task(name, [*command, "--candidate", str(index)], folder, str(index)) for index, name in enumerate(names)
     }
-    students = [chain.student for chain in stages.chains.values()]
+    students = [chain.models[0] for chain in stages.chains.values()]
     turn = {name: students[:index].count(students[index]) for index, name in enumerate(names)}
     ordered = [tasks[name] for name in sorted(names, key=lambda name: turn[name])]
     errors = {result.task.name: _error(result) for result in _run(engine, ordered, resources, progress)}

@@ -50,7 +50,7 @@ class WidthPrunedModel:
 class TrainingJob:
     """One training of a recipe. `teacher` is set if the model is distilled from it or starts from it."""
 
-    name: str  # ledger name: teacher, student, width-pruned
+    name: str  # of its row in the ledger: teacher, student, width-pruned
     model: str | FromScratch | FromTeacher | WidthPrunedModel
     training: Training
     teacher: ModelArtifact | None = None

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pytest
 from ssh_keys import make_key, needs_ssh_keygen
 from tests.stubs import STUB, STUB_SHA256
-from tests.unit.conftest import check, ungated_of
+from tests.unit.conftest import check, having, ungated_of
 from tests.unit.far import Heard
 
 from edgepack.artifacts import GateArtifact
@@ -68,7 +68,7 @@ def passed(built: Any, tmp_path: Path) -> Any:
     (exported / "onnx-int8" / "model.onnx").write_bytes(b"the model")
     (exported / "texts.txt").write_text("好\n", encoding="utf-8")
     result = judged(replace(item, bundle=bundle), "pass")
-    return replace(built, export=replace(built.export, folder=exported), target_results=(result,))
+    return replace(having(built, export=replace(built.export, folder=exported)), target_results=(result,))
 
 
 def test_everything_is_there_and_its_sums_agree(passed: Any, tmp_path: Path) -> None:

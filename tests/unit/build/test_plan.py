@@ -14,11 +14,13 @@ from tests.unit.build.conftest import Train, recipe
 from edgepack.build import plan
 from edgepack.build.options import BuildOptions
 from edgepack.build.plan import PlannedStage
-from edgepack.build.planned_trainings import PlannedTraining, Rows
+from edgepack.build.planned_trainings import training_estimate
 from edgepack.build.workspace import RECORD_FILE, Workspace
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Student
-from edgepack.stages.train import TeacherStage
+from edgepack.stages.data import DataStage
+from edgepack.stages.stage import PlannedRows
+from edgepack.stages.train import StudentStage, TeacherStage
 
 CPU = {"teacher": "cpu", "student": "cpu"}
 Planned = Callable[..., dict[str, PlannedStage]]
@@ -99,8 +101,8 @@ def test_a_first_training_has_a_rough_figure_on_a_cpu_and_none_on_a_gpu(tmp_path
     asked = recipe(tmp_path, CPU)
 
     def rough(made: Recipe, rows: int) -> float | None:
-        training = PlannedTraining("student", made.student, made, Rows({"train": rows}, {20: rows}))
-        estimate = training.estimate(None, [], Workspace(tmp_path))
+        stage, planned = StudentStage(made.student, DataStage(made.data)), PlannedRows({"train": rows}, {20: rows})
+        estimate = training_estimate(stage, planned, None, [], Workspace(tmp_path))
         return None if estimate is None else estimate.seconds
 
     few, many = rough(asked, 1_000), rough(asked, 100_000_000)

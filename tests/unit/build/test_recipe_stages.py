@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +14,10 @@ from edgepack.build.options import CANDIDATE_STAGES, STAGES, BuildOptions
 from edgepack.build.recipe_stages import stages_of
 from edgepack.errors import RecipeInvalidError, UsageError
 from edgepack.recipe.model import CustomRecipe, ImportedTextRecipe, LinearRecipe, Recipe
+from edgepack.stages.stage import PlannedRows
+from edgepack.stages.train import PlannedJob, TrainingStage
 from edgepack.targets.context import BuildContext
+from edgepack.training import devices, environment
 from edgepack_runtime.bundle.model_config import CPU, CUDA
 
 COMMON: dict[str, Any] = {"edgepack": 1, "name": "a", "version": "1.0.0"}
@@ -99,5 +103,52 @@ def test_equal_stages_are_one_stage() -> None:
     one, two = (stages_of(trained(), context()) for _ in range(2))
     assert {*one.shared, *one.chains[""].stages} == {*two.shared, *two.chains[""].stages}
     other = stages_of(trained(quantize={"method": "none"}), context())
-    assert other.chains[""].student == one.chains[""].student
+    assert other.chains[""].models == one.chains[""].models
     assert other.chains[""].quantize != one.chains[""].quantize
+
+
+@pytest.mark.parametrize(("distill", "read"), [(None, ["data", "student"]), ({}, ["data", "teacher", "student"])])
+def test_width_pruning_waits_for_a_teacher_that_it_learns_from(distill: Any, read: list[str]) -> None:
+    nano = {"model": {"scratch": {"layers": 1, "hidden": 8, "heads": 2}}}
+    student = {**nano, "width": 0.5, "distill": distill}
+    [chain] = stages_of(trained(teacher=nano, student=student), context()).chains.values()
+    assert [stage.name for stage in chain.model.needs] == read
+
+
+@pytest.mark.parametrize(
+    ("recipe", "until", "due"),
+    [
+        *((trained, until, until not in ("data", "linear")) for until in ("data", "linear", "student", "export", None)),
+        *((linear, until, until == "bundle") for until in ("data", "linear", "bundle")),
+        *((text_model, until, until == "gate") for until in ("data", "graphs", "gate")),
+        *((custom, until, until == "bundle") for until in ("examples", "graphs", "bundle")),
+    ],
+)
+def test_packages_are_checked_by_what_trains_or_packs(recipe: Any, until: str | None, due: bool) -> None:
+    assert preflight.is_due(stages_of(recipe(), context()), BuildOptions(until)) == due
+
+
+def test_a_further_training_needs_its_devices_and_has_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but its place in the chain is told of it."""
+
+    class FurtherStage(TrainingStage):
+        name = "further"
+        version = 1
+        recipe_keys = {"": "student"}  # noqa: RUF012 - never changed
+
+        @property
+        def training(self) -> PlannedJob:
+            return PlannedJob(self.section, chain.models[0])
+
+    required: list[tuple[str, str]] = []
+    monkeypatch.setattr(devices, "require", lambda device, key: required.append((device, key)))
+    monkeypatch.setattr(environment, "start", lambda: None)
+    found = stages_of(trained(), context())
+    [chain] = found.chains.values()
+    section = chain.models[0].section.model_copy(update={"device": "gpu:1"})
+    further = FurtherStage(section, chain.models[0].rows)
+    longer = replace(found, chains={"": replace(chain, models=(*chain.models, further))})
+    preflight._check_devices(longer, longer.chains[""].models[0], BuildOptions())
+    assert required == [("auto", "student.device"), ("gpu:1", "student.device")]
+    about = further.about(PlannedRows({"train": 64}))
+    assert about.startswith("at most ") and about.endswith("gpu:1")

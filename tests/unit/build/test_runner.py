@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,17 @@ import pytest
 from tests.unit.build.conftest import STAGES, Train
 from tests.unit.conftest import trimmed_of, width_pruned_of
 
-from edgepack.artifacts import Artifact, LedgerRow, SelectArtifact
-from edgepack.build import plan, preflight, runner
+from edgepack.artifacts import Artifact, LedgerRow, ModelArtifact, SelectArtifact
+from edgepack.build import plan, preflight, recipe_stages, runner
 from edgepack.build.options import BuildOptions
 from edgepack.build.workspace import Workspace
 from edgepack.console.console import Console
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.recipe.model import Candidate, Recipe, Search
+from edgepack.report import document, mlflow_run
 from edgepack.results import Build, StageArtifact
 from edgepack.stages.bundle import BundleStage
+from edgepack.stages.chain import Chain
 from edgepack.stages.data import DataStage
 from edgepack.stages.export import ExportStage
 from edgepack.stages.gate import GateStage
@@ -301,7 +303,7 @@ def test_a_build_goes_on_with_the_trimmed_student(stages: Stages, built: Build) 
     made = stages.build(with_student(built, vocabulary="trim"))
     assert stages.called[2:5] == ["student 3", "trim 1 of 3", "quantize trimmed 1 of 3"]
     assert made.student.steps == 3
-    assert made.trimmed is not None
+    assert made.vocabulary_trimming is not None
     assert [row.stage for row in made.ledger][:4] == ["teacher", "student", "trimmed", "static graph"]
     note = "vocabulary 18,000 -> 3,491 tokens; dev 90.0 -> 90.0 %; [UNK] 1.38 -> 2.37 % of dev tokens"
     assert (made.ledger[2].note, made.ledger[2].model_mib) == (note, 22.888)
@@ -328,13 +330,70 @@ def test_a_build_goes_on_with_the_width_pruned_student(stages: Stages, built: Bu
     assert stages.called[3:5] == ["prune the width of 3 as teacher says", "quantize width-pruned 3"]
     made = stages.build(with_student(built, width=0.75, vocabulary="trim"))
     assert stages.called[:2] == ["trim 1 of width-pruned 3", "quantize trimmed 1 of width-pruned 3"]
-    assert made.width_pruned is not None
+    assert made.width_pruning is not None
     assert [row.stage for row in made.ledger][:4] == ["teacher", "student", "width-pruned", "trimmed"]
     calibrated = "calibration error 4.1 -> 1.2 points, Brier 0.152 -> 0.147"
     assert made.ledger[2].note == (
         f"9.4 M weights, 1161 steps; {calibrated}; 12 -> 9 heads, 1,248 -> 936 neurons a layer; dev 90.0 -> 90.0 %"
     )
     assert (made.ledger[2].model_mib, made.ledger[2].seconds) == (35.858, 28.8)
+
+
+@dataclass(frozen=True)
+class Halved(ModelArtifact):
+    """What a stage makes that only a test has."""
+
+    row = "half"
+
+
+@dataclass(frozen=True)
+class HalvingStage(Stage[ModelArtifact]):
+    student: Stage[ModelArtifact]
+
+    name = "halving"
+    version = 1
+
+    @property
+    def needs(self) -> tuple[Stage[Any], ...]:
+        return (self.student,)
+
+    def decides(self, ctx: Context) -> Any:
+        return None
+
+    def run(self, ctx: Context, out: Path) -> ModelArtifact:
+        student = ctx.artifact(self.student)
+        values = {field.name: getattr(student, field.name) for field in fields(ModelArtifact)}
+        (out / "name").write_text("half", encoding="utf-8")
+        (out / "metrics.json").write_text('{"train/loss": [[10, 0.5]]}', encoding="utf-8")
+        made: ModelArtifact = self.kind(**values | {"folder": out, "steps": 7})
+        return made
+
+
+@pytest.mark.parametrize(("kind", "row"), [(Halved, "half"), (ModelArtifact, "halving")])
+def test_a_further_stage_that_makes_a_model_is_in_ledger_report_and_mlflow(
+    stages: Stages, built: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, row: str
+) -> None:
+    """Nothing but its place in the chain is told of it."""
+
+    def longer(*given: Any) -> Chain:
+        found = chain(*given)
+        further = HalvingStage(found.model)
+        scales = replace(found.quantize, student=further)
+        export = replace(found.export, student=further, scales=scales)
+        return Chain(found.recipe, (*found.models, further), scales, export)
+
+    chain = recipe_stages._chain
+    monkeypatch.setattr(recipe_stages, "_chain", longer)
+    monkeypatch.setattr(HalvingStage, "kind", kind, raising=False)
+    made = stages.build(built.recipe)
+    assert stages.called[2:4] == ["student 3", "quantize half"]
+    assert [one.stage for one in made.ledger][:4] == ["teacher", "student", row, "static graph"]
+    assert [one.stage for one in stages.packed[0]][:4] == ["teacher", "student", row, "static graph"]
+    report = document.make(made)
+    assert [(model.role, model.steps) for model in report.models][-1] == (row, 7)
+    for model in (made.teacher, made.student):
+        (model.folder / "metrics.json").write_text("{}", encoding="utf-8")
+    assert (f"{row}/train/loss", 10, 0.5) in list(mlflow_run._metrics(made, report))
 
 
 def test_a_candidate_that_fails_ends_the_build_unless_it_keeps_going(stages: Stages, built: Build) -> None:
@@ -346,9 +405,9 @@ def test_a_candidate_that_fails_ends_the_build_unless_it_keeps_going(stages: Sta
     made = stages.build(several, KEEP_GOING)
     assert "select from 3, trimmed 2 of 3" in stages.called
     assert stages.left_out == [failure.name for failure in made.failed_candidates] == ["epochs=2"]
-    assert made.trimmed is not None
+    assert made.vocabulary_trimming is not None
     stages.chosen = "epochs=1"
-    assert stages.build(several, BuildOptions(start="select", keep_going=True)).trimmed is None
+    assert stages.build(several, BuildOptions(start="select", keep_going=True)).vocabulary_trimming is None
 
 
 def test_a_wheel_by_path_is_inspected_once_and_before_the_first_training(

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.unit.conftest import having
 
 from edgepack.artifacts import ExamplesArtifact
 from edgepack.build import dist_folder, runner
@@ -131,7 +132,7 @@ def test_a_server_that_does_not_answer_is_found_before_the_build(
 def test_a_model_with_a_handler_shows_how_to_give_it_an_item(built: Any, tmp_path: Path, item: str, shown: str) -> None:
     (result,) = built.target_results
     bundle = tmp_path / result.bundle.file_name
-    given = replace(built, data=None, examples=ExamplesArtifact(tmp_path, item, 1))
+    given = having(built, data=None, examples=ExamplesArtifact(tmp_path, item, 1))
     assert build_command._next_steps(given, [bundle])[-1].endswith(f" predict {shown}")
     assert "ITEM" not in build_command._next_steps(built, [bundle])[-1]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 from tests.golden import assert_golden
-from tests.unit.conftest import beside_one_not_run, linear_of, trimmed_of, ungated_of, width_pruned_of
+from tests.unit.conftest import beside_one_not_run, having, linear_of, trimmed_of, ungated_of, width_pruned_of
 from tests.unit.report.pages import document, junit_of, render
 
 from edgepack.recipe.gates import GoldenRows
@@ -51,7 +51,7 @@ def test_a_document_is_as_its_schema_says(report: dict[str, Any]) -> None:
 def test_of_several_students_all_are_listed_and_the_chosen_one_is_the_student(
     tmp_path: Path, built: Any, selection: Any
 ) -> None:
-    report = document(replace(built, selection=selection))
+    report = document(having(built, select=selection))
     assert report["selection"]["chosen"] == "model={from: teacher, layers: 4}"
     assert report["selection"]["candidates"][0]["missed"] == ["latency.p95_ms (1.931 > 1.9)"]
     assert [one["parameters"] for one in report["selection"]["candidates"]] == [10_569_000, 19_300_000]
@@ -84,7 +84,7 @@ def test_built_in_data_keep_their_name(built: Any) -> None:
         "student": {"model": {"scratch": {"layers": 1, "hidden": 8, "heads": 1}}},
     })  # fmt: skip
     data = replace(built.data, warnings=())
-    report = document(replace(built, recipe=recipe, data=data, teacher=None))
+    report = document(replace(having(built, data=data, teacher=None), recipe=recipe))
     assert report["data"]["source"] == report["recipe"]["data"]["train"] == "builtin:reviews-zh"
     assert report["recipe"]["student"]["model"]["scratch"]["hidden"] == 8
     assert [model["role"] for model in report["models"]] == ["student"]
@@ -138,7 +138,7 @@ def test_a_build_without_gates_is_no_build_that_passed(built: Any) -> None:
 
 def test_width_and_vocabulary_are_listed_with_their_cost(tmp_path: Path, built: Any) -> None:
     assert document(built)["width"] is None
-    report = document(replace(built, width_pruned=width_pruned_of(built), trimmed=trimmed_of(built)))
+    report = document(having(built, width_pruning=width_pruned_of(built), vocabulary_trimming=trimmed_of(built)))
     width, vocabulary = report["width"], report["vocabulary"]
     assert (width["heads_before"], width["heads"], width["neurons_before"], width["neurons"]) == (12, 9, 1248, 936)
     assert (vocabulary["tokens_before"], vocabulary["tokens"], vocabulary["unknown"]) == (18_000, 3491, 0.0237)
@@ -157,8 +157,8 @@ def test_warnings_that_quote_rows_which_are_not_carried_are_only_counted(built: 
     data = replace(built.data, warnings=("line 7: '张三 ' has white space", "line 9: '李四 ' has"))
     gates = built.recipe.gates.model_copy(update={"golden": GoldenRows(carry=False)})
     recipe = built.recipe.model_copy(update={"gates": gates})
-    assert "张三" in text_of(document(replace(built, data=data)))
-    told = document(replace(built, data=data, recipe=recipe))
+    assert "张三" in text_of(document(having(built, data=data)))
+    told = document(replace(having(built, data=data), recipe=recipe))
     assert "张三" not in text_of(told) and "李四" not in text_of(told)
     assert told["data"]["warnings"][0] == "2 warnings about the data, which may quote it: `edgepack check` tells"
 

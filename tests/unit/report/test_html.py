@@ -14,6 +14,7 @@ from tests.unit.conftest import (
     EXAMPLES,
     beside_one_not_run,
     combined_of,
+    having,
     linear_of,
     trimmed_of,
     ungated_of,
@@ -140,10 +141,8 @@ def test_a_build_without_gates_has_no_badge_of_one_that_passed(built: Any) -> No
 
 def test_warnings_stand_beside_the_verdict(built: Any) -> None:
     built = combined_of(built)
-    built = replace(
-        built,
-        teacher=replace(built.teacher, test_score=replace(built.teacher.test_score, value=0.1, low=0.08, high=0.12)),
-    )
+    poor = replace(built.teacher.test_score, value=0.1, low=0.08, high=0.12)
+    built = having(built, teacher=replace(built.teacher, test_score=poor))
     report = document(built)
     assert report["warnings"][0].startswith("the teacher (10.0 %) is below the linear model")
     assert report["warnings"] == list(built.warnings("recipe.yaml"))
@@ -186,7 +185,7 @@ def test_labels_and_what_was_taken_for_what(report: dict[str, Any]) -> None:
 
 
 def test_candidates_are_there_where_there_were_several(built: Any, selection: Any, report: dict[str, Any]) -> None:
-    words = words_of(document(replace(built, selection=selection)))
+    words = words_of(document(having(built, select=selection)))
     for figure in (
         "Candidates", "model={from: teacher, layers: 4}", "90.4 %", "[88.2, 92.3]", "19,300,000", "10.9 MiB", "1.10",
         "int8", "latency.p95_ms (1.931 > 1.9)", "81", "✓", "the only one of 2 that misses no gate",
@@ -201,7 +200,7 @@ def test_candidates_are_there_where_there_were_several(built: Any, selection: An
 def test_every_figure_has_a_name_in_the_language_of_the_page(
     built: Any, selection: Any, language: str, least: int
 ) -> None:
-    text = render(document(replace(built, selection=selection)))
+    text = render(document(having(built, select=selection)))
     page = Page(text)
     figures = [attributes for tag, attributes in page.tags if tag == "figure"]
     assert len(figures) == sum(tag == "svg" for tag, _ in page.tags) == 4
@@ -217,7 +216,7 @@ def test_every_figure_has_a_name_in_the_language_of_the_page(
 
 def test_a_float16_file_is_named(built: Any) -> None:
     small = replace(built.export.small_model, precision="float16")
-    report = document(replace(built, export=replace(built.export, small_model=small, shipped="float16", int8=None)))
+    report = document(having(built, export=replace(built.export, small_model=small, shipped="float16", int8=None)))
     assert report["export"]["onnx_bytes"].keys() == {"float32", "float16"}
     words = Page(render(report)).words
     assert "encoder (float16) : " in words
@@ -227,7 +226,8 @@ def test_a_float16_file_is_named(built: Any) -> None:
 def test_a_smaller_width_and_vocabulary_are_shown_with_their_cost(built: Any) -> None:
     words = words_of(document(built))
     assert "heads and" not in words and "tokens kept" not in words
-    words = words_of(document(replace(built, width_pruned=width_pruned_of(built), trimmed=trimmed_of(built))))
+    made = having(built, width_pruning=width_pruned_of(built), vocabulary_trimming=trimmed_of(built))
+    words = words_of(document(made))
     assert "Width: 9 of 12 heads and 936 of 1,248 neurons of each layer kept, 9,400,000 parameters left" in words
     assert "3,491 of 18,000 tokens kept, 6,000,000 parameters left" in words
     assert "[UNK] 2.37 % of dev tokens, before 1.38 %" in words
@@ -247,7 +247,7 @@ def test_examples_are_shown_with_their_texts_once_for_each_model(built: Any) -> 
 
 
 def test_a_reader_of_chinese_sees_chinese(built: Any, selection: Any) -> None:
-    words = words_of(document(replace(built, selection=selection)), "zh")
+    words = words_of(document(having(built, select=selection)), "zh")
     order = ["结论", "账本", "INT8 量化", "候选模型", "门限检查", "样例", "数据", "产物", "来源与版本"]
     places = [words.index(f" {heading} ") for heading in order]
     assert places == sorted(places)
@@ -268,7 +268,7 @@ def in_latin_data(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_chinese_text_has_chinese_punctuation(built: Any, selection: Any) -> None:
-    for build in (replace(built, selection=selection), beside_one_not_run(built), ungated_of(built)):
+    for build in (having(built, select=selection), beside_one_not_run(built), ungated_of(built)):
         words = Page(render(in_latin_data(document(build))), "zh").words
         words = re.sub(r" +(?=[.,;:?!])", "", words.replace("中文", ""))
         found = re.findall(r".{12}[\u4e00-\u9fff][.,;:?!] .{8}|.{12}[.,;:!] +[\u4e00-\u9fff].{8}", words)

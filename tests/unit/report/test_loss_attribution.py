@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.conftest import having
 
 from edgepack import artifacts
 from edgepack.artifacts import LedgerRow, Variation, proportion
@@ -178,7 +179,7 @@ def test_the_ledger_of_a_target_has_no_other_targets_and_no_other_files(built: A
     models = ["teacher", "student", "static graph", "float ONNX"]
     assert stages == [[*models, "INT8 ONNX", first.gate.ledger.stage], [*models, "INT8 ONNX", "on b"]]
     in_float = Variation(("b",), built.export.float_model, "faster")
-    of_two = replace(two, export=replace(built.export, variations=(in_float,)))
+    of_two = having(two, export=replace(built.export, variations=(in_float,)))
     assert [row.stage for row in of_two.ledger_of(other)] == [*models, "on b"]
     assert of_two.ledger_of(first) == two.ledger_of(first)
 

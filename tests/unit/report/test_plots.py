@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.conftest import dynamic, linears
+from tests.unit.conftest import dynamic, having, linears
 from tests.unit.report.pages import Page, document, figure_of, render, with_last_row, words_of
 
 from edgepack.artifacts import LedgerRow, Quantization
@@ -52,7 +52,7 @@ def test_the_same_report_gives_the_same_bytes(report: dict[str, Any]) -> None:
 
 
 def test_the_plot_of_candidates_numbers_them_and_draws_the_front(built: Any, selection: Any) -> None:
-    report = document(replace(built, selection=selection))
+    report = document(having(built, select=selection))
     words = figure_of(report, "Score of each candidate")
     assert re.search(r"\b1 2 ", words)
     assert "≥ 88.0 %, ≤ 5 ms →" in words
@@ -79,7 +79,7 @@ def test_the_front_is_what_no_other_beats(points: list[tuple[float, float]], fro
 def test_text_from_outside_is_escaped_and_chinese_is_drawn_without_a_warning(built: Any) -> None:
     attack = '<script>alert("x")</script>&amp;$a$'
     row = LedgerRow(attack, built.ledger[0].score, model_mib=1.0, note=attack)
-    report = document(replace(with_last_row(built, row), data=replace(built.data, warnings=(attack,))))
+    report = document(having(with_last_row(built, row), data=replace(built.data, warnings=(attack,))))
     classes = report["targets"][0]["receipt"]["classes"]
     classes["scores"][0]["label"] = attack
     classes["confusion"] = {attack: {attack: 3}}
@@ -167,17 +167,17 @@ def test_ranges_of_each_part_are_a_table(report: dict[str, Any]) -> None:
 
 def test_ranges_of_the_ways_not_taken_stand_beside(built: Any) -> None:
     wider = Quantization("ptq", "abs_max", tuple(replace(one, activation=(-70.0, 9.0)) for one in linears()))
-    build = replace(built, scales=replace(built.scales, ways=(*built.scales.ways, wider)))
+    build = having(built, quantize=replace(built.scales, ways=(*built.scales.ways, wider)))
     assert "layers.3.down -0.17 … 50.8 0.2 2 0.1 1.7 17.0 -70 … 9" in words_of(document(build))
 
 
 def test_where_ranges_are_found_in_each_run_the_weights_are_shown_alone(built: Any) -> None:
     int8 = replace(built.export.int8, method="dynamic", kept_float=())
-    bare = replace(built, export=replace(built.export, int8=int8), scales=replace(built.scales, ways=(dynamic(),)))
+    bare = having(built, export=replace(built.export, int8=int8), quantize=replace(built.scales, ways=(dynamic(),)))
     told = words_of(document(bare))
     assert "dynamic finds ranges in each run." in told and "255 steps" not in told
     assert "layers.3.down 2 0.1 1.7 17.0" in told
-    calibrated = replace(bare, scales=built.scales)  # ranges were found, and another way was taken
+    calibrated = having(bare, quantize=built.scales)  # ranges were found, and another way was taken
     assert "layers.3.down 2 0.1 1.7 17.0 -0.17 … 50.8" in words_of(document(calibrated))
 
 
@@ -191,9 +191,9 @@ def test_a_weight_of_zeros_has_no_ratio(report: dict[str, Any]) -> None:
 def test_without_an_int8_model_no_ranges_are_shown(built: Any, ways: tuple[Quantization, ...]) -> None:
     """Nothing was to be quantized, or what the student was exported to was not understood."""
     export = replace(built.export, int8=None, small_model=None, shipped="float32")
-    page = render(document(replace(built, export=export, scales=replace(built.scales, ways=ways))))
+    page = render(document(having(built, export=export, quantize=replace(built.scales, ways=ways))))
     assert "Ranges of" not in page
-    no_ranges = replace(built, scales=replace(built.scales, ways=()))
+    no_ranges = having(built, quantize=replace(built.scales, ways=()))
     assert "Ranges of" not in render(document(no_ranges))
 
 
@@ -214,11 +214,10 @@ def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any)
     unmeasured = LedgerRow("float ONNX", built.ledger[0].score)
     (tmp_path / "dev.jsonl").write_text("", encoding="utf-8")
     float_model = replace(built.export.float_model, ledger=unmeasured)
+    export = replace(built.export, float_model=float_model, small_model=None, shipped="float32")
     bare = replace(
-        built,
+        having(built, teacher=None, export=export),
         recipe=built.recipe.model_copy(update={"gates": type(built.recipe.gates)(), "teacher": None}),
-        teacher=None,
-        export=replace(built.export, float_model=float_model, small_model=None, shipped="float32"),
         target_results=(replace(item, gate=replace(gate, ledger=unmeasured)),),
     )
     page = Page(render(document(bare)))

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from tests.stage_context import context_of
-from tests.unit.conftest import KEEPS, MISSES, combined_of, gained
+from tests.unit.conftest import KEEPS, MISSES, combined_of, gained, having
 from tests.unit.runtime.tiny_model import write_model_folder
 from tests.unit.stages.test_linear import BAD, GOOD, data_of, made
 
@@ -274,13 +274,13 @@ def test_a_build_gives_one_piece_of_advice_as_a_command_that_loads(built: Build,
     cascade = replace(build.combined.method("cascade"), gains=gained(0.1, -0.3, 0.4))
     combined = replace(build.combined, methods=(*build.combined.methods[:2], cascade, build.combined.method("linear")))
     poor = replace(built.teacher, test_score=replace(built.teacher.test_score, value=0.7, low=0.68, high=0.72))
-    [warning] = replace(build, combined=combined, teacher=poor).warnings("a b.yaml", ["linear=auto", "version=1.0.1"])
+    [warning] = having(build, combine=combined, teacher=poor).warnings("a b.yaml", ["linear=auto", "version=1.0.1"])
     settings = ["version=1.0.1", "linear=only", "gates.accuracy.max_drop_points=null"]
     assert warning.endswith(f": edgepack build 'a b.yaml' --set {' --set '.join(settings)}")
-    [warning] = replace(build, teacher=poor).warnings("recipe.yaml")
+    [warning] = having(build, teacher=poor).warnings("recipe.yaml")
     assert warning.endswith(": edgepack build recipe.yaml --set teacher=null --set student.distill=null")
     near = replace(poor, test_score=replace(poor.test_score, high=0.95))
-    assert replace(build, teacher=near).warnings("recipe.yaml") == ()
+    assert having(build, teacher=near).warnings("recipe.yaml") == ()
 
 
 def test_the_ledger_begins_with_the_linear_model_and_its_models_end_with_the_way_that_ships(built: Build) -> None:

@@ -213,7 +213,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def chain_of(recipe: Recipe, student: Student, rows: DataStage) -> Chain:
     train = StudentStage(student, rows)
     scales = QuantizeStage(recipe.quantize, recipe.data.calibration, 0, student, rows, train)
-    return Chain(recipe, train, None, None, scales, ExportStage(recipe.quantize, recipe.targets, rows, train, scales))
+    return Chain(recipe, (train,), scales, ExportStage(recipe.quantize, recipe.targets, rows, train, scales))
 
 
 def test_the_artifact_records_all_that_decided_and_no_test_score(
@@ -228,7 +228,7 @@ def test_the_artifact_records_all_that_decided_and_no_test_score(
     made_of_chains = [
         pair
         for chain, model, exported in zip(chains.values(), models, files, strict=False)
-        for pair in ((chain.student, model), (chain.export, exported))
+        for pair in ((chain.model, model), (chain.export, exported))
     ]
     section = Search.model_validate({"over": {"student.epochs": [1, 2, 3]}})
     asked = gates(accuracy={"metric": "macro_f1", "min": 0.5, "max_drop_points": 2}, size={"model_mib": 100})
