@@ -20,6 +20,7 @@ from edgepack.errors import EdgepackError, RecipeInvalidError, StageFailedError
 from edgepack.progress import Progress
 from edgepack.sandbox import operators
 from edgepack.sandbox import runner as sandbox
+from edgepack.util.folders import scratch_folder
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.bundle.archive import Archive
@@ -72,9 +73,9 @@ def answers(bundle: Path, rows: Sequence[Row], progress: Progress) -> list[Answe
         BundleInvalidError, UsageError, EnvironmentUnfitError: as `verify_file`; the message starts with the recipe key.
     """
     job = functools.partial(_confined_answers, bundle, rows)
-    with TemporaryDirectory(prefix="edgepack-") as scratch:
+    with scratch_folder("edgepack-") as scratch:
         found: list[Answer] = sandbox.run(
-            job, list[Answer], Path(scratch), progress, stage=f"`{_RECIPE_KEY}`", reads=[bundle]
+            job, list[Answer], scratch, progress, stage=f"`{_RECIPE_KEY}`", reads=[bundle]
         )
     if len(found) != len(rows):
         raise StageFailedError(f"`{_RECIPE_KEY}`: {bundle.name} gave {len(found)} answers to {len(rows)} rows")

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from edgepack.progress import Progress
 from edgepack.sandbox import runner as sandbox
 from edgepack.sandbox.confinement import SandboxLimits
 from edgepack.targets import this_machine
+from edgepack.util.folders import scratch_folder
 from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.errors import reported
 from edgepack_runtime.install import release_process
@@ -144,10 +144,10 @@ def gate_confined(
         StageFailedError: it exceeded a limit; and as `gate_file`.
     """
     job = functools.partial(_gate_own, bundle.resolve(), rows)
-    with tempfile.TemporaryDirectory(prefix="edgepack-gate-") as scratch, gate_lock.hold(progress.line):
-        limits = SandboxLimits.here(Path(scratch))
+    with scratch_folder("edgepack-gate-") as scratch, gate_lock.hold(progress.line):
+        limits = SandboxLimits.here(scratch)
         limits = replace(limits, silence_s=limits.silence_s + quiet_s)
-        return sandbox.run(job, tuple[int, dict[str, Any]], Path(scratch), progress, stage="gate", limits=limits)
+        return sandbox.run(job, tuple[int, dict[str, Any]], scratch, progress, stage="gate", limits=limits)
 
 
 def _gate_own(bundle: Path, rows: GoldenRowsOption, progress: Progress) -> tuple[int, dict[str, Any]]:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -42,12 +42,15 @@ _LIMITS, _JOB, _PROGRESS, _RESULT, _LOG = "limits.pickle", "job.pickle", "progre
 _POLL_S: Final = 0.05
 _LOOK_S: Final = 1.0  # between two looks at the memory, which take some ms
 _END_S: Final = 10.0
+_STOP_S: Final = 0.1  # until a process that was told to stop has
+_MOST_THREADS: Final = 4000  # a library starts one for each core, and a machine has room for some 30,000
 _LAST_LINES: Final = 12
 _MOST_SAID: Final = 4000  # characters of these lines
 _MOST_LOG_BYTES: Final = 1 << 16
 _MOST_LOGS: Final = 4  # ours, and what libraries write for a graph each
 _TURN_BYTES: Final = 1 << 16  # of progress between two looks at time and memory: 3,000 steps of a bar
 _MOST_PROGRESS_BYTES: Final = 1 << 26  # of a job: three million steps of a bar
+_MOST_LEVELS: Final = 20  # of folders that it leaves
 _MOST_LEFT_FILES: Final = 10_000  # that a job leaves: those of a model folder are some tens
 # Memory in /proc/PID/status that is no file: also what was swapped out, and the tables of pages.
 _MEMORY: Final = (b"RssAnon", b"RssShmem", b"VmSwap", b"VmPTE")
@@ -130,8 +133,13 @@ def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: st
             while _runs(process):
                 if limits.memory_bytes is not None and time.monotonic() - looked > _LOOK_S:
                     looked = time.monotonic()
-                    if _memory_bytes(process.pid) > limits.memory_bytes:
+                    used = _use(process.pid)
+                    if used.memory_bytes > limits.memory_bytes:
                         raise _too_much_memory(limits, stage, "its processes together took more")
+                    if used.threads > _MOST_THREADS:
+                        raise StageFailedError(
+                            f"{stage}: the model was stopped: it runs more than {_MOST_THREADS} threads", fix=_SUSPECT
+                        )
                 if _heard(reader, stage):
                     heard = time.monotonic()
                 elif time.monotonic() - heard > limits.silence_s:
@@ -143,7 +151,8 @@ def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: st
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # a graph in a loop hears no other signal
             process.wait()
-            _wait_for_group(process.pid)
+            # What is in a system call finishes it.
+            _wait_until(lambda: not any(member.runs for member in _members(process.pid)), _END_S)
             assert process.stdin is not None
             process.stdin.close()
         while _heard(reader, stage):  # the rest: nobody writes any more
@@ -151,40 +160,81 @@ def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: st
         return process.returncode
 
 
-def _wait_for_group(group: int) -> None:
-    """Wait until no process of a killed group runs: what is in a system call finishes it."""
-    end = time.monotonic() + _END_S
-    while any(_running(group)) and time.monotonic() < end:
-        time.sleep(_POLL_S)
-
-
-def _memory_bytes(group: int) -> int:
-    """Memory of a group that is no file.
+class _Use(NamedTuple):
+    """What a group of processes uses; `is_whole` unless one of them ended meanwhile, with memory that another may have.
 
     The limit of `RLIMIT_DATA` is of each process, and knows no shared memory and no stack that `mremap` enlarged.
     """
-    found = 0
-    for process in _running(group):
-        with contextlib.suppress(OSError):  # it has ended
-            # By line: a process chooses its name, which has a line to itself, with its line breaks escaped.
+
+    memory_bytes: int
+    threads: int
+    is_whole: bool
+
+
+def _use(group: int) -> _Use:
+    """Use of a group: its memory that is no file, and its threads."""
+    found = _look(group)
+    if found.is_whole:
+        return found
+    with contextlib.suppress(ProcessLookupError):  # they have ended
+        os.killpg(group, signal.SIGSTOP)
+        try:
+            _wait_until(lambda: all(member.state in b"TtDZX" for member in _members(group)), _STOP_S)
+            found = _look(group)
+        finally:
+            os.killpg(group, signal.SIGCONT)
+    return found
+
+
+def _look(group: int) -> _Use:
+    memory, threads, is_whole = 0, 0, True
+    for member in _members(group):
+        threads += member.threads
+        if not member.runs:
+            is_whole = False
+            continue
+        try:
             # Of a thread that lives: the first one may have ended before the others.
-            statuses = ((task / "status").read_bytes() for task in (process / "task").iterdir())
-            status = next((one for one in statuses if b"RssAnon" in one), b"")
-            lines = (line.partition(b":") for line in status.split(b"\n"))
-            found += sum(int(value.split()[0]) for key, _, value in lines if key in _MEMORY)
-    return 1024 * found
+            statuses = ((task / "status").read_bytes() for task in (member.folder / "task").iterdir())
+            status = next(one for one in statuses if b"RssAnon" in one)
+        except (OSError, StopIteration):
+            is_whole = False
+            continue
+        # By line: a process chooses its name, which has a line to itself, with its line breaks escaped.
+        lines = (line.partition(b":") for line in status.split(b"\n"))
+        memory += sum(int(value.split()[0]) for key, _, value in lines if key in _MEMORY)
+    return _Use(1024 * memory, threads, is_whole)
 
 
-def _running(group: int) -> Iterator[Path]:
-    """The processes of a group in /proc that have not ended."""
+class _Member(NamedTuple):
+    """A process in /proc, with fields of its `stat`; without a state if it is gone."""
+
+    folder: Path
+    state: bytes
+    threads: int
+
+    @property
+    def runs(self) -> bool:
+        return self.state not in (b"", b"Z", b"X") or self.threads > 1
+
+
+def _members(group: int) -> Iterator[_Member]:
+    """The processes of a group, and those that have gone since they were listed, which may have been of it."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             fields = (process / "stat").read_bytes().rpartition(b")")[2].split()  # after the name
             state, its_group, threads = fields[0], fields[2], int(fields[17])
-        except (OSError, ValueError):  # it has ended
+        except (OSError, ValueError, IndexError):
+            yield _Member(process, b"", 0)
             continue
-        if int(its_group) == group and (state not in (b"Z", b"X") or threads > 1):
-            yield process
+        if int(its_group) == group:
+            yield _Member(process, state, threads)
+
+
+def _wait_until(condition: Callable[[], bool], most_s: float) -> None:
+    end = time.monotonic() + most_s
+    while not condition() and time.monotonic() < end:
+        time.sleep(min(_POLL_S, most_s / 10))
 
 
 def _variables() -> dict[str, str]:
@@ -281,6 +331,10 @@ def _require_plain(folder: Path, limits: SandboxLimits, stage: str) -> None:
         for number, (path, kind) in enumerate(walk(folder)):
             if kind not in ("file", "folder"):
                 raise StageFailedError(f"{stage}: the process of the model left a {kind}, {path}", fix=_SUSPECT)
+            if path.count("/") >= _MOST_LEVELS:
+                raise StageFailedError(
+                    f"{stage}: the process of the model left folders of more than {_MOST_LEVELS} levels", fix=_SUSPECT
+                )
             descriptor = os.open(folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 os.fchmod(descriptor, FOLDER_MODE if kind == "folder" else FILE_MODE)  # it cannot do so itself

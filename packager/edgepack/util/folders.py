@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from edgepack.errors import EnvironmentUnfitError
+from edgepack_runtime.util.fs import remove_tree
 
 _FIX: Final = "work in a folder of your own, or name other folders with --workspace and --dist"
 
@@ -45,3 +49,13 @@ def require_own(folder: Path, fix: str = _FIX) -> None:
                 why=f"every user may write {place.parent}",
                 fix=fix,
             )
+
+
+@contextlib.contextmanager
+def scratch_folder(prefix: str) -> Iterator[Path]:
+    """A new temporary folder, which is removed with whatever a program of others left in it."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)

@@ -9,6 +9,7 @@ Each function but the few that release something returns a status: null, or an e
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -33,6 +34,7 @@ FLOAT, INT64 = 1, 7  # ONNXTensorElementDataType
 DEVICE_ALLOCATOR, _ARENA_ALLOCATOR, DEFAULT_MEMORY = 0, 1, 0  # OrtAllocatorType, OrtMemType
 _SEQUENTIAL = 0  # ExecutionMode
 _ARENA_SHARE = 0.8  # of the memory that is usable: Python and other programs need some
+_FULL = "BFCArena"  # in the message of a run whose values do not fit into the arena
 _KEPT_LENGTHS = 64  # of single texts, whose buffers a thread keeps
 
 _OUT = POINTER(c_void_p)
@@ -177,8 +179,9 @@ class Api:
         if usable is None:
             return None
         most = int(_ARENA_SHARE * usable)
-        keys, values = (c_char_p * 1)(b"max_mem"), (c_size_t * 1)(most)
-        config = self.made("CreateArenaCfgV2", keys, values, 1)
+        # By what is asked for, and not in powers of two, of which the last one would leave half of the arena unused.
+        keys, values = (c_char_p * 2)(b"max_mem", b"arena_extend_strategy"), (c_size_t * 2)(most, 1)
+        config = self.made("CreateArenaCfgV2", keys, values, 2)
         where = self.made("CreateCpuMemoryInfo", _ARENA_ALLOCATOR, DEFAULT_MEMORY)
         try:
             self.call("CreateAndRegisterAllocator", self.environment, where, config)
@@ -464,16 +467,29 @@ class Session:
             for name, data in zip(self.inputs, memory):
                 values.append(self.api.tensor(data, given[name].shape, tensors.number_of(given[name].dtype)))
             inputs = (c_void_p * len(values))(*(value.value for value in values))
-            options = self._shrinking if most_bytes is not None else None
-            self.api.call(
-                "Run", self.handle, options, self.input_names, inputs, len(values), self.output_names, count, found
-            )
+            arguments = self.input_names, inputs, len(values), self.output_names, count, found
+            if most_bytes is not None:
+                self.api.call("Run", self.handle, self._shrinking, *arguments)
+            else:
+                self._run_or_shrink(*arguments)
             if most_bytes is not None and sum(self._size_bytes(Handle(value)) for value in found) > most_bytes:
                 raise UsageError(f"the outputs are larger than {most_bytes} bytes", fix="send fewer rows at a time")
             return {name: self._read(Handle(value)) for name, value in zip(self.outputs, found)}
         finally:
             for value in [*values, *(Handle(one) for one in found if one)]:
                 self.api.release("ReleaseValue", value)
+
+    def _run_or_shrink(self, *arguments: Any) -> None:
+        """Run; where the arena is full of what runs of other sizes left, once more without that."""
+        try:
+            self.api.call("Run", self.handle, None, *arguments)
+        except OrtError as error:
+            if _FULL not in str(error):
+                raise
+            with contextlib.suppress(OrtError):  # it fails as the first did, and then gives the memory back
+                self.api.call("Run", self.handle, self._shrinking, *arguments)
+                return
+            self.api.call("Run", self.handle, self._shrinking, *arguments)
 
     @functools.cached_property
     def _shrinking(self) -> Handle:

@@ -217,7 +217,7 @@ class _Reader:
         if right and type(value) is int:
             right = abs(value) < _MOST_INTEGER
         if right and hint is str:
-            is_like = re.search(metadata.get("pattern", ""), value)
+            is_like = re.fullmatch(metadata.get("pattern", ".*"), value, re.DOTALL)
             right = is_like is not None and len(value) >= metadata.get("min_length", 0)
             if value not in metadata.get("one_of", (value,)):
                 return self._refuse(path, f"{_is(value)}; this runtime supports {list(metadata['one_of'])}")

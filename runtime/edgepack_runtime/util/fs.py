@@ -220,10 +220,12 @@ def switch_link(link: Path, target: str) -> None:
     fsync_folder(link.parent)
 
 
-def _flatten(folder: Path) -> None:
-    """Move the folders below `folder` up into it, the files removed: no call in a call, no path that grows."""
-    pending = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]
-    moved = 0
+def _remove_deep(folder: Path) -> None:
+    """Remove a folder after its folders were moved into a new one beside it: no call in a call, no path that grows."""
+    import tempfile  # takes a while, and a cold start needs none of it
+
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name[:50]}.", dir=folder.parent))
+    pending, moved = [folder], 0
     while pending:
         inside = pending.pop()
         inside.chmod(0o700)
@@ -233,7 +235,9 @@ def _flatten(folder: Path) -> None:
                 continue
             entry.chmod(0o700)  # a move changes its link to the folder above
             moved += 1
-            pending.append(entry.rename(folder / f".{os.getpid()}-{moved}"))
+            pending.append(entry.rename(beside / str(moved)))
+    shutil.rmtree(beside)
+    folder.rmdir()
 
 
 def remove_tree(path: Path) -> None:
@@ -251,7 +255,8 @@ def remove_tree(path: Path) -> None:
             shutil.rmtree(path)
             return
         except RecursionError:  # folders inside of each other may be more than Python calls functions
-            _flatten(path)
+            _remove_deep(path)
+            return
         except OSError as error:
             # A process of a killed install may still write for a moment.
             if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or attempt == _REMOVE_ATTEMPTS - 1:

@@ -320,6 +320,24 @@ def nest_folders(levels: int, progress: Progress) -> dict[str, Any]:
     return {}
 
 
+def nest_folders_in(folder: Path, levels: int, progress: Progress) -> dict[str, Any]:
+    """Folders in each other, beside files with names that a removal could want."""
+    for number in range(2000):
+        (folder / f".{os.getppid()}-{number}").touch()
+    os.chdir(folder)
+    for _ in range(levels):
+        Path("d").mkdir()
+        os.chdir("d")
+    return {}
+
+
+def start_threads(number: int, progress: Progress) -> dict[str, Any]:
+    for _ in range(number):
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    time.sleep(60)
+    return {}
+
+
 def variables(progress: Progress) -> dict[str, Any]:
     return dict(os.environ)
 

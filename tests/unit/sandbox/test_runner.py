@@ -26,6 +26,7 @@ from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.progress import SILENT, Task
 from edgepack.sandbox import runner
 from edgepack.sandbox.confinement import NOT_CONFINED, SandboxLimits
+from edgepack.util import folders
 
 LIMITS = SandboxLimits(2**30, 2**20, 60)
 
@@ -238,6 +239,37 @@ def test_a_process_whose_first_thread_has_ended_is_counted(tmp_path: Path) -> No
         run(jobs.end_first_threads_and_take_memory_together, tmp_path, 120 * 2**20, limits=limits)
 
 
+def test_where_a_process_ends_during_a_look_the_others_are_stopped_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else memory goes from one to the next, and each has ended when it is looked at."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as child:
+        stat = Path(f"/proc/{child.pid}/stat")
+        states = []
+
+        def look(group: int) -> runner._Use:
+            states.append(stat.read_text().rpartition(")")[2].split()[0])
+            return runner._Use(1, 1, is_whole=len(states) > 1)
+
+        monkeypatch.setattr(runner, "_look", look)
+        assert runner._use(child.pid).is_whole
+        assert states[1] == "T"
+        assert stat.read_text().rpartition(")")[2].split()[0] != "T"
+        child.kill()
+
+
+def test_threads_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_MOST_THREADS", 20)
+    with pytest.raises(StageFailedError, match="more than 20 threads"):
+        run(jobs.start_threads, tmp_path, 40)
+
+
+def test_a_result_has_few_levels(tmp_path: Path) -> None:
+    with folders.scratch_folder("edgepack-test-") as scratch, pytest.raises(StageFailedError, match="levels"):
+        run(jobs.nest_folders_in, scratch, scratch, 1500)
+    assert not scratch.exists()
+
+
 def test_folders_deeper_than_python_calls_functions_are_removed(tmp_path: Path) -> None:
     assert run(jobs.nest_folders, tmp_path, 3000) == {}
     assert list(tmp_path.iterdir()) == []
@@ -410,6 +442,7 @@ from edgepack.util import process
 from edgepack.progress import SILENT
 from edgepack.sandbox import runner
 from edgepack.sandbox.confinement import NOT_CONFINED, SandboxLimits
+from edgepack.util import folders
 import jobs
 runner.COMMAND = tuple(word for word in runner.COMMAND if word != "-I")
 with process.noticed():
