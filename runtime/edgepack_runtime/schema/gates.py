@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterator, List, Literal, Mapping, NamedTuple, Opti
 
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.schema.fields import Document, Problem, field, hints, read
+from edgepack_runtime.schema.limits import MAX_THREADS, MAX_TOKENS
 from edgepack_runtime.stats.metrics import MetricName, metric_of
 
 ABOVE_MAJORITY = "accuracy.above_majority"  # better than the most frequent answer; no recipe sets or waives it
@@ -159,7 +160,7 @@ class LengthLimits(Document):
 
     ONE_OF = ("p50_ms", "p95_ms", "p99_ms")
 
-    max_tokens: int = field("Maximum number of tokens of a text, with `[CLS]` and `[SEP]`.", ge=3, le=2048)
+    max_tokens: int = field("Maximum number of tokens of a text, with `[CLS]` and `[SEP]`.", ge=3, le=MAX_TOKENS)
     p50_ms: Optional[float] = _percentile(P50, "Maximum median.")
     p95_ms: Optional[float] = _percentile(P95, "Maximum 95th percentile.")
     p99_ms: Optional[float] = _percentile(P99, "Maximum 99th percentile; needs 662 texts.")
@@ -188,7 +189,10 @@ class LatencyLimits(Document):
     p95_ms: Optional[float] = _percentile(P95, "Maximum 95th percentile.")
     p99_ms: Optional[float] = _percentile(P99, "Maximum 99th percentile; needs 662 texts.")
     threads: int = field(
-        "Maximum number of threads of one prediction. `tune` on the device finds the best number.", 1, ge=1, le=256
+        "Maximum number of threads of one prediction. `tune` on the device finds the best number.",
+        1,
+        ge=1,
+        le=MAX_THREADS,
     )
     by_length: Tuple[LengthLimits, ...] = field(
         "Limits by number of tokens, each for longer texts than the one before.", ()
