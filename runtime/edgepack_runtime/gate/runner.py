@@ -26,7 +26,7 @@ from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import locate, receipts
 from edgepack_runtime.schema import figures
 from edgepack_runtime.schema.fields import parse
-from edgepack_runtime.schema.gates import ABOVE_MAJORITY, LatencyLimits, Limits, is_minimum
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, LatencyLimits, Limits, limit_named
 from edgepack_runtime.schema.receipt import (
     ACCURACY_NOT_GATED,
     EXIT_CODES,
@@ -151,18 +151,17 @@ def render(receipt: Mapping[str, Any]) -> str:
     """Format the receipt as a table, with the detail of each gate that did not pass."""
     found = GateReceipt.parse(receipt)
     rows = [("gate", "measured", "interval", "limit", "n", "verdict")]
-    for check in found.checks:
-        sign = figures.direction(minimum=is_minimum(check.gate))
-        rows.append(
-            (
-                check.gate,
-                figures.figure(check.value, check.unit),
-                figures.interval(check.low, check.high, check.unit, with_unit=False),
-                f"{sign} {figures.shown(check.limit, check.unit)}",
-                str(check.n),
-                check.verdict,
-            )
+    rows += [
+        (
+            check.gate,
+            figures.figure(check.value, check.unit),
+            figures.interval(check.low, check.high, check.unit, with_unit=False),
+            check.bound(figures.shown(check.limit, check.unit)),
+            str(check.n),
+            check.verdict,
         )
+        for check in found.checks
+    ]
     lines = bench.table(rows) if found.checks else []
     lines += [f"{check.gate}: {check.detail}" for check in found.checks if check.verdict != intervals.PASS]
     lines += [f"{one.gate}: not measured: {one.why}" for one in found.unmeasured]
@@ -255,7 +254,7 @@ def _sustained_checks(
     if long_run is not None:
         return [sustained.check(long_run, asked)]
     why = f"emulated ({emulated_why}): measure on the device itself"
-    return [GateCheck.unmeasured(sustained.GATE, asked.max_slowdown_percent, "percent", why)]
+    return [GateCheck.unmeasured(sustained.GATE, asked.max_slowdown_percent, why)]
 
 
 def _process_checks(
@@ -288,7 +287,7 @@ def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> 
     for name, size_bytes, limit_mib, file in asked:
         if limit_mib is not None and size_bytes is None:
             detail = f"the size of {file} is not known here: run the gate on that file"
-            checks.append(GateCheck.unmeasured(name, limit_mib, "MiB", detail))
+            checks.append(GateCheck.unmeasured(limit_named(name), limit_mib, detail))
         elif limit_mib is not None and size_bytes is not None:
-            checks.append(GateCheck.read_once(name, size_bytes / 2**20, limit=limit_mib, unit="MiB", detail=file))
+            checks.append(GateCheck.read_once(limit_named(name), size_bytes / 2**20, limit=limit_mib, detail=file))
     return checks

@@ -25,7 +25,7 @@ FIGURES = ("recall", "precision", "f1")  # of a class
 P50, P95, P99 = 0.5, 0.95, 0.99
 _SHARE = {"gt": 0, "lt": 1}
 _PER_CLASS = "accuracy.per_class."
-_LENGTHS = re.compile(r"\.max_tokens_[0-9]+\.")
+_LENGTHS = re.compile(r"\Alatency\.max_tokens_[0-9]+\.")
 
 
 class Floors(NamedTuple):
@@ -370,10 +370,23 @@ def _sections(hint: Any) -> Iterator[Type[Any]]:
         yield from _sections(part)
 
 
-def is_minimum(gate: str) -> bool:
-    """Whether the limit of the check `gate` is a minimum; otherwise, and of an unknown gate, it is a maximum."""
-    found = declared().get(_LENGTHS.sub(".by_length.", gate))
-    return found is not None and found.minimum
+def limit_named(gate: str) -> Limit:
+    """The limit of the check `gate`.
+
+    Raises:
+        KeyError: no limit of that name is declared.
+    """
+    return declared()[_LENGTHS.sub("latency.by_length.", gate)]._replace(gate=gate)
+
+
+def by_length(most_tokens: int, key: str) -> str:
+    """The name of the check of a percentile, `key`, of texts of some lengths."""
+    return f"latency.max_tokens_{most_tokens}.{key}"
+
+
+def is_by_length(gate: str) -> bool:
+    """Whether a check is of texts of some lengths."""
+    return _LENGTHS.match(gate) is not None
 
 
 def per_class(figure: str) -> str:
