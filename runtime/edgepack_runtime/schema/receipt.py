@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Tuple
 
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.schema import fields, figures
+from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.fields import Document, Problem, field
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, DELIVER, REFUSE, Limit, limit_named
 from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS, Interval, Verdict
@@ -199,7 +200,7 @@ class GateReceipt:
     classes: Optional[Mapping[str, Any]] = None
     latency: Optional[GateLatency] = None
     tuning: Mapping[str, Any] = field(default={})
-    conditions: Mapping[str, Any] = field(default={})
+    conditions: Mapping[str, Any] = field(default={})  # as the device wrote them
     seconds: Optional[float] = None
     receipt: int = FORMAT
     verb: str = "gate"
@@ -217,6 +218,11 @@ class GateReceipt:
         """The receipt in JSON types."""
         found: Dict[str, Any] = fields.to_json(self)
         return found
+
+    @property
+    def where(self) -> Conditions:
+        """What is known of the conditions."""
+        return Conditions.of(self.conditions)
 
     @property
     def judged(self) -> str:
