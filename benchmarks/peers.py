@@ -19,6 +19,7 @@ project's float file to 1e-3 on texts that both cut into the same tokens, or the
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import statistics
@@ -36,6 +37,7 @@ from peers.registry import BACKENDS, ENVIRONMENTS, FLOAT, INT8, Backend
 from peers.source import of_length, read
 
 from edgepack_runtime.device import conditions
+from edgepack_runtime.schema.fields import to_json
 from edgepack_runtime.stats.intervals import Interval
 
 LENGTHS: Final = (16, 64, 128)  # characters
@@ -286,7 +288,7 @@ def main() -> None:
         for name, why in run.failed.items():
             print(f"{run.case.name}: {name} was left out: {why.splitlines()[-1] if why else 'it gave no reason'}")
     print(json.dumps({
-        "conditions": {**where, "after": conditions.collect_changing()},
+        "conditions": to_json(dataclasses.replace(where, after=conditions.collect_changing())),
         "rounds": options.rounds, "texts": options.texts,
         "models": [document(run) for run in runs],
     }, ensure_ascii=False))  # fmt: skip

@@ -36,6 +36,7 @@ from typing import Any, Final
 
 from edgepack_runtime.batch.inputs import read_texts
 from edgepack_runtime.device import conditions
+from edgepack_runtime.schema.fields import to_json
 
 BATCHES: Final = (1, 8, 32)
 CONNECTIONS: Final = (1, 8, 32)
@@ -314,7 +315,7 @@ def main() -> int:
         with server(options.model, *threads) as (port, process):
             rate = 0.5 * result["capacity_per_s"]
             result["soak"] = asyncio.run(soak(port, process, requests, rate, options.soak_minutes))
-    result["conditions"] = conditions.collect(threads=options.threads, engine="", providers=())
+    result["conditions"] = to_json(conditions.collect(threads=options.threads, engine="", providers=()))
     print(json.dumps({"benchmark": "serve", "model": options.model.name, **result}, ensure_ascii=False))
     return 0
 

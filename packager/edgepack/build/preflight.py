@@ -8,13 +8,12 @@ from typing import Any
 from edgepack.artifacts import DataArtifact, ExamplesArtifact
 from edgepack.build.options import BuildOptions
 from edgepack.build.recipe_stages import RecipeStages
-from edgepack.bundle import baseline, bundled_interpreters, site_packages, wheels
+from edgepack.bundle import bundled_interpreters, site_packages, wheels
 from edgepack.bundle.target_spec import target_specs
 from edgepack.data import gates
-from edgepack.data.suitability import check_built, read_further_texts, require_judged_by
+from edgepack.data.suitability import LabelledRows, row_findings
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack.recipe import hub
-from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import AnyRecipe, CustomRecipe, Recipe
 from edgepack.results import with_candidate
 from edgepack.stages import train
@@ -55,7 +54,10 @@ def check_inputs(recipe: AnyRecipe, ctx: Context, rows: Stage[Any], *, cached: b
     found, context = ctx.artifact(rows), ctx.targets
     warnings = 0
     if isinstance(found, DataArtifact):
-        warnings = len(found.warnings) + len(_check_rows(recipe, found))
+        assert not isinstance(recipe, CustomRecipe), "it has examples"
+        warnings = len(found.warnings) + len(row_findings(recipe, LabelledRows.of(found)))
+    if isinstance(recipe, Recipe):
+        environment.versions()
     if isinstance(found, ExamplesArtifact):
         warnings = len(gates.examples_out_of_reach(recipe.gates.accuracy, found.rows))
     if warnings and not cached:
@@ -65,18 +67,6 @@ def check_inputs(recipe: AnyRecipe, ctx: Context, rows: Stage[Any], *, cached: b
         for spec in target_specs(recipe, profile):
             wheels.fetch(spec, context, ctx.progress)
         bundled_interpreters.fetch(recipe, profile, context, ctx.progress)
-
-
-def _check_rows(recipe: AnyRecipe, rows: DataArtifact) -> list[Finding]:
-    """The warnings about a recipe and its rows; errors are raised."""
-    assert not isinstance(recipe, CustomRecipe), "it has examples"
-    require_judged_by(recipe, rows.labels)
-    if recipe.gates.baseline is not None:
-        baseline.require_comparable(recipe.gates.baseline, rows.task, rows.labels)
-    if isinstance(recipe, Recipe):
-        read_further_texts(recipe, lambda: rows.read("dev") + rows.read("test"))
-        environment.versions()
-    return check_built(rows, recipe)
 
 
 def check_training(stage: TrainingStage, stages: RecipeStages, ctx: Context, options: BuildOptions) -> None:

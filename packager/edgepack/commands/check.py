@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,8 +18,10 @@ from edgepack.util.text import counted, metric_name
 from edgepack_runtime.schema.figures import quantity, span
 
 if TYPE_CHECKING:
+    from edgepack.artifacts import Row
     from edgepack.console.console import Console
-    from edgepack.data.splits import Splits
+    from edgepack.data.splits import RowReader, Splits
+    from edgepack.data.suitability import OfRows
 
 _FITTED_ROWS: Final = 20_000  # of the linear model, which is to take seconds here
 
@@ -116,48 +118,32 @@ def _check_test_rows(loaded: ImportedTextRecipe, recipe: Path, console: Console)
     """Check the test rows of an imported classifier, and print what they suggest; return their number."""
     import tempfile
 
-    from edgepack.data.gates import describe_gate
-    from edgepack.data.suitability import check_imported, require_judged_by
+    from edgepack.data.suitability import LabelledRows, row_findings
     from edgepack.imported.rows import ImportedRowsStage
     from edgepack.stages.stage import Context
 
     stage = ImportedRowsStage(loaded.data, tuple(loaded.model.labels))
     with tempfile.TemporaryDirectory(prefix="edgepack-") as scratch:
         found = stage.run(Context(), Path(scratch))
-        require_judged_by(loaded, found.labels)
-        if loaded.gates.baseline is not None:
-            from edgepack.bundle.baseline import require_comparable
-
-            require_comparable(loaded.gates.baseline, loaded.task, found.labels)
-        console.findings(check_imported(found, loaded, recipe))
+        console.findings(row_findings(loaded, LabelledRows.of(found), recipe))
         test = found.read("test")
-    if loaded.gates.accuracy is not None and loaded.data.columns.text_task.exact:
-        console.line(describe_gate(loaded.gates.accuracy, len(test), test, loaded.gates.golden.rows))
+    _print_gate(loaded, test, console)
     return counted(len(test), "test row")
 
 
 def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -> str:
     """Check the rows of a recipe that trains, and print what they suggest; return their numbers."""
-    from edgepack.data.gates import describe_gate
     from edgepack.data.lengths import describe_lengths
     from edgepack.data.splits import load_splits
-    from edgepack.data.suitability import check_suited, read_further_texts, require_judged_by
+    from edgepack.data.suitability import LabelledRows, row_findings
 
     splits = load_splits(loaded.data, console)
-    rows, labels = splits.rows, list(splits.labels["train"])
-    require_judged_by(loaded, labels)
-    if loaded.gates.baseline is not None:
-        from edgepack.bundle.baseline import require_comparable
-
-        require_comparable(loaded.gates.baseline, loaded.task, labels)
-    suited = check_suited(loaded, len(rows["train"]), labels, splits.lengths, recipe, lambda: rows["test"])
-    if isinstance(loaded, Recipe):
-        read_further_texts(loaded, lambda: [*rows["dev"], *rows["test"]])
-    console.findings([*splits.warnings, *suited])
+    rows = LabelledRows(
+        list(splits.labels["train"]), splits.lengths, len(splits.rows["train"]), splits.rows.__getitem__
+    )
+    console.findings([*splits.warnings, *row_findings(loaded, rows, recipe)])
     console.line(describe_lengths(splits.lengths))
-    if loaded.gates.accuracy is not None and loaded.data.columns.text_task.exact:
-        most = loaded.gates.golden.rows
-        console.line(describe_gate(loaded.gates.accuracy, len(rows["test"]), rows["test"], most))
+    _print_gate(loaded, splits.rows["test"], console)
     if isinstance(loaded, LinearRecipe) or loaded.has_linear:
         console.line(linear_baseline(loaded, splits))
     elif loaded.linear != "off":
@@ -166,3 +152,11 @@ def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -
         names = "\n".join(f"  {candidate.name}" for candidate in loaded.candidates)
         console.line(f"{counted(len(loaded.candidates), 'candidate')}:\n{names}")
     return ", ".join(f"{len(rows)} {split}" for split, rows in splits.rows.items()) + " rows"
+
+
+def _print_gate(loaded: OfRows, test: Sequence[Row] | RowReader, console: Console) -> None:
+    """Print the widths of the intervals of the accuracy gate."""
+    from edgepack.data.gates import describe_gate
+
+    if loaded.gates.accuracy is not None and loaded.data.columns.text_task.exact:
+        console.line(describe_gate(loaded.gates.accuracy, len(test), test, loaded.gates.golden.rows))

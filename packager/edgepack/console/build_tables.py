@@ -411,7 +411,6 @@ def _names(reports: Sequence[Report], files: Sequence[Path]) -> list[str]:
 def _row(build: str, report: Report, target: Target) -> TableRow:
     receipt = target.receipt
     score, latency = (None, None) if receipt is None else (receipt.accuracy, receipt.latency)
-    cpu = None if receipt is None else receipt.conditions.get("cpu_model")
     return TableRow(
         build=build,
         target=target.target,
@@ -426,7 +425,7 @@ def _row(build: str, report: Report, target: Target) -> TableRow:
         p95_ms=latency.p95_ms if latency else None,
         threads=latency.threads if latency else None,
         disturbed=latency is not None and _is_disturbed(latency),
-        cpu=cpu if isinstance(cpu, str) else None,
+        cpu=receipt.where.cpu_model if receipt else None,
         model_mib=report.model_mib(target.target),
         bundle_bytes=target.bundle.bundle_bytes,
     )

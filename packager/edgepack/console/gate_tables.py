@@ -13,6 +13,7 @@ from edgepack.console.tables import STYLES, column_gap, one_by_one, table
 from edgepack.report import gates
 from edgepack.report.gates import CheckRow
 from edgepack.util.text import counted, safe
+from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.figures import NOTHING, quantity
 from edgepack_runtime.schema.receipt import ACCURACY_NOT_GATED, NO_GATES, UNGATED, BundleFacts, GateReceipt
 from edgepack_runtime.stats import intervals
@@ -42,7 +43,7 @@ def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Tabl
             yield Text(ACCURACY_NOT_GATED, style="bold")
         for one in found.left_out:
             yield Text(safe(f"{one.gate}: {one.verdict}: {one.why}"), style="bold")
-    yield Text(safe(_conditions(read.conditions)), style="dim")
+    yield Text(safe(_conditions(read.where)), style="dim")
 
 
 def _checks(checks: Sequence[CheckRow], *, live: bool, width: int) -> Iterator[Table | Text]:
@@ -68,14 +69,18 @@ def _checks(checks: Sequence[CheckRow], *, live: bool, width: int) -> Iterator[T
     yield made
 
 
-def _conditions(conditions: Mapping[str, Any]) -> str:
-    parts = [str(conditions[key]) for key in ("gpu", "cpu_model") if conditions.get(key)]
-    named = ((key, conditions.get(key)) for key in ("threads", "governor"))
-    parts += [f"{key} {value}" for key, value in named if value is not None]
-    parts += [str(conditions["engine"])] if conditions.get("engine") else []
-    parts += ["emulated"] if conditions.get("emulated") else []
-    parts += [f"{conditions['device_clock_utc']} by its clock"] if conditions.get("device_clock_utc") else []
-    return "measured on " + ", ".join(parts) if parts else "measured under unknown conditions"
+def _conditions(where: Conditions) -> str:
+    parts = (
+        where.gpu,
+        where.cpu_model,
+        where.threads and f"threads {where.threads}",
+        where.governor and f"governor {where.governor}",
+        where.engine,
+        where.emulated and "emulated",
+        where.device_clock_utc and f"{where.device_clock_utc} by its clock",
+    )
+    known = ", ".join(part for part in parts if part)
+    return f"measured on {known}" if known else "measured under unknown conditions"
 
 
 def not_run(bundle: str, target: str, gate: NotRunHere, *, ungated: bool) -> Iterator[Table | Text]:

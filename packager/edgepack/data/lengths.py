@@ -15,9 +15,10 @@ from typing import Any, Final
 
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
+from edgepack_runtime.schema.limits import MAX_TOKENS
 
 MAX_CUT_SHARE: Final = 0.01  # of the texts of a split that may be longer than max_length without a warning
-COUNTED_TOKENS: Final = 4096  # longer texts count as this long: no ERNIE reads more than 2,048 tokens
+COUNTED_TOKENS: Final = MAX_TOKENS + 1  # longer texts count as this long: any model cuts them
 STEP_TOKENS: Final = 16  # of suggestions for max_length
 LONGEST_SUGGESTION: Final = 512
 _SPECIAL_TOKENS: Final = 2

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +24,8 @@ from edgepack.recipe.findings import errors
 from edgepack.recipe.model import Columns, SplitName
 from edgepack.util.text_digests import digest, digests
 from edgepack_runtime.rows.formats import RowFormat
+from edgepack_runtime.schema.limits import MAX_LABELS
 from edgepack_runtime.tasks.task import Task
-
-MAX_LABELS: Final = 10_000  # a column with more different values does not hold labels; fits the 16 bits of `label_ids`
 
 
 @dataclass

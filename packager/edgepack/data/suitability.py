@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,64 +18,72 @@ from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import ImportedTextRecipe, LinearRecipe, Recipe
 from edgepack.util.text import counted
 
+OfRows = Recipe | LinearRecipe | ImportedTextRecipe
 _NO_GATES = (
     "the recipe sets no gates: bundles are measured and delivered without a verdict",
     "set `gates.accuracy` and `gates.latency`; `edgepack gate` of such a bundle is inconclusive",
 )
 
 
-def check_suited(
-    recipe: Recipe | LinearRecipe,
-    train_rows: int,
-    labels: Sequence[str],
-    lengths: Mapping[Any, Lengths],
-    file: Path,
-    read_test: Callable[[], Iterable[Row]],
-) -> list[Finding]:
-    """Warnings about a valid recipe and valid data.
+@dataclass(frozen=True)
+class LabelledRows:
+    """What is checked of labelled rows. `read` gives the rows of a split, and is called only for what needs them.
 
-    Args:
-        train_rows: rows of the training split, or of the sample of it.
-        labels: different labels of train.
+    Attributes:
+        labels: different labels of train, or of the model.
         lengths: by split.
-        file: the file that findings name: the recipe, if it is known.
-        read_test: reads the test rows; called only for a recipe with an accuracy gate.
+        train_rows: rows of the training split, or of the sample of it; 0 if nothing is trained.
     """
-    limits = {}  # a linear model truncates nothing
+
+    labels: Sequence[str]
+    lengths: Mapping[Any, Lengths]
+    train_rows: int
+    read: Callable[[Any], Iterable[Row]]
+
+    @classmethod
+    def of(cls, data: DataArtifact) -> LabelledRows:
+        """The rows of the data stage."""
+        lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}
+        return cls(data.labels, lengths, data.rows.get("train", 0), data.read)
+
+
+def row_findings(recipe: OfRows, rows: LabelledRows, file: Path | None = None) -> list[Finding]:
+    """Everything that is checked of a recipe and its rows before a build: the warnings; errors are raised.
+
+    Raises:
+        RecipeInvalidError: gates, baseline or further texts do not fit the rows.
+    """
+    require_judged_by(recipe, rows.labels)
+    if recipe.gates.baseline is not None:
+        from edgepack.bundle.baseline import require_comparable
+
+        require_comparable(recipe.gates.baseline, recipe.task, rows.labels)
+    if isinstance(recipe, Recipe):
+        read_further_texts(recipe, lambda: [*rows.read("dev"), *rows.read("test")])
+    return check_suited(recipe, rows, file)
+
+
+def check_suited(recipe: OfRows, rows: LabelledRows, file: Path | None = None) -> list[Finding]:
+    """Warnings about a valid recipe and valid data. `file` is what findings name; else the recipe's name."""
+    limits, problems = {}, []  # a linear model truncates nothing
+    if isinstance(recipe, ImportedTextRecipe):
+        limits = {"model.max_length": recipe.model.max_length}
+    else:
+        problems += _samples(recipe, rows.train_rows, len(rows.labels))
     if isinstance(recipe, Recipe):
         students = sorted(recipe.students, key=lambda student: student.max_length)  # the first truncates the most texts
         models = {"teacher": recipe.teacher, "student": students[0]}
         limits = {f"{role}.max_length": model.max_length for role, model in models.items() if model is not None}
-    problems = _samples(recipe, train_rows, len(labels))
     if recipe.gates.ungated:
         problems.append(_NO_GATES)
-    if recipe.gates.accuracy is not None and "test" in lengths:
-        problems += check_gate(recipe.gates.accuracy, read_test(), labels, recipe.gates.golden.rows)
-    found = [Finding("warning", file, None, reason, fix) for reason, fix in problems]
-    return [*found, *check_lengths(lengths, limits, file)]
-
-
-def check_built(data: DataArtifact, recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> list[Finding]:
-    """`check_suited` or `check_imported` for the rows of the data stage; findings name the recipe."""
-    if isinstance(recipe, ImportedTextRecipe):
-        return check_imported(data, recipe)
-    lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}
-    test = partial(data.read, "test")
-    return check_suited(recipe, data.rows["train"], data.labels, lengths, Path(recipe.name), test)
-
-
-def check_imported(data: DataArtifact, recipe: ImportedTextRecipe, file: Path | None = None) -> list[Finding]:
-    """Warnings about an imported classifier and its test rows. `file` is what findings name; else the recipe's name."""
+    if recipe.gates.accuracy is not None and "test" in rows.lengths:
+        problems += check_gate(recipe.gates.accuracy, rows.read("test"), rows.labels, recipe.gates.golden.rows)
     file = file or Path(recipe.name)
-    problems = [_NO_GATES] if recipe.gates.ungated else []
-    if recipe.gates.accuracy is not None:
-        problems += check_gate(recipe.gates.accuracy, data.read("test"), data.labels, recipe.gates.golden.rows)
-    lengths = {split: Lengths(counts) for split, counts in data.token_counts.items()}
     found = [Finding("warning", file, None, reason, fix) for reason, fix in problems]
-    return [*found, *check_lengths(lengths, {"model.max_length": recipe.model.max_length}, file)]
+    return [*found, *check_lengths(rows.lengths, limits, file)]
 
 
-def require_judged_by(recipe: Recipe | LinearRecipe | ImportedTextRecipe, labels: Sequence[str]) -> None:
+def require_judged_by(recipe: OfRows, labels: Sequence[str]) -> None:
     """Check that the gates' metric exists for this number of labels, and that the data have their classes.
 
     Raises:

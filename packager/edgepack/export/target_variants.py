@@ -69,7 +69,7 @@ def variant_of(profile: Profile, section: Quantize) -> Variant | None:
         precision: Precision = "float32" if section.method == "none" else "float16"
         return Variant("cuda", precision, f"{CUDA} runs float16 fastest", gpu=True)
     lacks_vnni = "x86_64" in profile.machines and profile.isa is not None and not _VNNI.intersection(profile.isa)
-    if lacks_vnni and section.method not in ("none", "fp16") and not section.reduced_range:
+    if lacks_vnni and section.makes_int8 and not section.reduced_range:
         return Variant("7-bits", "int8", "not every CPU of the target has VNNI", reduced=True)
     return None
 

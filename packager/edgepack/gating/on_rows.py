@@ -14,7 +14,7 @@ from edgepack.recipe.gates import Gates
 from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.gate import accuracy
 from edgepack_runtime.schema.figures import shown
-from edgepack_runtime.schema.gates import Limits, ManifestAccuracy, is_minimum
+from edgepack_runtime.schema.gates import Limits, ManifestAccuracy, limit_named
 from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.metrics import Answer
@@ -99,4 +99,4 @@ def _misses(check: GateCheck) -> bool:
     if check.value is None:
         return False
     below = check.limit - check.value
-    return (below if is_minimum(check.gate) else -below) > _ROUNDING
+    return (below if limit_named(check.gate).minimum else -below) > _ROUNDING

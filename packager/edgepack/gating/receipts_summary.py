@@ -156,7 +156,7 @@ def _figures(gate: GateReceipt) -> dict[str, Any]:
     def score(found: Score | None) -> dict[str, Any] | None:
         return None if found is None else {"metric": found.metric, "value": found.value, "n": found.n}
 
-    bundle, latency, where = gate.bundle, gate.latency, gate.conditions
+    bundle, latency, where = gate.bundle, gate.latency, gate.where
     return {
         "bundle": bundle and {"name": bundle.name, "release_id": bundle.release_id},
         "verdict": gate.verdict,
@@ -164,8 +164,9 @@ def _figures(gate: GateReceipt) -> dict[str, Any]:
         "promised": score(gate.promised),
         "latency": latency and {key: getattr(latency, key) for key in ("p50_ms", "p95_ms", "threads")},
         "conditions": {
-            **{key: str(where.get(key) or "") for key in ("cpu_model", "engine")},
-            "emulated": where.get("emulated") is True,
+            "cpu_model": where.cpu_model or "",
+            "engine": where.engine or "",
+            "emulated": bool(where.emulated),
         },
         "checks": [
             {key: getattr(check, key) for key in ("gate", "verdict", "value", "limit", "unit")} for check in gate.checks

@@ -18,8 +18,9 @@ from edgepack.recipe.gates import Gates
 from edgepack.recipe.section import MEANT, FilePath, Section, beside
 from edgepack.recipe.training import Qat, Student, Teacher
 from edgepack_runtime.bundle.manifest import NAME, VERSION
-from edgepack_runtime.bundle.model_config import CUSTOM, GRAPH_NAME, MAX_TOKENS
+from edgepack_runtime.bundle.model_config import CUSTOM, GRAPH_NAME
 from edgepack_runtime.schema.gates import AccuracyLimits
+from edgepack_runtime.schema.limits import MAX_TOKENS
 from edgepack_runtime.tasks.registry import TaskName, answer_keys, task_by_answer_key, task_by_name, tasks_named
 from edgepack_runtime.tasks.task import Task
 
@@ -39,6 +40,8 @@ def _in_a_schema(pattern: re.Pattern[str]) -> str:
 
 class Columns(Section):
     """Names of the columns (TSV, CSV) or keys (JSONL) to read. The task decides which ones are read."""
+
+    TAGGED: ClassVar[tuple[str, str]] = ("tokens", "tags")  # keys of rows that have a tag for each token
 
     text: str = Field("text", description="Column of the texts; of the first texts of pairs.")
     text_pair: str | None = Field(
@@ -94,7 +97,7 @@ class Columns(Section):
     def wanted(self) -> dict[str, str]:
         """The columns of a row, texts first: key of this section -> name of the column."""
         if self.tokens is not None and self.tags is not None:
-            return {"tokens": self.tokens, "tags": self.tags}
+            return {key: getattr(self, key) for key in self.TAGGED}
         if self.spans is not None:
             return {"text": self.text, "spans": self.spans}
         return self.texts | {self.answer: getattr(self, self.answer)}
@@ -188,6 +191,8 @@ class Search(Section):
 class Quantize(Section):
     """Quantization of the float student: INT8 or float16."""
 
+    WITHOUT_INT8: ClassVar[frozenset[str]] = frozenset(("fp16", "none"))  # methods
+
     method: Literal["ptq", "qat", "dynamic", "auto", "fp16", "none"] = Field(
         "ptq",
         description="`ptq`: post-training quantization with observed ranges of activations; `qat` trains further "
@@ -213,6 +218,11 @@ class Quantize(Section):
         "float, the most expensive first; float16 does not ship then. The share of one row, 100 / rows points, is "
         "always allowed; null for no limit.",
     )
+
+    @property
+    def makes_int8(self) -> bool:
+        """Whether the method makes INT8."""
+        return self.method not in self.WITHOUT_INT8
 
 
 class Sign(Section):

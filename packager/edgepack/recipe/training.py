@@ -121,7 +121,7 @@ class Training(Section):
     max_length: int = Field(
         128,
         ge=4,
-        le=2048,
+        le=2048,  # no ERNIE has more positions
         description="Maximum number of tokens of a text, with [CLS] and [SEP]; longer texts are truncated.",
     )
     seed: int = Field(0, ge=0, lt=2**31, description="Seed of initial weights, shuffling and dropout.")

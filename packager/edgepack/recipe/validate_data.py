@@ -58,7 +58,7 @@ def _keys_of(task: str) -> set[str]:
     """The columns that rows of a task may have."""
     kinds = tasks_named(task)
     keys = {"text", *(kind.answer_key for kind in kinds)} | ({"text_pair"} if kinds[0].pairs else set())
-    return keys | ({"tokens", "tags"} if kinds[0].per_token else set())
+    return keys | (set(Columns.TAGGED) if kinds[0].per_token else set())
 
 
 def _of_another_task(task: str, given: Sequence[str]) -> Iterator[Problem]:
@@ -72,7 +72,7 @@ def _of_another_task(task: str, given: Sequence[str]) -> Iterator[Problem]:
 def _contradictions(given: Sequence[str]) -> Iterator[Problem]:
     if "label" in given and "labels" in given:
         yield (*_WHERE, "labels"), "a row has one `label` or any number of `labels`", "keep one of the two"
-    for key, other in (("tokens", "tags"), ("tags", "tokens")):
+    for key, other in (Columns.TAGGED, Columns.TAGGED[::-1]):
         if key in given and other not in given:
             yield (*_WHERE, key), f"`{key}` need `{other}`", f"name the column of the {other} as well"
     for key in ("text", "spans"):

@@ -25,7 +25,6 @@ from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name, tasks_named
 
 _KIND: Final = "give a private SSH key, or the .pub file of one that an agent or a piece of hardware holds"
 _NO_FIX: Final = "correct the value; docs/reference/recipe-file.md says what it may be"
-_WITHOUT_INT8: Final = ("none", "fp16")  # of `quantize.method`
 
 
 def cross_checks(
@@ -150,7 +149,7 @@ def check_quantize(recipe: Recipe) -> Iterator[Problem]:
     if quantize.qat is not None and "qat" not in methods:
         reason = f"{now}: nothing would be trained"
         yield ("quantize", "qat"), reason, "set `method: qat`, or remove it"
-    if quantize.reduced_range and methods <= set(_WITHOUT_INT8):
+    if quantize.reduced_range and methods <= quantize.WITHOUT_INT8:
         reason = f"{now}: nothing would be INT8"
         yield ("quantize", "reduced_range"), reason, "remove it, or set a `method` that makes INT8, as `ptq`"
 

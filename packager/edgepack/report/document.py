@@ -29,7 +29,7 @@ from edgepack.artifacts import (
     Split,
     mebibytes,
 )
-from edgepack.data.suitability import check_built
+from edgepack.data.suitability import LabelledRows, check_suited
 from edgepack.recipe.model import (
     AnyRecipe,
     BaseRecipe,
@@ -208,7 +208,7 @@ def _warnings(data: DataArtifact, recipe: BaseRecipe) -> list[str]:
 
 
 def _cut_texts(data: DataArtifact, recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> list[str]:
-    return [f"warning: {finding.reason}" for finding in check_built(data, recipe)]
+    return [f"warning: {finding.reason}" for finding in check_suited(recipe, LabelledRows.of(data))]
 
 
 def _split(data: DataArtifact, split: Split) -> Rows:

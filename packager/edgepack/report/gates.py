@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from edgepack.util.text import counted
-from edgepack_runtime.schema.figures import NOTHING, direction, quantity, span, telling_digits
-from edgepack_runtime.schema.gates import is_minimum
+from edgepack_runtime.schema.figures import NOTHING, quantity, span, telling_digits
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt
 from edgepack_runtime.stats import intervals
 
@@ -89,13 +88,12 @@ def rows(receipt: GateReceipt, causes: Mapping[str, str] | None = None) -> GateR
 def row(check: GateCheck, cause: str = "") -> CheckRow:
     """The figures of a check, with as many digits as tell the value from the limit."""
     digits = telling_digits(check.value, check.limit, check.unit)
-    sign = direction(minimum=is_minimum(check.gate))
     return CheckRow(
         gate=check.gate,
         verdict=check.verdict,
         value=quantity(check.value, check.unit, digits),
         interval=span(check.low, check.high, check.unit),
-        limit=f"{sign} {quantity(check.limit, check.unit, digits)}",
+        limit=check.bound(quantity(check.limit, check.unit, digits)),
         n=str(check.n or NOTHING),
         detail=check.detail,
         cause=cause,

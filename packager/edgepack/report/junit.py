@@ -119,7 +119,7 @@ def _suite(about: _Suite) -> ElementTree.Element:
         errors=str(doubtful * (about.doubt == "error") + waived.count(False) + error),
         skipped=str(doubtful * (about.doubt == "skipped") + waived.count(True) + not_run),
     )
-    for name, value in (("timestamp", _timestamp(conditions)), ("time", _seconds(about.seconds))):
+    for name, value in (("timestamp", _timestamp(about.receipt)), ("time", _seconds(about.seconds))):
         if value is not None:
             suite.set(name, value)
     properties = ElementTree.SubElement(suite, "properties")
@@ -159,9 +159,10 @@ def _case(class_name: str, check: CheckRow, doubt: str) -> ElementTree.Element:
     return case
 
 
-def _timestamp(conditions: Mapping[str, Any]) -> str | None:
+def _timestamp(receipt: GateReceipt | None) -> str | None:
     """Start by the device's clock, without a zone, as in JUnit; None if unknown."""
-    value = _CLOCK.fullmatch(str(conditions.get("device_clock_utc")))
+    clock_utc = None if receipt is None else receipt.where.device_clock_utc
+    value = _CLOCK.fullmatch(clock_utc or "")
     return value and value[1]
 
 

@@ -11,7 +11,7 @@ from edgepack.report.i18n import text
 from edgepack.report.model import Distance, Loss
 from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import NOTHING, quantity
-from edgepack_runtime.schema.gates import ABOVE_MAJORITY, is_per_class
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, is_by_length, is_per_class
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.metrics import SCORE, metric_of
@@ -101,7 +101,7 @@ def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> _Loss:
         return _lost_latency(check.limit, gate.removeprefix("latency."), ledger, is_imported=is_imported)
     if gate == "latency.p99_ms":
         return _Loss("lost.no_p99", {"times": _times(ledger, "p95_ms")})
-    if gate.startswith("latency.max_tokens_"):
+    if is_by_length(gate):
         return _Loss("lost.no_lengths", {"times": _times(ledger, "p95_ms")})
     if gate == "memory.peak_rss_mib" and metric == SCORE:
         return _Loss("lost.imported_memory", {})

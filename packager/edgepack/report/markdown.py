@@ -17,16 +17,16 @@ from edgepack.report.gates import NOT_MEASURED, GateRows, total
 from edgepack.report.model import Report
 from edgepack.results import NotRunHere
 from edgepack.util.text import as_text, safe
+from edgepack_runtime.schema.conditions import main
 from edgepack_runtime.schema.figures import NOTHING, quantity, span
 from edgepack_runtime.schema.receipt import ACCURACY_NOT_GATED, BundleFacts, GateReceipt
 from edgepack_runtime.stats import intervals
 
 _MARKS: Final = {intervals.PASS: "✅", intervals.FAIL: "❌", intervals.INCONCLUSIVE: "❔", NOT_MEASURED: "⚠️"}
 MOST_CHARACTERS: Final = 65_536
-# Conditions to show; the others are folded.
-_FIRST: Final = {
-    "gpu": "gpu {}", "cpu_model": "cpu {}", "engine": "engine {}", "governor": "governor {}",
-    "temperature_c": "temperature {} °C", "emulated": "emulated {}", "load_average": "load average {}",
+# How the main conditions are told that are not a name and a value.
+_WORDS: Final = {
+    "cpu_model": "cpu {}", "temperature_c": "temperature {} °C", "load_average": "load average {}",
     "device_clock_utc": "at {} by its own clock",
 }  # fmt: skip
 _LEDGER_HEAD: Final = ("stage", "score", "size", "mean", "p95", "note")
@@ -154,14 +154,14 @@ def _measured(found: GateRows, conditions: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"- {code(gate)}: {verdict}: {code(why)}" for gate, verdict, why in details)
     if not found.is_accuracy_gated:
         yield from ["", f"{ACCURACY_NOT_GATED[0].upper()}{ACCURACY_NOT_GATED[1:]}."]
-    first = {words: conditions[key] for key, words in _FIRST.items() if conditions.get(key) is not None}
+    first = [_WORDS.get(name, f"{name} {{}}").format(code(as_text(value))) for name, value in main(conditions).items()]
     if first:
-        yield ""
-        yield f"On {', '.join(words.format(code(as_text(value))) for words, value in first.items())}."
+        yield from ["", f"On {', '.join(first)}."]
 
 
 def _folded(conditions: Mapping[str, Any]) -> Iterator[str]:
-    others = [name for name in conditions if name not in _FIRST or conditions[name] is None]
+    shown = main(conditions)
+    others = [name for name in conditions if name not in shown]
     if not others:
         return
     yield ""

@@ -39,7 +39,7 @@ class DataStage(Stage[DataArtifact]):
     section: Data
 
     name = "data"
-    version = 5
+    version = 6
     kind = DataArtifact
 
     def decides(self, ctx: Context) -> Any:

@@ -63,7 +63,7 @@ class QuantizeStage(Stage[ScalesArtifact]):
 
     def run(self, ctx: Context, out: Path) -> ScalesArtifact:
         section, progress = self.section, ctx.progress
-        if section.method in ("fp16", "none"):
+        if not section.makes_int8:
             return ScalesArtifact(out, ways=(), calibration_rows=0)
         environment.start(progress)
         from edgepack.training.finetune import reopen

@@ -27,6 +27,7 @@ from edgepack.util.text import counted, metric_name
 from edgepack_runtime.gate.latency import asked_of
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.schema.figures import quantity
+from edgepack_runtime.schema.gates import limit_named
 
 TOLERANCE_POINTS: Final = 0.5  # without `search.tolerance_points` and `gates.accuracy.min`
 MARGIN: Final = 0.05  # latencies and sizes within this ratio count as equal
@@ -247,18 +248,22 @@ def _compared(
 
 def missed(one: Compared, gates: Gates) -> tuple[str, ...]:
     """The gates on latency and size that a candidate misses, each with figure and limit."""
-    size = gates.size
-    most: list[tuple[str, float | None, float | None]] = []
+    most: list[tuple[str, float | None, float]] = []
     if gates.latency is not None and gates.latency.threads == _THREADS:
-        most.append(("latency.p50_ms", one.p50_ms, gates.latency.p50_ms))
-        most.append(("latency.p95_ms", one.p95_ms, gates.latency.p95_ms))
-    if size is not None:
-        most.append(("size.model_mib", mebibytes(one.onnx_bytes), size.model_mib))
+        most += [(asked.gate, _timed(one).get(asked.gate), asked.limit_ms) for asked in asked_of(gates.latency)]
+    if gates.size is not None and gates.size.model_mib is not None:
+        most.append((limit_named("size.model_mib").gate, mebibytes(one.onnx_bytes), gates.size.model_mib))
     return tuple(
-        f"{gate} ({figure:.4g} > {limit:g})"
-        for gate, figure, limit in most
-        if figure is not None and limit is not None and figure > limit
+        f"{gate} ({figure:.4g} > {limit:g})" for gate, figure, limit in most if figure is not None and figure > limit
     )
+
+
+def _timed(one: Compared) -> dict[str, float | None]:
+    """The latencies of a candidate, by gate; None of too few texts."""
+    return {
+        limit_named("latency.p50_ms").gate: one.p50_ms,
+        limit_named("latency.p95_ms").gate: one.p95_ms,
+    }
 
 
 def not_judged(gates: Gates, candidates: Sequence[Compared]) -> tuple[str, ...]:
@@ -268,8 +273,8 @@ def not_judged(gates: Gates, candidates: Sequence[Compared]) -> tuple[str, ...]:
     asked = [one.gate for one in asked_of(gates.latency)]
     if asked and gates.latency.threads != _THREADS:
         return (f"{' and '.join(asked)} (gated with {gates.latency.threads} threads; candidates are timed with one)",)
-    few = "latency.p95_ms" in asked and any(candidate.p95_ms is None for candidate in candidates)
-    found = ["latency.p95_ms (too few texts)"] if few else []
-    if others := [gate for gate in asked if gate not in ("latency.p50_ms", "latency.p95_ms")]:
+    timed = [_timed(candidate) for candidate in candidates]
+    found = [f"{gate} (too few texts)" for gate in asked if any(gate in one and one[gate] is None for one in timed)]
+    if others := [gate for gate in asked if gate not in timed[0]]:
         found.append(f"{' and '.join(others)} (candidates are timed for p50 and p95 of all texts)")
     return tuple(found)

@@ -17,6 +17,7 @@ from typing import AbstractSet, Any, Iterator, Mapping, Optional, Sequence, Tupl
 
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.schema.fields import Document, Exact, Problem, field, valid
+from edgepack_runtime.schema.limits import MAX_LABELS, MAX_TOKENS
 from edgepack_runtime.tasks.registry import ONE_TEXT, TASK_NAMES, task_by_name
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.fs import read_regular
@@ -38,8 +39,6 @@ PRECISIONS = ("float32", "float16", "int8")
 ERNIE, BERT = TOKENIZERS = ("ernie-wordpiece", "bert-wordpiece")
 ENSEMBLE, CASCADE, ONLY = LINEAR_MODES = ("ensemble", "cascade", "only")
 CPU, CUDA = PROVIDERS = ("CPUExecutionProvider", "CUDAExecutionProvider")  # ONNX Runtime's
-MAX_LABELS = 10_000
-MAX_TOKENS = 8192
 _WEIGHT: Mapping[str, Any] = {"ge": 0, "le": 1e9}  # of `linear`
 _HANDLER_KEYS = frozenset(("task", "precision", "engine", "handler"))
 _LINEAR_KEYS = frozenset(("task", "labels", "multi_label", "linear"))  # of a linear model alone

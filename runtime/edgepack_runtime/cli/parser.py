@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any, Iterable, NoReturn, Optional, Tuple
 
-from edgepack_runtime.device.tuning import MAX_THREADS
 from edgepack_runtime.errors import UsageError, printable
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE
+from edgepack_runtime.schema.limits import MAX_THREADS
 from edgepack_runtime.util.texts import ENCODING_NAMES, ENCODINGS, UTF8
 
 EXIT_CODES = """\

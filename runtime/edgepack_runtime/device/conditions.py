@@ -1,7 +1,4 @@
-"""Conditions of a measurement (CPU, clock, temperature, versions), recorded in each receipt for comparison.
-
-A missing or unreadable file is no error. Its value is null, which means "unknown", never "zero" or "no".
-"""
+"""Conditions of a measurement, read from the device. A missing or unreadable file is no error: its value is unknown."""
 
 from __future__ import annotations
 
@@ -9,16 +6,17 @@ import os
 import platform
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Optional, Sequence, Tuple
 
 from edgepack_runtime.bundle.model_config import CUDA
 from edgepack_runtime.device import cores, jetson, nvidia, throttling
 from edgepack_runtime.device import info as device
+from edgepack_runtime.schema.conditions import Changing, Conditions
 
 _ROOT = Path("/")
 
 
-def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path = _ROOT) -> Dict[str, Any]:
+def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path = _ROOT) -> Conditions:
     """All conditions at the beginning of a measurement.
 
     Args:
@@ -28,36 +26,31 @@ def collect(*, threads: int, engine: str, providers: Sequence[str], root: Path =
         root: where /proc and /sys lie.
     """
     why_emulated = device.emulation(platform.machine(), root)
-    return {
-        "device_clock_utc": device_clock_utc(),
-        "cpu_model": device.cpu_model(),
-        "cpu_flags": device.cpu_flags(),
-        "gpu": nvidia.gpu_facts().name if CUDA in providers else None,
-        "machine": platform.machine(),
-        "cores": cores.cores(root).share,
-        "governor": device.read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "highest_clock_mhz": highest_clock_mhz(root),
-        "power_mode": jetson.power_mode(root),
-        "threads": threads,
-        "providers": list(providers),
-        "python": platform.python_version(),
-        "engine": engine,
-        "kernel": platform.release(),
-        "guest": device.is_guest(root),
-        "emulated": why_emulated is not None,
-        "emulated_why": why_emulated,
-        **collect_changing(root),
-    }
+    return Conditions(
+        device_clock_utc=device_clock_utc(),
+        cpu_model=device.cpu_model(),
+        cpu_flags=tuple(device.cpu_flags()),
+        gpu=nvidia.gpu_facts().name if CUDA in providers else None,
+        machine=platform.machine(),
+        cores=cores.cores(root).share,
+        governor=device.read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        highest_clock_mhz=highest_clock_mhz(root),
+        power_mode=jetson.power_mode(root),
+        threads=threads,
+        providers=tuple(providers),
+        python=platform.python_version(),
+        engine=engine,
+        kernel=platform.release(),
+        guest=device.is_guest(root),
+        emulated=why_emulated is not None,
+        emulated_why=why_emulated,
+        **vars(collect_changing(root)),
+    )
 
 
-def collect_changing(root: Path = _ROOT) -> Dict[str, Any]:
-    """The conditions that may change during a measurement: load, clock, temperature and throttling."""
-    return {
-        "load_average": load_average(),
-        "clock_mhz": clock_mhz(root),
-        "temperature_c": temperature_c(root),
-        "throttle": throttling.read_throttle(root).as_json(),
-    }
+def collect_changing(root: Path = _ROOT) -> Changing:
+    """The conditions that may change during a measurement."""
+    return Changing(load_average(), clock_mhz(root), temperature_c(root), throttling.read_throttle(root).as_json())
 
 
 def device_clock_utc() -> str:
@@ -65,10 +58,10 @@ def device_clock_utc() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def load_average() -> Optional[List[float]]:
+def load_average() -> Optional[Tuple[float, ...]]:
     """Load averages over 1, 5 and 15 minutes."""
     try:
-        return [round(value, 2) for value in os.getloadavg()]
+        return tuple(round(value, 2) for value in os.getloadavg())
     except OSError:
         return None
 

@@ -13,11 +13,11 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from edgepack_runtime.errors import BundleInvalidError, StageFailedError
 from edgepack_runtime.schema import fields
 from edgepack_runtime.schema.fields import Exact, field
+from edgepack_runtime.schema.limits import MAX_THREADS
 from edgepack_runtime.util.fs import fsync_folder, make_folder, read_regular, write_atomic
 from edgepack_runtime.util.texts import counted
 
 FORMAT = 1
-MAX_THREADS = 256
 
 
 @dataclasses.dataclass(frozen=True)

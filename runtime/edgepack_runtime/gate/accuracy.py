@@ -10,7 +10,15 @@ from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.schema.figures import NOTHING, shown
-from edgepack_runtime.schema.gates import ABOVE_MAJORITY, AccuracyLimits, Floors, ManifestAccuracy, per_class
+from edgepack_runtime.schema.gates import (
+    ABOVE_MAJORITY,
+    AccuracyLimits,
+    Floors,
+    Limit,
+    ManifestAccuracy,
+    limit_named,
+    per_class,
+)
 from edgepack_runtime.schema.receipt import GateCheck, Score
 from edgepack_runtime.stats import intervals, metrics, scoring
 from edgepack_runtime.stats.metrics import Answer, Pair, Tally
@@ -217,15 +225,22 @@ def would_decide(n: Optional[int], of_what: str) -> str:
 
 def checks(measured: Measured, limits: ManifestAccuracy) -> List[GateCheck]:
     """The receipt rows of `limits` on accuracy, classes included."""
-    found = [_value_check(measured, name, limit, limits.confidence) for name, limit in _value_limits(limits)]
+    of_value = (("accuracy.min", limits.min), ("accuracy.max", limits.max))
+    found = [
+        _value_check(measured, limit_named(gate), limit, limits.confidence)
+        for gate, limit in of_value
+        if limit is not None
+    ]
     if limits.max_drop_points is not None:
         reference = [row.float_answer for row in measured.rows]
         name, points = "the float model", limits.max_drop_points
-        found.append(_drop_check("accuracy.max_drop_points", measured, reference, name, points, limits))
+        gate = limit_named("accuracy.max_drop_points")
+        found.append(_drop_check(gate, measured, reference, name, points, limits))
     if limits.max_regression_points is not None:
         reference = [row.baseline_answer for row in measured.rows]
         name, points = limits.baseline or "the earlier release", limits.max_regression_points
-        found.append(_drop_check("accuracy.max_regression_points", measured, reference, name, points, limits))
+        gate = limit_named("accuracy.max_regression_points")
+        found.append(_drop_check(gate, measured, reference, name, points, limits))
     if limits.above_majority:
         found.append(_majority_check(measured, limits.confidence))
     if not limits.floors():
@@ -234,16 +249,10 @@ def checks(measured: Measured, limits: ManifestAccuracy) -> List[GateCheck]:
     return found + class_checks(tallies, limits.floors(), measured.classes, limits.confidence)
 
 
-def _value_limits(limits: AccuracyLimits) -> List[Tuple[str, float]]:
-    """`min` and `max`, where they are set."""
-    asked = (("min", limits.min), ("max", limits.max))
-    return [(name, limit) for name, limit in asked if limit is not None]
-
-
-def _value_check(measured: Measured, name: str, limit: float, confidence: float) -> GateCheck:
-    """The metric against a lower limit, `min`, or an upper one, `max`."""
+def _value_check(measured: Measured, gate: Limit, limit: float, confidence: float) -> GateCheck:
+    """The metric against a lower limit or an upper one."""
     interval, n = measured.interval, len(measured.rows)
-    verdict = (intervals.verdict_at_least if name == "min" else intervals.verdict_at_most)(interval, limit)
+    verdict = (intervals.verdict_at_least if gate.minimum else intervals.verdict_at_most)(interval, limit)
     right = measured.errors.count(0)
     notes = [f"{right} of {counted(n, 'row')} right"] if measured.task.exact else [counted(n, "row")]
     notes += _row_notes(measured)
@@ -251,7 +260,7 @@ def _value_check(measured: Measured, name: str, limit: float, confidence: float)
         needed = intervals.n_for_proportion(interval.value, limit, confidence, beyond=n)
         notes.append(would_decide(needed, "rows"))
     return GateCheck.sampled(
-        f"accuracy.{name}",
+        gate,
         verdict,
         interval,
         limit=limit,
@@ -281,7 +290,7 @@ def _majority_check(measured: Measured, confidence: float) -> GateCheck:
         notes.append(would_decide(needed, "rows"))
     difference, unit = _difference(measured.kind, gain)
     return GateCheck.sampled(
-        ABOVE_MAJORITY,
+        limit_named(ABOVE_MAJORITY),
         verdict,
         difference,
         limit=0.0,
@@ -305,7 +314,7 @@ def _quoted(task: Task, answer: Answer) -> str:
 
 
 def _drop_check(
-    gate: str,
+    gate: Limit,
     measured: Measured,
     answered: Sequence[Optional[Answer]],
     name: str,
@@ -316,7 +325,7 @@ def _drop_check(
     reference = [answer for answer in answered if answer is not None]
     if len(reference) < len(measured.rows):
         raise BundleInvalidError(
-            f"the gate {gate} cannot be measured",
+            f"the gate {gate.gate} cannot be measured",
             why=f"the golden rows do not hold the answers of {name}",
             fix="build the bundle again",
         )
@@ -332,7 +341,6 @@ def _drop_check(
         verdict,
         intervals.Interval(*(100 * number for number in interval)),
         limit=limit_points,
-        unit="points",
         n=counts.n,
         confidence=confidence,
         detail=_detail(measured, verdict, notes),
@@ -459,11 +467,10 @@ def _class_check(
     if verdict != intervals.PASS and len(asked) > 1:
         detail += f"; the high end allows for {len(asked)} classes"
     return GateCheck.sampled(
-        per_class(figure),
+        limit_named(per_class(figure)),
         verdict,
         worst.interval,
         limit=worst.floor,
-        unit="fraction",
         n=worst.share.n,
         confidence=confidence,
         detail=detail,

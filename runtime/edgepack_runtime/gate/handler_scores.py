@@ -9,7 +9,7 @@ from edgepack_runtime.bundle.handler_examples import GoldenExample, canonical, r
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate.accuracy import AccuracyResult, repeats
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.schema.gates import AccuracyLimits, Limits
+from edgepack_runtime.schema.gates import AccuracyLimits, Limits, limit_named
 from edgepack_runtime.schema.receipt import GateCheck, Score
 from edgepack_runtime.stats import intervals, mean_scores
 from edgepack_runtime.stats.intervals import Interval
@@ -71,11 +71,10 @@ def _checks(
         full = sum(score == _RIGHT for score in found)
         checks.append(
             GateCheck.sampled(
-                "accuracy.min",
+                limit_named("accuracy.min"),
                 verdict,
                 interval,
                 limit=limits.min,
-                unit="fraction",
                 n=len(found),
                 confidence=limits.confidence,
                 detail=_joined(SCORE, f"{full} of {counted(len(found), 'example')} with score 1", note),
@@ -94,11 +93,10 @@ def _drop(
     lower = sum(after < score for score, after in zip(before, found))
     higher = sum(after > score for score, after in zip(before, found))
     return GateCheck.sampled(
-        "accuracy.max_drop_points",
+        limit_named("accuracy.max_drop_points"),
         intervals.verdict_at_most(interval, limit_points / 100),
         Interval(*(100 * number for number in interval)),
         limit=limit_points,
-        unit="points",
         n=len(found),
         confidence=limits.confidence,
         detail=_joined(SCORE, f"{lower} lower than with the float model, {higher} higher", note),

@@ -36,7 +36,7 @@ from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.loaded_model import Split
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.schema.gates import P95, LatencyLimits, LengthLimits, percentiles
+from edgepack_runtime.schema.gates import P95, LatencyLimits, LengthLimits, by_length, limit_named, percentiles
 from edgepack_runtime.schema.receipt import Contention, GateCheck, GateLatency
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.progress import Log, Pace
@@ -314,8 +314,8 @@ def asked_of(limits: LatencyLimits) -> List[Asked]:
     """The limits on percentiles, of all texts and by length."""
     found = [Asked(f"latency.{key}", part, limit) for key, part, limit in percentiles(limits)]
     for lengths, budget in _by_length(limits):
-        name = f"latency.max_tokens_{lengths.most}"
-        found += [Asked(f"{name}.{key}", part, limit, lengths) for key, part, limit in percentiles(budget)]
+        asked = percentiles(budget)
+        found += [Asked(by_length(lengths.most, key), part, limit, lengths) for key, part, limit in asked]
     return found
 
 
@@ -325,16 +325,15 @@ def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> GateChe
         lengths = f"{asked.lengths.above + 1} to {asked.lengths.most} tokens"
     if not totals_ms:
         detail = f"no golden row has {lengths or 'a text'}: give `data.test` such texts"
-        return GateCheck.unmeasured(asked.gate, asked.limit_ms, "ms", detail)
+        return GateCheck.unmeasured(limit_named(asked.gate), asked.limit_ms, detail)
     interval, verdict, why = _judge(timing, asked)
     detail = "; ".join(filter(None, ["from input to answer, batch 1" + (f", {lengths}" if lengths else ""), why]))
     verdict, detail = refuse_if_emulated(verdict, detail, emulated_why)
     return GateCheck.sampled(
-        asked.gate,
+        limit_named(asked.gate),
         verdict,
         interval,
         limit=asked.limit_ms,
-        unit="ms",
         n=len(totals_ms),
         confidence=bench.CONFIDENCE,
         detail=detail,

@@ -23,7 +23,7 @@ from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import release_process
 from edgepack_runtime.schema.figures import quantity
-from edgepack_runtime.schema.gates import Limits
+from edgepack_runtime.schema.gates import Limit, Limits, limit_named
 from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.progress import Log
@@ -108,14 +108,14 @@ def memory_check(peaks_mib: Sequence[float], limit_mib: float, ran: str, emulate
 
     `ran` says what was predicted: `3 golden texts`.
     """
-    gate = "memory.peak_rss_mib"
+    gate = limit_named("memory.peak_rss_mib")
     if len(peaks_mib) == 1:
         detail = f"fresh process: load, then {ran}; one run, since the limit is more than {100 * NEAR:g} % away"
-        found = GateCheck.read_once(gate, peaks_mib[0], limit=limit_mib, unit="MiB", detail=detail)
+        found = GateCheck.read_once(gate, peaks_mib[0], limit=limit_mib, detail=detail)
     else:
         interval = intervals.percentile_interval(peaks_mib, 0.5, bench.CONFIDENCE)
         detail = f"median of {len(peaks_mib)} fresh processes: load, then {ran}"
-        found = _by_median(gate, interval, limit_mib, "MiB", len(peaks_mib), detail)
+        found = _by_median(gate, interval, limit_mib, len(peaks_mib), detail)
         if found.verdict == intervals.INCONCLUSIVE:
             found = dataclasses.replace(found, detail=f"{detail}; the runs lie on both sides of the limit")
     if found.verdict != intervals.PASS and emulated_why is not None:  # the emulator itself takes memory
@@ -128,19 +128,18 @@ def memory_check(peaks_mib: Sequence[float], limit_mib: float, ran: str, emulate
 def cold_start_check(runs: Sequence[Interference], limit_ms: float, emulated_why: Optional[str]) -> GateCheck:
     """Check of the median of the runs, with minimum and maximum as its interval."""
     interval = intervals.percentile_interval([run.wall_ms for run in runs], 0.5, bench.CONFIDENCE)
-    found = _by_median("cold_start.ms", interval, limit_ms, "ms", len(runs), "median, process start to end")
+    gate, detail = limit_named("cold_start.ms"), "median, process start to end"
+    found = _by_median(gate, interval, limit_ms, len(runs), detail)
     verdict, why = gate_latency.undisturbed(found.verdict, interference.together(runs))
     detail = f"{found.detail}; {why}" if why else found.detail
     verdict, detail = gate_latency.refuse_if_emulated(verdict, detail, emulated_why)
     return dataclasses.replace(found, verdict=verdict, detail=detail)
 
 
-def _by_median(gate: str, interval: intervals.Interval, limit: float, unit: str, n: int, detail: str) -> GateCheck:
+def _by_median(gate: Limit, interval: intervals.Interval, limit: float, n: int, detail: str) -> GateCheck:
     """Check of the median of `n` processes."""
     verdict = intervals.verdict_at_most(interval, limit)
-    return GateCheck.sampled(
-        gate, verdict, interval, limit=limit, unit=unit, n=n, confidence=bench.CONFIDENCE, detail=detail
-    )
+    return GateCheck.sampled(gate, verdict, interval, limit=limit, n=n, confidence=bench.CONFIDENCE, detail=detail)
 
 
 def answer(job: Mapping[str, Any]) -> Dict[str, Any]:

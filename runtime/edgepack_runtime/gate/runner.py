@@ -25,8 +25,8 @@ from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import locate, receipts
 from edgepack_runtime.schema import figures
-from edgepack_runtime.schema.fields import parse
-from edgepack_runtime.schema.gates import ABOVE_MAJORITY, LatencyLimits, Limits, is_minimum
+from edgepack_runtime.schema.fields import parse, to_json
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, LatencyLimits, Limits, limit_named
 from edgepack_runtime.schema.receipt import (
     ACCURACY_NOT_GATED,
     EXIT_CODES,
@@ -84,21 +84,21 @@ def run(
     timing = gate_latency.settle(
         gate_latency.measure(predictor, texts, limits.latency, progress),
         limits.latency,
-        where["emulated_why"],
+        where.emulated_why,
         lambda: process.latency(release, threads, manifest.gates),
         progress,
     )
-    timed = gate_latency.checks(timing, limits.latency, where["emulated_why"])
+    timed = gate_latency.checks(timing, limits.latency, where.emulated_why)
     compared = None
-    if active is not None and where["emulated_why"] is None:
+    if active is not None and where.emulated_why is None:
         timed, compared = _against(active, timed, predictor, texts, limits.latency, progress)
-    long_run = _measure_sustained(predictor, texts, limits, where["emulated_why"], progress)
-    where["after"] = conditions.collect_changing()  # before other processes load the machine
+    long_run = _measure_sustained(predictor, texts, limits, where.emulated_why, progress)
+    where = dataclasses.replace(where, after=conditions.collect_changing())  # before other processes load the machine
     checks = [
         *([] if measured is None else measured.checks),
         *timed,
-        *_sustained_checks(long_run, limits, where["emulated_why"]),
-        *_process_checks(release, limits, threads, predictor, where["emulated_why"], progress),
+        *_sustained_checks(long_run, limits, where.emulated_why),
+        *_process_checks(release, limits, threads, predictor, where.emulated_why, progress),
         *_size_checks(release, limits, bundle_bytes),
     ]
     unmeasured = gate_rows.unmeasured(limits, others=bool(checks), waived=without_rows) if measured is None else []
@@ -121,7 +121,7 @@ def run(
             gate_latency.summary(timing, threads), sustained=long_run and sustained.summary(long_run), turns=compared
         ),
         tuning=dataclasses.asdict(predictor.tuning),
-        conditions=where,
+        conditions=to_json(where),
         seconds=round(time.perf_counter() - begin, 3),
     )
     return receipt.to_json()
@@ -151,18 +151,17 @@ def render(receipt: Mapping[str, Any]) -> str:
     """Format the receipt as a table, with the detail of each gate that did not pass."""
     found = GateReceipt.parse(receipt)
     rows = [("gate", "measured", "interval", "limit", "n", "verdict")]
-    for check in found.checks:
-        sign = figures.direction(minimum=is_minimum(check.gate))
-        rows.append(
-            (
-                check.gate,
-                figures.figure(check.value, check.unit),
-                figures.interval(check.low, check.high, check.unit, with_unit=False),
-                f"{sign} {figures.shown(check.limit, check.unit)}",
-                str(check.n),
-                check.verdict,
-            )
+    rows += [
+        (
+            check.gate,
+            figures.figure(check.value, check.unit),
+            figures.interval(check.low, check.high, check.unit, with_unit=False),
+            check.bound(figures.shown(check.limit, check.unit)),
+            str(check.n),
+            check.verdict,
         )
+        for check in found.checks
+    ]
     lines = bench.table(rows) if found.checks else []
     lines += [f"{check.gate}: {check.detail}" for check in found.checks if check.verdict != intervals.PASS]
     lines += [f"{one.gate}: not measured: {one.why}" for one in found.unmeasured]
@@ -181,11 +180,11 @@ def render(receipt: Mapping[str, Any]) -> str:
             "post {post_p50_ms:.3f}), p95 {p95_ms:.3f} ms, mean {mean_ms:.3f} ms, n = {n}, "
             "threads = {threads}".format(**dataclasses.asdict(found.latency))
         )
-    where = found.conditions
-    usable = cores.named(where["cores"])
-    gpu = f"{where['gpu']}, " if where["gpu"] else ""
-    lines.append("{}{cpu_model}, {}, {kernel}, {engine}, Python {python}".format(gpu, usable, **where))
-    lines.append("measured at {} by this device's clock".format(where["device_clock_utc"]))
+    where = found.where
+    usable = "" if where.cores is None else cores.named(where.cores)
+    on = (where.gpu, where.cpu_model, usable, where.kernel, where.engine, f"Python {where.python}")
+    lines.append(", ".join(filter(None, on)))
+    lines.append(f"measured at {where.device_clock_utc} by this device's clock")
     lines.append(f"verdict: {found.verdict}")
     return printed(lines)
 
@@ -255,7 +254,7 @@ def _sustained_checks(
     if long_run is not None:
         return [sustained.check(long_run, asked)]
     why = f"emulated ({emulated_why}): measure on the device itself"
-    return [GateCheck.unmeasured(sustained.GATE, asked.max_slowdown_percent, "percent", why)]
+    return [GateCheck.unmeasured(sustained.GATE, asked.max_slowdown_percent, why)]
 
 
 def _process_checks(
@@ -288,7 +287,7 @@ def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> 
     for name, size_bytes, limit_mib, file in asked:
         if limit_mib is not None and size_bytes is None:
             detail = f"the size of {file} is not known here: run the gate on that file"
-            checks.append(GateCheck.unmeasured(name, limit_mib, "MiB", detail))
+            checks.append(GateCheck.unmeasured(limit_named(name), limit_mib, detail))
         elif limit_mib is not None and size_bytes is not None:
-            checks.append(GateCheck.read_once(name, size_bytes / 2**20, limit=limit_mib, unit="MiB", detail=file))
+            checks.append(GateCheck.read_once(limit_named(name), size_bytes / 2**20, limit=limit_mib, detail=file))
     return checks

@@ -12,12 +12,12 @@ from edgepack_runtime.device.throttling import Throttle
 from edgepack_runtime.gate import latency
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
-from edgepack_runtime.schema.gates import SustainedLimits
+from edgepack_runtime.schema.gates import SustainedLimits, limit_named
 from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.texts import Item, length
 
-GATE = "latency.sustained.max_slowdown_percent"
+GATE = limit_named("latency.sustained.max_slowdown_percent")
 _POLL_S = 2.0  # between readings of the throttling counters; a device with many cores has many files
 
 
@@ -104,7 +104,6 @@ def check(run: SustainedRun, asked: SustainedLimits) -> GateCheck:
         verdict,
         interval,
         limit=asked.max_slowdown_percent,
-        unit="percent",
         n=len(run.times_ms),
         confidence=bench.CONFIDENCE,
         detail="; ".join(filter(None, details)),

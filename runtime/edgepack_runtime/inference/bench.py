@@ -16,6 +16,8 @@ from edgepack_runtime.device import conditions
 from edgepack_runtime.errors import UsageError, printed
 from edgepack_runtime.inference.loaded_model import Split
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.schema.conditions import Conditions
+from edgepack_runtime.schema.fields import to_json
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
@@ -126,9 +128,13 @@ def compare(
     """
     where = conditions.collect(threads=1, engine="", providers=())
     timed = measure(model_folders, texts, threads=threads, runs=runs, progress=progress)
-    where["threads"] = max(one.threads for one in timed)
-    where["engine"] = ", ".join(dict.fromkeys(one.engine for one in timed))
-    where["providers"] = list(dict.fromkeys(provider for one in timed for provider in one.providers))
+    where = dataclasses.replace(
+        where,
+        threads=max(one.threads for one in timed),
+        engine=", ".join(dict.fromkeys(one.engine for one in timed)),
+        providers=tuple(dict.fromkeys(provider for one in timed for provider in one.providers)),
+        after=conditions.collect_changing(),
+    )
     return {
         "bench": 1,
         "texts": len(texts),
@@ -145,7 +151,7 @@ def compare(
             for one in timed
         ],
         "ratios": [_ratio(one, timed[0]) for one in timed[1:]],
-        "conditions": {**where, "after": conditions.collect_changing()},
+        "conditions": to_json(where),
     }
 
 
@@ -187,10 +193,10 @@ def render(result: Mapping[str, Any]) -> str:
         ours, theirs = names[ratio["folder"]], names[ratio["against"]]
         spread = "" if ratio["low"] is None else " (5-95 % of rounds: {low:.2f}-{high:.2f})".format(**ratio)
         lines.append("{} takes {:.2f} x the time of {}{}".format(ours, ratio["p50_ratio"], theirs, spread))
-    where = result["conditions"]
-    lines.append(", ".join(filter(None, (where["gpu"], where["cpu_model"], where["engine"]))))
-    if where["emulated"]:
-        lines.append("THIS MACHINE IS EMULATED ({}): the times mean nothing".format(where["emulated_why"]))
+    where = Conditions.of(result["conditions"])
+    lines.append(", ".join(filter(None, (where.gpu, where.cpu_model, where.engine))))
+    if where.emulated:
+        lines.append(f"THIS MACHINE IS EMULATED ({where.emulated_why}): the times mean nothing")
     return printed(lines)
 
 

@@ -22,13 +22,14 @@ from typing import (
 )
 
 from edgepack_runtime.bundle import model_config
-from edgepack_runtime.device.tuning import MAX_THREADS, Tuning
+from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.inference import windows
 from edgepack_runtime.inference.combined import Combined
 from edgepack_runtime.inference.loaded_model import LoadedModel, Split, StreamOptions, Wanted, always
 from edgepack_runtime.inference.text_model import TextModel
 from edgepack_runtime.install import locate
+from edgepack_runtime.schema.limits import MAX_THREADS
 from edgepack_runtime.tasks.task import Prediction
 from edgepack_runtime.util.texts import Item
 

@@ -21,6 +21,8 @@ from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.errors import StageFailedError, printed
 from edgepack_runtime.inference import bench, selftest
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.schema.conditions import Conditions
+from edgepack_runtime.schema.fields import to_json
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.progress import Log, Pace
 from edgepack_runtime.util.texts import Item, evenly
@@ -75,7 +77,7 @@ def run(release: Path, *, most_threads: int, progress: Log) -> Dict[str, Any]:
     """
     arena = _Arena(release, progress)
     config = arena.predictor(Tuning()).config
-    why_emulated = conditions.collect(threads=1, engine="", providers=())["emulated_why"]
+    why_emulated = conditions.collect(threads=1, engine="", providers=()).emulated_why
     most = min(most_threads, usable_cores())
     trials: List[Trial] = []
     best = Tuning()
@@ -92,7 +94,7 @@ def run(release: Path, *, most_threads: int, progress: Log) -> Dict[str, Any]:
             "most_threads": most,
             "rounds": ROUNDS,
             "texts": len(arena.texts),
-            "conditions": where,
+            "conditions": to_json(where),
         },
     }
 
@@ -216,7 +218,7 @@ def render(result: Mapping[str, Any]) -> str:
         interval = "{low:.2f} to {high:.2f}".format(**trial)
         rows.append((trial["what"], "{ratio:.2f} x".format(**trial), interval, "kept" if trial["kept"] else "not used"))
     lines = bench.table(rows) if len(rows) > 1 else []
-    emulated = measured["conditions"]["emulated_why"]
+    emulated = Conditions.of(measured["conditions"]).emulated_why
     if emulated:
         lines.append(f"nothing was tried: this machine is emulated ({emulated}), and its times mean nothing")
     elif not lines:

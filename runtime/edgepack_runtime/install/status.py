@@ -14,6 +14,7 @@ from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix, State, is_locked, read_state
 from edgepack_runtime.install.receipts import CHANGES, last_receipt, read_receipts
 from edgepack_runtime.install.release_process import servers
+from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.receipt import GateReceipt
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.texts import counted
@@ -190,10 +191,10 @@ def _last_gate(prefix: Prefix, current: Optional[str]) -> Optional[Dict[str, Any
 
 def _clock(receipt: Mapping[str, Any]) -> Optional[str]:
     """The time of a receipt, as `2026-11-25 18:51 UTC`; None if it has none. That of a gate is in its conditions."""
-    unix_s, conditions = receipt.get("device_clock_unix_s"), receipt.get("conditions")
+    unix_s, clock_utc = receipt.get("device_clock_unix_s"), Conditions.of(receipt.get("conditions")).device_clock_utc
     try:
-        if isinstance(conditions, dict):
-            moment = time.strptime(str(conditions.get("device_clock_utc")), "%Y-%m-%dT%H:%M:%SZ")
+        if clock_utc is not None:
+            moment = time.strptime(clock_utc, "%Y-%m-%dT%H:%M:%SZ")
         elif isinstance(unix_s, int):
             moment = time.gmtime(unix_s)
         else:

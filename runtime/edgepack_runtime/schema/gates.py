@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterator, List, Literal, Mapping, NamedTuple, Opti
 
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.schema.fields import Document, Problem, field, hints, read
+from edgepack_runtime.schema.limits import MAX_THREADS, MAX_TOKENS
 from edgepack_runtime.stats.metrics import MetricName, metric_of
 
 ABOVE_MAJORITY = "accuracy.above_majority"  # better than the most frequent answer; no recipe sets or waives it
@@ -24,7 +25,7 @@ FIGURES = ("recall", "precision", "f1")  # of a class
 P50, P95, P99 = 0.5, 0.95, 0.99
 _SHARE = {"gt": 0, "lt": 1}
 _PER_CLASS = "accuracy.per_class."
-_LENGTHS = re.compile(r"\.max_tokens_[0-9]+\.")
+_LENGTHS = re.compile(r"\Alatency\.max_tokens_[0-9]+\.")
 
 
 class Floors(NamedTuple):
@@ -159,7 +160,7 @@ class LengthLimits(Document):
 
     ONE_OF = ("p50_ms", "p95_ms", "p99_ms")
 
-    max_tokens: int = field("Maximum number of tokens of a text, with `[CLS]` and `[SEP]`.", ge=3, le=2048)
+    max_tokens: int = field("Maximum number of tokens of a text, with `[CLS]` and `[SEP]`.", ge=3, le=MAX_TOKENS)
     p50_ms: Optional[float] = _percentile(P50, "Maximum median.")
     p95_ms: Optional[float] = _percentile(P95, "Maximum 95th percentile.")
     p99_ms: Optional[float] = _percentile(P99, "Maximum 99th percentile; needs 662 texts.")
@@ -188,7 +189,10 @@ class LatencyLimits(Document):
     p95_ms: Optional[float] = _percentile(P95, "Maximum 95th percentile.")
     p99_ms: Optional[float] = _percentile(P99, "Maximum 99th percentile; needs 662 texts.")
     threads: int = field(
-        "Maximum number of threads of one prediction. `tune` on the device finds the best number.", 1, ge=1, le=256
+        "Maximum number of threads of one prediction. `tune` on the device finds the best number.",
+        1,
+        ge=1,
+        le=MAX_THREADS,
     )
     by_length: Tuple[LengthLimits, ...] = field(
         "Limits by number of tokens, each for longer texts than the one before.", ()
@@ -366,10 +370,23 @@ def _sections(hint: Any) -> Iterator[Type[Any]]:
         yield from _sections(part)
 
 
-def is_minimum(gate: str) -> bool:
-    """Whether the limit of the check `gate` is a minimum; otherwise, and of an unknown gate, it is a maximum."""
-    found = declared().get(_LENGTHS.sub(".by_length.", gate))
-    return found is not None and found.minimum
+def limit_named(gate: str) -> Limit:
+    """The limit of the check `gate`.
+
+    Raises:
+        KeyError: no limit of that name is declared.
+    """
+    return declared()[_LENGTHS.sub("latency.by_length.", gate)]._replace(gate=gate)
+
+
+def by_length(most_tokens: int, key: str) -> str:
+    """The name of the check of a percentile, `key`, of texts of some lengths."""
+    return f"latency.max_tokens_{most_tokens}.{key}"
+
+
+def is_by_length(gate: str) -> bool:
+    """Whether a check is of texts of some lengths."""
+    return _LENGTHS.match(gate) is not None
 
 
 def per_class(figure: str) -> str:

@@ -6,14 +6,16 @@ keep figures out that cannot be.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Tuple
 
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.schema import fields, figures
+from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.fields import Document, Problem, field
-from edgepack_runtime.schema.gates import ABOVE_MAJORITY, DELIVER, REFUSE, is_minimum
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, DELIVER, REFUSE, Limit, limit_named
 from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS, Interval, Verdict
 from edgepack_runtime.stats.metrics import metric_of
 
@@ -57,22 +59,30 @@ class GateCheck:
 
     @classmethod
     def sampled(
-        cls, gate: str, verdict: str, interval: Interval, *, limit: float, unit: str, n: int, confidence: float,
-        detail: str,
+        cls, of: Limit, verdict: str, interval: Interval, *, limit: float, n: int, confidence: float, detail: str,
+        unit: Optional[str] = None,
     ) -> GateCheck:  # fmt: skip
-        """Check of a value that is estimated from `n` samples."""
+        """Check of a value that is estimated from `n` samples. `unit` is that of a metric of errors."""
         value, low, high = (round(number, 6) if math.isfinite(number) else None for number in interval)
-        return cls(gate, verdict, value, low, high, limit, unit, n, confidence, detail)
+        unit = of.unit if unit is None else unit
+        return cls(of.gate, verdict, value, low, high, limit, unit, n, confidence, detail)
 
     @classmethod
-    def read_once(cls, gate: str, value: float, *, limit: float, unit: str, detail: str) -> GateCheck:
+    def read_once(cls, of: Limit, value: float, *, limit: float, detail: str) -> GateCheck:
         """Check of a value that is read once, without an interval, and may be at most `limit`."""
-        return cls(gate, FAIL if value > limit else PASS, round(value, 6), None, None, limit, unit, 1, None, detail)
+        verdict = FAIL if value > limit else PASS
+        return cls(of.gate, verdict, round(value, 6), None, None, limit, of.unit, 1, None, detail)
 
     @classmethod
-    def unmeasured(cls, gate: str, limit: float, unit: str, why: str) -> GateCheck:
+    def unmeasured(cls, of: Limit, limit: float, why: str) -> GateCheck:
         """Check of a limit whose figure cannot be measured here."""
-        return cls(gate, INCONCLUSIVE, None, None, None, limit, unit, 0, None, why)
+        return cls(of.gate, INCONCLUSIVE, None, None, None, limit, of.unit, 0, None, why)
+
+    def bound(self, figure: str) -> str:
+        """`figure`, which is the limit, with its direction: `<= 40 ms`. Of a gate of a newer device it is not known."""
+        with contextlib.suppress(KeyError):
+            return f"{figures.direction(minimum=limit_named(self.gate).minimum)} {figure}"
+        return figure
 
     @property
     def missed(self) -> str:
@@ -80,8 +90,7 @@ class GateCheck:
         measured = figures.interval(self.low, self.high, self.unit)
         if measured == figures.NOTHING:
             measured = figures.shown(self.value, self.unit)
-        sign = figures.direction(minimum=is_minimum(self.gate))
-        against = f"{measured}, limit {sign} {figures.shown(self.limit, self.unit)}; "
+        against = f"{measured}, limit {self.bound(figures.shown(self.limit, self.unit))}; "
         return f"{self.gate}: {'' if measured == figures.NOTHING else against}{self.detail or self.verdict}"
 
 
@@ -191,7 +200,7 @@ class GateReceipt:
     classes: Optional[Mapping[str, Any]] = None
     latency: Optional[GateLatency] = None
     tuning: Mapping[str, Any] = field(default={})
-    conditions: Mapping[str, Any] = field(default={})
+    conditions: Mapping[str, Any] = field(default={})  # as the device wrote them
     seconds: Optional[float] = None
     receipt: int = FORMAT
     verb: str = "gate"
@@ -209,6 +218,11 @@ class GateReceipt:
         """The receipt in JSON types."""
         found: Dict[str, Any] = fields.to_json(self)
         return found
+
+    @property
+    def where(self) -> Conditions:
+        """What is known of the conditions."""
+        return Conditions.of(self.conditions)
 
     @property
     def judged(self) -> str:

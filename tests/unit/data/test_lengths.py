@@ -16,6 +16,7 @@ from edgepack.data.lengths import (
     estimate_tokens,
     suggest_max_length,
 )
+from edgepack_runtime.schema.limits import MAX_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,12 @@ def test_lengths_come_back_from_their_counts() -> None:
 @pytest.mark.parametrize(("tokens", "expected"), [(3, 16), (16, 16), (17, 32), (100, 112), (600, 512)])
 def test_max_length_is_suggested_in_steps(tokens: int, expected: int) -> None:
     assert suggest_max_length(of(tokens)) == expected
+
+
+def test_texts_that_the_longest_input_cuts_are_warned_of() -> None:
+    lengths = {"test": Lengths.from_texts(["好" * 10_000])}
+    [finding] = check_lengths(lengths, {"model.max_length": MAX_TOKENS}, Path("recipe.yaml"))
+    assert finding.reason.startswith("about 100.0% of the test texts are longer than 8192 tokens")
 
 
 def test_limits_that_cut_more_than_one_percent_are_warned_of() -> None:

@@ -11,10 +11,11 @@ from tests.golden import assert_golden
 
 from edgepack.artifacts import Row
 from edgepack.data.split_checks import MAX_IMBALANCE, MIN_LABEL_ROWS, check_splits, rows_to_drop
-from edgepack.data.split_stats import MAX_LABELS, SplitFacts, gather_facts, read_facts
+from edgepack.data.split_stats import SplitFacts, gather_facts, read_facts
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Choice, Columns, SplitName
+from edgepack_runtime.schema.limits import MAX_LABELS
 from edgepack_runtime.util.spans import Span
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "splits"

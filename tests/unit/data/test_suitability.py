@@ -8,7 +8,7 @@ import pytest
 
 from edgepack.artifacts import DataArtifact, Row
 from edgepack.data.lengths import Lengths
-from edgepack.data.suitability import check_built, check_suited, require_judged_by
+from edgepack.data.suitability import LabelledRows, check_suited, require_judged_by, row_findings
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Candidate, Recipe
@@ -27,7 +27,7 @@ def made(data: dict[str, object], **gate: object) -> Recipe:
 def warnings(data: dict[str, object], rows: int = 300, longest: int = 20, test: int = 30, **gate: object) -> list[str]:
     lengths = {"train": Lengths({longest: rows}), "test": Lengths({20: test})}
     held = [Row(f"第{n}条", "a" if n % 10 else "b") for n in range(test)]
-    found = check_suited(made(data, **gate), rows, ["a", "b"], lengths, FILE, lambda: held)
+    found = check_suited(made(data, **gate), LabelledRows(["a", "b"], lengths, rows, lambda _: held), FILE)
     assert {finding.severity for finding in found} <= {"warning"}
     return [finding.reason for finding in found]
 
@@ -42,7 +42,7 @@ def test_samples_that_fit_have_no_warning(data: dict[str, object]) -> None:
 
 def test_missing_gates_and_texts_that_would_be_cut_have_warnings() -> None:
     recipe = made({}).model_copy(update={"gates": Gates()})
-    (finding,) = check_suited(recipe, 300, ["a", "b"], {"train": Lengths({20: 300})}, FILE, list)
+    (finding,) = check_suited(recipe, LabelledRows(["a", "b"], {"train": Lengths({20: 300})}, 300, list), FILE)
     assert (finding.severity, finding.file) == ("warning", FILE)
     assert finding.reason.startswith("the recipe sets no gates: ")
     (reason,) = warnings({}, longest=40)
@@ -80,7 +80,7 @@ def test_the_warning_is_of_the_candidate_that_calibrates_with_most_rows() -> Non
     few, many = (made({"calibration": {"rows": rows}}) for rows in (32, 301))
     recipe = few.with_candidates((Candidate("rows=32", few), Candidate("rows=301", many)))
     lengths = {"train": Lengths({20: 300})}
-    (finding,) = check_suited(recipe, 300, ["a", "b"], lengths, FILE, list)
+    (finding,) = check_suited(recipe, LabelledRows(["a", "b"], lengths, 300, list), FILE)
     assert "asks for 301 rows" in finding.reason
 
 
@@ -94,6 +94,6 @@ def test_a_build_has_the_warnings_of_the_rows_that_it_laid_down(tmp_path: Path) 
         warnings=(),
         token_counts={"train": {20: 300}, "dev": {20: 40}, "test": {20: 40}},
     )
-    (finding,) = check_built(data, made({}, metric="f1", max_drop_points=1.0))
+    (finding,) = row_findings(made({}, metric="f1", max_drop_points=1.0), LabelledRows.of(data))
     assert "`gates.accuracy` asks for figures of '1', and no test row has such a label" in finding.reason
-    assert check_built(data, made({}, metric="accuracy", max_drop_points=10.0)) == []
+    assert row_findings(made({}, metric="accuracy", max_drop_points=10.0), LabelledRows.of(data)) == []

@@ -9,6 +9,8 @@ import pytest
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import ImportedTextRecipe
+from edgepack_runtime.schema.gates import Limits
+from edgepack_runtime.schema.limits import MAX_TOKENS
 
 RECIPE = """\
 edgepack: 1
@@ -102,3 +104,25 @@ def test_missing_files_and_gates_beyond_the_length_are_found(folder: Path) -> No
     gates = "gates: {latency: {by_length: [{max_tokens: 256, p95_ms: 5}]}}\n"
     found = refused(folder, "[a, b]", more=gates)
     assert found == ["5: model.vocab", "7: gates.latency.by_length[0].max_tokens"]
+
+
+def test_a_budget_may_be_as_long_as_the_model_reads(folder: Path) -> None:
+    """Also where it is the length that a finding about a longer one advises."""
+    vocabulary = "vocab: vocab.txt, max_length: 4096"
+    gates = "gates: {{latency: {{by_length: [{{max_tokens: {}, p95_ms: 5}}]}}}}\n"
+
+    def written(most: int) -> None:
+        text = RECIPE.format(labels="[a, b]", task="text-classification").replace("vocab: vocab.txt", vocabulary)
+        (folder / "recipe.yaml").write_text(text + gates.format(most), encoding="utf-8")
+
+    written(MAX_TOKENS)
+    with pytest.raises(RecipeInvalidError) as caught:
+        load_recipe(folder / "recipe.yaml", {"local"})
+    assert [finding.fix for finding in caught.value.findings] == [
+        "write `max_tokens: 4096`: longer texts are cut to that"
+    ]
+    written(4096)
+    recipe = load_recipe(folder / "recipe.yaml", {"local"})
+    assert recipe.gates.latency is not None and recipe.gates.latency.by_length[0].max_tokens == 4096
+    limits = {"latency": {"by_length": [{"max_tokens": 4096, "p95_ms": 5}]}}
+    assert Limits.parse(limits).latency.by_length[0].max_tokens == 4096  # on the device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from string import Formatter
@@ -13,8 +14,8 @@ from edgepack import report
 from edgepack.artifacts import CombineName
 from edgepack.report.i18n import MESSAGES, figure, language_of_reader, t, text
 from edgepack.results import NOT_RUN_HERE, Verdict
-from edgepack_runtime.device import conditions
 from edgepack_runtime.device.throttling import Throttle
+from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.figures import UNITS, quantity
 from edgepack_runtime.stats.metrics import METRICS, SCORE
 
@@ -28,7 +29,7 @@ BY_VALUE = {
     "goes": set(get_args(Verdict)) - {NOT_RUN_HERE},  # nothing was measured
     "metric": {*METRICS, SCORE},
     "combined": set(get_args(CombineName)),
-    "condition": {*conditions.collect(threads=1, engine="e", providers=[]), *Throttle._fields, "after"} - PROGRAMS,
+    "condition": {*(one.name for one in dataclasses.fields(Conditions)), *Throttle._fields} - PROGRAMS,
 }
 
 

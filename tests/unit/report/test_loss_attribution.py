@@ -12,6 +12,7 @@ from tests.unit.conftest import having
 from edgepack import artifacts
 from edgepack.artifacts import LedgerRow, Variation, proportion
 from edgepack.report.loss_attribution import explain
+from edgepack_runtime.schema.gates import limit_named
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt, Score
 from edgepack_runtime.stats import intervals, metrics
 from edgepack_runtime.stats.metrics import SCORE
@@ -118,14 +119,15 @@ def test_a_line_has_the_figure_and_its_reason(row: dict[str, Any], expected: lis
 def test_each_figure_stands_once() -> None:
     """As a device's own receipt has it."""
     figures = intervals.Interval(5.1, 3.0, math.inf)
-    told = {"limit": 40.0, "unit": "percent", "n": 99, "confidence": 0.95, "detail": "the last third of 10 s"}
-    row = GateCheck.sampled("latency.sustained.max_slowdown_percent", "inconclusive", figures, **told)  # type: ignore[arg-type]
+    told = {"limit": 40.0, "n": 99, "confidence": 0.95, "detail": "the last third of 10 s"}
+    gate = limit_named("latency.sustained.max_slowdown_percent")
+    row = GateCheck.sampled(gate, "inconclusive", figures, **told)  # type: ignore[arg-type]
     (line,) = explain(receipt([row]), ledger(student=900))
     assert line == (
         "latency.sustained.max_slowdown_percent: 5.1 %, limit <= 40.0 %: inconclusive, 3.0 % or more; "
         "the last third of 10 s"
     )
-    row = GateCheck.read_once("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx")
+    row = GateCheck.read_once(limit_named("size.model_mib"), 7.0, limit=5.0, detail="model.onnx")
     (line,) = explain(receipt([row]), ledger(student=900))
     assert line.count("7.0") == line.count("5.0 MiB") == 1
 

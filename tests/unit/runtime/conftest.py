@@ -70,7 +70,7 @@ def run(release, manifest, *, bundle_bytes, progress, rows_file, without_rows, w
         progress(f"measured beside {active.name}")
     policy = "refuse" if verdict == "inconclusive, which refuses" else "deliver"
     verdict = verdict.replace(", which refuses", "")
-    gate = "size.bundle" if policy == "deliver" else "latency.p95_ms"
+    gate = "size.bundle_mib" if policy == "deliver" else "latency.p95_ms"
     check = {"gate": gate, "verdict": verdict.split()[0], "value": bundle_bytes, "low": None, "high": None,
              "limit": 1.0, "unit": "bytes", "n": 1, "confidence": None, "detail": "n=1"}
     if verdict == "no better than the majority":

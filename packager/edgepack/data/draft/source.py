@@ -20,24 +20,12 @@ from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns, SplitName
 from edgepack.recipe.validate_data import TABLE_SUFFIXES, TAGGED_SUFFIXES
 from edgepack_runtime.rows.encodings import CONVERTED
-from edgepack_runtime.rows.formats import TAGGED, RowFormat
+from edgepack_runtime.rows.formats import JSON, SEPARATORS, TAGGED, RowFormat
 
 _ENCODINGS: Final = {"utf-8": "UTF-8"} | {encoding.codec: encoding.name for encoding in CONVERTED}
-_SEPARATED: Final = {
-    "\t": "tab-separated",
-    ",": "comma-separated",
-    ";": "separated by semicolons",
-    "|": "separated by |",
-}
-_CALLED: Final = {
-    "text": "text",
-    "text_pair": "second text",
-    "label": "label",
-    "labels": "any number of labels",
-    "spans": "spans",
-    "tokens": "tokens",
-    "tags": "tags",
-}
+# What is not `separated by` the separator, and columns that are not called as their keys.
+_SEPARATED: Final = {"\t": "tab-separated", ",": "comma-separated", "|": "separated by |"}
+_CALLED: Final = {"text_pair": "second text", "labels": "any number of labels"}
 
 
 @dataclass(frozen=True)
@@ -80,8 +68,9 @@ class DraftSource:
         encoding = f"{self.file}: {_ENCODINGS[self.form.encoding]}"
         if self.form.kind == TAGGED:
             return f"{encoding}, a token and its tag on each line; {self.columns.task}"
-        form = "JSON lines" if self.form.separator is None else _SEPARATED[self.form.separator]
-        columns = ", ".join(f"{_CALLED[key]} in `{name}`" for key, name in self.columns.wanted.items())
+        separator = self.form.separator
+        form = JSON if separator is None else _SEPARATED.get(separator, f"separated by {SEPARATORS[separator]}")
+        columns = ", ".join(f"{_CALLED.get(key, key)} in `{name}`" for key, name in self.columns.wanted.items())
         if self.columns.answer == "labels" and self.form.separator is not None:
             columns += f" with `{self.label_separator}` between them"
         head = "" if self.form.separator is None else ", with a header" if self.header else ", without a header"

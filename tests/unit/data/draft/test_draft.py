@@ -14,7 +14,7 @@ from tests.golden import assert_golden
 
 from edgepack.data.draft.draft import Drafted, draft
 from edgepack.data.splits import Splits, load_splits
-from edgepack.data.suitability import check_suited
+from edgepack.data.suitability import LabelledRows, check_suited
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, RecipeInvalidError, UsageError
 from edgepack.progress import SILENT
 from edgepack.recipe.findings import errors
@@ -299,8 +299,8 @@ def test_a_draft_has_only_limits_that_its_test_rows_show(tmp_path: Path, rows: i
     assert loaded.gates.accuracy.max_drop_points == points
     assert len(too_few) == (points is None)
     labels = list(splits.labels["train"])
-    count, file = len(splits.rows["train"]), Path("a")
-    found = [*check_suited(loaded, count, labels, splits.lengths, file, lambda: splits.rows["test"]), *done.findings]
+    facts = LabelledRows(labels, splits.lengths, len(splits.rows["train"]), splits.rows.__getitem__)
+    found = [*check_suited(loaded, facts), *done.findings]
     assert ["are too few to show that a good model" in finding.reason for finding in found] == [True, True] * (
         rows < 200
     )

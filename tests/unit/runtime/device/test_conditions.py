@@ -11,6 +11,8 @@ from fake_device import tree
 from edgepack_runtime.bundle.model_config import CPU, CUDA
 from edgepack_runtime.device import conditions, info
 from edgepack_runtime.device.nvidia import CudaFacts
+from edgepack_runtime.schema.conditions import Conditions
+from edgepack_runtime.schema.fields import to_json
 
 X86 = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC\ncpu MHz\t\t: 2596.140\nflags\t\t: fpu avx2\n"
 GPUS = {"Orin": [CUDA, CPU], None: [CPU]}
@@ -21,18 +23,19 @@ def test_missing_files_are_no_error(tmp_path: Path) -> None:
     found = conditions.collect(
         threads=2, engine="onnxruntime 1.31.1", providers=["CPUExecutionProvider"], root=tmp_path
     )
-    assert found["threads"] == 2 and found["providers"] == ["CPUExecutionProvider"]
-    assert (found["governor"], found["clock_mhz"], found["temperature_c"]) == (None, None, None)
-    assert (found["highest_clock_mhz"], found["power_mode"], found["throttle"]) == (None, None, None)
-    assert found["emulated"] is False
-    json.dumps(found, allow_nan=False)
+    assert found.threads == 2 and found.providers == ("CPUExecutionProvider",)
+    assert (found.governor, found.clock_mhz, found.temperature_c) == (None, None, None)
+    assert (found.highest_clock_mhz, found.power_mode, found.throttle) == (None, None, None)
+    assert found.emulated is False
+    written = to_json(found)
+    assert json.loads(json.dumps(written, allow_nan=False)) == written and Conditions.of(written) == found
     wanted = "cpu_model cpu_flags cores governor threads providers python engine load_average kernel emulated"
-    assert set(wanted.split()) <= set(found)
+    assert set(wanted.split()) <= set(written)
 
 
 def test_the_gpu_is_named_where_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditions.nvidia, "gpu_facts", lambda: CudaFacts("Orin", "8.7", "12.6", 7168))
-    on = {gpu: conditions.collect(threads=1, engine="x", providers=active)["gpu"] for gpu, active in GPUS.items()}
+    on = {gpu: conditions.collect(threads=1, engine="x", providers=active).gpu for gpu, active in GPUS.items()}
     assert on == {"Orin": "Orin", None: None}
 
 
@@ -42,7 +45,7 @@ def test_the_clock_of_the_device_is_utc(monkeypatch: pytest.MonkeyPatch) -> None
     epoch = time.gmtime(0)
     monkeypatch.setattr("time.gmtime", lambda: epoch)  # of a device without a battery
     found = conditions.collect(threads=1, engine="onnxruntime 1.31.1", providers=[])
-    assert found["device_clock_utc"] == "1970-01-01T00:00:00Z"
+    assert found.device_clock_utc == "1970-01-01T00:00:00Z"
 
 
 def test_clock_temperature_governor_and_throttling_are_read(tmp_path: Path) -> None:
@@ -60,9 +63,9 @@ def test_clock_temperature_governor_and_throttling_are_read(tmp_path: Path) -> N
         "var/lib/nvpmodel/status": "pmode:0002\n",
     }
     found = conditions.collect(threads=1, engine="onnxruntime 1.31.1", providers=[], root=tree(tmp_path, files))
-    assert (found["governor"], found["clock_mhz"], found["temperature_c"]) == ("schedutil", 2201.6, 48.5)
-    assert (found["highest_clock_mhz"], found["power_mode"]) == (2301.6, "2")
-    assert found["throttle"] == {"events": None, "cooling": 1, "firmware": None, "capped": None}
+    assert (found.governor, found.clock_mhz, found.temperature_c) == ("schedutil", 2201.6, 48.5)
+    assert (found.highest_clock_mhz, found.power_mode) == (2301.6, "2")
+    assert found.throttle == {"events": None, "cooling": 1, "firmware": None, "capped": None}
 
 
 def test_without_frequency_scaling_the_clock_comes_from_cpuinfo(tmp_path: Path) -> None:

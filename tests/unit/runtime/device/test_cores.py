@@ -75,10 +75,10 @@ def test_the_threads_of_a_container_are_those_that_its_quota_pays_for(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(32)))
     root = system(tmp_path, V2, "0::/\n", {"cpu.max": "200000 100000\n"})
     assert cores.usable_cores(root) == 2
-    assert conditions.collect(threads=1, engine="", providers=(), root=root)["cores"] == 2
+    assert conditions.collect(threads=1, engine="", providers=(), root=root).cores == 2
 
 
 def test_less_than_a_core_is_not_called_a_core(tmp_path: Path) -> None:
     root = system(tmp_path, V2, "0::/\n", {"cpu.max": "50000 100000\n"})
-    share = conditions.collect(threads=1, engine="", providers=(), root=root)["cores"]
+    share = conditions.collect(threads=1, engine="", providers=(), root=root).cores
     assert (share, cores.named(share), cores.named(1), cores.named(2)) == (0.5, "0.5 of a core", "1 core", "2 cores")

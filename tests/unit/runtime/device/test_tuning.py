@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack_runtime.device.tuning import MAX_THREADS, Tuning, describe, dump, read
+from edgepack_runtime.device.tuning import Tuning, describe, dump, read
 from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.schema.limits import MAX_THREADS
 
 TUNINGS = st.builds(
     Tuning,

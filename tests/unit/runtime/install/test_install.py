@@ -204,7 +204,7 @@ def test_doubt_goes_on_and_is_written_down(make_bundle: MakeBundle, prefix: Pref
     doubtful = make_bundle(gate="inconclusive")
     done = device(sys.executable, doubtful, "install", "--prefix", prefix.root)
     assert done.returncode == 0, done.stderr
-    line = f"size.bundle: {doubtful.stat().st_size} bytes, limit <= 1 bytes; n=1"
+    line = f"size.bundle_mib: {doubtful.stat().st_size} bytes, limit <= 1 bytes; n=1"
     assert "INCONCLUSIVE" in done.stdout and line in done.stdout
     told = status.status(prefix)
     assert (told["last_gate"]["verdict"], told["last_gate"]["not_shown"]) == ("inconclusive", [line])

@@ -164,9 +164,16 @@ def test_a_limit_is_in_the_direction_of_its_metric(monkeypatch: pytest.MonkeyPat
         ("accuracy.above_majority", True),
         ("accuracy.max", False),
         ("accuracy.max_drop_points", False),
-        ("latency.max_tokens_64.p95_ms", False),
-        ("energy.joules", False),
+        (schema.by_length(64, "p95_ms"), False),
     ],
 )
 def test_a_limit_of_a_check_has_one_direction(gate: str, minimum: bool) -> None:
-    assert schema.is_minimum(gate) is minimum
+    limit = schema.limit_named(gate)
+    assert (limit.gate, limit.minimum) == (gate, minimum)
+    assert schema.is_by_length(gate) is (gate == "latency.max_tokens_64.p95_ms")
+
+
+@pytest.mark.parametrize("gate", ["acuracy.min", "latency.max_tokens_64.p42_ms", "latency.max_tokens_.p95_ms"])
+def test_a_gate_of_another_name_is_an_error(gate: str) -> None:
+    with pytest.raises(KeyError):
+        schema.limit_named(gate)

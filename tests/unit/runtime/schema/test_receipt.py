@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from edgepack_runtime.schema.gates import limit_named
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt, Receipt, Unmeasured
 from edgepack_runtime.stats.intervals import FAIL, Interval
 
@@ -24,7 +25,8 @@ GATE: dict[str, Any] = {
 
 def check(low: float, high: float, unit: str, gate: str = "latency.p95_ms", verdict: str = FAIL) -> GateCheck:
     figures = Interval((low + high) / 2, low, high)
-    return GateCheck.sampled(gate, verdict, figures, limit=40, unit=unit, n=9, confidence=0.9, detail="texts of 1 row")
+    told = {"limit": 40, "n": 9, "confidence": 0.9, "detail": "texts of 1 row", "unit": unit}
+    return GateCheck.sampled(limit_named(gate), verdict, figures, **told)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -40,9 +42,16 @@ def test_what_was_missed_stands_alone(low: float, high: float, unit: str, gate: 
 
 
 def test_what_was_not_sampled_or_not_measured_is_told_as_far_as_it_goes() -> None:
-    size = GateCheck.read_once("size.model_mib", 7.0, limit=5.0, unit="MiB", detail="model.onnx")
+    size = GateCheck.read_once(limit_named("size.model_mib"), 7.0, limit=5.0, detail="model.onnx")
     assert (size.verdict, size.missed) == ("fail", "size.model_mib: 7 MiB, limit <= 5 MiB; model.onnx")
-    assert GateCheck.unmeasured("size.bundle_mib", 5.0, "MiB", "unknown").missed == "size.bundle_mib: unknown"
+    unknown = GateCheck.unmeasured(limit_named("size.bundle_mib"), 5.0, "unknown")
+    assert unknown.missed == "size.bundle_mib: unknown"
+
+
+def test_the_direction_of_a_gate_that_is_not_declared_here_is_not_made_up() -> None:
+    """It may be of a newer device."""
+    newer = GateReceipt.parse({**GATE, "checks": [{**CHECK, "gate": "energy.joules", "unit": "J"}]}).checks[0]
+    assert (newer.bound("5 J"), GateReceipt.parse(GATE).checks[0].bound("5 ms")) == ("5 J", "<= 5 ms")
 
 
 @pytest.mark.parametrize(
