@@ -24,8 +24,8 @@ name: demo
 version: 1.0.0
 task: text-classification
 data: {train: builtin:reviews-zh}
-linear: only                      # seconds, without Paddle; a network takes minutes: recipes/quickstart.yaml
-targets: [local]                  # this machine's kind; `edgepack targets list` names the others
+linear: only         # takes seconds, without Paddle; an encoder takes minutes
+targets: [local]     # machines like this one; `edgepack targets list` has more
 gates: {accuracy: {min: 0.85}, latency: {p50_ms: 5}}
 """
 
@@ -66,7 +66,7 @@ _STEPS: Final = (
     _Step(
         "An update comes, and is taken back.",
         (
-            "edgepack -q build recipe.yaml --set version=1.1.0 > update.txt",
+            "edgepack -q build recipe.yaml --set version=1.1.0 > build.txt",
             "sh dist/demo-1.1.0-local.edgepack install --prefix app --wait 0 2> update.txt",
             "app/bin/demo rollback 2> rollback.txt",
         ),
