@@ -9,10 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.proto.summary_pb2 import Summary
-
 from edgepack.artifacts import EVENTS_PREFIX, METRICS_FILE
 
 Series = dict[str, list[list[float]]]  # name -> [step, value] pairs by step, as in JSON
@@ -32,6 +28,8 @@ class ScalarWriter:
         self._events = None
         self._flushed = -math.inf  # the first values are flushed at once
         if folder is not None:
+            from tensorboardX.event_file_writer import EventsWriter  # not part of the light install
+
             folder.mkdir(parents=True, exist_ok=True)
             self._events = EventsWriter(str(folder / EVENTS_PREFIX.partition(".")[0]))
 
@@ -45,6 +43,9 @@ class ScalarWriter:
             self.series.setdefault(name, []).append([step, value])
         if self._events is None:
             return
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+
         summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
         self._events.write_event(Event(wall_time=time.time(), step=step, summary=summary))
         if time.monotonic() - self._flushed >= _FLUSH_SECONDS:
