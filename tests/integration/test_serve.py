@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import stat
@@ -114,6 +115,31 @@ def test_nor_does_who_reads_no_answer(model: Path, tmp_path: Path) -> None:
                 break
         else:
             pytest.fail("nobody was answered")
+
+
+def test_who_takes_no_answer_is_closed_and_who_is_slow_gets_it(model: Path, tmp_path: Path) -> None:
+    body = json.dumps({"texts": ["好"] * 10_000, "scores": True}).encode()
+    head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    limits = ["--max-texts", "10000", "--queue", "30000", "--max-body-kib", "1024", "--timeout-s", "60"]
+    with (
+        served("--model", model, "--uds", tmp_path / "s", *limits) as server,
+        socket.socket(socket.AF_UNIX) as deaf,
+        socket.socket(socket.AF_UNIX) as slow,
+    ):
+        server.listening()
+        for connection in (deaf, slow):
+            connection.connect(str(tmp_path / "s"))
+            connection.sendall(head.encode() + body)
+        parts = []
+        while not parts or parts[-1]:  # longer than a client has that takes nothing
+            parts.append(slow.recv(1 << 15))
+            time.sleep(0.5)
+        answer = b"".join(parts).partition(b"\r\n\r\n")[2]
+        assert len(parts) > 15
+        assert len(json.loads(answer)["predictions"]) == 10_000
+        closed = select.poll()
+        closed.register(deaf, 0)
+        assert closed.poll(10_000)
 
 
 def test_what_waits_is_answered_before_it_ends(model: Path) -> None:

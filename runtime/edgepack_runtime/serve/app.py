@@ -225,13 +225,13 @@ class Routes:
         raw = await requests.read_body(request, service.settings)
         kind = request.headers.get("content-type", "")
         asked = requests.read(raw, kind, service.facts.item, service.settings.max_texts)
-        size_bytes = requests.memory_bytes(raw, asked.items)
+        request.scope["reservation"].hold(requests.memory_bytes(raw, asked.items), service.settings)
         del raw  # many requests may wait: each keeps no more than its items
-        with requests.counted_until_answered(size_bytes, service.settings):
-            found = await service.answer(asked.items, request.scope["log_fields"], requests.disconnection(request))
+        found = await service.answer(asked.items, request.scope["log_fields"], requests.disconnection(request))
         answers = [prediction.as_json(with_scores=asked.scores) for prediction in predictions(found)]
         timed = {"Server-Timing": timing(found).header()}
-        return _json({"predictions": answers} if asked.several else answers[0], headers=timed)
+        response = _json({"predictions": answers} if asked.several else answers[0], headers=timed)
+        return _held(request, response, service.settings)
 
     async def v2_server(self, request: Request) -> Response:
         return _json({"name": "edgepack", "version": __version__, "extensions": ["binary_tensor_data"]})
@@ -257,17 +257,17 @@ class Routes:
         raw = await requests.read_body(request, service.settings)
         document, tail = requests.split_json(raw, request.headers.get(kserve.HEADER_LENGTH))
         inference = model.parse(document, tail)
-        size_bytes = requests.memory_bytes(raw, inference.items)
+        request.scope["reservation"].hold(requests.memory_bytes(raw, inference.items), service.settings)
         del raw, document, tail  # as in `predict`
-        with requests.counted_until_answered(size_bytes, service.settings):
-            found = await service.answer(inference.items, request.scope["log_fields"], requests.disconnection(request))
+        found = await service.answer(inference.items, request.scope["log_fields"], requests.disconnection(request))
         timed = {"Server-Timing": timing(found).header()}
         answer, binary = model.response(inference, predictions(found))
         if not binary:
-            return _json(answer, headers=timed)
+            return _held(request, _json(answer, headers=timed), service.settings)
         head = _json_bytes(answer)
         timed[kserve.HEADER_LENGTH] = str(len(head))
-        return Response(head + binary, headers=timed, media_type="application/octet-stream")
+        response = Response(head + binary, headers=timed, media_type="application/octet-stream")
+        return _held(request, response, service.settings)
 
     def _named(self, request: Request) -> ServedModel:
         """The model in the path."""
@@ -293,6 +293,12 @@ def _routed(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Ca
 async def _pass_on(request: Request, error: Exception) -> Response:
     """Leave unexpected errors to the middleware: it knows the request id, and starlette would log request data."""
     raise error
+
+
+def _held(request: Request, response: Response, settings: Settings) -> Response:
+    """The response, whose memory is counted in place of its request's. Raises as `Reservation.hold`."""
+    request.scope["reservation"].hold(len(response.body), settings)
+    return response
 
 
 def _json(document: Any, status: int = 200, headers: Optional[Mapping[str, str]] = None) -> Response:

@@ -21,6 +21,7 @@ from edgepack_runtime.errors import EdgepackError, UsageError
 from edgepack_runtime.serve import http_errors, logs
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.metrics import Metrics
+from edgepack_runtime.serve.requests import Reservation
 from edgepack_runtime.serve.settings import Settings
 
 Scope = MutableMapping[str, Any]
@@ -39,6 +40,7 @@ _ID = re.compile(r"[0-9A-Za-z._:-]{1,128}\Z")
 _QUIET = ("/healthz", "/readyz", METRICS, "/v2/health/live", "/v2/health/ready")  # polled; logged at debug level
 _OTHER = "other"
 _CLOSE = (b"connection", b"close")
+_PIECE_BYTES = 1 << 15  # of a body that has more
 
 
 class Controls(NamedTuple):
@@ -61,7 +63,8 @@ class Middleware:
 
     Args:
         app: raises `HttpError`, or `EdgepackError` if the model fails. It puts the path of the route into
-            `scope["route_path"]`, and further fields of the log line into `scope["log_fields"]`.
+            `scope["route_path"]`, and further fields of the log line into `scope["log_fields"]`. What it holds in
+            `scope["reservation"]` is released when the response was sent.
         controls: callbacks to stop `app`.
         route_of: path of the route that a request would get; None without one.
     """
@@ -94,13 +97,15 @@ class Middleware:
         _to_origin_form(scope, headers)
         scope["request_id"] = given if _ID.match(given) else uuid.uuid4().hex
         scope["log_fields"] = {}
+        scope["reservation"] = reservation = Reservation()
         sent = _Sent(send, scope["request_id"], self.controls.draining)
         self._metrics.begin()
         try:
             self._check(scope, headers)
             await self._app(scope, receive, sent)
         except HttpError as error:
-            await self._refuse(scope, sent, error)
+            # Without its traceback, whose frames hold the answer for which there was no memory.
+            await self._refuse(scope, sent, error.with_traceback(None))
         except UsageError as error:  # a handler's, about an item
             await self._refuse(scope, sent, http_errors.unfit(error.what, error.fix))
         except EdgepackError as error:
@@ -110,6 +115,7 @@ class Middleware:
             self._note(scope, error)
             await self._refuse(scope, sent, http_errors.broken("unexpected error"))
         finally:
+            reservation.release()
             self._close(scope, sent.status, time.perf_counter() - begin)
 
     def _note(self, scope: Scope, error: Exception) -> None:
@@ -217,7 +223,10 @@ def _is_cross_origin(address: str, headers: Dict[str, str]) -> bool:
 
 
 class _Sent:
-    """Sends a response with the common headers, and stores its status (0 until it begins)."""
+    """Sends a response with the common headers, and stores its status (0 until it begins).
+
+    A large body is sent in pieces, ended by an empty one: a server takes each when the client has taken those before.
+    """
 
     def __init__(self, send: Send, request_id: str, draining: Callable[[], bool]) -> None:
         self._send = send
@@ -235,4 +244,10 @@ class _Sent:
             message["headers"] = [*message.get("headers", []), *self._headers]
             if self._draining() and _CLOSE not in message["headers"]:
                 message["headers"].append(_CLOSE)
+        elif len(message.get("body", b"")) > _PIECE_BYTES and not message.get("more_body"):
+            body = message["body"]
+            for start in range(0, len(body), _PIECE_BYTES):
+                piece = body[start : start + _PIECE_BYTES]
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+            message = {"type": "http.response.body"}
         await self._send(message)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import codecs
-import contextlib
 import functools
 import json
 import sys
-from typing import Any, Callable, Coroutine, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Coroutine, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -25,7 +24,7 @@ _SINGLE = 'send {"text": "..."} or {"texts": ["...", "..."]}'
 MOST_VALUES = 1_000_000  # about, of a JSON document of a request or a response: half a second
 _MOST_DIGITS = 4300  # of an integer: what Python 3.11 allows
 _MOST_UNFINISHED = 1 << 26  # bytes of all bodies that are being received
-_MOST_HELD = 1 << 28  # bytes of memory of those and of all requests whose answer is not there yet
+_MOST_HELD = 1 << 28  # bytes of memory of those, of all requests that wait, and of all answers that clients take
 _unfinished = _held = 0
 # About the memory that parsed JSON takes for each of these: a small value and its place, a list, an object. In a BYTES
 # tensor, JSON is text within JSON, where they may be written as escapes.
@@ -89,21 +88,27 @@ def _item_bytes(item: Any) -> int:
     return len(item) if isinstance(item, bytes) else sys.getsizeof(item)
 
 
-@contextlib.contextmanager
-def counted_until_answered(size_bytes: int, settings: Settings) -> Iterator[None]:
-    """Count the memory of a request until it is answered. If no other request waits, any size is accepted.
+class Reservation:
+    """The memory that one request holds: that of its items, then that of its answer until the client has taken it."""
 
-    Raises:
-        HttpError: too much waits already (503).
-    """
-    global _held
-    if _held and _held + size_bytes > _most_held(settings.max_body_bytes):
-        raise _busy("too many bodies wait for an answer")
-    _held += size_bytes
-    try:
-        yield
-    finally:
-        _held -= size_bytes
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def hold(self, size_bytes: int, settings: Settings) -> None:
+        """Count `size_bytes` instead of what was counted before. If no other request holds any, each size is accepted.
+
+        Raises:
+            HttpError: others hold too much already (503).
+        """
+        global _held
+        others = _held - self._bytes
+        if others and others + size_bytes > _most_held(settings.max_body_bytes):
+            raise _busy("too many bodies wait for an answer, or answers for their clients")
+        self._bytes, _held = size_bytes, others + size_bytes
+
+    def release(self) -> None:
+        global _held
+        self._bytes, _held = 0, _held - self._bytes
 
 
 def _most_held(most_of_body: int) -> int:

@@ -73,7 +73,8 @@ _BACKLOG = 128  # asyncio accepts as many at once, before it tells the protocol
 _KEEP_ALIVE_S = 30
 _CONNECTIONS = 1024
 _OTHER_FILES = 64  # of the interpreter, the model and its libraries
-_TO_TAKE_S = 5.0  # for a client to receive a response
+_TO_TAKE_S = 5.0  # for a client to receive more of a response
+_UNSENT_BYTES = 1 << 17  # in the kernel; with megabytes there, it says seldom that a slow client takes some
 _READ_BYTES = 1 << 13  # at a time: what h11 parses of one connection, all others wait for
 _FREE_CHUNKS = 128  # of a body; more must have at least so many bytes each on average, since each takes h11 20 us
 _LEAST_CHUNK_BYTES = 64
@@ -158,6 +159,8 @@ def listening(where: Where) -> Iterator[socket.socket]:
         raise EnvironmentUnfitError(f"this server cannot listen on {place}", why=why, fix=fix) from error
     try:
         sock.listen(_BACKLOG)
+        with contextlib.suppress(OSError):  # not TCP; connections inherit it
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         yield sock
     finally:
         if where.uds is not None and sock.fileno() >= 0:  # else `Server.shutdown` has done so
@@ -276,9 +279,9 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
     """uvicorn's HTTP/1.1 with limits on slow and idle clients, because file descriptors are limited.
 
     The headers of a request, and the rest of a refused body, have `timeout_s` seconds from the first byte. A request
-    has the same time for its body, the same for its answer, and a little to receive it. A connection more than `most`
-    closes the one that has waited for its client for longest, else the one that has been busy for longest. uvicorn
-    itself answers 503 instead, to any request.
+    has the same time for its body, and the same for its answer. A client that takes none of an answer for `_TO_TAKE_S`
+    is closed; one that is slow is not. A connection more than `most` closes the one that has waited for its client for
+    longest, else the one that has been busy for longest. uvicorn itself answers 503 instead, to any request.
     """
     whole_s = 2 * timeout_s + _TO_TAKE_S
     opened: Dict[Patient, None] = {}  # in the order in which they began to wait or to be busy, the longest first
@@ -287,11 +290,13 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
         _due: Optional[asyncio.TimerHandle] = None
         _busy = False  # with a request
         _silent: Optional[asyncio.TimerHandle] = None  # None: nothing came or went for `_SILENT_S`
+        _unsent = 0  # bytes in the buffer of what is sent, when it was last looked at
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self.conn = _Connection(h11.SERVER)
             transport.max_size = _READ_BYTES  # type: ignore[attr-defined]  # of asyncio's transports; 256 KiB else
+            transport.set_write_buffer_limits(0)  # nothing more is taken of an answer until it is empty
             self._wait(timeout_s)
             self._stirred()
             opened[self] = None
@@ -314,6 +319,15 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
             self._fell_silent()
             opened.pop(self, None)
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._wait_for_taking()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._stirred()
+            self._wait(whole_s if self._busy else None)
 
         def data_received(self, data: bytes) -> None:
             before = self.cycle
@@ -340,7 +354,10 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
 
         def _request_changed(self) -> None:
             was_busy, self._busy = self._busy, self.cycle is not None and not self.cycle.response_complete
-            self._wait(whole_s if self._busy else None)
+            if self.transport.get_write_buffer_size():  # a small answer
+                self._wait_for_taking()
+            else:
+                self._wait(whole_s if self._busy else None)
             if self.transport.is_closing():
                 opened.pop(self, None)
             elif not (was_busy and self._busy):  # with pipelined requests, it is as busy as before
@@ -365,11 +382,18 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
                 self._due.cancel()
             self._due = None if seconds is None else self.loop.call_later(seconds, self._give_up)
 
+        def _wait_for_taking(self) -> None:
+            self._unsent = self.transport.get_write_buffer_size()
+            self._wait(_TO_TAKE_S)
+
         def _give_up(self) -> None:
-            if self.transport.get_write_buffer_size():  # the client reads nothing, so it would never become empty
-                self.transport.abort()
-            else:
+            unsent = self.transport.get_write_buffer_size()
+            if not unsent:
                 self.transport.close()
+            elif unsent < self._unsent:
+                self._wait_for_taking()
+            else:  # the client reads nothing, so it would never become empty
+                self.transport.abort()
 
     return Patient
 

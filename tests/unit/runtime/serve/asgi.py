@@ -33,6 +33,7 @@ async def ask(
     *,
     hang: bool = False,
     leaves: asyncio.Event | None = None,
+    takes: asyncio.Event | None = None,
     scoped: Mapping[str, Any] | None = None,
     **headers: str | None,
 ) -> Answer:
@@ -40,7 +41,8 @@ async def ask(
 
     `scoped` are further parts of the scope; a header of None is left out.
 
-    The client goes away when `leaves` is set. Where nothing is sent to it the status is 0.
+    The client goes away when `leaves` is set, and takes what is sent to it when `takes` is. Where nothing is sent to it
+    the status is 0.
     """
     parts = [body] if isinstance(body, bytes) else list(body or [b""])
     every = {"host": "127.0.0.1:8000", **{name.replace("_", "-"): value for name, value in headers.items()}}
@@ -64,6 +66,8 @@ async def ask(
         return {"type": "http.disconnect"}
 
     async def send(message: dict[str, Any]) -> None:
+        if takes is not None:
+            await takes.wait()
         sent.append(message)
 
     await app(scope, receive, send)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asgi import Held, ask, post, started
+from asgi import Answer, Held, ask, post, started
 from imported_model import HANDLER, write_imported
 
 from edgepack_runtime.inference.predictor import Predictor
@@ -106,6 +106,49 @@ async def test_bodies_that_wait_for_an_answer_have_a_limit_together(
         assert [(await one).status for one in first] == [200, 200]
         assert (await post(app, path, body)).status == 200
         assert (await post(app, path, {"inputs": 1})).status in (400, 422)
+    assert requests._held == 0
+
+
+async def test_answers_that_no_client_takes_have_a_limit_together(
+    tmp_path: Path, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "_MOST_HELD", 0)
+    runs, answer = [], Predictor.timed_batch
+
+    def timed_batch(self: Predictor, items: Any, wanted: Any) -> Any:
+        runs.append(items)
+        return answer(self, items, wanted)
+
+    monkeypatch.setattr(Predictor, "timed_batch", timed_batch)
+    tensor = {"name": "x", "shape": [40, 4], "datatype": "FP32", "parameters": {"binary_data_size": 640}}
+
+    def infer(app: Middleware, takes: asyncio.Event, *, binary: bool = True) -> asyncio.Future[Answer]:
+        document = {"inputs": [tensor], "parameters": {"binary_data_output": binary}}
+        head, path = json.dumps(document).encode(), "/v2/models/imported.model/infer"
+        body, length = head + struct.pack("<160f", *[1 / 3] * 160), {"inference_header_content_length": str(len(head))}
+        return asyncio.ensure_future(ask(app, "POST", path, body, takes=takes, **length))
+
+    async with started(served(tmp_path, "json", log, max_body_kib=1)) as app:
+        takes, at_once = asyncio.Event(), asyncio.Event()
+        at_once.set()
+        alone = await infer(app, at_once, binary=False)  # an answer of any size has room
+        assert (alone.status, len(alone.body) > 2048, requests._held) == (200, True, 0)
+        untaken = [infer(app, takes) for _ in range(2)]
+        while len(runs) < 3 or requests._held > 1700:
+            await asyncio.sleep(0.001)
+        third = await infer(app, at_once)
+        assert (third.status, third.headers["retry-after"], len(runs)) == (503, "1", 3)  # before its run
+        takes.set()
+        taken = [await one for one in untaken]
+        assert [one.status for one in taken] == [200, 200]
+        assert all(len(one.body) > 640 for one in taken)
+        takes.clear()
+        untaken = [infer(app, takes)]
+        while len(runs) < 4 or requests._held > 900:
+            await asyncio.sleep(0.001)
+        assert (await infer(app, at_once, binary=False)).status == 503  # its answer has no room beside another's
+        takes.set()
+        assert (await untaken[0]).status == 200
     assert requests._held == 0
 
 

@@ -115,14 +115,20 @@ def test_requests_that_wait_have_a_limit_together(monkeypatch: pytest.MonkeyPatc
     """Also those whose bodies arrived when there was still room."""
     monkeypatch.setattr(requests, "_MOST_HELD", 0)
     settings = Settings(max_body_kib=1)
-    with requests.counted_until_answered(5000, settings):
-        with (
-            pytest.raises(HttpError, match="wait for an answer") as caught,
-            requests.counted_until_answered(1, settings),
-        ):
-            pass
-        assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
-        assert requests._held == 5000
-    with requests.counted_until_answered(1024, settings), requests.counted_until_answered(1024, settings):
-        assert requests._held == 2048
+    one, other = requests.Reservation(), requests.Reservation()
+    one.hold(5000, settings)
+    with pytest.raises(HttpError, match="wait for an answer") as caught:
+        other.hold(1, settings)
+    assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
+    other.release()
+    assert requests._held == 5000
+    one.hold(6000, settings)  # an answer in place of its request, while nobody else holds anything
+    assert requests._held == 6000
+    one.hold(1024, settings)
+    other.hold(1024, settings)
+    assert requests._held == 2048
+    with pytest.raises(HttpError):
+        other.hold(1025, settings)
+    one.release()
+    other.release()
     assert requests._held == 0

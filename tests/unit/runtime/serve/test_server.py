@@ -170,3 +170,30 @@ def test_who_is_silent_gives_way_before_who_is_answered(unread: int) -> None:
     clients.timers.pass_by(1.0)
     clients.connect()
     assert _closed(asking, silent) == [False, True]
+
+
+def test_who_takes_some_of_an_answer_is_kept_and_who_takes_nothing_is_not() -> None:
+    clients = _Clients(2)
+    slow, deaf = clients.connect_and_ask(), clients.connect_and_ask()
+    for client in (slow, deaf):
+        client.transport.get_write_buffer_size.return_value = 1000
+        client.pause_writing()
+    for left in (999, 998):
+        slow.transport.get_write_buffer_size.return_value = left
+        clients.timers.pass_by(server._TO_TAKE_S)
+        assert _closed(slow, deaf) == [False, True]
+    slow.transport.get_write_buffer_size.return_value = 0
+    slow.resume_writing()
+    slow.cycle.response_complete = True
+    slow._request_changed()
+    clients.timers.pass_by(server._TO_TAKE_S)  # a client with its whole answer may ask again
+    assert (_closed(slow), slow.transport.close.called) == ([False], False)
+
+
+def test_who_does_not_take_a_small_answer_is_closed() -> None:
+    client = _Clients(1).connect_and_ask()
+    client.transport.get_write_buffer_size.return_value = 1
+    client.cycle.response_complete = True
+    client._request_changed()
+    client.loop.pass_by(server._TO_TAKE_S)
+    assert _closed(client) == [True]
