@@ -24,7 +24,7 @@ from edgepack_runtime.stats.metrics import metric_of
 
 TEMPLATE: Final = "report.html.jinja"
 MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all
-MOST_LATENCY_PLOTS: Final = 8
+MOST_LATENCY_PLOTS: Final = 1  # beside those of scores, candidates and parts
 
 
 def render(report: Report, language: str = "en") -> str:
@@ -62,8 +62,7 @@ def _plots(report: Report) -> dict[str, Markup]:
 def _latency_plots(receipts: Sequence[GateReceipt | None]) -> list[Markup]:
     """Latency plot of each target; "" if its receipt has no distribution.
 
-    At most `MOST_LATENCY_PLOTS` targets have a plot, those with a missed latency gate first. With a plot for each, the
-    page of 30 targets would be twice as large.
+    At most `MOST_LATENCY_PLOTS` targets have a plot, those with a missed latency gate first.
     """
     measured = {
         number: receipt
