@@ -53,6 +53,17 @@ def test_one_label_in_english(tmp_path: Path, shots: Path) -> None:
         assert page.complaints() == []
 
 
+def test_the_page_of_the_interface_sends_its_examples(tmp_path: Path, shots: Path) -> None:
+    with served("--model", write_model_folder(tmp_path / "hotel")) as server, browser() as page:
+        page.open(f"{server.url}/docs")
+        page.wait_for("return document.querySelectorAll('main > details').length > 10")
+        page.run("for (const button of document.querySelectorAll('main button')) button.click()")
+        answers = "[...document.querySelectorAll('main > details > pre')].map((one) => one.textContent.slice(0, 4))"
+        page.wait_for(f"return {answers}.every((one) => one === '200\\n')")
+        page.screenshot(shots / "docs.png")
+        assert page.complaints() == []
+
+
 def test_spans_in_chinese_on_a_dark_phone(tmp_path: Path, shots: Path) -> None:
     folder = write_model_folder(tmp_path / "places", task="token-classification")
     with served("--model", folder) as server, browser(language="zh-CN,zh,en", width=500, height=900, dark=True) as page:

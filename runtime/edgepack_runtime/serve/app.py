@@ -125,6 +125,7 @@ class Routes:
         of_version = of_model + "/versions/{version}"
         reads: Dict[str, Callable[[Request], Awaitable[Response]]] = {
             "/": self.page,
+            "/docs": self.docs,
             "/healthz": self.alive,
             "/readyz": self.ready,
             METRICS: self.metrics,
@@ -193,7 +194,10 @@ class Routes:
         return self.service is not None and self.service.batcher.running > 0
 
     async def page(self, request: Request) -> Response:
-        return Response(page.HTML, media_type="text/html", headers=page.HEADERS)
+        return Response(page.MODEL.html, media_type="text/html", headers=page.MODEL.headers)
+
+    async def docs(self, request: Request) -> Response:
+        return Response(page.DOCS.html, media_type="text/html", headers=page.DOCS.headers)
 
     async def alive(self, request: Request) -> Response:
         why = self.service.why_dying() if self.service is not None else ""

@@ -30,8 +30,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# Open without a token: health checks, and the page, which asks for the token.
-OPEN_PATHS = ("/", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready")
+# Open without a token: health checks, and the pages, which ask for the token.
+OPEN_PATHS = ("/", "/docs", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready")
 METRICS = "/metrics"
 KSERVE = "/v2"
 _ABSOLUTE = re.compile(rb"https?://([^/]*)(.*)\Z", re.IGNORECASE | re.DOTALL)

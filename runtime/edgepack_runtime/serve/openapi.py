@@ -35,6 +35,7 @@ def document(facts: ModelInfo, settings: Settings, models: Sequence[str]) -> Sch
         "/metrics": {"get": _read("Metrics in Prometheus' text format.", media="text/plain")},
         "/openapi.json": {"get": _read("This document.")},
         "/": {"get": _read("A page to try the model.", media="text/html", open_to_all=True)},
+        "/docs": {"get": _read("A page to try this interface.", media="text/html", open_to_all=True)},
         "/v2": {"get": _read("Open Inference Protocol: the server.")},
         "/v2/health/live": {
             "get": _read("Open Inference Protocol: the server is alive.", open_to_all=True, unready=True)
@@ -47,7 +48,7 @@ def document(facts: ModelInfo, settings: Settings, models: Sequence[str]) -> Sch
         for model in (f"/v2/models/{name}", f"/v2/models/{name}/versions/{facts.version}"):
             paths[model] = {"get": _read("Open Inference Protocol: inputs and outputs of the model.")}
             paths[f"{model}/ready"] = {"get": _read("Open Inference Protocol: the model is ready.", unready=True)}
-            paths[f"{model}/infer"] = {"post": _infer(name)}
+            paths[f"{model}/infer"] = {"post": _infer(name, facts)}
     components: Schema = {"schemas": {"Answer": _answer(facts), "Error": _error()}}
     found: Schema = {"openapi": "3.1.0", "info": {"title": facts.name, "version": facts.version}, "paths": paths}
     if settings.token is not None:
@@ -89,9 +90,26 @@ def _predict_item(facts: ModelInfo, settings: Settings) -> Schema:
     return asked
 
 
-def _infer(name: str) -> Schema:
-    tensor = {"type": "object", "required": ["name", "shape", "datatype", "data"]}
-    asked = {"type": "object", "required": ["inputs"], "properties": {"inputs": {"type": "array", "items": tensor}}}
+def _infer(name: str, facts: ModelInfo) -> Schema:
+    tensor: Schema = {
+        "type": "object",
+        "required": ["name", "shape", "datatype", "data"],
+        "properties": {
+            "name": {"type": "string"},
+            "shape": {"type": "array", "items": {"type": "integer"}},
+            "datatype": {"type": "string"},
+            "data": {"type": "array", "items": {}},
+        },
+    }
+    asked: Schema = {
+        "type": "object",
+        "required": ["inputs"],
+        "properties": {"inputs": {"type": "array", "items": tensor}},
+    }
+    named = {TEXT: ("text",), TEXTS: ("text", "text_pair")}.get(facts.item, ())
+    if name == facts.name and named:
+        tensors = [{"name": one, "shape": [1], "datatype": "BYTES", "data": ["房间很大"]} for one in named]
+        asked["examples"] = [{"inputs": tensors}]
     answered = {
         "type": "object",
         "required": ["model_name", "outputs"],

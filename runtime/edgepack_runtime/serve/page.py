@@ -1,4 +1,4 @@
-"""The page at `/`: one file without external resources, and its Content-Security-Policy."""
+"""The pages at `/` and `/docs`: files without external resources, each with its Content-Security-Policy."""
 
 from __future__ import annotations
 
@@ -6,32 +6,43 @@ import base64
 import hashlib
 import re
 from pathlib import Path
+from typing import Dict
 
-_SOURCE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+
+class Page:
+    """A page in this folder.
+
+    Attributes:
+        html: the file.
+        headers: those of an answer with it.
+    """
+
+    def __init__(self, name: str) -> None:
+        text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+        policy = (
+            "default-src 'none'",
+            f"script-src {_digest(text, 'script')}",
+            f"style-src {_digest(text, 'style')}",
+            "connect-src 'self'",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        )
+        self.html = text.encode("utf-8")
+        self.headers: Dict[str, str] = {
+            "Content-Security-Policy": "; ".join(policy),
+            "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
+        }
 
 
-def _digest(element: str) -> str:
-    """The policy's hash of the only `element` of that kind in the page; the browser accepts no other."""
-    (inside,) = re.findall(rf"<{element}>(.*?)</{element}>", _SOURCE, re.DOTALL)
+def _digest(text: str, element: str) -> str:
+    """The policy's hash of the only `element` of that kind in a page; the browser accepts no other."""
+    (inside,) = re.findall(rf"<{element}>(.*?)</{element}>", text, re.DOTALL)
     return "'sha256-" + base64.b64encode(hashlib.sha256(inside.encode("utf-8")).digest()).decode("ascii") + "'"
 
 
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        f"script-src {_digest('script')}",
-        f"style-src {_digest('style')}",
-        "connect-src 'self'",
-        "img-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
-)
-HTML = _SOURCE.encode("utf-8")
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+MODEL = Page("page.html")
+DOCS = Page("docs.html")

@@ -7,9 +7,12 @@ import hashlib
 import re
 from html.parser import HTMLParser
 
+import pytest
+
 from edgepack_runtime.serve import page
 
-TEXT = page.HTML.decode("utf-8")
+TEXT = page.MODEL.html.decode("utf-8")
+BOTH = pytest.mark.parametrize("shown", [page.MODEL, page.DOCS])
 
 
 class Elements(HTMLParser):
@@ -28,25 +31,27 @@ class Elements(HTMLParser):
             self.inside.setdefault(self.found[-1][0], data)
 
 
-def test_the_policy_allows_the_one_script_and_the_one_style() -> None:
-    read = Elements()
-    read.feed(TEXT)
+@BOTH
+def test_the_policy_allows_the_one_script_and_the_one_style(shown: page.Page) -> None:
+    read, policy = Elements(), shown.headers["Content-Security-Policy"]
+    read.feed(shown.html.decode("utf-8"))
     for kind in ("script", "style"):
         assert [tag for tag, _ in read.found].count(kind) == 1
         digest = base64.b64encode(hashlib.sha256(read.inside[kind].encode()).digest()).decode()
-        assert f"{kind}-src 'sha256-{digest}'" in page.POLICY
-    assert page.POLICY.startswith("default-src 'none'; ")
-    assert "unsafe" not in page.POLICY
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
 
 
-def test_nothing_comes_from_elsewhere_and_nothing_runs_but_the_script() -> None:
-    read = Elements()
-    read.feed(TEXT)
+@BOTH
+def test_nothing_comes_from_elsewhere_and_nothing_runs_but_the_script(shown: page.Page) -> None:
+    read, text = Elements(), shown.html.decode("utf-8")
+    read.feed(text)
     for tag, attributes in read.found:
         assert not [name for name in attributes if name.startswith("on") or name == "style"], tag
         assert not attributes.get("src")
         assert not (attributes.get("href") or "").startswith(("http", "//"))
-    assert not re.search(r"\b(innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval|localStorage)\b", TEXT)
+    assert not re.search(r"\b(innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval|localStorage)\b", text)
 
 
 def test_both_languages_have_the_same_words() -> None:
