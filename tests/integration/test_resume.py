@@ -16,6 +16,7 @@ from tests.integration import trainings
 from tests.integration.conftest import RECIPE, Project, write_rows
 from tests.integration.test_width import pruned, taught
 from tests.integration.trainings import ONE, Heard, classifier_of
+from tests.stage_lists import begun, known, ordered
 
 from edgepack.recipe.training import Distill
 from edgepack.training.checkpoint import FILE, SECONDS_VARIABLE, Arrays, Checkpoint, State
@@ -114,14 +115,16 @@ def started(folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def kill_at(folder: Path, head: str) -> None:
-    """Start a build and kill it as soon as it prints a line like the pattern `head`."""
+def kill_at(folder: Path, head: str) -> re.Match[str]:
+    """Start a build, kill it as soon as it prints a line like the pattern `head`, and return what matched."""
     build = started(folder)
     assert build.stderr is not None
-    lines = iter(build.stderr)
-    assert any(re.fullmatch(head, line.rstrip("\n")) for line in lines), f"the build ended without the line {head}"
+    matches = (re.fullmatch(head, line.rstrip("\n")) for line in build.stderr)
+    found = next(filter(None, matches), None)
+    assert found is not None, f"the build ended without the line {head}"
     build.send_signal(signal.SIGKILL)
     build.communicate()
+    return found
 
 
 def kill_in_training(folder: Path, stage: str) -> None:
@@ -148,19 +151,25 @@ def contents(bundle: Path) -> dict[str, int]:
 def test_a_build_killed_everywhere_makes_the_same_bundle(project: Project, tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
     write_rows(tmp_path)
-    stages = ("data", "linear", "teacher", "student", "quantize", "export", "combine", "bundle", "gate")
     steps = {"teacher": 45, "student": 15}
-    for number, stage in enumerate(stages, start=1):
-        kill_at(tmp_path, rf"\[{number}/{len(stages)}\] {stage}")
+    killed: list[str] = []
+    total = 1  # the first line says how many there are
+    while len(killed) < total:
+        head = kill_at(tmp_path, rf"\[{len(killed) + 1}/(\d+)\] (\w+)")
+        total, stage = int(head[1]), head[2]
+        killed.append(stage)
         if stage in steps:
             kill_in_training(tmp_path, stage)
             kill_at(
                 tmp_path, rf"      train {stage}: continues at step \d+ of {steps[stage]}, where it was interrupted"
             )
+    assert known(killed) == ordered({*steps, "data", "linear", "quantize", "export", "combine", "bundle", "gate"})
     build = started(tmp_path)
     _, said = build.communicate(timeout=600)
     assert build.returncode == 0, said
-    assert said.count("(cached)") == len(stages) - 1
+    lines = begun(said)
+    assert [line.stage for line in lines] == killed
+    assert [line.note == "cached" for line in lines] == [True] * (total - 1) + [False]
     for folder in (tmp_path, project.folder):  # the one choice that a clock makes
         assert "INT8 ships" in (folder / "dist" / "tiny-0.1.0.report.json").read_text(encoding="utf-8"), folder
     bundle = tmp_path / project.bundle.relative_to(project.folder)
