@@ -86,7 +86,9 @@ def required(wheel: Path, extra: str | None) -> set[str]:
 
 def test_without_an_extra_the_install_is_light(wheel: Path) -> None:
     base = {re.split(r"[^\w-]", line)[0] for line in required(wheel, None)}
-    assert "click" in base and not {name for name in base if re.search("paddle|torch|matplotlib|pandas|starlette", name)}
+    assert "click" in base and not {
+        name for name in base if re.search("paddle|torch|matplotlib|pandas|starlette", name)
+    }
 
 
 def test_the_extra_asks_for_what_the_locked_stack_asks_for(wheel: Path) -> None:
