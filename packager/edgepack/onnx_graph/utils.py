@@ -189,10 +189,9 @@ def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "folded.onnx"
-        options = ort.SessionOptions()
+        options = _session_options()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(target)
-        options.log_severity_level = 3
         try:
             ort.InferenceSession(
                 model.SerializeToString(),
@@ -255,10 +254,17 @@ def _run(view: GraphView, tensors: Sequence[str], feeds: Mapping[str, Array]) ->
     return dict(zip(tensors, values, strict=True))
 
 
-def run_each(model: onnx.ModelProto, tensors: Sequence[str], feeds: Iterable[Mapping[str, Array]]) -> list[list[Array]]:
-    """The values of the outputs `tensors` for each of `feeds`, of which a model may read only some."""
+def _session_options() -> Any:
+    """Options of a session without messages, which takes bytes for ONNX whatever else they could be."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    options.add_session_config_entry("session.load_model_format", "ONNX")
+    return options
+
+
+def run_each(model: onnx.ModelProto, tensors: Sequence[str], feeds: Iterable[Mapping[str, Array]]) -> list[list[Array]]:
+    """The values of the outputs `tensors` for each of `feeds`, of which a model may read only some."""
+    options = _session_options()
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     read = {value.name for value in session.get_inputs()}
     return [session.run(list(tensors), {name: value for name, value in one.items() if name in read}) for one in feeds]

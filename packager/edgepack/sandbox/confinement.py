@@ -8,6 +8,7 @@ Landlock has an older version.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -63,6 +64,8 @@ _TRUNCATES: Final = ((0x203, 0x200), (0x203, 0x203))
 # TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX. Others change flags of files that may only be read, or choose who
 # gets a signal.
 _HARMLESS_IOCTL: Final = (0x5401, 0x802C542A, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+# F_SETLK and F_SETLKW of fcntl, and those of open files: a file has any number of such locks. `flock` has one.
+_LOCKS: Final = tuple((0xFFFFFFFF, command) for command in (6, 7, 37, 38))
 _SIGNAL_OWNERS: Final = ((0xFFFFFFFF, 8), (0xFFFFFFFF, 15))  # F_SETOWN, F_SETOWN_EX of fcntl: who gets SIGIO
 _PR_SET_NO_NEW_PRIVS: Final = 38  # <linux/prctl.h>
 _CAPABILITIES_VERSION: Final = 0x20080522  # <linux/capability.h>
@@ -113,6 +116,8 @@ def confine(limits: SandboxLimits, writes: Path, reads: Sequence[Path] | None) -
     if limits.memory_bytes is not None:
         # Of private memory: files that are mapped, and address space that is only reserved, do not count.
         _lower(resource.RLIMIT_DATA, limits.memory_bytes)
+    with contextlib.suppress(OSError):  # where memory ends all the same, this process ends first
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_NOFILE, _MOST_OPEN_FILES)
@@ -144,6 +149,9 @@ def _restrict_calls(version: int) -> bool:
         *seccomp.refuse_call(calls["ioctl"], errno.ENOTTY, unless=_HARMLESS_IOCTL, of_argument=1),
         *seccomp.refuse_flags(calls["clone"], errno.EPERM, 0, _NAMESPACES),
         *seccomp.refuse_flags(calls["mmap"], errno.ENOMEM, 3, _NOT_COUNTED),
+        *seccomp.refuse_flags(
+            calls["fcntl"], errno.EPERM, 1, (*_LOCKS, *(_SIGNAL_OWNERS if version < _SCOPES_SINCE else ()))
+        ),
         *(_no_truncation(calls) if version < _TRUNCATE_SINCE else ()),
         *(_own_signals(calls) if version < _SCOPES_SINCE else ()),
         *(line for number in calls.values() for line in seccomp.call(number, [seccomp.ALLOW])),
@@ -168,7 +176,6 @@ def _own_signals(calls: Mapping[str, int]) -> Iterable[seccomp.Instruction]:
     """Landlock without scopes: a process signals itself and its group alone, not what it starts, either."""
     for name in ("kill", "tkill", "tgkill"):
         yield from seccomp.refuse_call(calls[name], errno.EPERM, unless=[0, os.getpid()])
-    yield from seccomp.refuse_flags(calls["fcntl"], errno.EPERM, 1, _SIGNAL_OWNERS)
 
 
 def _drop_capabilities() -> None:

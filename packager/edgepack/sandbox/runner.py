@@ -43,6 +43,7 @@ _POLL_S: Final = 0.05
 _LOOK_S: Final = 1.0  # between two looks at the memory, which take some ms
 _END_S: Final = 10.0
 _STOP_S: Final = 0.1  # until a process that was told to stop has
+_MOST_PROCESSES: Final = 300  # the kernel's own memory for one is in no limit
 _MOST_THREADS: Final = 4000  # a library starts one for each core, and a machine has room for some 30,000
 _LAST_LINES: Final = 12
 _MOST_SAID: Final = 4000  # characters of these lines
@@ -136,9 +137,10 @@ def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: st
                     used = _use(process.pid)
                     if used.memory_bytes > limits.memory_bytes:
                         raise _too_much_memory(limits, stage, "its processes together took more")
-                    if used.threads > _MOST_THREADS:
+                    if used.threads > _MOST_THREADS or used.processes > _MOST_PROCESSES:
+                        most = f"{_MOST_PROCESSES} processes or {_MOST_THREADS} threads"
                         raise StageFailedError(
-                            f"{stage}: the model was stopped: it runs more than {_MOST_THREADS} threads", fix=_SUSPECT
+                            f"{stage}: the model was stopped: it runs more than {most}", fix=_SUSPECT
                         )
                 if _heard(reader, stage):
                     heard = time.monotonic()
@@ -161,12 +163,13 @@ def _watched(scratch: Path, progress: Progress, limits: SandboxLimits, stage: st
 
 
 class _Use(NamedTuple):
-    """What a group of processes uses; `is_whole` unless one of them ended meanwhile, with memory that another may have.
+    """What a group of processes uses; `is_whole` unless one began or ended meanwhile: it may have another's memory.
 
     The limit of `RLIMIT_DATA` is of each process, and knows no shared memory and no stack that `mremap` enlarged.
     """
 
     memory_bytes: int
+    processes: int
     threads: int
     is_whole: bool
 
@@ -179,7 +182,7 @@ def _use(group: int) -> _Use:
     with contextlib.suppress(ProcessLookupError):  # they have ended
         os.killpg(group, signal.SIGSTOP)
         try:
-            _wait_until(lambda: all(member.state in b"TtDZX" for member in _members(group)), _STOP_S)
+            _wait_until(lambda: all(map(_is_stopped, _members(group))), _STOP_S)
             found = _look(group)
         finally:
             os.killpg(group, signal.SIGCONT)
@@ -188,7 +191,8 @@ def _use(group: int) -> _Use:
 
 def _look(group: int) -> _Use:
     memory, threads, is_whole = 0, 0, True
-    for member in _members(group):
+    members = list(_members(group))
+    for member in members:
         threads += member.threads
         if not member.runs:
             is_whole = False
@@ -203,7 +207,17 @@ def _look(group: int) -> _Use:
         # By line: a process chooses its name, which has a line to itself, with its line breaks escaped.
         lines = (line.partition(b":") for line in status.split(b"\n"))
         memory += sum(int(value.split()[0]) for key, _, value in lines if key in _MEMORY)
-    return _Use(1024 * memory, threads, is_whole)
+    known = {member.folder for member in members}
+    is_whole = is_whole and all(member.folder in known for member in _members(group))
+    return _Use(1024 * memory, len(members), threads, is_whole)
+
+
+def _is_stopped(member: _Member) -> bool:
+    """Whether no thread of a process goes on: the first one may wait for a child while others run."""
+    with contextlib.suppress(OSError, IndexError):  # it has ended
+        stats = ((task / "stat").read_bytes() for task in (member.folder / "task").iterdir())
+        return all(stat.rpartition(b")")[2].split()[0] in (b"T", b"t", b"Z", b"X") for stat in stats)
+    return True
 
 
 class _Member(NamedTuple):

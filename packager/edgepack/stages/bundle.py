@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -42,6 +41,7 @@ from edgepack.stages.stage import Context, Input, Stage
 from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext, default_cache
 from edgepack.targets.profiles import Profile
+from edgepack.util.folders import scratch_folder
 from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted, mib
 from edgepack.util.versions import tool_versions
@@ -169,16 +169,16 @@ class BundleStage(Stage[BundleArtifact]):
         profile = ctx.targets.profile(target)
         file = out / f"{recipe.name}-{recipe.version}-{target}.edgepack"
         rows_file = file.with_suffix(ROWS_SUFFIX)
-        with tempfile.TemporaryDirectory(prefix=".bundle-", dir=out) as scratch:
-            payload = self.shipment.payload(ctx, target, Path(scratch))
+        with scratch_folder(".bundle-", out) as scratch:
+            payload = self.shipment.payload(ctx, target, scratch)
             if payload.kept_rows is not None:
                 rows_file.touch(mode=0o600)
                 rows_file.write_bytes(payload.kept_rows)
             specs = target_specs(recipe, profile)
-            site = site_packages.site_for(specs, ctx.targets, Path(scratch), progress)
+            site = site_packages.site_for(specs, ctx.targets, scratch, progress)
             members = _runtime() | payload.model | site.members
             inside, members = bundled_interpreters.assemble(
-                recipe, profile, ctx.targets, members, Path(scratch), progress, added=site.added
+                recipe, profile, ctx.targets, members, scratch, progress, added=site.added
             )
             members |= inside.members
             needs = fit.together([site.needs, *(one.needs for one in inside.built if one.needs is not None)])

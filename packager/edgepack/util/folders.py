@@ -52,9 +52,9 @@ def require_own(folder: Path, fix: str = _FIX) -> None:
 
 
 @contextlib.contextmanager
-def scratch_folder(prefix: str) -> Iterator[Path]:
-    """A new temporary folder, which is removed with whatever a program of others left in it."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
+def scratch_folder(prefix: str, inside: Path | None = None) -> Iterator[Path]:
+    """A new folder, by default a temporary one, which is removed with whatever a program of others left in it."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=inside))
     try:
         yield folder
     finally:

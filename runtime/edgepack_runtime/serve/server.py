@@ -327,7 +327,8 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
         def resume_writing(self) -> None:
             super().resume_writing()
             self._stirred()
-            self._wait(whole_s if self._busy else None)
+            begun = bool(self.conn.trailing_data[0])  # of the next request, which came before the answer was taken
+            self._wait(whole_s if self._busy else timeout_s if begun else None)
 
         def data_received(self, data: bytes) -> None:
             before = self.cycle

@@ -206,6 +206,13 @@ def take_uncounted_memory(progress: Progress) -> dict[str, int]:
     with Path("/proc/self/exe").open("rb") as stream:
         found["spliced from a file"] = call(calls["splice"], stream.fileno(), None, ends[1], None, 4096, 0)
         found["sent from a file"] = call(calls["sendfile"], ends[1], stream.fileno(), None, 4096)
+    with Path(os.environ["TMPDIR"], "locked").open("wb") as stream:
+        for name, lock in (("lock", fcntl.lockf), ("lock of the file", fcntl.flock)):
+            try:
+                lock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found[name] = 0
+            except OSError as error:
+                found[name] = error.errno or 0
     opened: list[int] = []
     try:
         while len(opened) < 2000:

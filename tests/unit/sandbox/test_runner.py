@@ -249,7 +249,7 @@ def test_where_a_process_ends_during_a_look_the_others_are_stopped_for_the_next(
 
         def look(group: int) -> runner._Use:
             states.append(stat.read_text().rpartition(")")[2].split()[0])
-            return runner._Use(1, 1, is_whole=len(states) > 1)
+            return runner._Use(1, 1, 1, is_whole=len(states) > 1)
 
         monkeypatch.setattr(runner, "_look", look)
         assert runner._use(child.pid).is_whole
@@ -258,9 +258,26 @@ def test_where_a_process_ends_during_a_look_the_others_are_stopped_for_the_next(
         child.kill()
 
 
+def test_a_process_that_began_during_a_look_may_have_the_memory_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = [[runner._Member(Path("/proc/self"), b"S", 1)]]
+    lists.append([*lists[0], runner._Member(Path("/proc/1"), b"S", 1)])
+    monkeypatch.setattr(runner, "_members", lambda group: iter(lists.pop(0)))
+    assert not runner._look(1).is_whole
+
+
+def test_it_ends_before_others_where_memory_ends(tmp_path: Path) -> None:
+    assert run(jobs.read, tmp_path, [Path("/proc/self/oom_score_adj")]) == {"/proc/self/oom_score_adj": "1000\n"}
+
+
+def test_processes_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_MOST_PROCESSES", 2)
+    with pytest.raises(StageFailedError, match="2 processes"):
+        run(jobs.take_memory_together, tmp_path, 2**20)
+
+
 def test_threads_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_MOST_THREADS", 20)
-    with pytest.raises(StageFailedError, match="more than 20 threads"):
+    with pytest.raises(StageFailedError, match="20 threads"):
         run(jobs.start_threads, tmp_path, 40)
 
 
@@ -300,6 +317,8 @@ def test_memory_that_no_limit_counts_is_refused(tmp_path: Path) -> None:
         "spliced": errno.ENOSYS,
         "spliced from a file": errno.ENOSYS,
         "sent from a file": errno.ENOSYS,
+        "lock": errno.EPERM,
+        "lock of the file": 0,
         "pipes": errno.EMFILE,
     }
 
