@@ -85,8 +85,8 @@ _STEPS: Final = (
 def command(keep: Path | None) -> None:
     """Build, install, run, damage, update and roll back a small model, in a quarter of a minute.
 
-    A linear model of synthetic Chinese reviews goes the whole way of a real one, below a folder of its own. Each
-    command is printed as it is run, with its output.
+    A linear model of synthetic Chinese reviews passes every step of a real one, below a new folder. Each command is
+    printed as it is run, with its output.
     """
     with ExitStack() as stack:
         if keep is None:

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from edgepack.artifacts import Examples
 from edgepack.report import gates, plots
-from edgepack.report.i18n import MESSAGES, figure, t
+from edgepack.report.i18n import MESSAGES, both, figure, metric, t
 from edgepack.report.model import CalibratedPart, Report, Target
 from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import NOTHING, quantity, span
@@ -111,9 +111,7 @@ def _examples(targets: Sequence[Target]) -> list[tuple[list[str], Examples]]:
 
 
 def _metric(name: str) -> Markup:
-    """The name of a metric; that of one without words, of a later version, as the terminal has it."""
-    message = f"metric.{name}"
-    return t(message) if message in MESSAGES else escape(metric_name(name))
+    return both(metric("en", name), metric("zh", name))
 
 
 def _unit(name: str) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from edgepack.util import toml
+from edgepack.util.text import metric_name
 
 # id ("section.name") -> {"en": template, "zh": template}
 MESSAGES: Final[dict[str, dict[str, str]]] = {
@@ -36,9 +37,19 @@ def text(language: str, message: str, /, **fields: object) -> str:
     return MESSAGES[message][language].format(**fields)
 
 
+def metric(language: str, name: str) -> str:
+    """The name of a metric in one language; that of one without words, of a later version, as the terminal has it."""
+    message = f"metric.{name}"
+    return text(language, message) if message in MESSAGES else metric_name(name)
+
+
 def t(message: str, /, **fields: object) -> Markup:
     """A message in both languages, each in an element of its class. Fields are escaped unless they are markup."""
-    english, chinese = (escape(MESSAGES[message][language]).format(**fields) for language in ("en", "zh"))
+    return both(*(escape(MESSAGES[message][language]).format(**fields) for language in ("en", "zh")))
+
+
+def both(english: str, chinese: str) -> Markup:
+    """Words in both languages, each in an element of its class."""
     return Markup('<span class="en">{}</span><span class="zh" lang="zh">{}</span>').format(english, chinese)
 
 

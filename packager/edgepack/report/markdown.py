@@ -24,7 +24,7 @@ from edgepack_runtime.stats import intervals
 
 _MARKS: Final = {intervals.PASS: "✅", intervals.FAIL: "❌", intervals.INCONCLUSIVE: "❔", NOT_MEASURED: "⚠️"}
 MOST_CHARACTERS: Final = 65_536
-# How the main conditions are told that are not a name and a value.
+# Words of the main conditions that are not printed as a name and a value.
 _WORDS: Final = {
     "cpu_model": "cpu {}", "temperature_c": "temperature {} °C", "load_average": "load average {}",
     "device_clock_utc": "at {} by its own clock",

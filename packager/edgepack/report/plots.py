@@ -12,11 +12,9 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from edgepack.artifacts import LedgerRow, PartCost
-from edgepack.report import svg
-from edgepack.report.i18n import MESSAGES, text
+from edgepack.report import i18n, svg
 from edgepack.report.model import Report
 from edgepack.report.svg import Axis, Chart, linear_axis, log_axis
-from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import UNITS, quantity
 from edgepack_runtime.schema.receipt import GateReceipt
 from edgepack_runtime.stats.metrics import metric_of
@@ -87,9 +85,7 @@ def candidates(report: Report) -> Markup:
 
 
 def _score_names(metric: str, unit: str) -> tuple[str, str]:
-    message = f"metric.{metric}"
-    names = (text(language, message) if message in MESSAGES else metric_name(metric) for language in ("en", "zh"))
-    english, chinese = names
+    english, chinese = (i18n.metric(language, metric) for language in ("en", "zh"))
     sign = UNITS[unit].sign
     return (f"{english},{sign}", f"{chinese}（{sign.strip()}）") if sign else (english, chinese)
 

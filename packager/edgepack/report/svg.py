@@ -54,18 +54,15 @@ def linear_axis(
     names: tuple[str, str] = ("", ""),
     *,
     margin: float = 0.08,
-    low: float | None = None,
 ) -> Axis:
     """An axis with room around `values`, and marks at round figures.
 
     Args:
         margin: of the span of the values, at each end.
-        low: the lower end.
     """
     found = list(values)
     spread = (max(found) - min(found)) or abs(found[0]) or 1.0
-    begin = min(found) - margin * spread if low is None else low
-    end = max(found) + margin * spread
+    begin, end = min(found) - margin * spread, max(found) + margin * spread
     step = _step((end - begin) / _MARKS)
     first = math.ceil(begin / step)
     marks = [round(number * step, 12) for number in range(first, math.floor(end / step) + 1)]

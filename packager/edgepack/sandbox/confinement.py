@@ -137,7 +137,7 @@ def _restrict_calls(version: int) -> bool:
         return False
     calls = seccomp.calls()
     ignored = {**seccomp.calls("Owners, modes, times and attributes of files"), **seccomp.calls("Place of a process")}
-    program = [
+    program = [  # of what names a call, the first decides
         *seccomp.only_native(),
         # They succeed and do nothing: whatever copies a file sets its mode, and the caller sets those of the results;
         # what starts a session of its own is ended with the others.

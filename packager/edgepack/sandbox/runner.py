@@ -42,7 +42,7 @@ _LIMITS, _JOB, _PROGRESS, _RESULT, _LOG = "limits.pickle", "job.pickle", "progre
 _POLL_S: Final = 0.05
 _LOOK_S: Final = 1.0  # between two looks at the memory, which take some ms
 _END_S: Final = 10.0
-_STOP_S: Final = 0.1  # until a process that was told to stop has
+_STOP_S: Final = 0.1  # until SIGSTOP has stopped a process
 _MOST_PROCESSES: Final = 300  # the kernel's own memory for one is in no limit
 _MOST_THREADS: Final = 4000  # a library starts one for each core, and a machine has room for some 30,000
 _LAST_LINES: Final = 12
@@ -209,7 +209,7 @@ def _look(group: int) -> _Use:
         memory += sum(int(value.split()[0]) for key, _, value in lines if key in _MEMORY)
     known = {member.folder for member in members}
     is_whole = is_whole and all(member.folder in known for member in _members(group))
-    return _Use(1024 * memory, len(members), threads, is_whole)
+    return _Use(1024 * memory, sum(member.state != b"" for member in members), threads, is_whole)
 
 
 def _is_stopped(member: _Member) -> bool:

@@ -160,15 +160,12 @@ def _inert(cells: Sequence[Any]) -> Iterator[Any]:
     """The cells of a row, as no spreadsheet program runs them. Numbers stay numbers."""
     behind_number = False  # that has a sign: a program that splits elsewhere may read on
     for cell in cells:
-        text = cell if isinstance(cell, str) else "" if cell is None else str(cell)
+        text = "" if cell is None else str(cell)
         if _NUMBER.match(text):
             behind_number = behind_number or text[0] in "+-"
-            yield cell
-            continue
-        if not isinstance(cell, str) or not cell:
-            yield cell
-            continue
-        cell = _LATER_FORMULA.sub(r"\1'", cell)
-        runs = _FORMULA.match(cell) or (behind_number and _CONTINUATION.match(cell))
-        behind_number = bool(_ENDS_WITH_NUMBER.search(cell))
-        yield f"'{cell}" if runs else cell
+        elif text and isinstance(cell, str):
+            cell = _LATER_FORMULA.sub(r"\1'", cell)
+            runs = _FORMULA.match(cell) or (behind_number and _CONTINUATION.match(cell))
+            behind_number = bool(_ENDS_WITH_NUMBER.search(cell))
+            cell = f"'{cell}" if runs else cell
+        yield cell
