@@ -147,13 +147,13 @@ def _agrees(sums: Path, reports: Sequence[Path], dist: Path) -> bool:
 
 
 def _write_reports(build: Build, report: Report, files: dict[str, Path], language: str | None) -> None:
-    from edgepack.report import html, i18n, junit, markdown
+    from edgepack.report import gates, html, i18n, junit, markdown
 
     language = language or i18n.language_of_reader(report.data.labels)
     files["report.html"].write_text(html.render(report, language), encoding="utf-8")
     files["report.json"].write_text(dumps(report), encoding="utf-8")
     files["report.md"].write_text(markdown.render_build(report), encoding="utf-8")
-    files["junit.xml"].write_text(junit.render(report), encoding="utf-8")
+    files["junit.xml"].write_text(junit.render(gates.of_build(report)), encoding="utf-8")
     _models(build, files["models"])
 
 

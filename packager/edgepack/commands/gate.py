@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +17,7 @@ from edgepack.util.text import json_text
 if TYPE_CHECKING:
     from edgepack.console.console import Console
     from edgepack.gating.results import GateResult
+    from edgepack.report.gates import Gates
 
 _STDOUT = Path("-")
 _file = click.Path(dir_okay=False, path_type=Path)
@@ -119,12 +120,14 @@ def command(
     )
     out.clear()
     results = runner.run(request, console.line)
-    found = gates.document(results)
+    found = gates.gates_of(results)
     unwritten = out.write(found)  # before the tables, whose reader may close the pipe
     unwritten += _show(results, found, out, console)
     _show_errors(results, unwritten, console, verbose=options.is_verbose(context))
-    _show_total(found, out, console)
-    context.exit(found["exit_code"] or (unwritten[0].exit_code if unwritten else 0))
+    if len(results) > 1:
+        summary = f"Gate: {found.summary}"
+        console.line(summary) if out.to_stdout else console.closing([summary])
+    context.exit(gates.worst([result.exit_code for result in results]) or (unwritten[0].exit_code if unwritten else 0))
 
 
 @dataclass(frozen=True)
@@ -156,12 +159,12 @@ class _Out:
     def to_stdout(self) -> bool:
         return self.as_json or self.markdown == _STDOUT
 
-    def write(self, found: Mapping[str, Any]) -> list[EdgepackError]:
+    def write(self, found: Gates) -> list[EdgepackError]:
         """Write the requested files. Return the errors, which are printed beside the verdict and do not hide it."""
         from edgepack.report import junit, markdown
 
         errors: list[EdgepackError] = []
-        for file, render in ((self.junit, junit.render_gates), (self.markdown, markdown.render)):
+        for file, render in ((self.junit, junit.render), (self.markdown, markdown.render)):
             if file is not None and file != _STDOUT:
                 try:
                     options.write(file, render(found))
@@ -169,20 +172,19 @@ class _Out:
                     errors.append(error)
         return errors
 
-    def text(self, found: Mapping[str, Any]) -> str:
+    def text(self, results: Sequence[GateResult], found: Gates) -> str:
         """The output to stdout instead of tables."""
+        from edgepack.gating.results import document
         from edgepack.report import markdown
 
-        return json_text(found) + "\n" if self.as_json else markdown.render(found)
+        return json_text(document(results)) + "\n" if self.as_json else markdown.render(found)
 
 
-def _show(results: Sequence[GateResult], found: Mapping[str, Any], out: _Out, console: Console) -> list[EdgepackError]:
+def _show(results: Sequence[GateResult], found: Gates, out: _Out, console: Console) -> list[EdgepackError]:
     """Print the results to stdout. Return the errors if stdout cannot be written."""
-    from edgepack.report.gates import total
-
     try:
         if out.to_stdout:
-            click.echo(options.encoded(out.text(found)), nl=False)
+            click.echo(options.encoded(out.text(results, found)), nl=False)
             return []
         for result in results:
             if result.receipt is not None:
@@ -193,7 +195,7 @@ def _show(results: Sequence[GateResult], found: Mapping[str, Any], out: _Out, co
         raise
     except OSError as error:
         process.redirect_to_devnull(1)
-        what = f"the output cannot be written; its verdict: {total(found)}"
+        what = f"the output cannot be written; its verdict: {found.summary}"
         return [EnvironmentUnfitError(what, why=error.strerror or str(error))]
     return []
 
@@ -210,14 +212,3 @@ def _show_errors(
             console.error(result.unkept, verbose=verbose)  # it names the target's folder
     for error in unwritten:
         console.error(error, verbose=verbose)
-
-
-def _show_total(found: Mapping[str, Any], out: _Out, console: Console) -> None:
-    from edgepack.report.gates import total
-
-    if len(found["results"]) > 1:
-        summary = f"Gate: {total(found)}"
-        if out.to_stdout:
-            console.line(summary)
-        else:
-            console.closing([summary])

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from edgepack.errors import EdgepackError, StageFailedError
 from edgepack.gating.remote import Copied
-from edgepack.report.gates import NOT_MEASURED
+from edgepack.report.gates import NOT_MEASURED, Gates, NotGated, TargetGates
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.schema import figures
-from edgepack_runtime.schema.receipt import VERDICTS, GateReceipt
+from edgepack_runtime.schema.receipt import VERDICTS, BundleFacts, GateReceipt
 from edgepack_runtime.stats import intervals
 
 FORMAT: Final = 1
@@ -55,6 +55,11 @@ class GateResult:
     seconds: float | None = None
 
     @property
+    def gated(self) -> GateReceipt | None:
+        """The receipt, read."""
+        return None if self.receipt is None else GateReceipt.parse(self.receipt)
+
+    @property
     def verdict(self) -> str:
         return VERDICTS.get(self.exit_code, NOT_MEASURED) if self.receipt else NOT_MEASURED
 
@@ -65,13 +70,34 @@ def worst(codes: Sequence[int]) -> ExitCode:
     return next((code for code in WORST_FIRST if code in known), ExitCode.UNEXPECTED)
 
 
+def gates_of(results: Sequence[GateResult]) -> Gates:
+    """The results as their readers see them."""
+    verdict = VERDICTS.get(worst([result.exit_code for result in results]), NOT_MEASURED)
+    return Gates("edgepack gate", verdict, tuple(map(_target_gates, results)))
+
+
+def _target_gates(result: GateResult) -> TargetGates:
+    manifest, error = result.manifest, result.error
+    bundle = None if result.gated is None else result.gated.bundle
+    if bundle is None and manifest is not None:
+        bundle = BundleFacts(manifest.name, manifest.version, manifest.target.profile)
+    return TargetGates(
+        result.target,
+        result.verdict,
+        result.bundle,
+        bundle,
+        result.gated,
+        None if error is None else NotGated(error.what, error.why, error.fix),
+        seconds=result.seconds,
+    )
+
+
 def document(results: Sequence[GateResult]) -> dict[str, Any]:
     """All results in JSON types: common verdict and exit code, then each result with its receipt or error."""
-    code = worst([result.exit_code for result in results])
     return {
         "gates": FORMAT,
-        "verdict": VERDICTS.get(code, NOT_MEASURED),
-        "exit_code": int(code),
+        "verdict": gates_of(results).verdict,
+        "exit_code": int(worst([result.exit_code for result in results])),
         "results": [
             {
                 "target": result.target,

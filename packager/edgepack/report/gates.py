@@ -1,15 +1,19 @@
-"""The gates of one target as ready figures, which the terminal, the page, Markdown and JUnit lay out."""
+"""Gates as their readers see them: one model for the gates of a build and of the command `gate`, and ready figures.
+
+The terminal, the page, Markdown and JUnit lay these out.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
+from edgepack.report.model import Report, Target
 from edgepack.util.text import counted
 from edgepack_runtime.schema.figures import NOTHING, quantity, span, telling_digits
-from edgepack_runtime.schema.receipt import GateCheck, GateReceipt
+from edgepack_runtime.schema.receipt import BundleFacts, GateCheck, GateReceipt
 from edgepack_runtime.stats import intervals
 
 NOT_MEASURED: Final = "not measured"
@@ -101,15 +105,84 @@ def row(check: GateCheck, cause: str = "") -> CheckRow:
     )
 
 
-def total(found: Mapping[str, Any]) -> str:
-    """Summary of a document of `gating.results.document`; for one result its verdict.
+@dataclass(frozen=True)
+class NotGated:
+    """Why a target has no receipt. It is a fault, unless the gate is left to the target's own device."""
 
-    Example: `fail (3 of 5 results passed; 1 failed, 1 not measured)`.
+    what: str
+    why: str
+    fix: str
+    is_fault: bool = True
+
+
+@dataclass(frozen=True)
+class TargetGates:
+    """The gates of a bundle on a target: a receipt, or why there is none.
+
+    Attributes:
+        where: the target of a build, or the device that was gated.
+        file_name: of the bundle; None for the installed release of a device.
+        bundle: None where it could not be read.
+        seconds: of the whole gate; for a device with copying and waiting.
+        causes: the stage that lost a figure, by gate.
+        is_delivered: an inconclusive gate does not keep the bundle from its users.
     """
-    verdicts = Counter(str(result["verdict"]) for result in found["results"])
-    many = verdicts.total()
-    if many < 2:
-        return str(found["verdict"])
-    others = [f"{verdicts[verdict]} {words}" for verdict, words in _OF_RESULTS.items() if verdicts[verdict]]
-    passed = f"{verdicts['pass']} of {counted(many, 'result')} passed"
-    return f"{found['verdict']} ({'; '.join(filter(None, (passed, ', '.join(others))))})"
+
+    where: str
+    verdict: str
+    file_name: str | None
+    bundle: BundleFacts | None
+    receipt: GateReceipt | None = None
+    not_gated: NotGated | None = None
+    seconds: float | None = None
+    causes: Mapping[str, str] = field(default_factory=dict)
+    is_delivered: bool = False
+
+    @property
+    def rows(self) -> GateRows:
+        """The figures of the receipt; none without one."""
+        return GateRows("", (), (), False) if self.receipt is None else rows(self.receipt, self.causes)
+
+
+@dataclass(frozen=True)
+class Gates:
+    """The gates of several bundles and targets, and their common verdict."""
+
+    title: str
+    verdict: str
+    results: tuple[TargetGates, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """The verdict; with numbers if there are several: `fail (3 of 5 results passed; 1 failed, 1 not measured)`."""
+        verdicts = Counter(result.verdict for result in self.results)
+        many = verdicts.total()
+        if many < 2:
+            return self.verdict
+        others = [f"{verdicts[verdict]} {words}" for verdict, words in _OF_RESULTS.items() if verdicts[verdict]]
+        passed = f"{verdicts[intervals.PASS]} of {counted(many, 'result')} passed"
+        return f"{self.verdict} ({'; '.join(filter(None, (passed, ', '.join(others))))})"
+
+
+def of_build(report: Report) -> Gates:
+    """The gates of a build."""
+    results = tuple(_of_target(report, target) for target in report.targets)
+    return Gates(f"{report.name} {report.version}", report.verdict, results, report.warnings)
+
+
+def _of_target(report: Report, target: Target) -> TargetGates:
+    not_run = target.not_run_here
+    return TargetGates(
+        target.target,
+        NOT_MEASURED if target.receipt is None else target.verdict,
+        target.bundle.file_name,
+        BundleFacts(report.name, report.version, target.target, manifest_sha256=target.bundle.manifest_sha256),
+        target.receipt,
+        None
+        if not_run is None
+        else NotGated("not gated on this machine", not_run.why, not_run.command, is_fault=False),
+        seconds=None if target.receipt is None else target.receipt.seconds,
+        causes={one.gate: one.why for one in target.explained},
+        is_delivered=target.delivered,
+    )

@@ -10,16 +10,12 @@ device), since several checks share one measurement.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from xml.etree import ElementTree
 
-from edgepack.report import gates
-from edgepack.report.gates import NOT_MEASURED, CheckRow, GateRows
-from edgepack.report.model import Report, Target
+from edgepack.report.gates import NOT_MEASURED, CheckRow, Gates, TargetGates
 from edgepack.util.text import as_text, safe_lines
-from edgepack_runtime.schema.receipt import GateReceipt
+from edgepack_runtime.schema.receipt import BundleFacts, GateReceipt
 from edgepack_runtime.stats import intervals
 
 # XML 1.0 cannot represent these characters, even escaped.
@@ -29,70 +25,10 @@ _MOST_SECONDS: Final = 1e9
 _TYPES: Final = {intervals.FAIL: "gate failed", intervals.INCONCLUSIVE: "inconclusive"}
 
 
-@dataclass(frozen=True)
-class _Suite:
-    """What a suite is about: the gates of a bundle on a target, or why there are none.
-
-    `doubt` is the element of an inconclusive check. `seconds` of a device include copying.
-    """
-
-    name: str
-    version: str
-    target: str
-    facts: Mapping[str, str | None]
-    receipt: GateReceipt | None
-    doubt: str = "error"
-    seconds: float | None = None
-    causes: Mapping[str, str] = field(default_factory=dict)
-    warnings: Sequence[str] = ()
-    skipped: str | None = None
-    error: Mapping[str, str] | None = None
-
-
-def render(report: Report) -> str:
-    """JUnit XML of a build."""
-    return _document(f"{report.name} {report.version}", [_suite(_of_build(report, one)) for one in report.targets])
-
-
-def _of_build(report: Report, target: Target) -> _Suite:
-    not_run = target.not_run_here
-    return _Suite(
-        report.name,
-        report.version,
-        target.target,
-        {"bundle": target.bundle.file_name, "manifest_sha256": target.bundle.manifest_sha256},
-        target.receipt,
-        doubt="skipped" if target.delivered else "error",
-        seconds=None if target.receipt is None else target.receipt.seconds,
-        causes={one.gate: one.why for one in target.explained},
-        warnings=report.warnings,
-        skipped=f"not run here: {not_run.why}; on the device: {not_run.command}" if not_run else None,
-    )
-
-
-def render_gates(found: Mapping[str, Any]) -> str:
-    """JUnit XML of a document of `gating.results.document`. A gate that could not be measured is an error."""
-    suites = []
-    for result in found["results"]:
-        receipt, file = result["receipt"] and GateReceipt.parse(result["receipt"]), result["bundle"]
-        about = receipt.bundle if receipt else None
-        named = {key: (about and getattr(about, key)) or file[key] for key in ("name", "version", "target")}
-        suite = _Suite(
-            named["name"] or file["file_name"],
-            named["version"] or "",
-            f"{named['target'] or ''} on {result['target']}".removeprefix(" on "),
-            {"bundle": file["file_name"], "manifest_sha256": about.manifest_sha256 if about else None},
-            receipt,
-            seconds=result["seconds"],
-            error=result["error"],
-        )
-        suites.append(_suite(suite))
-    return _document("edgepack gate", suites)
-
-
-def _document(name: str, suites: Sequence[ElementTree.Element]) -> str:
-    root = ElementTree.Element("testsuites", name=_text(name))
-    root.extend(suites)
+def render(found: Gates) -> str:
+    """JUnit XML of gates. A gate that could not be measured is an error."""
+    root = ElementTree.Element("testsuites", name=_text(found.title))
+    root.extend(_suite(result, found.warnings) for result in found.results)
     for total in ("tests", "failures", "errors"):
         root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
     seconds = [float(suite.get("time", "0")) for suite in root if suite.get("time")]
@@ -102,52 +38,49 @@ def _document(name: str, suites: Sequence[ElementTree.Element]) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(about: _Suite) -> ElementTree.Element:
-    found = GateRows("", (), (), False) if about.receipt is None else gates.rows(about.receipt, about.causes)
-    conditions = {} if about.receipt is None else about.receipt.conditions
-    verdicts, waived = [check.verdict for check in found.checks], [one.waived for one in found.left_out]
-    doubtful, not_run, error = (
-        verdicts.count(intervals.INCONCLUSIVE),
-        about.skipped is not None,
-        about.error is not None,
-    )
+def _suite(result: TargetGates, warnings: tuple[str, ...]) -> ElementTree.Element:
+    bundle = result.bundle or BundleFacts(result.file_name or "")
+    target = bundle.target or result.where
+    if target != result.where:
+        target = f"{target} on {result.where}"
     suite = ElementTree.Element(
-        "testsuite",
-        name=_text(" ".join(f"gates of {about.name} {about.version} for {about.target}".split())),
-        tests=str(len(verdicts) + len(waived) + not_run + error),
-        failures=str(verdicts.count(intervals.FAIL)),
-        errors=str(doubtful * (about.doubt == "error") + waived.count(False) + error),
-        skipped=str(doubtful * (about.doubt == "skipped") + waived.count(True) + not_run),
+        "testsuite", name=_text(" ".join(f"gates of {bundle.name} {bundle.version or ''} for {target}".split()))
     )
-    for name, value in (("timestamp", _timestamp(about.receipt)), ("time", _seconds(about.seconds))):
+    for key, value in (("timestamp", _timestamp(result.receipt)), ("time", _seconds(result.seconds))):
         if value is not None:
-            suite.set(name, value)
+            suite.set(key, value)
     properties = ElementTree.SubElement(suite, "properties")
-    facts = {name: fact for name, fact in about.facts.items() if fact is not None}  # of what was not reached
-    for name, value in {**facts, **conditions}.items():
-        ElementTree.SubElement(properties, "property", name=_text(name), value=_text(as_text(value)))
-    for warning in about.warnings:
-        ElementTree.SubElement(properties, "property", name="warning", value=_text(warning))
-    class_name = f"{about.name}.{about.target}"
-    for check in found.checks:
-        suite.append(_case(class_name, check, about.doubt))
-    for one in found.left_out:
-        case = ElementTree.SubElement(suite, "testcase", classname=_text(class_name), name=_text(one.gate))
-        element = ElementTree.SubElement(case, "skipped" if one.waived else "error", message=_text(one.why))
-        element.set("type", NOT_MEASURED)
-    if about.skipped is not None:
-        case = ElementTree.SubElement(suite, "testcase", classname=_text(class_name), name="gate")
-        ElementTree.SubElement(case, "skipped", message=_text(about.skipped))
-    if about.error is not None:
-        case = ElementTree.SubElement(suite, "testcase", classname=_text(class_name), name="gate")
-        element = ElementTree.SubElement(case, "error", type=NOT_MEASURED, message=_text(about.error["what"]))
-        element.text = _text("\n".join(f"{name}: {about.error[name]}" for name in ("why", "fix") if about.error[name]))
+    facts = {"bundle": result.file_name, "manifest_sha256": bundle.manifest_sha256}
+    known = {key: fact for key, fact in facts.items() if fact is not None}  # of what was not reached
+    conditions = {} if result.receipt is None else result.receipt.conditions
+    for key, fact in [*{**known, **conditions}.items(), *(("warning", warning) for warning in warnings)]:
+        ElementTree.SubElement(properties, "property", name=_text(key), value=_text(as_text(fact)))
+    cases = [_case(check, "skipped" if result.is_delivered else "error") for check in result.rows.checks]
+    cases += [_unmeasured(one.gate, one.why, is_fault=not one.waived) for one in result.rows.left_out]
+    if (reason := result.not_gated) is not None:
+        lines = [f"{key}: {words}" for key, words in (("why", reason.why), ("fix", reason.fix)) if words]
+        cases.append(_unmeasured("gate", reason.what, "\n".join(lines), is_fault=reason.is_fault))
+    for case in cases:
+        case.set("classname", _text(f"{bundle.name}.{target}"))
+        suite.append(case)
+    suite.set("tests", str(len(cases)))
+    for total, element in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(total, str(len(suite.findall(f"testcase/{element}"))))
     return suite
 
 
-def _case(class_name: str, check: CheckRow, doubt: str) -> ElementTree.Element:
+def _unmeasured(name: str, message: str, text: str = "", *, is_fault: bool) -> ElementTree.Element:
+    case = ElementTree.Element("testcase", name=_text(name))
+    element = ElementTree.SubElement(
+        case, "error" if is_fault else "skipped", type=NOT_MEASURED, message=_text(message)
+    )
+    element.text = _text(text) or None
+    return case
+
+
+def _case(check: CheckRow, doubt: str) -> ElementTree.Element:
     """The case of a check; `doubt` is the element for an inconclusive one."""
-    case = ElementTree.Element("testcase", classname=_text(class_name), name=_text(check.gate))
+    case = ElementTree.Element("testcase", name=_text(check.gate))
     message = f"{check.value}, interval {check.interval}, limit {check.limit}, n {check.n}"
     kind = _TYPES.get(check.verdict)
     if kind is not None:

@@ -13,13 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from edgepack.report import gates
-from edgepack.report.gates import NOT_MEASURED, GateRows, total
+from edgepack.report.gates import NOT_MEASURED, GateRows, Gates, NotGated, TargetGates
 from edgepack.report.model import Report
-from edgepack.results import NotRunHere
 from edgepack.util.text import as_text, safe
 from edgepack_runtime.schema.conditions import main
 from edgepack_runtime.schema.figures import NOTHING, quantity, span
-from edgepack_runtime.schema.receipt import ACCURACY_NOT_GATED, BundleFacts, GateReceipt
+from edgepack_runtime.schema.receipt import ACCURACY_NOT_GATED
 from edgepack_runtime.stats import intervals
 
 _MARKS: Final = {intervals.PASS: "✅", intervals.FAIL: "❌", intervals.INCONCLUSIVE: "❔", NOT_MEASURED: "⚠️"}
@@ -33,36 +32,20 @@ _LEDGER_HEAD: Final = ("stage", "score", "size", "mean", "p95", "note")
 _HEAD: Final = ("gate", "verdict", "measured", "interval", "limit", "n")
 
 
-def render(found: Mapping[str, Any]) -> str:
-    """Markdown of a document of `gating.results.document`, at most `MOST_CHARACTERS` long, with a final newline."""
+def render(found: Gates) -> str:
+    """Markdown of gates, at most `MOST_CHARACTERS` long, with a final newline."""
     return _cut(_gates(found), "`--json`")
 
 
 def render_build(report: Report) -> str:
     """Markdown of a build: gates, warnings and ledger. As long as `render`."""
-    results = [
-        {
-            "target": target.target,
-            "bundle": {
-                "name": report.name,
-                "version": report.version,
-                "target": target.target,
-                "file_name": target.bundle.file_name,
-            },
-            "verdict": target.verdict if target.receipt else NOT_MEASURED,
-            "receipt": target.receipt,
-            "causes": {one.gate: one.why for one in target.explained},
-            "error": _not_run(target.not_run_here or NotRunHere("")),
-        }
-        for target in report.targets
-    ]
-    text = _gates({"verdict": report.verdict, "results": results})
+    text = _gates(gates.of_build(report))
     return _cut("".join((text, "\n", *(f"{line}\n" for line in _ledger(report)))), "`report.html`")
 
 
-def _gates(found: Mapping[str, Any]) -> str:
-    lines = [f"## {_mark(found['verdict'])} Gate: {total(found)}"]
-    for result in found["results"]:
+def _gates(found: Gates) -> str:
+    lines = [f"## {_mark(found.verdict)} Gate: {found.summary}"]
+    for result in found.results:
         lines += _result(result)
     return "".join(f"{line}\n" for line in lines)
 
@@ -76,10 +59,6 @@ def _cut(text: str, whole: str) -> str:
     room = MOST_CHARACTERS - len(heading) - len(note) - 1
     end = rest.rindex("\n", 0, room) + 1
     return f"{heading}\n{note}{rest[:end]}"
-
-
-def _not_run(reason: NotRunHere) -> dict[str, Any]:
-    return {"what": "not gated on this machine", "why": reason.why, "fix": reason.command}
 
 
 def _ledger(report: Report) -> Iterator[str]:
@@ -109,34 +88,26 @@ def code(text: object, *, cell: bool = False) -> str:
     return f"{fence}{blank}{shown}{blank}{fence}"
 
 
-def _result(result: Mapping[str, Any]) -> Iterator[str]:
-    receipt = result["receipt"]
-    if isinstance(receipt, Mapping):
-        receipt = GateReceipt.parse(receipt)
-    title = _bundle(result, receipt and receipt.bundle)
-    yield from ("", f"### {_mark(result['verdict'])} {code(result['target'])}: {title}", "")
-    if receipt is None:
-        yield from _failed(result["error"])
-        return
-    yield from _measured(gates.rows(receipt, result.get("causes")), receipt.conditions)
-    yield from _folded(receipt.conditions)
+def _result(result: TargetGates) -> Iterator[str]:
+    yield from ("", f"### {_mark(result.verdict)} {code(result.where)}: {_bundle(result)}", "")
+    if result.not_gated is not None:
+        yield from _failed(result.not_gated)
+    if result.receipt is not None:
+        yield from _measured(result.rows, result.receipt.conditions)
+        yield from _folded(result.receipt.conditions)
 
 
-def _bundle(result: Mapping[str, Any], gated: BundleFacts | None) -> str:
-    file = result["bundle"]
-    name, version, target = (
-        (file["name"], file["version"], file["target"]) if gated is None else (gated.name, gated.version, gated.target)
-    )
-    if name is None:
-        return code(file["file_name"])
-    return f"{code(name)} {code(version)} for {code(target)}: {result['verdict']}"
+def _bundle(result: TargetGates) -> str:
+    if (bundle := result.bundle) is None:
+        return code(result.file_name)
+    return f"{code(bundle.name)} {code(bundle.version)} for {code(bundle.target)}: {result.verdict}"
 
 
-def _failed(error: Mapping[str, Any]) -> Iterator[str]:
-    yield code(error["what"])
-    for name in ("why", "fix"):
-        if error[name]:
-            yield f"- {name}: {code(error[name])}"
+def _failed(error: NotGated) -> Iterator[str]:
+    yield code(error.what)
+    for name, words in (("why", error.why), ("fix", error.fix)):
+        if words:
+            yield f"- {name}: {code(words)}"
 
 
 def _measured(found: GateRows, conditions: Mapping[str, Any]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from edgepack.artifacts import LedgerRow
-from edgepack.report import html, junit, markdown, model
+from edgepack.report import gates, html, junit, markdown, model
 from edgepack.report.document import make
 from edgepack.results import Build
 
@@ -66,7 +66,7 @@ def render(report: dict[str, Any]) -> str:
 
 def junit_of(report: dict[str, Any]) -> str:
     """The JUnit XML of a document."""
-    return junit.render(model.parse(report))
+    return junit.render(gates.of_build(model.parse(report)))
 
 
 def markdown_of(report: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,38 +17,42 @@ from tests.unit.report.pages import document, junit_of
 
 from edgepack.report import junit
 from edgepack.report.document import make
+from edgepack.report.gates import Gates, NotGated, TargetGates, of_build
 from edgepack.util.text import safe
+from edgepack_runtime.schema.receipt import BundleFacts, GateReceipt
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "junit.xml"
 
 
 @pytest.fixture
-def gates(receipt: dict[str, Any]) -> dict[str, Any]:
+def found(receipt: dict[str, Any]) -> Gates:
     """One bundle on three targets: measured, out of reach, and a file that is no bundle."""
-    known = {"file_name": "hotel.edgepack", "name": "hotel-sentiment", "version": "1.2.0", "target": "linux-aarch64"}
-    unknown = {"file_name": "很好.edgepack", "name": None, "version": None, "target": None}
-    cut = {"what": "it is cut short", "why": "", "fix": ""}
-    error = {"what": "line4 cannot be reached", "why": "nothing listens <there>\x00", "fix": "ssh line4 true"}
-    return {
-        "results": [
-            {"target": "line3", "bundle": known, "receipt": receipt, "error": None, "seconds": 48.5},
-            {"target": "line4", "bundle": known, "receipt": None, "error": error, "seconds": 15.0},
-            {"target": "line3", "bundle": unknown, "receipt": None, "error": cut, "seconds": None},
-        ],
-    }  # fmt: skip
+    file, name, version = "hotel.edgepack", "hotel-sentiment", "1.2.0"
+    local, arm = (BundleFacts(name, version, target) for target in ("local", "linux-aarch64"))
+    error = NotGated("line4 cannot be reached", "nothing listens <there>\x00", "ssh line4 true")
+    cut = NotGated("it is cut short", "", "")
+    return Gates(
+        "edgepack gate",
+        "fail",
+        (
+            TargetGates("line3", "fail", file, local, receipt=GateReceipt.parse(receipt), seconds=48.5),
+            TargetGates("line4", "not measured", file, arm, not_gated=error, seconds=15.0),
+            TargetGates("line3", "not measured", "很好.edgepack", None, not_gated=cut),
+        ),
+    )
 
 
 def counts(read: Any) -> tuple[int, int, int, int]:
     return read.tests, read.failures, read.errors, read.skipped
 
 
-def test_results_of_gates(gates: dict[str, Any]) -> None:
-    read = junitparser.JUnitXml.fromstring(junit.render_gates(gates).encode())
+def test_results_of_gates(found: Gates) -> None:
+    read = junitparser.JUnitXml.fromstring(junit.render(found).encode())
     stated = counts(read)
     measured, lost, broken = read
     assert [suite.timestamp for suite in read] == ["2026-02-28T23:59:59", None, None]
     # It adds up the times of cases, which have none: what stands in the file is read here.
-    root = ElementTree.fromstring(junit.render_gates(gates))
+    root = ElementTree.fromstring(junit.render(found))
     assert [suite.get("time") for suite in root] == ["48.500", "15.000", None]  # not the 41.250 of the receipt
     assert root.get("time") == "63.500"
     assert [suite.name for suite in read] == [
@@ -58,7 +63,7 @@ def test_results_of_gates(gates: dict[str, Any]) -> None:
     assert [counts(suite) for suite in read] == [(8, 1, 2, 0), (1, 0, 1, 0), (1, 0, 1, 0)]
     read.update_statistics()
     assert counts(read) == stated == (10, 1, 4, 0)
-    kinds = {case.name: [(type(found), found.type) for found in case.result] for case in measured}
+    kinds = {case.name: [(type(one), one.type) for one in case.result] for case in measured}
     assert kinds["latency.p95_ms"] == [(junitparser.Failure, "gate failed")]
     assert kinds["accuracy.min"] == [(junitparser.Error, "inconclusive")]
     assert kinds["latency.p50_ms"] == []
@@ -73,29 +78,32 @@ def test_results_of_gates(gates: dict[str, Any]) -> None:
 
 
 def test_the_report_of_a_build_as_in_the_golden_file(built: Any) -> None:
-    assert_golden(junit.render(make(built)), GOLDEN)
-    read = junitparser.JUnitXml.fromstring(junit.render(make(beside_one_not_run(built))).encode())
+    assert_golden(junit.render(of_build(make(built))), GOLDEN)
+    read = junitparser.JUnitXml.fromstring(junit.render(of_build(make(beside_one_not_run(built)))).encode())
     stated = counts(read)
     read.update_statistics()
     assert counts(read) == (9, 1, 2, 1)
     assert stated[:3] == counts(read)[:3]
     (skipped,) = [found for case in [*read][1] for found in case.result]
     assert type(skipped) is junitparser.Skipped
-    assert skipped.message == "not run here: it is for aarch64; on the device: python3 b.edgepack gate"
+    assert skipped.message == "not gated on this machine"
+    assert skipped.text == "why: it is for aarch64\nfix: python3 b.edgepack gate"
 
 
 @pytest.mark.parametrize(("waived", "kind"), [(True, junitparser.Skipped), (False, junitparser.Error)])
 def test_what_could_not_be_measured_passes_only_where_that_was_asked_for(
-    gates: dict[str, Any], waived: bool, kind: type
+    receipt: dict[str, Any], found: Gates, waived: bool, kind: type
 ) -> None:
     why = "the bundle carries no rows"
-    gates["results"][0]["receipt"]["unmeasured"] = [{"gate": "accuracy.f1", "why": why, "waived": waived}]
-    read = junitparser.JUnitXml.fromstring(junit.render_gates(gates).encode())
+    receipt["unmeasured"] = [{"gate": "accuracy.f1", "why": why, "waived": waived}]
+    first = replace(found.results[0], receipt=GateReceipt.parse(receipt))
+    found = replace(found, results=(first, *found.results[1:]))
+    read = junitparser.JUnitXml.fromstring(junit.render(found).encode())
     stated = counts(read)
     read.update_statistics()
     assert counts(read) == stated == (11, 1, 4 + (not waived), int(waived))
     ((case,),) = [[one for one in suite if one.name == "accuracy.f1"] for suite in read if len(list(suite)) > 1]
-    assert [(type(found), found.message) for found in case.result] == [(kind, why)]
+    assert [(type(one), one.message) for one in case.result] == [(kind, why)]
 
 
 @pytest.mark.parametrize(("waived", "kind"), [(True, "skipped"), (False, "error")])
@@ -136,14 +144,9 @@ def test_any_text_makes_well_formed_xml_that_does_nothing_to_a_terminal(text: st
         "gate": text, "verdict": "fail", "value": 1.0, "low": None, "high": None, "limit": 1.0, "unit": "ms", "n": None,
         "detail": text,
     }  # fmt: skip
-    result = {
-        "target": text,
-        "bundle": {"file_name": text, "name": text, "version": "1", "target": None},
-        "receipt": {"verdict": "fail", "checks": [check], "conditions": {"cpu_model": text, "flags": [text]}},
-        "error": None,
-        "seconds": 1.0,
-    }
-    shown = junit.render_gates({"results": [result]})
+    receipt = {"verdict": "fail", "checks": [check], "conditions": {"cpu_model": text, "flags": [text]}}
+    result = TargetGates(text, "fail", text, BundleFacts(text, "1"), receipt=GateReceipt.parse(receipt), seconds=1.0)
+    shown = junit.render(Gates(text, "fail", (result,), (text,)))
     assert all(safe(line) == line for line in shown.split("\n"))
     root = ElementTree.fromstring(shown.encode())
     assert root.get("failures") == "1"

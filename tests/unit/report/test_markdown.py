@@ -13,33 +13,39 @@ from hypothesis import strategies as st
 from tests.golden import assert_golden
 from tests.unit.report.pages import document, markdown_of
 
+from edgepack.report.gates import Gates, NotGated, TargetGates
 from edgepack.report.markdown import MOST_CHARACTERS, code, render
 from edgepack.results import Build, NotRunHere
+from edgepack_runtime.schema.receipt import BundleFacts, GateReceipt
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "gate.md"
 
 
+LOST = NotGated("line4 cannot be reached", "nothing listens there: `|`", "")
+
+
 @pytest.fixture
-def found(receipt: dict[str, Any]) -> dict[str, Any]:
-    """One that was measured, and one that was not."""
-    bundle = {"file_name": "a|b.edgepack", "name": None, "version": None, "target": None}
+def receipt(receipt: dict[str, Any]) -> dict[str, Any]:
     receipt["conditions"]["board"] = "树莓派 | `5` @everyone\n# x"
-    error = {"what": "line4 cannot be reached", "why": "nothing listens there: `|`", "fix": ""}
-    return {
-        "verdict": "fail",
-        "exit_code": 6,
-        "results": [
-            {"target": "line3", "bundle": bundle, "verdict": "fail", "receipt": receipt, "error": None},
-            {"target": "line4", "bundle": bundle, "verdict": "not measured", "receipt": None, "error": error},
-        ],
-    }
+    return receipt
 
 
-def test_it_is_the_golden_file_and_rows_of_a_table_have_its_columns(found: dict[str, Any]) -> None:
-    assert_golden(render(found), GOLDEN)
-    found["results"][0]["receipt"]["checks"][0]["gate"] = "a|b`c\nd"
-    rows = [line for line in render(found).splitlines() if line.startswith("| ")]
-    assert len(rows) == 2 + len(found["results"][0]["receipt"]["checks"])
+def measured(receipt: dict[str, Any]) -> TargetGates:
+    known = BundleFacts("hotel-sentiment", "1.2.0", "local")
+    return TargetGates("line3", receipt["verdict"], "a|b.edgepack", known, receipt=GateReceipt.parse(receipt))
+
+
+def rendered(receipt: dict[str, Any]) -> str:
+    """The Markdown of two devices: one that was measured, and one that was not."""
+    lost = TargetGates("line4", "not measured", "a|b.edgepack", None, not_gated=LOST)
+    return render(Gates("edgepack gate", "fail", (measured(receipt), lost)))
+
+
+def test_it_is_the_golden_file_and_rows_of_a_table_have_its_columns(receipt: dict[str, Any]) -> None:
+    assert_golden(rendered(receipt), GOLDEN)
+    receipt["checks"][0]["gate"] = "a|b`c\nd"
+    rows = [line for line in rendered(receipt).splitlines() if line.startswith("| ")]
+    assert len(rows) == 2 + len(receipt["checks"])
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {7}
 
 
@@ -62,54 +68,49 @@ def test_chinese_stays_and_what_moves_a_cursor_does_not() -> None:
     assert code("") == "`-`"
 
 
-def test_gates_that_were_not_measured_are_listed_and_make_no_table(found: dict[str, Any]) -> None:
-    found["results"][0]["receipt"]["unmeasured"] = [{"gate": "accuracy.f1", "why": "| no rows", "waived": True}]
-    assert "- `accuracy.f1`: ⚠️ not measured, waived: `| no rows`\n" in render(found)
+def test_gates_that_were_not_measured_are_listed_and_make_no_table(receipt: dict[str, Any]) -> None:
+    receipt["unmeasured"] = [{"gate": "accuracy.f1", "why": "| no rows", "waived": True}]
+    assert "- `accuracy.f1`: ⚠️ not measured, waived: `| no rows`\n" in rendered(receipt)
     unmeasured = [{"gate": "gates", "why": "the recipe sets no gates", "waived": False}]
-    found["results"][0]["receipt"] |= {"checks": [], "unmeasured": unmeasured}
-    text = render(found)
+    text = rendered({**receipt, "checks": [], "unmeasured": unmeasured})
     assert "| gate |" not in text
     assert "\n\n- `gates`: ⚠️ not measured: `the recipe sets no gates`\n\n" in text
 
 
-def test_a_result_without_a_limit_on_accuracy_says_so(found: dict[str, Any]) -> None:
-    assert "Accuracy is not gated" not in render(found)
-    receipt = found["results"][0]["receipt"]
+def test_a_result_without_a_limit_on_accuracy_says_so(receipt: dict[str, Any]) -> None:
+    assert "Accuracy is not gated" not in rendered(receipt)
     receipt["checks"] = [check for check in receipt["checks"] if not check["gate"].startswith("accuracy.")]
-    assert "\nAccuracy is not gated: the recipe sets no limit for it.\n" in render(found)
+    assert "\nAccuracy is not gated: the recipe sets no limit for it.\n" in rendered(receipt)
 
 
-def test_the_first_conditions_are_shown_at_once_and_the_others_folded(found: dict[str, Any]) -> None:
-    receipt = found["results"][0]["receipt"]
+def test_the_first_conditions_are_shown_at_once_and_the_others_folded(receipt: dict[str, Any]) -> None:
     receipt["conditions"] |= {"temperature_c": 61.5, "governor": "performance"}
-    text = render(found)
+    text = rendered(receipt)
     first = "On cpu `AMD EPYC 7B13`, engine `onnxruntime 1.20.1`, governor `performance`, temperature `61.5` °C"
     assert f"{first}, emulated" in text.partition("<details>")[0]
     assert "- `governor`" not in text and "- `kernel`: `6.1.0`" in text.partition("<details>")[2]
     receipt["conditions"] = {"cpu_model": "A"}
-    assert "On cpu `A`.\n" in render(found) and "<details>" not in render(found)
+    assert "On cpu `A`.\n" in rendered(receipt) and "<details>" not in rendered(receipt)
     receipt["conditions"] = {}
-    assert "\nOn " not in render(found)
+    assert "\nOn " not in rendered(receipt)
 
 
-def many(result: dict[str, Any], verdicts: list[str], words: str = "") -> dict[str, Any]:
+def many(receipt: dict[str, Any], verdicts: list[str], words: str = "") -> tuple[TargetGates, ...]:
     """As many results as `verdicts`, each with `words` in the detail of its checks."""
-    checks = [{**check, "detail": words} for check in result["receipt"]["checks"]]
-    results = []
-    for number, verdict in enumerate(verdicts):
-        receipt = {**result["receipt"], "verdict": verdict, "checks": checks}
-        results.append({**result, "target": f"line{number}", "verdict": verdict, "receipt": receipt})
-    return {"verdict": "fail", "exit_code": 6, "results": results}
+    checks = [{**check, "detail": words} for check in receipt["checks"]]
+    results = [measured({**receipt, "verdict": verdict, "checks": checks}) for verdict in verdicts]
+    return tuple(replace(result, where=f"line{number}") for number, result in enumerate(results))
 
 
-def test_a_comment_that_is_too_long_is_cut_at_a_line_and_says_so(found: dict[str, Any], built: Build) -> None:
-    whole = many(found["results"][0], ["fail"] * 200)
-    heading, blank, note, *rest = render(whole).splitlines()
+def test_a_comment_that_is_too_long_is_cut_at_a_line_and_says_so(receipt: dict[str, Any], built: Build) -> None:
+    results = many(receipt, ["fail"] * 200)
+    whole = render(Gates("", "fail", results))
+    heading, blank, note, *rest = whole.splitlines()
     assert heading == "## ❌ Gate: fail (0 of 200 results passed; 200 failed)" and blank == ""
     assert note.startswith("Cut, ") and note.endswith("see `--json`.")
-    last = ["", *render(many(found["results"][0], ["fail"])).splitlines()[2:]]
+    last = ["", *render(Gates("", "fail", results[:1])).splitlines()[2:]]
     assert rest[: len(last)] == last
-    assert len(render(whole)) > MOST_CHARACTERS - 500
+    assert len(whole) > MOST_CHARACTERS - 500
     report = document(built)
     report["warnings"] = ["w" * 1000] * 100
     assert "see `report.html`." in markdown_of(report).splitlines()[2]
@@ -122,15 +123,15 @@ def test_a_comment_that_is_too_long_is_cut_at_a_line_and_says_so(found: dict[str
     st.integers(0, 70_000),
 )
 def test_no_comment_is_longer_than_github_takes(
-    found: dict[str, Any], verdicts: list[str], words: str, times: int
+    receipt: dict[str, Any], verdicts: list[str], words: str, times: int
 ) -> None:
-    result = {**found["results"][0], "bundle": {**found["results"][0]["bundle"], "file_name": words * (times % 70_000)}}
-    everything = many(result, verdicts, words * (times // 100))
-    everything["results"] += [{**found["results"][1], "target": words * times}]
-    text = render(everything)
+    results = many(receipt, verdicts, words * (times // 100))
+    named = words * (times % 70_000)
+    lost = TargetGates(words * times, "not measured", named, None, not_gated=LOST)
+    text = render(Gates("", "fail", (*results, lost)))
     assert len(text) <= MOST_CHARACTERS
     assert text.startswith("## ❌ Gate: fail") and text.endswith("\n")
-    assert "\nCut, " in text or text.count("\n### ") == len(everything["results"])
+    assert "\nCut, " in text or text.count("\n### ") == len(results) + 1
 
 
 def test_a_build_has_its_gates_warnings_and_ledger(built: Build) -> None:
