@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from edgepack.recipe.messages import listed
+from edgepack.tasks.tags import is_tag
 from edgepack.util.text_digests import visible
 
 TEXT_NAMES: Final = (
@@ -24,7 +25,6 @@ TAG_NAMES: Final = ("tags", "ner_tags", "bio", "labels", "label")
 SPAN_NAMES: Final = ("spans", "entities", "ner", "tags", "label")
 _AGREEMENT: Final = 0.9  # of the lines or values of a sample must be alike
 _LONGEST_NAME: Final = 40  # characters of a column's name; longer cells are texts
-_TAGGED: Final = re.compile(r"\S+[ \t](?:\S+[ \t])*(O|[BIESMU]-\S+)\Z")
 _NUMBER: Final = re.compile(r"[-+]?(\d+|\d*[.,]\d+)(e[-+]?\d+)?%?", re.IGNORECASE)
 _GRADES: Final = 20  # different numbers that may be labels: 0.5, 1, ... 10 stars
 _LABEL_SEPARATORS: Final = ("|", ";", ",", "、", "；", "，", "/")
@@ -34,8 +34,8 @@ _SENTENCE: Final = frozenset("。！？，；!?")
 
 def looks_tagged(lines: Sequence[str]) -> bool:
     """Whether these lines hold a token and its tag (`B-place`, `O`), for token classification."""
-    filled = [line.strip() for line in lines if line.strip()]
-    tags = [match[1] for line in filled if (match := _TAGGED.match(line))]
+    filled = [line.split() for line in lines if line.strip()]
+    tags = [fields[-1] for fields in filled if len(fields) > 1 and is_tag(fields[-1])]
     return len(tags) >= _AGREEMENT * len(filled) and any(tag != "O" for tag in tags)
 
 

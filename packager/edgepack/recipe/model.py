@@ -48,8 +48,10 @@ class Columns(Section):
         None, description="Column of the second texts of pairs. The default for pairs is `text_pair`."
     )
     label: str = Field("label", description="Column of the labels (words or numbers).")
-    labels: str | None = Field(
-        None, description="Instead of `label`, for any number of labels: a JSON list, or text with separators."
+    labels: Annotated[str | Annotated[tuple[str, ...], Field(min_length=2)] | None, MEANT] = Field(
+        None,
+        description="Instead of `label`, for any number of labels: a JSON list, or text with separators; or a list of "
+        "columns, each with 1 in the rows that have the label by its name, else 0.",
     )
     spans: str | None = Field(
         None, description="Column of lists of `{start, end, label}`. The default for token classification is `spans`."
@@ -100,7 +102,10 @@ class Columns(Section):
             return {key: getattr(self, key) for key in self.TAGGED}
         if self.spans is not None:
             return {"text": self.text, "spans": self.spans}
-        return self.texts | {self.answer: getattr(self, self.answer)}
+        answer = getattr(self, self.answer)
+        if isinstance(answer, tuple):
+            return self.texts | {f"{self.answer}.{place}": name for place, name in enumerate(answer)}
+        return self.texts | {self.answer: answer}
 
     def implied(self, task: TaskName) -> dict[str, str]:
         """The columns that `task` reads by default."""

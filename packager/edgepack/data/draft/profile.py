@@ -16,8 +16,9 @@ from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import listed
-from edgepack.tasks.cells import json_list
-from edgepack.tasks.labelled_spans import tag_problem
+from edgepack.tasks.cells import json_list, labels_in
+from edgepack.tasks.labelled_spans import are_spans
+from edgepack.tasks.tags import is_tag
 from edgepack_runtime.rows.encodings import CONVERTED, recognise
 from edgepack_runtime.rows.formats import (
     JSON,
@@ -51,15 +52,18 @@ class Column:
     lists: int = 0  # cells that are lists or objects, as JSON has them
     of_words: int = 0  # lists of strings
     of_tags: int = 0  # lists of BIO or BIOES tags
-    of_spans: int = 0  # lists of objects with a start and an end
+    of_spans: int = 0  # lists of spans that are not empty
+    of_none: int = 0  # empty lists
+    of_one: int = 0  # lists of one string, which are one label
     values: set[str] = field(default_factory=set)  # different values, list items included; at most MAX_VALUES + 1
 
     def add(self, value: Any) -> None:
         """Count one cell."""
-        value = found if (found := json_list(value)) is not None else value
-        if isinstance(value, (list, dict)):
+        found = json_list(value) or labels_in(value)
+        if isinstance(found, (list, dict)):
             self.lists += 1
-            self._add_items(value if isinstance(value, list) else [])
+            self.of_spans += are_spans(found)
+            self._add_items(found if isinstance(found, list) else [])
             return
         text = "" if value is None else str(value).strip()
         if not text:
@@ -71,13 +75,18 @@ class Column:
             self.values.add(text[:_LONGEST_VALUE])
 
     def _add_items(self, items: list[Any]) -> None:
+        self.of_none += not items
         if items and all(isinstance(item, str) for item in items):
             self.of_words += 1
-            self.of_tags += all(tag_problem(item) is None for item in items)
+            self.of_one += len(items) == 1
+            self.of_tags += all(map(is_tag, items))
             if len(self.values) <= MAX_VALUES:
                 self.values.update(item[:_LONGEST_VALUE] for item in items)
-        elif items and all(isinstance(item, dict) for item in items):
-            self.of_spans += all({"start", "end"} <= item.keys() for item in items)
+
+    @property
+    def is_of_many(self) -> bool:
+        """Whether a cell is a list that is not one label."""
+        return self.lists > self.of_one
 
     @property
     def label_separator(self) -> str | None:

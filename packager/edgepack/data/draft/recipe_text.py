@@ -99,8 +99,13 @@ def _columns(draft: Draft) -> str:
     """Lines of the section `data` that name the columns of texts and labels."""
     if all(format_of(file).kind == TAGGED for file in draft.files.values()):
         return "  # Each line is a token and its tag, and a blank line ends a sentence: there are no columns to name."
-    named = ", ".join(f"{key}: {_scalar(name)}" for key, name in draft.columns.wanted.items())
-    lines = [f"  columns: {{{named}}}"]
+    columns = draft.columns
+    if isinstance(columns.labels, tuple):
+        named = {key: _scalar(name) for key, name in columns.texts.items()}
+        named["labels"] = f"[{', '.join(map(_scalar, columns.labels))}]"
+    else:
+        named = {key: _scalar(name) for key, name in columns.wanted.items()}
+    lines = [f"  columns: {{{', '.join(f'{key}: {name}' for key, name in named.items())}}}"]
     if draft.columns.answer == "labels" and draft.label_separator != "|":
         lines.append(f"  label_separator: {_scalar(draft.label_separator)}")
     return "\n".join(lines)

@@ -17,8 +17,10 @@ from edgepack.data.tables import read_rows
 from edgepack.errors import RecipeInvalidError
 from edgepack.progress import Progress
 from edgepack.recipe.finding_log import FindingLog
+from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Columns, SplitName
 from edgepack.recipe.validate_data import TABLE_SUFFIXES, TAGGED_SUFFIXES
+from edgepack.util.text_digests import visible
 from edgepack_runtime.rows.encodings import CONVERTED
 from edgepack_runtime.rows.formats import JSON, SEPARATORS, TAGGED, RowFormat
 
@@ -70,8 +72,12 @@ class DraftSource:
             return f"{encoding}, a token and its tag on each line; {self.columns.task}"
         separator = self.form.separator
         form = JSON if separator is None else _SEPARATED.get(separator, f"separated by {SEPARATORS[separator]}")
-        columns = ", ".join(f"{_CALLED.get(key, key)} in `{name}`" for key, name in self.columns.wanted.items())
-        if self.columns.answer == "labels" and self.form.separator is not None:
+        flags = self.columns.labels if isinstance(self.columns.labels, tuple) else ()
+        named = self.columns.texts if flags else self.columns.wanted
+        columns = ", ".join(f"{_CALLED.get(key, key)} in `{name}`" for key, name in named.items())
+        if flags:
+            columns += f", and {listed(map(visible, flags))} hold 1 or 0 for one label each"
+        elif self.columns.answer == "labels" and self.form.separator is not None:
             columns += f" with `{self.label_separator}` between them"
         head = "" if self.form.separator is None else ", with a header" if self.header else ", without a header"
         task = "" if self.columns.wanted.keys() == {"text", "label"} else f"; {self.columns.task}"
@@ -87,7 +93,7 @@ def look_at(name: SplitName, file: Path, progress: Progress) -> DraftSource:
     with counted_bytes(f"looking at {file.name}", [file], progress) as advance:
         found = profile(file, advance)
     columns = choose_columns(found)
-    labels = found.column([columns.labels.lower()]) if columns.labels is not None else None
+    labels = found.column([columns.labels.lower()]) if isinstance(columns.labels, str) else None
     separator = (labels.label_separator if labels is not None else None) or "|"
     with counted_bytes(f"reading {file.name}", [file], progress) as advance:
         facts = read_facts(name, file, columns, advance, found.form, separator)
