@@ -24,7 +24,7 @@ from edgepack.recipe.yaml import KeyPath, Problem
 from edgepack_runtime.tasks.registry import ONE_TEXT, TASK_NAMES, TOKENS, task_by_name, tasks_named
 
 TAGGED_SUFFIXES: Final = (".conll", ".bio")  # a token and its tag on each line
-TABLE_SUFFIXES: Final = (".tsv", ".csv", ".jsonl")
+TABLE_SUFFIXES: Final = (".tsv", ".csv", ".jsonl", ".json")
 UNLABELLED_SUFFIXES: Final = (".txt", *TABLE_SUFFIXES)
 BUILTIN_SOURCES: Final = ("builtin:reviews-zh",)
 _WHERE: Final[KeyPath] = ("data", "columns")

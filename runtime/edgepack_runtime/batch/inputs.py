@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Un
 
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.rows import encodings
-from edgepack_runtime.rows.formats import BY_SUFFIX, SUFFIXES, TABLES
+from edgepack_runtime.rows.formats import BY_SUFFIX, JSON, SUFFIXES, TABLES
 from edgepack_runtime.rows.lines import (
     SAVE_AS_CSV,
     NotUtf8Error,
@@ -88,7 +88,7 @@ class Source:
             self.header, self._found = self._table.first, self._table.below()
             self._places = [self.place(*column) for column in zip(columns, _FIXES)]
         else:
-            self._found = self.file.records() if suffix == ".jsonl" else self.file.texts()
+            self._found = self.file.records() if self.file.format.kind == JSON else self.file.texts()
 
     def notes(self) -> Iterator[str]:
         """What to know about the rows that were read."""
@@ -102,7 +102,7 @@ class Source:
     def rows(self) -> Iterator[InputRow]:
         """The next rows."""
         rows, lines, width = self.file, self.file.lines, len(self.header)
-        read: Any = self._of_json if self._suffix == ".jsonl" else self._of_fields if width else self._of_line
+        read: Any = self._of_json if rows.format.kind == JSON else self._of_fields if width else self._of_line
         for number, found in self._found:
             if rows.last - number >= _LONG_ROW:
                 self._long.append(f"{number} to {rows.last}")

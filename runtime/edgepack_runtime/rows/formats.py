@@ -13,7 +13,7 @@ _OF_CSV = (",", "\t", ";", "|")  # in the order of preference
 _AGREEMENT = 0.9  # of the sampled lines must have as many fields as the first
 _ONE_MAY_DIFFER = 4  # lines; a larger sample may hold broken lines
 
-LINES, TABLE, JSON, TAGGED = "lines", "table", "JSON lines", "a token and its tag on each line"
+LINES, TABLE, JSON, TAGGED = "lines", "table", "JSON", "a token and its tag on each line"
 
 
 class RowFormat(NamedTuple):
@@ -34,8 +34,10 @@ BY_SUFFIX = {
     ".tsv": RowFormat(TABLE, "\t"),
     ".csv": RowFormat(TABLE, None, quoted=True),
     ".jsonl": RowFormat(JSON),
+    ".json": RowFormat(JSON),
 }
 SUFFIXES = tuple(BY_SUFFIX)
+OUTPUT_SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl")
 TABLES = (".tsv", ".csv")
 
 

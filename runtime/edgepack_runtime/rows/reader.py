@@ -5,16 +5,18 @@ A row that cannot be read is an error in its place, and the rows after it are re
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
+import re
 from collections import Counter
 from shlex import quote
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES
 from edgepack_runtime.rows.formats import SAMPLE_ROWS, SEPARATORS, RowFormat, csv_separator, likely_separator, rename
-from edgepack_runtime.rows.lines import MAX_LINE_BYTES, Lines, RowError
+from edgepack_runtime.rows.lines import MAX_LINE_BYTES, Lines, NotUtf8Error, RowError
 
 Cells = Tuple[int, Union[List[str], RowError]]  # with the line from 1 on which the row begins
 Record = Tuple[int, Union[Dict[str, Any], RowError]]
@@ -23,6 +25,9 @@ Text = Tuple[int, Union[str, RowError]]
 NOT_JSON = "lines that are not JSON"
 NO_OBJECT = "lines that are not JSON objects"
 BROKEN_CSV = "broken CSV"
+# One list of objects, also as `data` of an object, as SQuAD and others have it.
+_DOCUMENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*(?:"version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:\s*)?\[(?=\s*\{)')
+_LONGEST_LINES = 16  # a list is read as a whole, and has at most so many times the bytes of the longest line
 # The csv module of Python 3.8 to 3.10 refuses NUL. No byte of a file becomes this character.
 _NUL, _OTHER = "\0", "\udc00"
 
@@ -40,8 +45,9 @@ class Rows:
     def __init__(
         self, stream: io.BufferedReader, name: str, row_format: RowFormat, *, most_line_bytes: int = MAX_LINE_BYTES
     ) -> None:
-        self.name, self.format = name, row_format
+        self.name, self.format, self._stream = name, row_format, stream
         self.lines = Lines(stream, most_line_bytes)
+        self._most_bytes = _LONGEST_LINES * most_line_bytes
         self.separator = row_format.separator or ","
         self.blank = 0  # lines without a row, of JSON lines
         self.last = 0  # the last line of the latest row of a quoted table
@@ -115,7 +121,10 @@ class Rows:
                 yield line
 
     def records(self) -> Iterator[Record]:
-        """The object of each line that is not blank."""
+        """The object of each line that is not blank; or those of one list, with the lines on which they begin."""
+        if (start := self._start_of_list()) is not None:
+            yield from self._listed(start)
+            return
         first, keys = True, 0
         for number, line in self.texts():
             if isinstance(line, RowError):
@@ -130,11 +139,54 @@ class Rows:
                 continue
             first = False
 
+    @property
+    def is_list(self) -> bool:
+        """Whether the file is one JSON list of objects; before the first row is read."""
+        return self._start_of_list() is not None
+
+    def _start_of_list(self) -> Optional[int]:
+        found = _DOCUMENT.match(self._stream.peek(SAMPLE_BYTES))
+        return None if found is None else found.end()
+
+    def _listed(self, start: int) -> Iterator[Record]:
+        """The objects of a list that begins before byte `start`, each with its line; where a line has several objects,
+        the later ones count on, so that no two rows have the same number."""
+        raw = self._stream.read(self._most_bytes + 1)
+        self.lines.number, self.lines.offset = 1, len(raw)
+        if len(raw) > self._most_bytes:
+            what = f"is one JSON list of more than {self._most_bytes >> 20} MiB"
+            yield 1, RowError(None, what, _one_per_line(self.name))
+            return
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = raw.count(b"\n", 0, error.start) + 1
+            yield line, NotUtf8Error(line, "is not UTF-8", mixed=not raw[: error.start].isascii(), sample=raw)
+            return
+        decode = json.JSONDecoder(object_pairs_hook=_unique).raw_decode
+        line, counted, number = 1, 0, 0
+        place = start - 2 * raw.startswith(codecs.BOM_UTF8)  # bytes before it are ASCII, but for the mark
+        while True:
+            while text[place : place + 1].isspace() or text.startswith(",", place):
+                place += 1
+            line, counted = line + text.count("\n", counted, place), place
+            if text.startswith("]", place):
+                return
+            number = max(line, number + 1)
+            try:
+                found, end = decode(text, place)
+            except (ValueError, RecursionError) as error:
+                why = _why_not_json(error)
+                yield number, RowError(line, "begins what is not JSON", "end the list with `]`", why=why, kind=NOT_JSON)
+                return
+            self.content, place = text[place:end], end
+            what = "has an item of the list that is not an object"
+            yield number, found if isinstance(found, dict) else RowError(line, what, kind=NO_OBJECT, fatal=False)
+
     def _other_format(self, number: int, first: str) -> Optional[RowError]:
         """The error of a file that begins with `first` and holds no JSON lines; None if it may."""
         if first.startswith("["):
-            fix = f"write one object per line: jq -c '.[]' {quote(self.name)} > {quote(f'lines-{self.name}')}"
-            return RowError(number, "begins one JSON list, and not one object per line", fix)
+            return RowError(number, "begins a JSON list that holds no objects", _one_per_line(self.name))
         found = None if first.startswith("{") else likely_separator([first])
         if found is None:
             return None
@@ -154,12 +206,19 @@ def parse_object(number: int, content: str, keys: int = 0) -> Union[Dict[str, An
         if found is None or (isinstance(found, dict) and len(found) < colons):
             found = json.loads(content, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        explained = isinstance(error, (json.JSONDecodeError, _RepeatedKeyError))
-        why = str(error.args[0]).partition(": line ")[0] if explained else "a value is out of all bounds"
-        return RowError(number, "is not JSON", "", why=why, kind=NOT_JSON, fatal=False)
+        return RowError(number, "is not JSON", "", why=_why_not_json(error), kind=NOT_JSON, fatal=False)
     if isinstance(found, dict):
         return found
     return RowError(number, "is not a JSON object", "", kind=NO_OBJECT, fatal=False)
+
+
+def _why_not_json(error: Exception) -> str:
+    explained = isinstance(error, (json.JSONDecodeError, _RepeatedKeyError))
+    return str(error.args[0]).partition(": line ")[0] if explained else "a value is out of all bounds"
+
+
+def _one_per_line(name: str) -> str:
+    return f"write one object per line: jq -c '.[]' {quote(name)} > {quote(f'lines-{name}')}"
 
 
 class _RepeatedKeyError(ValueError):

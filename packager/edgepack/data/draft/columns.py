@@ -25,6 +25,7 @@ from edgepack.util.text_digests import visible
 from edgepack_runtime.rows.formats import TAGGED
 
 _LONGEST_LABEL: Final = 40  # characters on average; longer cells are texts
+_WRITTEN_NAMES: Final = (*LABEL_NAMES, "answer", "output", "response", "summary", "回答", "摘要")
 _SHORTEST_TEXT: Final = 6  # characters on average of the second of two texts; a name has fewer
 
 
@@ -50,6 +51,10 @@ def choose_columns(found: FileProfile) -> Columns:
     measured = label if label is not None else found.column(LABEL_NAMES)
     if measured is not None and are_measurements(measured.values):
         raise _refusal(found, *measurements_finding(measured.name, measured.values))
+    written = found.column(_WRITTEN_NAMES)
+    if label is None and written is not None and written.mean_length > _LONGEST_LABEL / 2:
+        reason = f"`{visible(written.name)}` holds a text of its own in each row: these rows are for generation of text"
+        raise _refusal(found, reason, "name the column that has the labels `label`; a model that writes is not served")
     if label is None or text is None:
         missing = "labels: few different short values" if label is None else "texts"
         shown = "; ".join(_described(column) for column in found.columns[:10])

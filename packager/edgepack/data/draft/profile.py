@@ -13,9 +13,11 @@ from typing import Any, Final
 from edgepack.data.detect import looks_like_a_row, looks_tagged, separator_between_labels
 from edgepack.data.files import explained, filled_lines, no_progress, opened, refuse_empty
 from edgepack.data.header import fields_of
+from edgepack.data.record_forms import flat, other_task
 from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.finding_log import FindingLog
+from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
 from edgepack.tasks.cells import json_list, labels_in
 from edgepack.tasks.labelled_spans import are_spans
@@ -117,7 +119,7 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> FilePro
         raise RecipeInvalidError(f"{file} is not a regular file", fix="write the rows to a file, and give that")
     encoding = likely_encoding(file)
     try:
-        form = _form(file, _sample(file, encoding), encoding)
+        form = _form(file, encoding)
         with opened(file, form, advance) as rows:
             if form.kind == TAGGED:
                 blank = sum(1 for _, line in filled_lines(rows) if not line.strip())
@@ -160,7 +162,11 @@ def _sample(file: Path, encoding: str) -> tuple[str, ...]:
     return tuple(sample)
 
 
-def _form(file: Path, sample: tuple[str, ...], encoding: str) -> RowFormat:
+def _form(file: Path, encoding: str) -> RowFormat:
+    with opened(file, RowFormat(JSON, encoding=encoding)) as rows:
+        if rows.is_list:
+            return rows.format
+    sample = _sample(file, encoding)
     first = next((line for line in sample if line.strip()), "")
     if first.startswith("[") or isinstance(parse_object(1, first), dict):
         return RowFormat(JSON, encoding=encoding)
@@ -180,11 +186,15 @@ def _form(file: Path, sample: tuple[str, ...], encoding: str) -> RowFormat:
 def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
     columns: dict[str, Column] = {}
     rows = 0
-    for _, record in lines.records():
-        if isinstance(record, RowError):
-            if record.fatal:
-                raise record
+    for line, read in lines.records():
+        if isinstance(read, RowError):
+            if read.fatal:
+                raise read
             continue  # reported when the rows are read
+        record = flat(read)
+        if (problem := other_task(record)) is not None:
+            finding = Finding("error", file, line, *problem)
+            raise RecipeInvalidError(f"no recipe was drafted for {file}", findings=[finding])
         rows += bool(record)
         for name, value in record.items():
             if name not in columns and len(columns) < MAX_VALUES:

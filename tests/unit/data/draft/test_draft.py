@@ -240,7 +240,7 @@ def test_a_json_list_and_lines_of_old_macs_are_named(tmp_path: Path) -> None:
     lists, old = tmp_path / "list.json", tmp_path / "old.jsonl"
     lists.write_text('["a"]', encoding="utf-8")
     old.write_text('{"text": "a", "label": "1"}\r{"text": "b", "label": "0"}\r', encoding="utf-8")
-    for file, words in ((lists, "one JSON list"), (old, "carriage returns alone")):
+    for file, words in ((lists, "a JSON list"), (old, "carriage returns alone")):
         with pytest.raises(RecipeInvalidError) as error:
             drafted(file, tmp_path / "recipe.yaml")
         assert words in error.value.findings[0].reason

@@ -68,7 +68,7 @@ def test_all_forms_give_the_same_texts(tmp_path: Path, name: str, content: str) 
         ("a.csv", "\n1\n", "no column `text`"),
         ("a.csv", "text\n", "a.csv holds no text"),
         ("a.jsonl", '{"text": "好"}\n{"text": 3}\n', "`text` in line 2 of a.jsonl is not a text"),
-        ("a.jsonl", "[1]\n", "line 1 of a.jsonl begins one JSON list"),
+        ("a.jsonl", "[1]\n", "line 1 of a.jsonl begins a JSON list"),
         ("a.jsonl", '{"text": "好"}\n[1]\n', "line 2 of a.jsonl is not a JSON object"),
         ("a.jsonl", '{"text": "好"}\n{\n', "line 2 of a.jsonl is not JSON"),
         ("a.jsonl", '{"text": "好", "text": "差"}\n', "line 1 of a.jsonl is not JSON"),

@@ -124,3 +124,36 @@ def test_any_content_can_be_read_on_from_every_row(data: st.DataObject, suffix: 
     read = [(line, rows.lines.offset) for line, _ in found]
     assert all(before[0] < after[0] and before[1] <= after[1] for before, after in itertools.pairwise(read))
     assert rows.lines.offset == len(raw)
+
+
+LIST = '[{"t": "a"},\n\n {"t":\n "b"}, {"t": "c"}]'
+
+
+@pytest.mark.parametrize("around", ["{}", "\ufeff {} ", '{{"data": {} }}', '{{"version": "1", "data": {} }}'])
+def test_one_list_of_objects_has_a_row_for_each(around: str) -> None:
+    content = around.format(LIST)
+    rows = opened(".json", content)
+    assert rows.is_list
+    assert [*rows.records()] == [(1, {"t": "a"}), (3, {"t": "b"}), (4, {"t": "c"})]
+    assert rows.lines.offset == len(content.encode())
+
+
+@pytest.mark.parametrize(
+    ("content", "errors"),
+    [
+        ('[{"t": 1}, 2, {"t": 3}]', [(2, "has an item of the list that is not an object", False)]),
+        ('[{"t": 1},\n{"t": 1, "t": 2}]', [(2, "begins what is not JSON", True)]),
+        ('[{"t": 1}', [(2, "begins what is not JSON", True)]),
+        ('[{"t": "\xff"}]'.encode("latin-1"), [(1, "is not UTF-8", True)]),
+    ],
+)
+def test_a_list_that_is_broken_is_an_error_in_its_place(content: Any, errors: list[tuple[int, str, bool]]) -> None:
+    found = [(line, error) for line, error in opened(".json", content).records() if isinstance(error, RowError)]
+    assert [(line, error.what, error.fatal) for line, error in found] == errors
+
+
+def test_a_list_has_a_limit_of_bytes() -> None:
+    raw = f"[{', '.join(['{}'] * 20)}]".encode()
+    rows = Rows(io.BufferedReader(io.BytesIO(raw)), "a.json", BY_SUFFIX[".json"], most_line_bytes=4)
+    [(_, error)] = rows.records()
+    assert isinstance(error, RowError) and error.line is None and "jq -c" in error.fix
