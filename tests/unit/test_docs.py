@@ -53,7 +53,7 @@ def test_the_exit_code_page_has_every_code_once() -> None:
 
 
 def test_the_page_of_attacks_names_tests_that_exist() -> None:
-    page = (ROOT / "docs/explanation/security.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/threats.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(test_\w+)`", page))
     files = (ROOT / "tests").rglob("test_*.py")
     written = {
