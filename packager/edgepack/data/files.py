@@ -13,7 +13,7 @@ from edgepack.recipe.yaml import decode
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES
 from edgepack_runtime.rows.formats import BY_SUFFIX, TAGGED, RowFormat
 from edgepack_runtime.rows.lines import NotUtf8Error, RowError, as_utf8, open_stream, refuse_non_text
-from edgepack_runtime.rows.reader import Rows
+from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
 
 
 def no_progress(read_bytes: int) -> None:
@@ -69,6 +69,8 @@ def refuse_empty(filled: bool) -> None:
 
 def explained(error: RowError, file: Path, encoding: str = "utf-8") -> Finding:
     """The finding about an error after which a file was not read on."""
+    if error.kind == BROKEN_CSV:
+        return Finding("error", file, error.line, f"broken CSV from here on: {error.why}", error.fix)
     if not isinstance(error, NotUtf8Error):
         reason = f"this {'file' if error.line is None else 'line'} {error.what}"
         return Finding("error", file, error.line, reason, error.fix)

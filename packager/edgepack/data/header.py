@@ -18,10 +18,11 @@ from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.validate_data import is_number
 from edgepack.util.text_digests import visible
-from edgepack_runtime.rows.formats import SAMPLE_ROWS, SEPARATORS, likely_separator, positions, rename
-from edgepack_runtime.rows.reader import Rows, parse_object
+from edgepack_runtime.rows.formats import SAMPLE_ROWS, SEPARATORS, likely_separator, rename
+from edgepack_runtime.rows.lines import RowError
+from edgepack_runtime.rows.reader import Cells, parse_object
+from edgepack_runtime.rows.table import Table
 
-Cells = tuple[int, list[str]]  # the line from 1 on which the row starts, and its fields
 Wanted = Mapping[str, str]  # key of `data.columns` -> name of the column, texts first
 Positions = tuple[int, ...]  # of the wanted columns in a row, from 0
 
@@ -35,41 +36,44 @@ def positions_by_number(wanted: Wanted) -> Positions | None:
     return None
 
 
-def check_numbers(first: Cells, wanted: Wanted, positions: Positions, log: FindingLog) -> bool:
-    """Whether the first row has the columns with these numbers, and is not a header."""
-    line, fields = first
+def check_numbers(table: Table, wanted: Wanted, positions: Positions, log: FindingLog) -> Positions | None:
+    """`positions` that the first row has; None and a finding if it has not, or is a header."""
+    line, fields = table.line, table.first
     outside = [position + 1 for position in positions if not 0 <= position < len(fields)]
     if outside:
         reason = f"there is no column {outside[0]}: the first row has {len(fields)}"
         log.end("column", line, reason, f"set `data.columns`{log.columns_place} to numbers of columns, counted from 1")
-        return False
+        return None
     names = {key: fields[position].strip() for key, position in zip(wanted, positions, strict=True)}
     if all(name.lower() in _USUAL_NAMES.get(key, ()) for key, name in names.items()):
         shown = listed(name.lower() for name in names.values())
         reason = f"the first line seems to be a header ({shown}), and `data.columns` gives numbers"
         log.end("column", line, reason, f"set `data.columns`{log.columns_place} to {_written(names)}")
-        return False
-    return True
+        return None
+    return positions
 
 
-def find_columns(
-    header: Cells, below: Iterator[Cells], wanted: Wanted, log: FindingLog, rows: Rows
-) -> Positions | None:
+def find_columns(table: Table, below: Iterator[Cells], wanted: Wanted, log: FindingLog) -> Positions | None:
     """Positions of the named columns; None and a finding with the probable form of the file if one is missing.
 
     `below` are the rows after the header, of which some are read if a column is missing.
     """
-    line, fields = header
-    found = positions(fields, list(wanted.values()))
-    if found is not None:
-        return found
-    sample = [row for _, row in islice(below, SAMPLE_ROWS)]
-    for reason, fix in _instead(fields, sample, wanted, rows) or _missing(fields, wanted, log.columns_place):
-        log.end("column", line, reason, fix)
+    found = [table.places(name) for name in wanted.values()]
+    if all(len(places) == 1 for places in found):
+        return tuple(place for [place] in found)
+    sample = [fields_of(row) for _, row in islice(below, SAMPLE_ROWS)]
+    for reason, fix in _instead(table, sample, wanted) or _missing(table, wanted, log.columns_place):
+        log.end("column", table.line, reason, fix)
     return None
 
 
-def _instead(first: list[str], sample: Sequence[list[str]], wanted: Wanted, rows: Rows) -> list[tuple[str, str]]:
+def fields_of(row: Sequence[str] | RowError) -> Sequence[str]:
+    """The fields of a row, also of one with an error."""
+    return row.fields if isinstance(row, RowError) else row
+
+
+def _instead(table: Table, sample: Sequence[Sequence[str]], wanted: Wanted) -> list[tuple[str, str]]:
+    rows, first = table.file, table.first
     suffix, own = Path(rows.name).suffix.lower(), rows.separator
     # Fields of a wrong separator are joined again to the original line, except for quotes.
     lines = [own.join(fields) for fields in (first, *sample)]
@@ -92,12 +96,13 @@ def _instead(first: list[str], sample: Sequence[list[str]], wanted: Wanted, rows
     return [(reason, f"name the columns in a first line{counted}")]
 
 
-def _missing(header: list[str], columns: Wanted, place: str) -> Iterator[tuple[str, str]]:
-    shown, names = _shown(header), {name.strip() for name in header}
+def _missing(table: Table, columns: Wanted, place: str) -> Iterator[tuple[str, str]]:
+    shown, names = _shown(table.first), {name.strip() for name in table.first}
     for key, wanted in columns.items():
-        if positions(header, [wanted]) is not None:
+        places = table.places(wanted)
+        if len(places) == 1:
             continue
-        if wanted.strip() in names:
+        if places:
             yield f"duplicate column `{wanted}` in the header: {shown}", "rename one of the two"
             continue
         near = did_you_mean(wanted, names - {""}, "the first line must be a header; if it is one,")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from edgepack.artifacts import Row
 from edgepack.data.files import explained, format_of, no_progress, opened, refuse_empty
-from edgepack.data.header import Cells, Wanted, check_numbers, find_columns, positions_by_number
+from edgepack.data.header import Wanted, check_numbers, fields_of, find_columns, positions_by_number
 from edgepack.data.quotes import REMEMBERED_EVERY, REMEMBERED_FIRST, Quotes
 from edgepack.data.tagged_tokens import sentences
 from edgepack.recipe.finding_log import FindingLog
@@ -23,10 +23,10 @@ from edgepack.tasks.cells import has_half
 from edgepack.tasks.labelled_spans import tagged_row
 from edgepack.tasks.registry import row_maker
 from edgepack.tasks.task import Values
-from edgepack.util.text import counted
-from edgepack_runtime.rows.formats import JSON, TAGGED, RowFormat, refuse_separator_line
+from edgepack_runtime.rows.formats import JSON, TAGGED, RowFormat
 from edgepack_runtime.rows.lines import RowError
-from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
+from edgepack_runtime.rows.reader import BROKEN_CSV, Cells, Rows
+from edgepack_runtime.rows.table import NO_CONTENT, Table
 
 Record = tuple[int, Values]  # line from 1, the values of the wanted columns
 
@@ -84,67 +84,55 @@ def read_records(
         yield from read(rows, wanted, log)
 
 
-def cells(rows: Rows, log: FindingLog) -> Iterator[Cells]:
-    """Fields of each row that is not blank.
+def cells(table: Table, log: FindingLog) -> Iterator[Cells]:
+    """The first row, and those below it; what ends the table, and rows without content, are logged as findings.
 
     Raises:
         RowError: the rest of the file cannot be read.
     """
+    rows = table.file
     quotes = Quotes(rows.separator, log) if rows.format.quoted else None
-    filled = False
-    for line, fields in rows.cells():
-        if isinstance(fields, RowError):
-            if fields.kind == BROKEN_CSV:
-                log.end(BROKEN_CSV, line, f"broken CSV from here on: {fields.why}", fields.fix)
+    for line, found in chain([(table.line, table.first)], table.below()):
+        if isinstance(found, RowError):
+            if found.kind == BROKEN_CSV:
+                log.stop(explained(found, log.file))
                 return
-            raise fields
+            if found.fatal:
+                raise found
+            if found.kind == NO_CONTENT:
+                log.add(found.kind, "warning", line, f"this row {found.what}", found.fix)
+                continue
         if quotes is not None:
+            fields = fields_of(found)
             if rows.last > line:  # a row may span lines; findings name its first line
                 if quotes.hold(line, rows.last, fields):
                     return
             elif line < REMEMBERED_FIRST or not line % REMEMBERED_EVERY:
                 quotes.remember(fields)
-        if any(map(str.strip, fields)):
-            filled = True
-            yield line, fields
-        elif len(fields) > 1:
-            filled = True
-            log.add("empty rows", "warning", line, "this row holds separators and nothing else", "remove it")
-        else:
-            rows.blank += 1
-    refuse_empty(filled)
+        yield line, found
 
 
 def _table_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Record]:
     """The wanted values of each row, after the columns were found."""
-    table = cells(rows, log)
-    first = next(table, None)
+    numbers = positions_by_number(wanted)
+    table = Table(rows, "the header" if numbers is None else "the first row")
+    found = cells(table, log)
+    first = next(found, None)
     if first is None:
-        if not log.ended:
-            log.end("empty", None, "the file holds no row", "give a file with rows")
         return
-    refuse_separator_line(*first, rows.name)
-    positions = positions_by_number(wanted)
-    if positions is not None:
-        if not check_numbers(first, wanted, positions, log):
-            return
-        head, table = "the first row", chain([first], table)
+    if numbers is None:
+        positions = find_columns(table, found, wanted, log)
     else:
-        positions, head = find_columns(first, table, wanted, log, rows), "the header"
-        if positions is None:
-            return
+        positions, found = check_numbers(table, wanted, numbers, log), chain([first], found)
+    if positions is None:
+        return
     # For a single position `itemgetter` returns no tuple.
     values = itemgetter(*positions) if len(positions) > 1 else itemgetter(slice(positions[0], positions[0] + 1))
-    width = len(first[1])
-    for number, fields in table:
-        if len(fields) == width:
+    for number, fields in found:
+        if isinstance(fields, RowError):
+            log.add(fields.kind, "error", number, f"this row {fields.what}", fields.fix)
+        else:
             yield number, values(fields)
-            continue
-        reason = f"this row has {counted(len(fields), 'field')}, and {head} has {width}"
-        fix = "a text must hold no separator: replace it, or put the text in quotes in a .csv file"
-        if len(fields) < width:
-            fix = "add the missing fields; if the row goes on in the next line, join the two lines"
-        log.add("rows with a wrong number of fields", "error", number, reason, fix)
 
 
 def _json_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Record]:

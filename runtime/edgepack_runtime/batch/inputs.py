@@ -9,18 +9,11 @@ import contextlib
 import io
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.rows import encodings
-from edgepack_runtime.rows.formats import (
-    BY_SUFFIX,
-    MOST_COLUMNS,
-    SUFFIXES,
-    TABLES,
-    positions,
-    refuse_separator_line,
-)
+from edgepack_runtime.rows.formats import BY_SUFFIX, SUFFIXES, TABLES
 from edgepack_runtime.rows.lines import (
     SAVE_AS_CSV,
     NotUtf8Error,
@@ -30,13 +23,14 @@ from edgepack_runtime.rows.lines import (
     refuse_non_text,
 )
 from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
+from edgepack_runtime.rows.table import Table
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.texts import ENCODINGS, UTF8, UTF16, Item, counted, item_from_fields, require_text
 
 _WORKBOOKS = (".xlsx", ".xls", ".ods")
 MAX_LINE_BYTES = 4 * 1024 * 1024  # of one line; the tokenizer needs 300 MiB for a word of that size
 STDIN = "standard input"
-_OPTIONS = (("--column", "texts"), ("--pair-column", "second texts"))
+_FIXES = [f"name the column that holds the {what} {{}}" for what in ("texts: --column", "second texts: --pair-column")]
 _LONG_ROW = 50  # lines of one row; a quotation mark that nobody closed takes in all lines up to the next one
 _SHOWN = 5  # of these
 _GO_ON = "give --output FILE, which leaves such rows without an answer"
@@ -45,7 +39,7 @@ _GO_ON = "give --output FILE, which leaves such rows without an answer"
 class InputRow(NamedTuple):
     """A row: either an item or an error. It begins on line `line`, from 1, and ends at byte `end` of the source.
 
-    `fields` are all cells of a row of a table; empty if it could not be read.
+    `fields` are all cells of a row of a table; empty ones if it could not be read.
     """
 
     line: int
@@ -83,12 +77,16 @@ class Source:
         self.file = Rows(stream, name, BY_SUFFIX[suffix], most_line_bytes=MAX_LINE_BYTES)
         self._name, self._suffix, self._columns, self._blank_rows = name, suffix, columns, blank_rows
         self._encoding = encoding
-        self.header: List[str] = []  # of a table
+        self.header: Sequence[str] = ()  # of a table
         self._long: List[str] = []  # rows of a table that look like several, by their lines
         self._found: Iterator[Any]
         if suffix in TABLES:
-            self._found = self.file.cells()
-            self.header, self._places = self._read_header()
+            try:
+                self._table = Table(self.file)
+            except RowError as error:
+                raise self._refused(error) from error
+            self.header, self._found = self._table.first, self._table.below()
+            self._places = [self.place(*column) for column in zip(columns, _FIXES)]
         else:
             self._found = self.file.records() if suffix == ".jsonl" else self.file.texts()
 
@@ -109,35 +107,21 @@ class Source:
             if rows.last - number >= _LONG_ROW:
                 self._long.append(f"{number} to {rows.last}")
             if isinstance(found, RowError):
-                yield InputRow(number, None, self._refused(number, found), lines.offset)
-            elif self._is_blank(found):
+                fields = [*found.fields, *[""] * width][:width]  # as many cells as the header has
+                yield InputRow(number, None, self._refused(found), lines.offset, fields)
+            elif self._suffix == ".txt" and not self._blank_rows and not found.strip():
                 rows.blank += 1
             else:
-                item, error = None, None
                 try:
-                    item = read(found, f"line {number} of {self._name}")
+                    item, error = read(found, f"line {number} of {self._name}"), None
                 except UsageError as invalid:
-                    error = invalid
-                fields = found if width else ()
-                if len(fields) != width:  # as many cells as the header has
-                    fields = [*fields, *[""] * width][:width]
-                yield InputRow(number, item, error, lines.offset, fields)
-
-    def _is_blank(self, found: Any) -> bool:
-        if self._suffix == ".txt":
-            return not self._blank_rows and not found.strip()
-        # A table that a program wrote keeps a row whose only cell is empty, as `""`.
-        return not found if self._suffix == ".csv" else self._suffix == ".tsv" and not any(map(str.strip, found))
+                    item, error = None, invalid
+                yield InputRow(number, item, error, lines.offset, found if width else ())
 
     def _of_line(self, line: str, where: str) -> Item:
         return _pair_of_line(line, where) if len(self._columns) == 2 else require_text(line, where)
 
     def _of_fields(self, fields: Sequence[str], where: str) -> Item:
-        if len(fields) != len(self.header):
-            fix = "repair that line"
-            if self._suffix == ".tsv" and any(field.startswith('"') for field in fields):
-                fix += "; a table with quotation marks, as spreadsheet programs write it, is read when it is named .csv"
-            raise UsageError(f"{where} has {len(fields)} fields; the header has {len(self.header)}", fix=fix)
         for column, place in zip(self._columns, self._places):
             if not fields[place].strip():
                 raise UsageError(
@@ -149,7 +133,7 @@ class Source:
         missing = next((column for column in self._columns if column not in record), None)
         if missing is not None:
             wanted = " and ".join(f"a key `{column}`" for column in self._columns)
-            why, fix = f"it has no key `{missing}`", f"name the key that holds the texts: {_OPTIONS[0][0]} NAME"
+            why, fix = f"it has no key `{missing}`", "name the key that holds the texts: --column NAME"
             raise UsageError(f"{where} is not a JSON object with {wanted}", why=why, fix=fix)
         fields = [record[column] for column in self._columns]
         for column, value in zip(self._columns, fields):
@@ -157,70 +141,38 @@ class Source:
                 raise UsageError(f"`{column}` in {where} is not a text")
         return item_from_fields(fields, where)
 
-    def place(self, column: str) -> int:
-        """The position of a further column of a table.
+    def place(self, column: str, fix: str = "name one of them") -> int:
+        """The position of a column of a table.
 
         Raises:
             UsageError: it is not there, or more than once.
         """
-        found = positions(self.header, [column])
-        if found is None:
-            raise self._no_column(self.header, column, "name one of them")
-        return found[0]
-
-    def _read_header(self) -> Tuple[List[str], Sequence[int]]:
-        filled = (one for one in self._found if isinstance(one[1], RowError) or any(map(str.strip, one[1])))
-        number, header = next(filled, (1, None))
-        if header is None:
-            raise UsageError(f"{self._name} is empty", fix="give a table: its first line names the columns")
-        if isinstance(header, RowError):
-            raise self._refused(number, header)
-        with _usage_errors(self._name):
-            refuse_separator_line(number, header, self._name)
-        if len(header) > MOST_COLUMNS:
-            raise UsageError(
-                f"{self._name} has {len(header)} columns; at most {MOST_COLUMNS} are read",
-                fix="give a table with the column of the texts, and those that the output shall repeat",
-            )
-        found = positions(header, self._columns)
-        if found is not None:
-            return header, found
-        column, (option, which) = next(
-            one for one in zip(self._columns, _OPTIONS) if positions(header, [one[0]]) is None
-        )
-        alike = [name for name in header if name.strip().lower() == column.lower()]
-        fix = f"name the column that holds the {which}: {option} {repr(alike[0]) if alike else 'NAME'}"
-        raise self._no_column(header, column, fix)
-
-    def _no_column(self, header: Sequence[str], column: str, fix: str) -> UsageError:
-        twice = column in map(str.strip, header)
-        return UsageError(
-            f"{self._name} has {'more than one' if twice else 'no'} column `{column}`",
-            why=f"the first line of a table names its columns; here it names {', '.join(header) or 'none'}",
-            fix="rename one of them in its first line" if twice else fix,
+        found = self._table.places(column)
+        if len(found) == 1:
+            return found[0]
+        alike = [name for name in self.header if name.strip().lower() == column.lower()]
+        raise UsageError(
+            f"{self._name} has {'more than one' if found else 'no'} column `{column}`",
+            why=f"the first line of a table names its columns; here it names {', '.join(self.header)}",
+            fix="rename one of them in its first line" if found else fix.format(repr(alike[0]) if alike else "NAME"),
         )
 
-    def _refused(self, number: int, error: RowError) -> UsageError:
-        where = f"line {number} of {self._name}"
+    def _refused(self, error: RowError) -> UsageError:
+        where = f"line {error.line} of {self._name}"
         if isinstance(error, NotUtf8Error):
             return UsageError(
                 f"{where} is not {self._encoding.upper()}",
                 why="some of its bytes are not valid in that encoding",
                 fix="correct that line, or save the file as UTF-8",
             )
-        if error.kind == BROKEN_CSV and self.file.last > number:
-            where += f", with the lines up to {self.file.last},"
-        return UsageError(f"{where} {error.what}", why=error.why, fix=error.fix)
+        lines = f", with the lines up to {self.file.last}," if self.file.last > (error.line or 0) else ""
+        return _refusal(error, self._name, lines if error.kind == BROKEN_CSV else "")
 
 
-@contextlib.contextmanager
-def _usage_errors(name: str) -> Iterator[None]:
-    """Turn an error about the file `name`, or about a line of it, into a UsageError."""
-    try:
-        yield
-    except RowError as error:
-        where = name if error.line is None else f"line {error.line} of {name}"
-        raise UsageError(f"{where} {error.what}", why=error.why, fix=error.fix) from error
+def _refusal(error: RowError, name: str, lines: str = "") -> UsageError:
+    """An error about the file `name`, or about a line of it."""
+    where = name if error.line is None else f"line {error.line} of {name}{lines}"
+    return UsageError(f"{where} {error.what}", why=error.why, fix=error.fix)
 
 
 def _pair_of_line(line: str, where: str) -> Item:
@@ -257,8 +209,10 @@ def _require_encoding(sample: bytes, name: str, encoding: str) -> None:
     Args:
         sample: the first bytes of the file.
     """
-    with _usage_errors(name):
+    try:
         refuse_non_text(sample, name)
+    except RowError as error:
+        raise _refusal(error, name) from error
     guess = encodings.recognise(sample)
     certain = None if guess is None else guess.certain
     if guess is not None and certain is None and guess.is_asian and encoding == UTF8:

@@ -143,7 +143,8 @@ class Form:
         """The cells of a row that are not answers."""
         if self._columns:
             return list(row.fields)
-        return [row.item] if isinstance(row.item, str) else list(row.item or ())
+        texts = [row.item] if isinstance(row.item, str) else row.item or ()
+        return [text.rstrip("\r\n") for text in texts]  # a .tsv cannot hold line ends
 
     def _line(self, cells: List[Any]) -> str:
         self._buffer.seek(0)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import csv
 from pathlib import PurePath
 from shlex import quote
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
-
-from edgepack_runtime.rows.lines import RowError
+from typing import Iterator, List, NamedTuple, Optional, Sequence
 
 SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "vertical bars"}
 SAMPLE_ROWS = 200
-MOST_COLUMNS = 1024  # of a table: an output repeats them, in broken rows as well, and a header must not fill the disk
 _OF_CSV = (",", "\t", ";", "|")  # in the order of preference
 _AGREEMENT = 0.9  # of the sampled lines must have as many fields as the first
 _ONE_MAY_DIFFER = 4  # lines; a larger sample may hold broken lines
@@ -80,30 +77,3 @@ def _splits_alike(lines: Sequence[str], separator: str, *, quoted: bool) -> bool
 def rename(name: str, suffix: str) -> str:
     """How to name a file by its format, to be typed."""
     return f"name it by what it is (in a recipe, too): mv {quote(name)} {quote(f'{PurePath(name).stem}{suffix}')}"
-
-
-def refuse_separator_line(line: int, first: Sequence[str], name: str) -> None:
-    """Check that the `first` row of a file called `name`, on `line`, does more than tell Excel the separator (`sep=;`).
-
-    Raises:
-        RowError: it does not.
-    """
-    said = "".join(first).strip().lower()
-    if said.startswith("sep=") and len(said) <= len("sep=;"):
-        fix = f"remove that line: tail -n +2 {quote(name)} > {quote(f'without-{name}')}"
-        raise RowError(line, "(`sep=`) only tells Excel what separates the fields", fix, kind="separator")
-
-
-def positions(header: Sequence[str], wanted: Sequence[str]) -> Optional[Tuple[int, ...]]:
-    """Positions, from 0, of the `wanted` columns; None if one is missing or occurs twice.
-
-    White space around names does not count, unless two names differ in nothing else.
-    """
-    names = [name.strip() for name in header]
-    found = []
-    for name in wanted:
-        known, one = (header, name) if name in header else (names, name.strip())
-        if known.count(one) != 1:
-            return None
-        found.append(known.index(one))
-    return tuple(found)

@@ -7,7 +7,7 @@ import io
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES, UTF16_MARKS, conversion
 
@@ -37,6 +37,7 @@ class RowError(Exception):
     why: str = ""  # the cause, if a library names it
     kind: str = "unreadable"
     fatal: bool = True  # whether the rows after it make no sense either
+    fields: Sequence[str] = ()  # of a row of a table that has another form than the others
 
 
 @dataclass(eq=False)

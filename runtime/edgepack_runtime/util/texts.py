@@ -32,11 +32,10 @@ def require_text(text: str, where: str) -> str:
 
 
 def item_from_fields(fields: Sequence[str], where: str) -> Item:
-    """One or two fields of a row as an item. Raises as `require_text`."""
-    if len(fields) == 1:
-        return require_text(fields[0], where)
-    first, second = (require_text(field, f"text {number} of {where}") for number, field in enumerate(fields, start=1))
-    return first, second
+    """One or two fields of a row as an item, as they are: so a model is trained. Raises as `require_text`."""
+    for number, field in enumerate(fields, start=1):
+        require_text(field, f"text {number} of {where}" if len(fields) > 1 else where)
+    return fields[0] if len(fields) == 1 else (fields[0], fields[1])
 
 
 def from_arguments(arguments: Sequence[str]) -> List[str]:

@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from tests.golden import assert_golden
 
 from edgepack.artifacts import Row
-from edgepack.data.tables import read_rows
+from edgepack.data.files import format_of, no_progress
+from edgepack.data.tables import read_records, read_rows
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding, errors
 from edgepack.recipe.model import Columns
 from edgepack.util.text_digests import is_unseen
-from edgepack_runtime.batch.inputs import read_texts
+from edgepack_runtime.batch.inputs import opened, read_texts
+from edgepack_runtime.errors import UsageError
+from edgepack_runtime.rows.lines import RowError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
 FILES = sorted(file.name for file in GOLDEN.iterdir() if file.suffix != ".txt")
@@ -94,6 +97,8 @@ def test_other_columns_are_left_alone(tmp_path: Path) -> None:
         ("a.csv", "text,label\n很\0好,a\n太吵,b\n", Columns()),
         ("a.csv", "id, text , label\n1,很好,a\n2,太吵,b\n", Columns()),
         ("a.tsv", "\n \ntext\tlabel\r\r\n很好\ta\r\r\n太吵\tb\n", Columns()),
+        ("a.csv", 'text,label\n"很好\n",a\n\n""\n \n太吵,b\n', Columns()),
+        ("a.jsonl", '{"text": "很好\\r\\n", "label": "a"}\n{"text": "太吵", "label": "b"}', Columns()),
         ("a.jsonl", '\u3000{"text": "很好", "label": "a"}\n\x0c\n{"text": "太吵", "label": "b"}', Columns()),
     ],
 )
@@ -102,6 +107,42 @@ def test_devices_read_the_same_rows(tmp_path: Path, name: str, content: str, col
     assert not errors(list(table.findings))
     assert [row.label for row in table.rows] == ["a", "b"]
     assert [row.text for row in table.rows] == read_texts(tmp_path / name)
+
+
+WIDE = st.lists(st.sampled_from(["好", "x y", "", " ", "\0", '"', "b\r", "a\n", '"q"', "a,b\tc"]), max_size=4)
+ODD_ROWS = st.lists(WIDE | st.sampled_from([[""], [" "], ["", ""], ["\u3000", "", ""]]), max_size=8)
+HEADERS = st.permutations(["text", "label", " id"]) | st.sampled_from(
+    [["text"], [" text", "text"], [" text ", "text "], ["text", "text"], ["sep=,"], ["", "text"], ["label"], ['"text']]
+)
+
+
+@given(st.data(), st.sampled_from([("a.tsv", "\t"), ("a.csv", ",")]), st.sampled_from(["\n", "\r\n"]))
+def test_training_and_device_read_the_same_rows_of_any_table(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, form: tuple[str, str], end: str
+) -> None:
+    """Both find the same texts on the same lines, up to the one where training stops; or both refuse the table."""
+    (name, separator), above = form, data.draw(st.lists(st.sampled_from([[], [" "], ["", ""]]), max_size=2))
+    written = csv.writer(stream := io.StringIO(newline=""), delimiter=separator, lineterminator=end)
+    for row in [*above, data.draw(HEADERS), *data.draw(ODD_ROWS)]:
+        if name == "a.csv" and data.draw(st.booleans()):
+            written.writerow(row)  # with the quotes that it needs
+        else:
+            stream.write(separator.join(row) + end)
+    file = tmp_path_factory.mktemp("odd") / name
+    file.write_text(stream.getvalue(), encoding="utf-8", newline="")
+    log, trained, ended = FindingLog(file), [], False
+    try:
+        for line, values in read_records(file, {"text": "text"}, log, no_progress, format_of(file)):
+            trained += [(line, values[0])] if str(values[0]).strip() else []
+    except RowError:
+        ended = True
+    try:
+        with opened(file) as source:
+            answered = [(row.line, row.item) for row in source.rows() if row.item is not None]
+    except UsageError:
+        assert (trained, ended or log.ended) == ([], True)
+        return
+    assert trained == (answered[: len(trained)] if ended or log.ended else answered)
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from edgepack.data.detect import looks_like_a_row, looks_tagged, separator_between_labels
 from edgepack.data.files import explained, filled_lines, no_progress, opened, refuse_empty
+from edgepack.data.header import fields_of
 from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.finding_log import FindingLog
@@ -19,19 +20,10 @@ from edgepack.recipe.messages import listed
 from edgepack.tasks.cells import json_list
 from edgepack.tasks.labelled_spans import tag_problem
 from edgepack_runtime.rows.encodings import CONVERTED, recognise
-from edgepack_runtime.rows.formats import (
-    JSON,
-    LINES,
-    MOST_COLUMNS,
-    SAMPLE_ROWS,
-    TABLE,
-    TAGGED,
-    RowFormat,
-    likely_separator,
-    refuse_separator_line,
-)
+from edgepack_runtime.rows.formats import JSON, LINES, SAMPLE_ROWS, TABLE, TAGGED, RowFormat, likely_separator
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import Rows, parse_object
+from edgepack_runtime.rows.table import Table, refuse_separator_line
 
 MAX_VALUES: Final = 1000  # different values that are counted; a column of labels has fewer
 _LONGEST_VALUE: Final = 200
@@ -193,13 +185,10 @@ def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
     return FileProfile(file, form, True, rows, tuple(columns.values()))
 
 
-def _of_cells(file: Path, form: RowFormat, table: Rows) -> FileProfile:
+def _of_cells(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
     log = FindingLog(file)  # errors in single rows are reported when the rows are read
-    below = (fields for _, fields in cells(table, log))
+    below = (fields_of(row) for _, row in cells(Table(lines), log))
     first = next(below, [])
-    if len(first) > MOST_COLUMNS:
-        reason = f"has {len(first)} columns; at most {MOST_COLUMNS} are read"
-        raise RowError(1, reason, "keep the texts and their labels")
     next_rows = list(islice(below, SAMPLE_ROWS))
     header = not looks_like_a_row(first, next_rows)
     names = [name.strip() for name in first] if header else [str(number) for number in range(1, len(first) + 1)]
@@ -214,4 +203,4 @@ def _of_cells(file: Path, form: RowFormat, table: Rows) -> FileProfile:
         log.end("empty", None, reason, "give a file with rows")
     if not rows:
         raise RecipeInvalidError(f"{file} cannot be used: 1 error", findings=log.findings())
-    return FileProfile(file, form._replace(separator=table.separator), header, rows, columns)
+    return FileProfile(file, form._replace(separator=lines.separator), header, rows, columns)

@@ -68,7 +68,7 @@ def test_a_table_without_labels_is_refused_with_its_columns(tmp_path: Path) -> N
 def test_a_table_of_too_many_columns_is_refused(tmp_path: Path) -> None:
     wide = tmp_path / "wide.csv"
     wide.write_text(f"text{',x' * 5000}\n" * 3, encoding="utf-8")
-    assert refused(wide).startswith("this line has 5001 columns; at most 1024 are read")
+    assert refused(wide).startswith("this file has 5001 columns; at most 1024 are read")
 
 
 @pytest.mark.parametrize("name", ["text_pair", "other"])

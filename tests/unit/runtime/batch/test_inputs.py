@@ -59,7 +59,7 @@ def test_all_forms_give_the_same_texts(tmp_path: Path, name: str, content: str) 
             "text,id\n" + '"好\n' + "好\n" * 8,
             "line 2 of a.csv, with the lines up to 10, is not a row of a table",
         ),
-        ("a.tsv", "text\tid\n好\n", "line 2 of a.tsv has 1 fields; the header has 2"),
+        ("a.tsv", "text\tid\n好\n", "line 2 of a.tsv has 1 field, and the header has 2"),
         ("a.csv", "text,id\n,1\n", "line 2 of a.csv is empty"),
         ("a.csv", 'text\n"好\n', "line 2 of a.csv is not a row of a table"),
         ("a.csv", b"text\n\xff\n", "line 2 of a.csv is not UTF-8"),
@@ -72,7 +72,7 @@ def test_all_forms_give_the_same_texts(tmp_path: Path, name: str, content: str) 
         ("a.jsonl", '{"text": "好"}\n[1]\n', "line 2 of a.jsonl is not a JSON object"),
         ("a.jsonl", '{"text": "好"}\n{\n', "line 2 of a.jsonl is not JSON"),
         ("a.jsonl", '{"text": "好", "text": "差"}\n', "line 1 of a.jsonl is not JSON"),
-        ("a.csv", "text;id\n1,5\n", "line 2 of a.csv has 1 fields; the header has 2"),
+        ("a.csv", "text;id\n1,5\n", "line 2 of a.csv has 1 field, and the header has 2"),
         ("a.doc", "", "no known ending"),
         ("a.xlsx", "", "a.xlsx is a workbook"),
         ("a.csv", b"PK\x03\x04\x14", "a.csv is a zip archive"),
@@ -201,7 +201,7 @@ NO_TEXT = b"\xff"
         (
             "a.tsv",
             b"id\ttext\n1\ta\n2\n\n3\t" + NO_TEXT + b"\n4\tb\n",
-            [(2, "a"), (3, "has 1 fields"), (5, "is not UTF-8"), (6, "b")],
+            [(2, "a"), (3, "has 1 field,"), (5, "is not UTF-8"), (6, "b")],
         ),
         (
             "a.csv",

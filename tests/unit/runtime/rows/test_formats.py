@@ -1,4 +1,4 @@
-"""Separators that the first lines of a table show, and columns that its header names."""
+"""Separators that the first lines of a table show."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack_runtime.rows.formats import csv_separator, likely_separator, positions, refuse_separator_line
-from edgepack_runtime.rows.lines import RowError
+from edgepack_runtime.rows.formats import csv_separator, likely_separator
 
 
 @pytest.mark.parametrize(
@@ -46,30 +45,6 @@ def test_the_separator_is_what_cuts_all_lines_alike(lines: list[str], expected: 
 )
 def test_a_csv_has_the_separator_of_its_header(lines: list[str], expected: str) -> None:
     assert csv_separator(lines) == expected
-
-
-@pytest.mark.parametrize(
-    ("header", "wanted", "expected"),
-    [
-        (["id", "text", "label"], ["text", "label"], (1, 2)),
-        (["id", " text "], ["text"], (1,)),
-        (["id", " text "], [" text "], (1,)),
-        (["text", "text "], ["text"], (0,)),
-        (["text", "text"], ["text"], None),
-        ([" text", "text "], ["text"], None),
-        (["id"], ["text"], None),
-    ],
-)
-def test_columns_are_found_by_their_names(header: list[str], wanted: list[str], expected: object) -> None:
-    assert positions(header, wanted) == expected
-
-
-@pytest.mark.parametrize("first", [["sep="], ["sep=", ""], ["SEP=;"], ["sep=\t"]])
-def test_a_line_for_excel_alone_is_refused(first: list[str]) -> None:
-    with pytest.raises(RowError) as refused:
-        refuse_separator_line(1, first, "a.csv")
-    assert refused.value.line == 1
-    refuse_separator_line(1, ["separator", "text"], "a.csv")
 
 
 @given(st.lists(st.text("ab,;|\t\"'{}[] \r\n\x000好。", max_size=20), max_size=12))

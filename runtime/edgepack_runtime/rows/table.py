@@ -1,0 +1,83 @@
+"""A table: its first row, the places of its columns, and the rows below, each as its fields or an error."""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import Iterator, List, Sequence
+
+from edgepack_runtime.rows.lines import RowError
+from edgepack_runtime.rows.reader import Cells, Rows
+from edgepack_runtime.util.texts import counted
+
+MOST_COLUMNS = 1024  # an output repeats them, in broken rows as well, and a header must not fill the disk
+NO_CONTENT = "empty rows"
+WRONG_WIDTH = "rows with a wrong number of fields"
+
+
+class Table:
+    """A table in the rows of a file. What is above its first row with content is skipped.
+
+    Args:
+        head: what the first row is, for messages.
+
+    Raises:
+        RowError: there is no such row, it cannot be read, or it is not one of a table that can be read.
+    """
+
+    def __init__(self, rows: Rows, head: str = "the header") -> None:
+        self.file, self._head, self._cells = rows, head, rows.cells()
+        filled = (row for row in self._cells if isinstance(row[1], RowError) or any(map(str.strip, row[1])))
+        line, first = next(filled, (1, RowError(None, "is empty", "give a file with rows")))
+        if isinstance(first, RowError):
+            raise first
+        refuse_separator_line(line, first, rows.name)
+        if len(first) > MOST_COLUMNS:
+            what = f"has {len(first)} columns; at most {MOST_COLUMNS} are read"
+            raise RowError(None, what, "give a table with the columns that are used, and few others")
+        self.line, self.first = line, first  # the line, from 1, on which the row begins, and its fields
+
+    def places(self, name: str) -> List[int]:
+        """Positions, from 0, of the columns of that name: one, unless it is missing or occurs several times.
+
+        White space around names does not count, unless two names differ in nothing else.
+        """
+        exact = [place for place, one in enumerate(self.first) if one == name]
+        return exact or [place for place, one in enumerate(self.first) if one.strip() == name.strip()]
+
+    def below(self) -> Iterator[Cells]:
+        """The rows below the first, with as many fields, or an error that has the fields if these are known.
+
+        Blank lines are counted in `Rows.blank`. A program may write the row of a .csv whose only cell is empty as `""`.
+        """
+        quoted, width = self.file.format.quoted, len(self.first)
+        fewest = 1 if width == 1 and quoted else 2  # fields of a row without content
+        for line, fields in self._cells:
+            if isinstance(fields, RowError):
+                yield line, fields
+            elif not any(map(str.strip, fields)):
+                self.file.blank += len(fields) < fewest
+                if len(fields) >= fewest:
+                    what = "holds separators and nothing else" if len(fields) > 1 else "holds an empty field"
+                    yield line, RowError(line, what, "remove it", kind=NO_CONTENT, fatal=False, fields=fields)
+            elif len(fields) == width:
+                yield line, fields
+            else:
+                what = f"has {counted(len(fields), 'field')}, and {self._head} has {width}"
+                fix = "a text must hold no separator: replace it, or put the text in quotes in a .csv file"
+                if len(fields) < width:
+                    fix = "add the missing fields; if the row goes on in the next line, join the two lines"
+                if not quoted and any(field.startswith('"') for field in fields):
+                    fix += "; a table with quotation marks, as spreadsheets write it, is read when it is named .csv"
+                yield line, RowError(line, what, fix, kind=WRONG_WIDTH, fatal=False, fields=fields)
+
+
+def refuse_separator_line(line: int, first: Sequence[str], name: str) -> None:
+    """Check that the `first` row of a file called `name`, on `line`, does more than tell Excel the separator (`sep=;`).
+
+    Raises:
+        RowError: it does not.
+    """
+    said = "".join(first).strip().lower()
+    if said.startswith("sep=") and len(said) <= len("sep=;"):
+        fix = f"remove that line: tail -n +2 {quote(name)} > {quote(f'without-{name}')}"
+        raise RowError(line, "(`sep=`) only tells Excel what separates the fields", fix, kind="separator")
