@@ -120,7 +120,6 @@ HEADERS = st.permutations(["text", "label", " id"]) | st.sampled_from(
 def test_training_and_device_read_the_same_rows_of_any_table(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, form: tuple[str, str], end: str
 ) -> None:
-    """Both find the same texts on the same lines, up to the one where training stops; or both refuse the table."""
     (name, separator), above = form, data.draw(st.lists(st.sampled_from([[], [" "], ["", ""]]), max_size=2))
     written = csv.writer(stream := io.StringIO(newline=""), delimiter=separator, lineterminator=end)
     for row in [*above, data.draw(HEADERS), *data.draw(ODD_ROWS)]:
@@ -130,10 +129,35 @@ def test_training_and_device_read_the_same_rows_of_any_table(
             stream.write(separator.join(row) + end)
     file = tmp_path_factory.mktemp("odd") / name
     file.write_text(stream.getvalue(), encoding="utf-8", newline="")
+    check_both_sides(file)
+
+
+OBJECTS = [
+    '{"text": "好"}',
+    '{"text": "a\\n", "id": ":"}',
+    '{"text": " "}',
+    '{"text": 3}',
+    '{"text": null}',
+    '{"tex": "a"}',
+]
+LINES = ["", " ", "\u3000", "\ufeff", "null", "[1]", "{", "a\tb", '{"text": "a", "text": "b"}', "\0"]
+
+
+@given(st.lists(st.sampled_from([*OBJECTS, *LINES]), max_size=8), st.sampled_from(["\n", "\r\n", "\r"]))
+def test_training_and_device_read_the_same_rows_of_any_json_lines(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], end: str
+) -> None:
+    file = tmp_path_factory.mktemp("odd") / "a.jsonl"
+    file.write_text(end.join(lines), encoding="utf-8", newline="")
+    check_both_sides(file)
+
+
+def check_both_sides(file: Path) -> None:
+    """Check that both find the same texts on the same lines, up to the one where training stops, or refuse the file."""
     log, trained, ended = FindingLog(file), [], False
     try:
         for line, values in read_records(file, {"text": "text"}, log, no_progress, format_of(file)):
-            trained += [(line, values[0])] if str(values[0]).strip() else []
+            trained += [(line, values[0])] if isinstance(values[0], str) and values[0].strip() else []
     except RowError:
         ended = True
     try:
