@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.bundle.inspect import PARTS
-from edgepack.targets.profiles import load_profiles
+from edgepack.targets.profile_file import load_profiles
 
 CHECKS = ("wheels", "licences", "ELF", "glibc", "libstdc++", "opset")
 MIB = 1 << 20

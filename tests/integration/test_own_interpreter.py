@@ -14,7 +14,8 @@ import pytest
 from edgepack.bundle.interpreter import from_archive
 from edgepack.errors import StageFailedError
 from edgepack.recipe.model import OwnInterpreter
-from edgepack.targets.profiles import Profile, load_profiles
+from edgepack.targets.profile_file import load_profiles
+from edgepack.targets.profiles import Profile
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.util import gate_lock
 

@@ -14,13 +14,13 @@ from edgepack.bundle.site_packages import assemble
 from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
-from edgepack.targets import profiles
+from edgepack.targets import profile_file
 from edgepack.targets.context import BuildContext
 from edgepack_runtime.bundle.model_config import CPU
 
 pytestmark = pytest.mark.integration
 # Those without a glibc are of this machine's own kind, and are unpacked by test_site_real.py.
-KNOWN = profiles.load_profiles()
+KNOWN = profile_file.load_profiles()
 NAMES = [name for name, one in KNOWN.items() if one.glibc and one.provider == CPU and len(one.machines) == 1]
 
 

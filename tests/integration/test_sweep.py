@@ -19,7 +19,7 @@ import pytest
 from tests.integration.conftest import RECIPE, SMALL_STEPS, STEPS, STUDENT, Project
 
 from edgepack.recipe import loader
-from edgepack.targets.profiles import load_profiles
+from edgepack.targets.profile_file import load_profiles
 
 pytestmark = pytest.mark.integration
 SHAPES = ("{scratch: {layers: 1, hidden: 312, heads: 12}}", "{scratch: {layers: 2, hidden: 312, heads: 6}}")

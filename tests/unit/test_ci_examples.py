@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from edgepack.cli import main
 from edgepack.gating import address
-from edgepack.targets.profiles import load_profiles
+from edgepack.targets.profile_file import load_profiles
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "examples"

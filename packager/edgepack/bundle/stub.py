@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.bundle.archive import first_offsets
+from edgepack.targets.machines import BY_NAME
 from edgepack_runtime.bundle.archive import COMMENT_BYTES, COMMENT_MAGIC, STUB_BYTES
 from edgepack_runtime.bundle.manifest import Interpreter
 
@@ -25,7 +26,6 @@ SAFE_FOLDER: Final = """safe() {
 }
 """
 _FIRST: Final = 5
-_UNAME: Final = {"x86_64": "x86_64 | amd64", "aarch64": "aarch64 | arm64"}  # what `uname -m` prints
 
 
 def stub(name: str, title: str, interpreters: Mapping[str, Interpreter]) -> bytes:
@@ -38,7 +38,8 @@ def stub(name: str, title: str, interpreters: Mapping[str, Interpreter]) -> byte
     """
     offsets = first_offsets({one.member: one.size for one in interpreters.values()})
     cases = [
-        f"{_UNAME[machine]}) offset={offsets[one.member] + 1} size={one.size} ;;"  # tail counts from 1
+        # What `uname -m` prints; tail counts from 1.
+        f"{machine} | {BY_NAME[machine].architecture}) offset={offsets[one.member] + 1} size={one.size} ;;"
         for machine, one in sorted(interpreters.items())
     ]
     carried = " and ".join(f"one for {machine}" for machine in sorted(interpreters)) or "none"

@@ -186,7 +186,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def known_profiles(profiles: Path | None, beside: Path) -> Mapping[str, Profile]:
     """The built-in profiles and those of the user's file: `profiles`, that of the variable, or one in `beside`."""
-    from edgepack.targets.profiles import load_profiles
+    from edgepack.targets.profile_file import load_profiles
 
     return load_profiles(profiles_file(profiles, beside))
 

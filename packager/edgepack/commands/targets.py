@@ -68,7 +68,7 @@ def add(context: click.Context, probe: Path, name: str, gpu: bool, profiles: Pat
     Any bundle can write a probe, even one that does not fit the device.
     """
     from edgepack.targets import from_probe
-    from edgepack.targets.profiles import load_profiles
+    from edgepack.targets.profile_file import load_profiles
 
     here = Path.cwd()
     file = profiles or options.profiles_file(None, here) or here / options.PROFILES_FILE

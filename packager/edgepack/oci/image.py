@@ -23,6 +23,7 @@ from edgepack.errors import StageFailedError, UsageError
 from edgepack.oci import layout
 from edgepack.oci.layout import Descriptor, ImageLayer, ImageLayout, TarEntry
 from edgepack.progress import Progress
+from edgepack.targets import machines
 from edgepack_runtime.bundle import extract, interpreter, verify
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.archive import Archive
@@ -49,20 +50,6 @@ _SECOND_NS: Final = 1_000_000_000
 _ENGINE, _MODEL = "interpreter and engine", "model"
 _PASSWD: Final = f"root:x:0:0:root:/:/sbin/nologin\nnonroot:x:{USER}:{USER}:nonroot:/tmp:/sbin/nologin\n".encode()
 _GROUP: Final = f"root:x:0:\nnonroot:x:{USER}:\n".encode()
-
-
-class Platform(NamedTuple):
-    """A machine as OCI names it, and where its kernel and its loader look for the C library."""
-
-    architecture: str
-    loader: str
-    libraries: str
-
-
-PLATFORMS: Final[Mapping[str, Platform]] = {
-    "aarch64": Platform("arm64", "lib/ld-linux-aarch64.so.1", "lib/aarch64-linux-gnu"),
-    "x86_64": Platform("amd64", "lib64/ld-linux-x86-64.so.2", "lib/x86_64-linux-gnu"),
-}
 
 
 @dataclass(frozen=True)
@@ -226,7 +213,7 @@ def _images(collected: ImageLayout, bundles: Iterable[_OpenBundle], progress: Pr
             for machine in bundle.manifest.target.machines:
                 layers = {_ENGINE: collected.add_layer(_engine(bundle, machine)), _MODEL: model}
                 task.advance(note=f"{machine}, {_ENGINE}")
-                platform = PLATFORMS[machine].architecture
+                platform = machines.BY_NAME[machine].architecture
                 config = _config(bundle, platform, layers, run=_run(bundle, machine))
                 images.append(_image(collected, bundle, f"linux/{platform}", config, layers))
     return images
@@ -235,11 +222,11 @@ def _images(collected: ImageLayout, bundles: Iterable[_OpenBundle], progress: Pr
 def _engine(bundle: _OpenBundle, machine: str) -> Iterator[TarEntry]:
     """What releases of one version of edgepack share: the system, the interpreter, the engine and the runtime."""
     python = f"/{APP}/{machine}/{PYTHON_FOLDER}"
-    platform = PLATFORMS[machine]
+    here = machines.BY_NAME[machine]
     for path, text in (("etc/group", _GROUP), ("etc/passwd", _PASSWD)):
         yield TarEntry(path, size=len(text), content=[text])
-    yield TarEntry(platform.loader, 0o777, link=f"{python}/bin/ld.so")
-    yield TarEntry(platform.libraries, 0o777, link=f"{python}/lib")
+    yield TarEntry(f"{here.loader_folder}/{here.loader}", 0o777, link=f"{python}/bin/ld.so")
+    yield TarEntry(f"lib/{here.triplet}", 0o777, link=f"{python}/lib")
     yield TarEntry("tmp", 0o1777, is_folder=True)
     for entry, chunks in extract.contents(bundle.archive, bundle.manifest, machine):
         if not _is_of_model(entry.path):
@@ -321,7 +308,7 @@ def _model_image(collected: ImageLayout, bundle: _OpenBundle) -> Image:
         if entry.path.startswith(f"{MODEL_FOLDER}/")
     )
     layers = {_MODEL: collected.add_layer(files)}
-    architecture = PLATFORMS[bundle.manifest.target.machines[-1]].architecture
+    architecture = machines.BY_NAME[bundle.manifest.target.machines[-1]].architecture
     config = _config(bundle, architecture, layers, run={})
     return _image(collected, bundle, "any", config, layers)
 

@@ -40,6 +40,7 @@ from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, Stage
 from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext, default_cache
+from edgepack.targets.machines import BY_NAME
 from edgepack.targets.profiles import Profile
 from edgepack.util.folders import scratch_folder
 from edgepack.util.hashing import sha256_file
@@ -324,8 +325,7 @@ _SERVE_ZH: Final = """HTTP 服务和试用页面：http://127.0.0.1:8000/
 
 def _needs(profile: Profile, needs: SystemRequirements) -> str:
     """What the device must have, for the README."""
-    machines = {"x86_64": "x86-64 (also called amd64)", "aarch64": "64-bit ARM (aarch64, arm64)"}
-    lines = [f"Linux on {' or '.join(machines[machine] for machine in profile.machines)}"]
+    lines = [f"Linux on {' or '.join(BY_NAME[machine].description for machine in profile.machines)}"]
     if profile.interpreter == HOST:
         lines.append("Python 3.8 or newer of the system")
     else:
@@ -337,8 +337,7 @@ def _needs(profile: Profile, needs: SystemRequirements) -> str:
 
 
 def _needs_in_chinese(profile: Profile, needs: SystemRequirements) -> str:
-    machines = {"x86_64": "x86-64（amd64）", "aarch64": "64 位 ARM（aarch64、arm64）"}
-    lines = [f"Linux，{'或 '.join(machines[machine] for machine in profile.machines)}"]
+    lines = [f"Linux，{'或 '.join(BY_NAME[machine].description_zh for machine in profile.machines)}"]
     if profile.interpreter == HOST:
         lines.append("系统自带的 Python 3.8 或更新")
     else:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.errors import RecipeInvalidError
-from edgepack.targets.profiles import Profile, check_host, load_profiles
+from edgepack.targets.profile_file import load_profiles
+from edgepack.targets.profiles import Profile, check_host
 
 CACHE_VARIABLE: Final = "EDGEPACK_CACHE"
 

@@ -1,65 +1,44 @@
-"""A user's own file of target profiles: TOML of the same form as `profiles.toml`, checked key by key."""
+"""Files of target profiles: edgepack's own `profiles.toml`, and a user's of the same form, checked key by key."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import dataclasses
+import platform
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
-
-from pydantic import BaseModel, Field, ValidationError
-from pydantic_core import ErrorDetails
+from typing import Any, Final
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.section import Section
+from edgepack.targets import package_data
+from edgepack.targets.profiles import Cuda, Profile
 from edgepack.util import toml
 from edgepack.util.text import counted
-from edgepack_runtime.bundle.manifest import NAME
-from edgepack_runtime.device.info import VECTOR_FLAGS
+from edgepack_runtime.bundle.manifest import BUNDLED, HOST, NAME
+from edgepack_runtime.schema import fields
 
 _MOST_BYTES: Final = 1 << 20
+_CARRIED: Final = {"glibc": "2.36", "glibcxx": "3.4.30"}  # of the carried interpreter, which is Debian 12's
 Place = tuple[str, ...]  # a profile's name and the keys below it
-Text = Annotated[str, Field(min_length=1, max_length=500)]
-Release = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")]
-Machine = Literal["x86_64", "aarch64"]
-_HOW: Final = {
-    "glibc": 'write a release of glibc 2, as "2.35"',
-    "glibcxx": 'write a symbol version of libstdc++, as "3.4.30"',
-    "machines": 'write a list of "x86_64" and "aarch64"',
-    "interpreter": 'write "bundled", or "host" for a device with a Python 3.8 or newer',
-    "libraries": 'write "bundled", or "system" for a device that has CUDA and cuDNN',
-    "sm": 'write a list of architectures, as ["87"]',
-    "jetpack": 'write the major version, as "6"',
-    "isa": 'write a list of flags in words of /proc/cpuinfo, as ["avx2", "avx512_vnni"]',
-}
 
 
-class CudaTable(Section):
-    """`cuda` of a profile."""
+def load_profiles(file: Path | None = None) -> dict[str, Profile]:
+    """The profiles of this version and those of the user's `file`, by name, sorted.
 
-    version: Release
-    sm: tuple[Annotated[str, Field(pattern=r"^[0-9]{2,3}$")], ...] = Field(min_length=1)
-    libraries: Literal["bundled", "system"] = "bundled"
-
-
-class ProfileTable(Section):
-    """One profile. The keys are described in `edgepack.targets.profiles.Profile`."""
-
-    summary: Text
-    machines: tuple[Machine, ...] = Field(min_length=1, max_length=2)
-    interpreter: Literal["bundled", "host"] = "bundled"
-    # By default those of the carried interpreter.
-    glibc: Annotated[str, Field(pattern=r"^2\.[0-9]{1,3}$")] = "2.36"  # a tag of wheels names each
-    glibcxx: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")] = "3.4.30"
-    by_path: bool = False
-    jetpack: Annotated[str, Field(pattern=r"^[0-9]?$")] = ""
-    isa: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]+$")], ...] | None = None
-    cuda: CudaTable | None = None
+    Raises:
+        RecipeInvalidError: the user's file cannot be read, or is invalid.
+    """
+    summary = "This machine, with a Python 3.8 or newer that it has; for trying out"
+    known = parse(package_data.text("profiles.toml"), Path("profiles.toml"), ())
+    known["local"] = Profile("local", summary, (platform.machine(),), HOST)
+    if file is not None:
+        known |= {name: dataclasses.replace(profile, is_own=True) for name, profile in read(file, known).items()}
+    return dict(sorted(known.items()))
 
 
-def read(file: Path, taken: Collection[str]) -> dict[str, dict[str, Any]]:
-    """The tables of `file` by name, as `profiles.toml` would have them.
+def read(file: Path, taken: Collection[str]) -> dict[str, Profile]:
+    """The profiles of `file` by name.
 
     Args:
         taken: names that profiles of this version have: a bundle's target means the same everywhere.
@@ -70,25 +49,27 @@ def read(file: Path, taken: Collection[str]) -> dict[str, dict[str, Any]]:
     return parse(_text(file), file, taken)
 
 
-def parse(text: str, file: Path, taken: Collection[str]) -> dict[str, dict[str, Any]]:
+def parse(text: str, file: Path, taken: Collection[str]) -> dict[str, Profile]:
     """As `read`, of a file whose content would be `text`."""
     try:
         document = toml.loads(text)
     except (ValueError, RecursionError) as error:
         raise _invalid(file, [Finding("error", file, None, f"it is not TOML: {error}", "correct it there")]) from error
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Profile] = {}
     wrong: list[tuple[Place, str, str]] = []
     for name, table in document.items():
         if (reason := _bad_name(name, table, taken)) is not None:
             wrong.append(((name,), *reason))
             continue
-        try:
-            checked = ProfileTable.model_validate(table)
-        except ValidationError as error:
-            wrong += [_words(name, one) for one in error.errors(include_url=False)]
-            continue
-        wrong += _contradictions(name, checked)
-        found[name] = {**checked.model_dump(exclude_none=True), "machines": sorted(set(checked.machines))}
+        carried = _CARRIED if table.get("interpreter", BUNDLED) == BUNDLED else {}
+        keys = _fixes(Profile)
+        given = {**carried, **{key: value for key, value in table.items() if key in keys}, "name": name}
+        profile, problems = fields.read(Profile, given)
+        paths = [(key,) for key in table if key not in keys] + [one.path for one in problems if not one.fix]
+        wrong += [_words(name, table, path) for path in paths]
+        if not paths:  # contradictions of keys that are right, each by itself
+            wrong += [((name, *map(str, one.path)), one.what, one.fix) for one in problems]
+            found[name] = dataclasses.replace(profile, machines=tuple(sorted(set(profile.machines))))
     if wrong:
         lines = _Lines(text)
         raise _invalid(file, [Finding("error", file, lines.of(place), reason, fix) for place, reason, fix in wrong])
@@ -118,42 +99,24 @@ def _bad_name(name: str, table: Any, taken: Collection[str]) -> tuple[str, str] 
     return None
 
 
-def _words(name: str, error: ErrorDetails) -> tuple[Place, str, str]:
-    """Place, reason and fix for what pydantic found at one key."""
-    path = [key for key in error["loc"] if isinstance(key, str)]  # without the numbers of entries in a list
-    place, key, dotted = (name, *path), path[-1], ".".join(path)
-    kind = error["type"]
-    if kind == "extra_forbidden":
-        keys = _keys(path[:-1])
-        fix = did_you_mean(key, keys, f"remove it; it takes {listed(keys)}")
+def _words(name: str, table: Mapping[str, Any], path: fields.KeyPath) -> tuple[Place, str, str]:
+    """Place, reason and fix for what is wrong at one key of a profile."""
+    keys = [key for key in path if isinstance(key, str)]  # without the numbers of entries in a list
+    place, dotted, fixes = (name, *keys), ".".join(keys), _fixes(Cuda if len(keys) > 1 else Profile)
+    if keys[-1] not in fixes:
+        fix = did_you_mean(keys[-1], fixes, f"remove it; it takes {listed(fixes)}")
         return place, f"unknown key `{dotted}` in `{name}`", fix
-    if kind == "missing":
-        return place, f"`{'.'.join(place[:-1])}` lacks `{key}`", _HOW.get(key, f"add `{key}`")
-    return place, f"`{dotted}` in `{name}` cannot be {error['input']!r:.60}", _HOW.get(key, error["msg"])
+    value: Any = table
+    for key in path:
+        if isinstance(value, dict) and key not in value:
+            return place, f"`{'.'.join(place[:-1])}` lacks `{key}`", fixes[keys[-1]]
+        value = value[key]
+    return place, f"`{dotted}` in `{name}` cannot be {value!r:.60}", fixes[keys[-1]]
 
 
-def _contradictions(name: str, table: ProfileTable) -> Iterator[tuple[Place, str, str]]:
-    """Place, reason and fix for keys that are right, each by itself, and say nothing together."""
-    for word in table.isa or ():
-        if word not in VECTOR_FLAGS:
-            fix = did_you_mean(word, VECTOR_FLAGS, f"take it out; known are {listed(VECTOR_FLAGS)}")
-            yield (name, "isa"), f"`isa` in `{name}`: {word!r:.60} is not a flag that edgepack looks at", fix
-    for key in ("glibc", "glibcxx") if table.interpreter == "host" else ():
-        if key not in table.model_fields_set:
-            yield (name,), f"`{name}` lacks `{key}`, and carries no C library", _HOW[key]
-    if table.interpreter == "bundled" and table.cuda is not None:
-        fix = 'write `interpreter = "host"`: the driver is built for the C library of its system'
-        yield (name, "interpreter"), f"`{name}` has a GPU and would carry an interpreter", fix
-    if table.by_path and table.cuda is None:
-        # The package index has ONNX Runtime for every CPU; without `cuda` nobody would look for code for the GPU.
-        fix = f'add a table `[{name}.cuda]` with its `version`, as "12.6", and its architectures, as `sm = ["87"]`'
-        yield (name, "by_path"), f"`{name}` takes a wheel for a GPU by path, and lacks `cuda`", fix
-
-
-def _keys(path: Sequence[str]) -> list[str]:
-    """The keys of the table at `path` of a profile."""
-    tables: dict[tuple[str, ...], type[BaseModel]] = {(): ProfileTable, ("cuda",): CudaTable}
-    return list(tables[tuple(path)].model_fields)
+def _fixes(kind: type[Profile | Cuda]) -> dict[str, str]:
+    """The keys of a table, and what to write there."""
+    return {one.name: one.metadata["fix"] for one in dataclasses.fields(kind) if one.metadata}
 
 
 class _Lines:

@@ -13,15 +13,15 @@ from packaging.markers import default_environment
 from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from edgepack.targets.machines import BY_NAME
 from edgepack.targets.profiles import Profile
 
 Python: TypeAlias = tuple[int, int]  # major and minor version
 PYTHON: Python = (3, 11)
 # Those of devices; the oldest is the oldest that runs a bundle. Markers are tried on each of them.
 KNOWN_PYTHONS: tuple[Python, ...] = tuple((3, minor) for minor in range(8, 16))
-# PEP 600: names that some minor versions of glibc 2 had before, and the oldest that wheels of a machine are built for.
+# PEP 600: names that some minor versions of glibc 2 had before.
 _OLDER_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-_OLDEST = {"x86_64": 5, "aarch64": 17}
 
 
 def interpreter(python: Python = PYTHON) -> str:
@@ -95,7 +95,7 @@ def marker_environment(profile: Profile, python: Python = PYTHON) -> dict[str, s
 
 def _manylinux(machine: str, glibc: str) -> Iterator[str]:
     newest = int(glibc.split(".")[1])
-    for minor in range(newest, _OLDEST[machine] - 1, -1):
+    for minor in range(newest, BY_NAME[machine].oldest_glibc - 1, -1):
         yield f"manylinux_2_{minor}_{machine}"
         if minor in _OLDER_NAMES:
             yield f"{_OLDER_NAMES[minor]}_{machine}"

@@ -19,7 +19,7 @@ from edgepack.errors import EnvironmentUnfitError
 from edgepack.recipe import hub
 from edgepack.recipe.loader import load_recipe
 from edgepack.targets.context import BuildContext
-from edgepack.targets.profiles import load_profiles
+from edgepack.targets.profile_file import load_profiles
 
 TEACHER, STUDENT = "ernie-3.0-medium-zh", "ernie-3.0-tiny-nano-v2-zh"
 Write = Callable[..., Path]

@@ -34,7 +34,7 @@ from edgepack.stages.train import StudentStage, TeacherStage
 from edgepack.stages.vocabulary_trimming import VocabularyTrimmingStage
 from edgepack.stages.width_pruning import WidthPruningStage
 from edgepack.targets.context import BuildContext
-from edgepack.targets.profiles import load_profiles
+from edgepack.targets.profile_file import load_profiles
 from edgepack.training.devices import Card
 from edgepack.util import versions
 

@@ -9,11 +9,11 @@ from edgepack.bundle import wheels
 from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
-from edgepack.targets import package_data, profiles
+from edgepack.targets import package_data, profile_file
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
 
-KNOWN = profiles.load_profiles()
+KNOWN = profile_file.load_profiles()
 ENGINE = {"onnxruntime"}
 
 

@@ -27,7 +27,8 @@ from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT
 from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext
-from edgepack.targets.profiles import Profile, load_profiles
+from edgepack.targets.profile_file import load_profiles
+from edgepack.targets.profiles import Profile
 from edgepack_runtime.bundle import interpreter as carried
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.archive import STORED, Archive

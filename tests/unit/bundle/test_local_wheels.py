@@ -6,9 +6,9 @@ import pytest
 
 from edgepack.bundle import local_wheels
 from edgepack.errors import EnvironmentUnfitError, UsageError
-from edgepack.targets import profiles
+from edgepack.targets import profile_file
 
-JETSON = profiles.load_profiles()["jetpack6"]
+JETSON = profile_file.load_profiles()["jetpack6"]
 LOCKED = {"numpy", "onnxruntime", "tokenizers"}
 FITS = "onnxruntime_gpu-1.23.0-cp310-cp310-linux_aarch64.whl"
 
@@ -70,7 +70,7 @@ def test_what_is_no_wheel_is_a_matter_of_usage(tmp_path: Path) -> None:
 def test_each_target_gets_those_that_it_takes(tmp_path: Path) -> None:
     """A target for the CPU of the same machine carries no GPU build."""
     gpu, numpy = wheel(tmp_path, FITS), wheel(tmp_path, "numpy-2.2.6-cp310-cp310-linux_aarch64.whl")
-    cpu = profiles.load_profiles()["linux-aarch64"]
+    cpu = profile_file.load_profiles()["linux-aarch64"]
     takers = {"jetpack6": (JETSON, LOCKED), "linux-aarch64": (cpu, LOCKED)}
     assert local_wheels.shared_out([gpu, numpy], takers) == {"jetpack6": (gpu, numpy), "linux-aarch64": (numpy,)}
     foreign = wheel(tmp_path, FITS.replace("aarch64", "x86_64"))

@@ -12,7 +12,7 @@ from edgepack.bundle import locks
 from edgepack.bundle.interpreter import debian
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.targets import package_data
-from edgepack.targets.profiles import load_profiles
+from edgepack.targets.profile_file import load_profiles
 
 HASH = f" \\\n    --hash=sha256:{'a' * 64}\n"
 APT = """\

@@ -25,7 +25,8 @@ from edgepack.progress import SILENT, Task
 from edgepack.recipe.model import OwnInterpreter
 from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext
-from edgepack.targets.profiles import Cuda, Profile, load_profiles
+from edgepack.targets.profile_file import load_profiles
+from edgepack.targets.profiles import Cuda, Profile
 from edgepack.targets.tags import Python
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST
 

@@ -17,7 +17,7 @@ from edgepack.cli import main
 from edgepack.commands import options
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.model import OwnInterpreter
-from edgepack.targets import profiles
+from edgepack.targets import profile_file, profiles
 from edgepack.targets.context import BuildContext
 from edgepack_runtime.errors import ExitCode
 
@@ -36,7 +36,7 @@ def run(*arguments: str) -> Result:
 
 def test_the_list_has_a_row_and_a_sentence_for_each() -> None:
     told = run("targets", "list").stdout
-    for name, profile in profiles.load_profiles().items():
+    for name, profile in profile_file.load_profiles().items():
         assert f"\n{name} " in told
         assert f"{name}: {profile.summary}" in told
     assert "0 locked, 1 by path" in told
@@ -124,7 +124,7 @@ def test_a_recipe_chooses_interpreter_and_cuda(folder: Path) -> None:
     (folder / "r.yaml").write_text(recipe, encoding="utf-8")
     loaded, known = options.load_recipe(folder / "r.yaml", [], None)
     assert (loaded.targets, loaded.interpreter, loaded.cuda) == (("local",), None, None)
-    assert known == profiles.load_profiles()
+    assert known == profile_file.load_profiles()
     settings = ["targets=[local, linux-x86_64-cuda13]", "cuda=system"]
     known = options.load_recipe(folder / "r.yaml", settings, None)[1]
     assert known["linux-x86_64-cuda13"].cuda == profiles.Cuda("13.0", ("75", "80", "86", "89", "90", "120"), "system")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from edgepack.artifacts import Row
 from edgepack.data.files import format_of, no_progress
 from edgepack.data.tables import read_records, read_rows
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.recipe.findings import Finding, errors
+from edgepack.recipe.findings import Finding, Severity, errors
 from edgepack.recipe.model import Columns
 from edgepack.util.text_digests import is_unseen
 from edgepack_runtime.batch.inputs import opened, read_texts
@@ -109,8 +109,8 @@ def test_devices_read_the_same_rows(tmp_path: Path, name: str, content: str, col
     assert [row.text for row in table.rows] == read_texts(tmp_path / name)
 
 
-WIDE = st.lists(st.sampled_from(["好", "x y", "", " ", "\0", '"', "b\r", "a\n", '"q"', "a,b\tc"]), max_size=4)
-ODD_ROWS = st.lists(WIDE | st.sampled_from([[""], [" "], ["", ""], ["\u3000", "", ""]]), max_size=8)
+CELLS = st.sampled_from(["好", "x y", "", " ", "\0", '"', "b\r", "a\n", '"q"', "a,b\tc"])
+ODD_ROWS = st.lists(CELLS, max_size=4) | st.sampled_from([[""], [" "], ["", ""], ["\u3000", "", ""]])
 HEADERS = st.permutations(["text", "label", " id"]) | st.sampled_from(
     [["text"], [" text", "text"], [" text ", "text "], ["text", "text"], ["sep=,"], ["", "text"], ["label"], ['"text']]
 )
@@ -120,29 +120,77 @@ HEADERS = st.permutations(["text", "label", " id"]) | st.sampled_from(
 def test_training_and_device_read_the_same_rows_of_any_table(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, form: tuple[str, str], end: str
 ) -> None:
-    """Both find the same texts on the same lines, up to the one where training stops; or both refuse the table."""
     (name, separator), above = form, data.draw(st.lists(st.sampled_from([[], [" "], ["", ""]]), max_size=2))
     written = csv.writer(stream := io.StringIO(newline=""), delimiter=separator, lineterminator=end)
-    for row in [*above, data.draw(HEADERS), *data.draw(ODD_ROWS)]:
+    header = data.draw(HEADERS)
+    rows = st.lists(st.lists(CELLS, min_size=len(header), max_size=len(header)) | ODD_ROWS, max_size=6)
+    for row in [*above, header, *data.draw(rows)]:
         if name == "a.csv" and data.draw(st.booleans()):
             written.writerow(row)  # with the quotes that it needs
         else:
             stream.write(separator.join(row) + end)
     file = tmp_path_factory.mktemp("odd") / name
     file.write_text(stream.getvalue(), encoding="utf-8", newline="")
-    log, trained, ended = FindingLog(file), [], False
+    check_both_sides(file)
+
+
+OBJECTS = [
+    '{"text": "好"}',
+    '{"text": "a\\n", "id": ":"}',
+    '{"text": " "}',
+    '{"text": 3}',
+    '{"text": null}',
+    '{"tex": "a"}',
+]
+LINES = ["", " ", "\u3000", "\ufeff", "null", "[1]", "{", "a\tb", '{"text": "a", "text": "b"}', "\0"]
+
+
+@given(st.lists(st.sampled_from([*OBJECTS, *LINES]), max_size=8), st.sampled_from(["\n", "\r\n", "\r"]))
+def test_training_and_device_read_the_same_rows_of_any_json_lines(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], end: str
+) -> None:
+    file = tmp_path_factory.mktemp("odd") / "a.jsonl"
+    file.write_text(end.join(lines), encoding="utf-8", newline="")
+    check_both_sides(file)
+
+
+@dataclass
+class LineLog(FindingLog):
+    """A log that knows the lines of all findings."""
+
+    lines: set[int | None] = field(default_factory=set)
+
+    def add(self, kind: str, severity: Severity, line: int | None, reason: str, fix: str) -> None:
+        self.lines.add(line)
+        super().add(kind, severity, line, reason, fix)
+
+
+def check_both_sides(file: Path) -> None:
+    """Check that both find the same rows, with the same texts, up to the one where training stops, or refuse the file.
+
+    A row without a text has a finding in training, and no answer on a device.
+    """
+    log, trained, ended = LineLog(file), dict[int, object](), False
     try:
-        for line, values in read_records(file, {"text": "text"}, log, no_progress, format_of(file)):
-            trained += [(line, values[0])] if str(values[0]).strip() else []
+        trained.update(
+            (line, values[0])
+            for line, values in read_records(file, {"text": "text"}, log, no_progress, format_of(file))
+        )
     except RowError:
         ended = True
+    texts = [(line, text) for line, text in trained.items() if isinstance(text, str) and text.strip()]
     try:
         with opened(file) as source:
-            answered = [(row.line, row.item) for row in source.rows() if row.item is not None]
+            rows = [(row.line, row.item) for row in source.rows()]
     except UsageError:
-        assert (trained, ended or log.ended) == ([], True)
+        assert (trained, ended or log.ended) == ({}, True)
         return
-    assert trained == (answered[: len(trained)] if ended or log.ended else answered)
+    answered = [(line, item) for line, item in rows if item is not None]
+    if ended or log.ended:
+        assert texts == answered[: len(texts)]
+    else:
+        assert texts == answered
+        assert {line for line, _ in rows} == trained.keys() | log.lines
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(

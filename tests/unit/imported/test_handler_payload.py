@@ -26,7 +26,7 @@ from edgepack.errors import StageFailedError
 from edgepack.imported import handler_payload
 from edgepack.recipe.model import CustomRecipe
 from edgepack.stages import bundle
-from edgepack.targets.profiles import load_profiles
+from edgepack.targets.profile_file import load_profiles
 from edgepack_runtime.cli import model_commands
 from edgepack_runtime.cli.parser import Context, build_parser
 

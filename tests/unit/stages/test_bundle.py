@@ -28,7 +28,7 @@ from edgepack.stages.bundle import BundleStage, Payload, Shipment
 from edgepack.stages.stage import Context, Stage
 from edgepack.targets import context
 from edgepack.targets.context import BuildContext
-from edgepack.targets.profiles import load_profiles
+from edgepack.targets.profile_file import load_profiles
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.cli import parser

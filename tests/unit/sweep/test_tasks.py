@@ -19,7 +19,7 @@ from edgepack.sweep.local import LocalEngine
 from edgepack.sweep.ray_cluster import RayEngine
 from edgepack.sweep.tasks import SweepTask, TaskResources, TaskResult, sweep
 from edgepack.targets.context import BuildContext
-from edgepack.targets.profiles import load_profiles
+from edgepack.targets.profile_file import load_profiles
 from edgepack.training.devices import VISIBLE_VARIABLE
 
 RECIPE = """\

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack.errors import RecipeInvalidError, UsageError
-from edgepack.targets import from_probe, profiles
+from edgepack.targets import from_probe, profile_file, profiles
 from edgepack_runtime.device import probe
 
 ORIN: dict[str, Any] = {
@@ -29,11 +29,11 @@ SERVER = {
 def added(folder: Path, facts: dict[str, Any], name: str, *, gpu: bool = False) -> profiles.Profile:
     file = folder / "own.toml"
     from_probe.add(file, name, from_probe.table_of(from_probe.facts_of(facts), gpu=gpu), {})
-    return profiles.load_profiles(file)[name]
+    return profile_file.load_profiles(file)[name]
 
 
 def test_an_orin_is_like_the_profile_of_its_jetpack(tmp_path: Path) -> None:
-    known = profiles.load_profiles()
+    known = profile_file.load_profiles()
     for gpu, like in ((False, known["linux-aarch64"]), (True, known["jetpack6"])):
         made = added(tmp_path, ORIN, f"orin-{gpu}".lower(), gpu=gpu)
         for key in ("machines", "interpreter", "glibc", "glibcxx", "lock", "by_path", "cuda"):

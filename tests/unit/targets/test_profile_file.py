@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack.errors import RecipeInvalidError
-from edgepack.targets import profile_file, profiles
+from edgepack.targets import profile_file
 
 GOOD = """\
 [kiosk]
@@ -23,15 +23,15 @@ def findings(folder: Path, text: str) -> list[str]:
     file = folder / "own.toml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(RecipeInvalidError) as caught:
-        profiles.load_profiles(file)
+        profile_file.load_profiles(file)
     return [f"{finding.line}: {finding.reason} -> {finding.fix}" for finding in caught.value.findings]
 
 
 def test_a_profile_of_ones_own_stands_beside_the_others(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text(GOOD, encoding="utf-8")
-    found = profiles.load_profiles(file)
-    assert set(found) == {"kiosk", *profiles.load_profiles()}
+    found = profile_file.load_profiles(file)
+    assert set(found) == {"kiosk", *profile_file.load_profiles()}
     assert list(found) == sorted(found)
     kiosk, like = found["kiosk"], found["linux-aarch64"]
     assert (kiosk.machines, kiosk.glibc, kiosk.lock) == (like.machines, like.glibc, like.lock)
@@ -41,7 +41,7 @@ def test_a_profile_of_ones_own_stands_beside_the_others(tmp_path: Path) -> None:
 def test_an_interpreter_is_carried_by_default_with_its_c_library(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text('[kiosk]\nsummary = "x"\nmachines = ["x86_64", "aarch64"]\n', encoding="utf-8")
-    kiosk, like = profiles.load_profiles(file)["kiosk"], profiles.load_profiles()["linux"]
+    kiosk, like = profile_file.load_profiles(file)["kiosk"], profile_file.load_profiles()["linux"]
     for key in ("machines", "interpreter", "glibc", "glibcxx"):
         assert getattr(kiosk, key) == getattr(like, key)
 
@@ -67,6 +67,10 @@ def test_an_interpreter_is_carried_by_default_with_its_c_library(tmp_path: Path)
             'isa = ["tsc"]\nglibcxx =',
             "6: `isa` in `kiosk`: 'tsc' is not a flag that edgepack looks at -> take it out; known are `sse4_2`",
         ),
+        ('["aarch64"]', "[]", "3: `machines` in `kiosk` cannot be []"),
+        ("glibcxx =", "name = 3\nglibcxx =", "6: unknown key `name` in `kiosk` -> remove it; it takes `summary`"),
+        ("glibcxx =", "by_path = 1\nglibcxx =", "6: `by_path` in `kiosk` cannot be 1 -> write true or false"),
+        ("glibcxx =", 'cuda = {version = "12.6"}\nglibcxx =', "6: `kiosk.cuda` lacks `sm` -> write a list"),
         ('"aarch64"', '"riscv64"', "3: `machines` in `kiosk` cannot be 'riscv64'"),
         ("[kiosk]", "[Kiosk]", "1: `Kiosk` cannot be a target's name"),
         ("[kiosk]", "[jetpack6]", "1: `jetpack6` is a profile of this version"),

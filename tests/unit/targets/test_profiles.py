@@ -9,8 +9,9 @@ from edgepack.bundle import wheels
 from edgepack.bundle.interpreter import debian
 from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import RecipeInvalidError, TargetUnreachableError
-from edgepack.targets import package_data, profiles
+from edgepack.targets import machines, package_data, profile_file, profiles
 from edgepack.targets.context import BuildContext
+from edgepack_runtime.bundle.manifest import MACHINES
 from edgepack_runtime.bundle.model_config import CPU, CUDA
 
 X86, ARM = ("x86_64",), ("aarch64",)
@@ -27,14 +28,18 @@ KNOWN = {
 
 
 def test_this_version_builds_exactly_these() -> None:
-    found = dict(profiles.load_profiles())
+    found = dict(profile_file.load_profiles())
     here = found.pop("local")
     assert (here.machines, here.interpreter, here.glibc, here.cuda) == ((platform.machine(),), "host", "", None)
     assert {name: (one.machines, one.interpreter, one.glibc) for name, one in found.items()} == KNOWN
 
 
+def test_the_names_of_a_machine_are_known_for_all() -> None:
+    assert set(machines.BY_NAME) == set(MACHINES)
+
+
 def test_what_profiles_say_of_gpus() -> None:
-    for profile in profiles.load_profiles().values():
+    for profile in profile_file.load_profiles().values():
         assert profile.provider == (CPU if profile.cuda is None else CUDA)
         assert profile.by_path == bool(profile.jetpack)
         assert profile.cuda is None or profile.interpreter == "host"
@@ -42,7 +47,7 @@ def test_what_profiles_say_of_gpus() -> None:
 
 
 def test_every_profile_has_a_complete_lock_for_each_machine() -> None:
-    for profile in profiles.load_profiles().values():
+    for profile in profile_file.load_profiles().values():
         for machine in profile.machines:
             names = {package.name for package in wheels.locked_for(profile.on(machine))}
             own = {"onnxruntime" if profile.by_path else profile.package}
@@ -52,7 +57,7 @@ def test_every_profile_has_a_complete_lock_for_each_machine() -> None:
 
 
 def test_a_recipe_chooses_whose_interpreter_and_whose_cuda() -> None:
-    known = profiles.load_profiles()
+    known = profile_file.load_profiles()
     own = profiles.chosen(known, ("linux-x86_64",), "host", None)
     assert own["linux-x86_64"].interpreter == "host"
     assert own["linux-aarch64"] == known["linux-aarch64"]
@@ -102,5 +107,5 @@ def test_locks_hold_for_every_python_of_a_device(name: str) -> None:
 
 
 def test_no_lock_lies_about_unused() -> None:
-    used = {profile.lock for profile in profiles.load_profiles().values()} | {wheels.SERVE_LOCK}
+    used = {profile.lock for profile in profile_file.load_profiles().values()} | {wheels.SERVE_LOCK}
     assert used | {debian.lock_name(machine) for machine in ARM + X86} == set(LOCKS)

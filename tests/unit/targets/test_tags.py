@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from edgepack.targets import tags
-from edgepack.targets.profiles import Profile, load_profiles
+from edgepack.targets.profile_file import load_profiles
+from edgepack.targets.profiles import Profile
 
 ARM = replace(load_profiles()["linux-aarch64"], glibc="2.35")
 

@@ -10,7 +10,8 @@ from edgepack.artifacts import Checks
 from edgepack.bundle.binaries import dynamic_loader, glibc
 from edgepack.bundle.binaries.elf import Binary
 from edgepack.errors import StageFailedError
-from edgepack.targets.profiles import ELF_MACHINES, Profile
+from edgepack.targets import machines
+from edgepack.targets.profiles import Profile
 from edgepack_runtime.device.doctor import version_numbers
 
 _BITS: Final = 64  # word size of all supported machines
@@ -75,7 +76,7 @@ def check_machine(name: str, binary: Binary, profile: Profile) -> None:
             why=f"it is {order}-endian and for {binary.system}, the target is little-endian and runs Linux",
             fix="lock a wheel that was built for the target",
         )
-    wanted = (ELF_MACHINES[profile.machine], _BITS)
+    wanted = (machines.BY_NAME[profile.machine].elf, _BITS)
     if (binary.machine, binary.bits) != wanted:
         target = "the target is {} with {}".format(*wanted)
         raise StageFailedError(

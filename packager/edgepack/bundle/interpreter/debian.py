@@ -25,7 +25,7 @@ from typing import Final
 from edgepack.bundle.interpreter.extraction import extract
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
 from edgepack.progress import Progress
-from edgepack.targets import package_data
+from edgepack.targets import machines, package_data
 from edgepack.targets.context import BuildContext
 from edgepack.targets.downloads import download_folder
 from edgepack.util.hashing import sha256_file
@@ -33,7 +33,6 @@ from edgepack.util.process import find_program
 from edgepack_runtime.util.fs import read_regular
 
 VARIABLE: Final = "EDGEPACK_DEBIAN"  # a mirror's URL, or a folder with .deb files
-ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _LINE: Final = re.compile(r"(?P<name>\S+) (?P<version>\S+) (?P<sha256>[0-9a-f]{64}) (?P<path>pool/\S+\.deb)\Z")
 _FIX: Final = re.compile(r"\+deb(?P<debian>[0-9]+)u(?P<number>[0-9]+)\Z")  # of Debian's security and stable updates
 _KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -291,7 +290,7 @@ class Apt:
 
     def __init__(self, machine: str, folder: Path) -> None:
         self.folder = folder
-        architecture = ARCHITECTURES[machine]
+        architecture = machines.BY_NAME[machine].architecture
         (folder / "apt/lists/partial").mkdir(parents=True)
         (folder / "apt/cache/archives/partial").mkdir(parents=True)
         (folder / "apt/status").touch()

@@ -22,11 +22,9 @@ from edgepack.bundle.interpreter.built import Interpreter, confine_library_searc
 from edgepack.bundle.interpreter.bytecode import Compiler, library_modules, rules_of
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
-from edgepack.targets import package_data
+from edgepack.targets import machines, package_data
 from edgepack.targets.context import BuildContext
 
-_MULTIARCH: Final = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
-_LOADER: Final = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 _CORRECT: Final = "correct targets/interpreter.toml"
 _PYTHON3: Final = """\
 #!/bin/sh
@@ -46,17 +44,18 @@ def compiler(context: BuildContext, progress: Progress, scratch: Path) -> Compil
         StageFailedError: there are none for this machine.
     """
     machine = platform.machine()
-    if machine not in _MULTIARCH:
+    if machine not in machines.BY_NAME:
         raise StageFailedError(
             f"no interpreter for {machine} can compile the bundle's modules", fix="build on x86-64 or 64-bit ARM"
         )
     root = scratch / f"debian-{machine}"
     _unpack(debian.fetch(machine, context, progress), root)
     confine_library_search(root / "usr", "python3.11")
-    library = f"lib/{_MULTIARCH[machine]}"
+    here = machines.BY_NAME[machine]
+    library = f"lib/{here.triplet}"
     return Compiler(
         [
-            str(root / library / _LOADER[machine]),
+            str(root / library / here.loader),
             "--library-path",
             f"{root / library}:{root / 'usr' / library}",
             str(root / "usr/bin/python3.11"),
@@ -78,9 +77,9 @@ def build(machine: str, context: BuildContext, compiler: Compiler, scratch: Path
     rules = package_data.document("interpreter.toml")
     (folder / "bin").mkdir(parents=True)
     (folder / "lib").mkdir()
-    triplet, python = _MULTIARCH[machine], f"python{rules['version']}"
+    triplet, python = machines.BY_NAME[machine].triplet, f"python{rules['version']}"
     _copy(root / "usr/bin" / python, folder / "bin/cpython")
-    _copy(root / "lib" / triplet / _LOADER[machine], folder / "bin/ld.so")
+    _copy(root / "lib" / triplet / machines.BY_NAME[machine].loader, folder / "bin/ld.so")
     (folder / "bin/python3").write_text(_PYTHON3, encoding="ascii")
     for name in rules["libraries"]:
         here = root / "lib" / triplet / name
