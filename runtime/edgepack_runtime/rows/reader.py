@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import itertools
 import json
 import re
 from collections import Counter
@@ -15,7 +16,16 @@ from shlex import quote
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES
-from edgepack_runtime.rows.formats import SAMPLE_ROWS, SEPARATORS, RowFormat, csv_separator, likely_separator, rename
+from edgepack_runtime.rows.formats import (
+    SAMPLE_ROWS,
+    SEPARATORS,
+    TABLE,
+    Dialect,
+    RowFormat,
+    dialect_of,
+    likely_separator,
+    rename,
+)
 from edgepack_runtime.rows.lines import MAX_LINE_BYTES, Lines, NotUtf8Error, RowError
 
 Cells = Tuple[int, Union[List[str], RowError]]  # with the line from 1 on which the row begins
@@ -46,18 +56,23 @@ class Rows:
         self, stream: io.BufferedReader, name: str, row_format: RowFormat, *, most_line_bytes: int = MAX_LINE_BYTES
     ) -> None:
         self.name, self.format, self._stream = name, row_format, stream
+        self._dialect = Dialect(",", quoted=False, escaped=False, is_said=False)
         self.lines = Lines(stream, most_line_bytes)
         self._most_bytes = _LONGEST_LINES * most_line_bytes
-        self.separator = row_format.separator or ","
         self.blank = 0  # lines without a row, of JSON lines
         self.last = 0  # the last line of the latest row of a quoted table
         self.content = ""  # the latest line of JSON
         self._holds_nul = False
         self._row_bytes = 0  # about, of the row that is read
-        if row_format.quoted:
+        if row_format.kind == TABLE:
             csv.field_size_limit(MAX_LINE_BYTES)  # the default limit, 128 KiB, is shorter than some documents
-            if row_format.separator is None:
-                self.separator = csv_separator(_first_lines(stream.peek(SAMPLE_BYTES)))
+            self._dialect = dialect_of(_first_lines(stream.peek(SAMPLE_BYTES)), row_format)
+            self.format = row_format._replace(separator=self._dialect.separator, quoted=self._dialect.quoted)
+
+    @property
+    def separator(self) -> str:
+        """The separator of a table."""
+        return self._dialect.separator
 
     def texts(self) -> Iterator[Text]:
         """Every line with its end, blank ones too."""
@@ -77,16 +92,18 @@ class Rows:
             return
         separator = self.separator
         for number, line in self.texts():
-            if isinstance(line, str):
+            if isinstance(line, str) and not (number == 1 and self._dialect.is_said):
                 yield number, line.rstrip("\r\n").split(separator)
-            else:
+            elif isinstance(line, RowError):
                 yield number, line
 
     def _quoted_cells(self) -> Iterator[Cells]:
         lines = self.lines
-        table = csv.reader(self._csv_lines(), delimiter=self.separator, strict=True)
+        above = int(self._dialect.is_said)  # lines that the csv module does not see
+        escape = "\\" if self._dialect.escaped else None
+        table = csv.reader(self._csv_lines(), delimiter=self.separator, escapechar=escape, strict=True)
         while True:
-            first, self._row_bytes = table.line_num + 1, 0
+            first, self._row_bytes = table.line_num + above + 1, 0
             found: Union[List[str], RowError]
             try:
                 found = next(table)
@@ -95,7 +112,7 @@ class Rows:
             except csv.Error as error:
                 fix = 'a text that holds a comma, a quote or a line end is put in quotes, and a quote in it is `""`'
                 found = RowError(first, "is not a row of a table", fix, why=str(error), kind=BROKEN_CSV)
-            self.last = table.line_num
+            self.last = table.line_num + above
             if self._row_bytes > MAX_LINE_BYTES:
                 fix = "remove the stray quotes: one opens there, and none closes it soon"
                 why = f"it goes on for more than {MAX_LINE_BYTES >> 20} MiB"
@@ -109,7 +126,7 @@ class Rows:
 
     def _csv_lines(self) -> Iterator[str]:
         """Lines for the csv module, which does not split at the `\\r` that ends lines of old Macs."""
-        for line in self.lines:
+        for line in itertools.islice(self.lines, int(self._dialect.is_said), None):
             self._row_bytes += len(line)
             if self._row_bytes > MAX_LINE_BYTES:
                 return

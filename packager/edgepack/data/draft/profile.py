@@ -26,7 +26,7 @@ from edgepack_runtime.rows.encodings import CONVERTED, recognise
 from edgepack_runtime.rows.formats import JSON, LINES, SAMPLE_ROWS, TABLE, TAGGED, RowFormat, likely_separator
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import Rows, parse_object
-from edgepack_runtime.rows.table import Table, refuse_separator_line
+from edgepack_runtime.rows.table import Table
 
 MAX_VALUES: Final = 1000  # different values that are counted; a column of labels has fewer
 _LONGEST_VALUE: Final = 200
@@ -170,7 +170,6 @@ def _form(file: Path, encoding: str) -> RowFormat:
     first = next((line for line in sample if line.strip()), "")
     if first.startswith("[") or isinstance(parse_object(1, first), dict):
         return RowFormat(JSON, encoding=encoding)
-    refuse_separator_line(1, [first], file.name)
     if looks_tagged(sample):
         return RowFormat(TAGGED, encoding=encoding)
     found = likely_separator(sample)

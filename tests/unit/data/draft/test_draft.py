@@ -192,7 +192,6 @@ def test_the_data_are_never_overwritten(tmp_path: Path, name: str) -> None:
         ("", "this file is empty"),
         ("just\nlines\n", "is not a row of a table"),
         ("text,label\n", "the file has a header (`text`, `label`) and no rows below it"),
-        ("sep=;\ntext;label\n很好;1\n太吵;0\n", "only tells Excel"),
         ("text,label\n" + "".join(f"第{n}条文本,{n / 7:.3f}\n" for n in range(60)), "these look like measurements"),
         ("text,label\n" + '很好,正\n太吵,负\n"不错,正\n' + "一般,负\n很小,正\n" * 9 + '位置",负\n', "look like rows"),
         ("text\tlabel\tlabel\n很好\t1\t1\n太吵\t0\t0\n", "duplicate column"),

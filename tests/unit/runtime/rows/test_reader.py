@@ -37,6 +37,16 @@ def test_fields_of_a_csv_may_be_quoted_whatever_its_separator(separator: str) ->
     assert read(".csv", content) == [(1, ["id", "text"]), (2, ["1", f'好{separator} "很"\n好']), (4, ["2", "差"])]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_a_line_for_excel_is_skipped_and_counted(suffix: str) -> None:
+    found = read(suffix, 'sep=;\r\ntext;id\r\n"好\r\n很";1\r\n差;2\r\n')
+    assert found == [(2, ["text", "id"]), (3, ["好\r\n很", "1"]), (5, ["差", "2"])]
+
+
+def test_quotes_that_mysql_escapes_are_read() -> None:
+    assert read(".csv", '"text","id"\n"他说\\"好\\"","1"\n') == [(1, ["text", "id"]), (2, ['他说"好"', "1"])]
+
+
 def test_quotes_in_a_tsv_are_text() -> None:
     assert read(".tsv", 'a\t"b\n"c"\td\r\n') == [(1, ["a", '"b']), (2, ['"c"', "d"])]
 
