@@ -26,7 +26,7 @@ from edgepack_runtime.rows.formats import (
     likely_separator,
     rename,
 )
-from edgepack_runtime.rows.lines import MAX_LINE_BYTES, Lines, NotUtf8Error, RowError
+from edgepack_runtime.rows.lines import MAX_LINE_BYTES, Lines, NotUtf8Error, RowError, with_line_feeds
 
 Cells = Tuple[int, Union[List[str], RowError]]  # with the line from 1 on which the row begins
 Record = Tuple[int, Union[Dict[str, Any], RowError]]
@@ -55,6 +55,9 @@ class Rows:
     def __init__(
         self, stream: io.BufferedReader, name: str, row_format: RowFormat, *, most_line_bytes: int = MAX_LINE_BYTES
     ) -> None:
+        sample = stream.peek(SAMPLE_BYTES)
+        if b"\r" in sample and b"\n" not in sample:
+            stream = with_line_feeds(stream)
         self.name, self.format, self._stream = name, row_format, stream
         self._dialect = Dialect(",", quoted=False, escaped=False, is_said=False)
         self.lines = Lines(stream, most_line_bytes)
@@ -78,12 +81,7 @@ class Rows:
         """Every line with its end, blank ones too."""
         lines = self.lines
         for number, line in enumerate(lines, start=1):
-            if lines.failed:
-                yield number, lines.error()
-            elif number == 1 and "\r" in line.rstrip("\r\n"):
-                yield number, _old_line_ends()
-            else:
-                yield number, line
+            yield number, lines.error() if lines.failed else line
 
     def cells(self) -> Iterator[Cells]:
         """Fields of each row of a table. A blank line has no field, or one that is blank."""
@@ -248,11 +246,6 @@ def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise _RepeatedKeyError(f"duplicate key `{twice[:40]}`")
     return made
-
-
-def _old_line_ends() -> RowError:
-    what = "has lines that end in carriage returns alone, as on old Macs"
-    return RowError(None, what, "convert it: tr '\\r' '\\n' < FILE > CONVERTED")
 
 
 def _first_lines(sample: bytes) -> List[str]:

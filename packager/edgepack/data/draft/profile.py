@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -157,8 +156,6 @@ def _sample(file: Path, encoding: str) -> tuple[str, ...]:
                 raise rows.lines.error()
             sample.append(line)
     refuse_empty(len(sample) == SAMPLE_ROWS or any(map(str.strip, sample)))
-    if "\r" in sample[0].rstrip("\r\n"):
-        return tuple(io.StringIO("".join(sample), newline=None))
     return tuple(sample)
 
 

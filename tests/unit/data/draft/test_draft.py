@@ -235,14 +235,11 @@ def test_a_missing_folder_is_made_and_one_that_cannot_be_is_an_error(tmp_path: P
         drafted(data, data / "recipe.yaml")
 
 
-def test_a_json_list_and_lines_of_old_macs_are_named(tmp_path: Path) -> None:
-    lists, old = tmp_path / "list.json", tmp_path / "old.jsonl"
-    lists.write_text('["a"]', encoding="utf-8")
-    old.write_text('{"text": "a", "label": "1"}\r{"text": "b", "label": "0"}\r', encoding="utf-8")
-    for file, words in ((lists, "a JSON list"), (old, "carriage returns alone")):
-        with pytest.raises(RecipeInvalidError) as error:
-            drafted(file, tmp_path / "recipe.yaml")
-        assert words in error.value.findings[0].reason
+def test_a_json_list_without_objects_is_named(tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text('["a"]', encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        drafted(tmp_path / "list.json", tmp_path / "recipe.yaml")
+    assert "a JSON list" in error.value.findings[0].reason
 
 
 def test_traditional_chinese_in_big5_is_converted(tmp_path: Path) -> None:
