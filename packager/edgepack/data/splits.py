@@ -24,6 +24,7 @@ from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding, errors
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import BUILTIN_PREFIX, HELD_OUT, SPLIT_NAMES, Data, ImportedData, SplitName, is_builtin
+from edgepack.recipe.paths import on_disk
 from edgepack.util.text import counted
 
 BAR_FROM_BYTES: Final = 8 * 2**20  # smaller files are read within two seconds, and need no bar
@@ -205,7 +206,7 @@ def _generate(section: Data) -> dict[SplitName, list[Row]]:
 def _state(file: Path) -> State | None:
     """Size in bytes and time of the last change; None for a missing file, which the reader reports."""
     try:
-        found = file.stat()
+        found = on_disk(file).stat()
     except (OSError, ValueError):
         return None
     return found.st_size, found.st_mtime_ns

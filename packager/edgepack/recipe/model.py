@@ -139,7 +139,8 @@ class Data(Section):
     """The labelled rows: a file for each split, or one built-in generator for all three."""
 
     train: Rows = Field(
-        description="Training rows: .tsv, .csv or .jsonl, for tokens also .conll or .bio; or `builtin:reviews-zh`."
+        description="Training rows: .tsv, .csv, .xlsx (`file.xlsx#sheet`), .jsonl or .json, for tokens also .conll or "
+        ".bio; or `builtin:reviews-zh`."
     )
     dev: Rows | None = Field(
         None, description="Dev rows, for early stopping and model selection only; required if `train` is a file."

@@ -27,6 +27,21 @@ def is_folder(path: Path) -> bool:
         return False
 
 
+WORKBOOK: Final = ".xlsx"
+
+
+def sheet_of(file: Path) -> str:
+    """The sheet that `file.xlsx#sheet` names; "" without one."""
+    base, _, sheet = file.name.partition("#")
+    return sheet if base.lower().endswith(WORKBOOK) else ""
+
+
+def on_disk(file: Path) -> Path:
+    """The file of `file`, which may name a sheet of it."""
+    sheet = sheet_of(file)
+    return file.with_name(file.name[: -len(sheet) - 1]) if sheet else file
+
+
 PATH_FIX: Final = "give a path relative to the recipe's folder, or an absolute one"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.data.detect import looks_like_a_row, looks_tagged, separator_between_labels
-from edgepack.data.files import explained, filled_lines, no_progress, opened, refuse_empty
+from edgepack.data.files import explained, filled_lines, format_of, no_progress, opened, refuse_empty
 from edgepack.data.header import fields_of
 from edgepack.data.record_forms import flat, other_task
 from edgepack.data.tables import cells
@@ -18,6 +18,7 @@ from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
+from edgepack.recipe.paths import WORKBOOK, on_disk
 from edgepack.tasks.cells import json_list, labels_in
 from edgepack.tasks.labelled_spans import are_spans
 from edgepack.tasks.tags import is_tag
@@ -116,7 +117,7 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> FilePro
     """
     if file.exists() and not file.is_file() and not file.is_dir():  # to open a pipe would wait for its writer
         raise RecipeInvalidError(f"{file} is not a regular file", fix="write the rows to a file, and give that")
-    encoding = likely_encoding(file)
+    encoding = "utf-8" if on_disk(file).suffix.lower() == WORKBOOK else likely_encoding(file)
     try:
         form = _form(file, encoding)
         with opened(file, form, advance) as rows:
@@ -160,6 +161,8 @@ def _sample(file: Path, encoding: str) -> tuple[str, ...]:
 
 
 def _form(file: Path, encoding: str) -> RowFormat:
+    if on_disk(file).suffix.lower() == WORKBOOK:
+        return format_of(file)
     with opened(file, RowFormat(JSON, encoding=encoding)) as rows:
         if rows.is_list:
             return rows.format
