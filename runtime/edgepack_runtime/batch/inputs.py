@@ -78,6 +78,7 @@ class Source:
         self._name, self._suffix, self._columns, self._blank_rows = name, suffix, columns, blank_rows
         self._encoding = encoding
         self.header: Sequence[str] = ()  # of a table
+        self.total_bytes: Optional[int] = None  # about, of UTF-8; None if it is not known
         self._long: List[str] = []  # rows of a table that look like several, by their lines
         self._found: Iterator[Any]
         if suffix in TABLES:
@@ -252,8 +253,12 @@ def opened(
     with contextlib.ExitStack() as stack:
         with os_errors(f"{path} cannot be read"):
             stream = stack.enter_context(open_stream(path))
+            sample = stream.peek(encodings.SAMPLE_BYTES)
             text = _checked(stream, path.name, encoding)
             source = Source(text, path.name, path.suffix.lower(), columns, encoding=encoding)
+            # `InputRow.end` counts bytes of UTF-8: of another encoding the sample tells how many there will be.
+            share = len(sample.decode(_codec(encoding), "ignore").encode()) / max(1, len(sample))
+            source.total_bytes = round(path.stat().st_size * share)
         yield source
 
 
@@ -274,8 +279,11 @@ def standard_input(columns: Sequence[str], encoding: str = UTF8) -> Source:
 def _checked(stream: io.BufferedReader, name: str, encoding: str) -> io.BufferedReader:
     """`stream` as UTF-8. Raises as `_require_encoding`."""
     _require_encoding(stream.peek(encodings.SAMPLE_BYTES), name, encoding)
-    codec = next((one.codec for one in encodings.CONVERTED if one.name.lower() == encoding), encoding)
-    return as_utf8(stream, codec)
+    return as_utf8(stream, _codec(encoding))
+
+
+def _codec(encoding: str) -> str:
+    return next((one.codec for one in encodings.CONVERTED if one.name.lower() == encoding), encoding)
 
 
 def items(source: Source) -> Iterator[Item]:

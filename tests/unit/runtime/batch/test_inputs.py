@@ -340,3 +340,13 @@ def test_a_file_with_any_content_is_read_to_its_end(data: st.DataObject, suffix:
     assert ends == sorted(ends) and (not ends or ends[-1] <= len(header + body))
     assert source.file.blank or not body or ends[-1] == len(header + body)
     assert all(before.line < after.line for before, after in itertools.pairwise(found))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "gb18030", "big5", "utf-16"])
+def test_how_far_a_file_is_read_is_known_in_every_encoding(tmp_path: Path, encoding: str) -> None:
+    lines = "".join(f"{number},這家飯店的服務很好，房間也很乾淨 {'a' * (number % 40)}\n" for number in range(20_000))
+    path = file(tmp_path, "a.csv", f"id,text\n{lines}".encode(encoding))
+    with inputs.opened(path, encoding=encoding) as source:
+        *_, last = source.rows()
+    assert source.total_bytes is not None
+    assert last.end == pytest.approx(source.total_bytes, rel=0.05)
