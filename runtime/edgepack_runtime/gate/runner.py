@@ -24,6 +24,7 @@ from edgepack_runtime.gate import rows as gate_rows
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import locate, receipts
+from edgepack_runtime.messages import message
 from edgepack_runtime.schema import figures
 from edgepack_runtime.schema.fields import parse, to_json
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, LatencyLimits, Limits, limit_named
@@ -37,7 +38,6 @@ from edgepack_runtime.schema.receipt import (
     Unmeasured,
 )
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.util import texts as wording
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
 
@@ -253,7 +253,7 @@ def _sustained_checks(
         return []
     if long_run is not None:
         return [sustained.check(long_run, asked)]
-    why = f"emulated ({emulated_why}): measure on the device itself"
+    why = message("gate.emulated", why=emulated_why)
     return [GateCheck.unmeasured(sustained.GATE, asked.max_slowdown_percent, why)]
 
 
@@ -265,7 +265,7 @@ def _process_checks(
     if limits.memory is not None:
         most_mib = limits.memory.peak_rss_mib
         peaks_mib = process.peaks_mib(release, threads, most_mib, progress)
-        ran = wording.counted(len(texts), "golden text" if predictor.config.handler is None else "example")
+        ran = message("process.texts" if predictor.config.handler is None else "process.examples", n=len(texts))
         checks.append(process.memory_check(peaks_mib, most_mib, ran, emulated_why))
     if limits.cold_start is not None:
         handler = predictor.config.handler is not None
@@ -280,13 +280,13 @@ def _process_checks(
 def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> List[GateCheck]:
     model_bytes = weight_bytes(release / golden.MODEL_FOLDER)
     asked = (
-        ("size.model_mib", model_bytes, limits.size.model_mib, "the model's weights"),
-        ("size.bundle_mib", bundle_bytes, limits.size.bundle_mib, "the bundle file"),
+        ("size.model_mib", model_bytes, limits.size.model_mib, message("size.weights")),
+        ("size.bundle_mib", bundle_bytes, limits.size.bundle_mib, message("size.bundle")),
     )
     checks = []
     for name, size_bytes, limit_mib, file in asked:
         if limit_mib is not None and size_bytes is None:
-            detail = f"the size of {file} is not known here: run the gate on that file"
+            detail = message("size.unknown", file=file)
             checks.append(GateCheck.unmeasured(limit_named(name), limit_mib, detail))
         elif limit_mib is not None and size_bytes is not None:
             checks.append(GateCheck.read_once(limit_named(name), size_bytes / 2**20, limit=limit_mib, detail=file))

@@ -12,6 +12,7 @@ import math
 from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Tuple
 
 from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.messages import message
 from edgepack_runtime.schema import fields, figures
 from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.fields import Document, Problem, field
@@ -19,8 +20,8 @@ from edgepack_runtime.schema.gates import ABOVE_MAJORITY, DELIVER, REFUSE, Limit
 from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS, Interval, Verdict
 from edgepack_runtime.stats.metrics import metric_of
 
-ACCURACY_NOT_GATED = "accuracy is not gated: the recipe sets no limit for it"
-NO_GATES = "the recipe sets no gates"  # reason in receipts of releases without limits
+ACCURACY_NOT_GATED = message("gate.accuracy_not_gated")
+NO_GATES = message("gate.no_gates")  # reason in receipts of releases without limits
 UNGATED = "no gates"  # shown instead of a verdict if the recipe sets no gates
 FORMAT = 1
 EXIT_CODES: Mapping[Verdict, ExitCode] = {
@@ -216,8 +217,7 @@ class GateReceipt:
 
     def to_json(self) -> Dict[str, Any]:
         """The receipt in JSON types."""
-        found: Dict[str, Any] = fields.to_json(self)
-        return found
+        return fields.document(self)
 
     @property
     def where(self) -> Conditions:

@@ -1,0 +1,138 @@
+"""Messages: sentences with an id and fields, whose templates in English and Chinese are in the catalogue.
+
+A message is its English text, so that whatever prints or stores texts takes it as one; a page or a terminal for a
+Chinese reader renders it in Chinese. A document keeps its English texts where they are, and lists the ids and fields of
+those that are messages below `messages`. A text of another version is shown in English.
+
+Fields of templates are those of `str.format`, and in addition `{n:#row}` or `{n:#class|classes}` for a number with its
+noun, and `{parts:; }` for a list with what separates its members.
+"""
+
+from __future__ import annotations
+
+import os
+import string
+from typing import Any, Dict, Iterator, Mapping, Tuple
+
+from edgepack_runtime.messages.catalogue import TEMPLATES
+from edgepack_runtime.util.texts import counted
+
+KEY = "messages"  # of documents
+ENGLISH, CHINESE = LANGUAGES = ("en", "zh")
+_TEMPLATES: Dict[str, Tuple[str, str]] = dict(TEMPLATES)
+
+
+class Message(str):
+    """A sentence in English, with the id of its template and the fields that fill it."""
+
+    id: str
+    fields: Mapping[str, Any]
+
+    def __reduce__(self) -> Any:
+        return _made, (self.id, self.fields)
+
+
+class _Formatter(string.Formatter):
+    def __init__(self, language: str) -> None:
+        self._language = language
+
+    def format_field(self, value: Any, spec: str) -> str:
+        if isinstance(value, str):
+            return render(value, self._language)
+        if isinstance(value, (list, tuple)):
+            return spec.join(render(part, self._language) for part in value)
+        if spec.startswith("#"):
+            noun, _, plural = spec[1:].partition("|")
+            return counted(value, noun, plural or None)
+        return format(value, spec)
+
+
+def add(templates: Mapping[str, Tuple[str, str]]) -> None:
+    """Add templates, English and Chinese, by id."""
+    _TEMPLATES.update(templates)
+
+
+def message(name: str, /, **fields: Any) -> Message:
+    """The message with the id `name`."""
+    return _made(name, fields)
+
+
+def joined(*parts: str, by: str = "list.semicolon") -> str:
+    """The parts that are not empty as one message; one alone as it is."""
+    there = [part for part in parts if part]
+    return message(by, parts=there) if len(there) > 1 else "".join(there) if not there else there[0]
+
+
+def render(text: str, language: str) -> str:
+    """`text` in a language; one that is no message as it is."""
+    return _filled(text.id, text.fields, language) if isinstance(text, Message) and language != ENGLISH else str(text)
+
+
+def template(name: str, language: str) -> str:
+    """The template of an id.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return _TEMPLATES[name][LANGUAGES.index(language)]
+
+
+def language(variables: Mapping[str, str] = os.environ) -> str:
+    """The language of the locale: Chinese, or English for all others."""
+    chosen = next((variables[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if variables.get(name)), "")
+    return CHINESE if chosen.startswith("zh") else ENGLISH
+
+
+def table(value: Any) -> Dict[str, Any]:
+    """The id and fields of each message in a document of JSON types, by its English text."""
+    return {str(found): _as_json(found) for found in _found_in(value)}
+
+
+def read(document: Any) -> Dict[str, Message]:
+    """The messages that a document lists, by their English text; without those of other versions."""
+    listed = document.get(KEY) if isinstance(document, Mapping) else None
+    found = {}
+    for text, row in listed.items() if isinstance(listed, Mapping) else ():
+        try:
+            made = _of_json(row)
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+            continue
+        if made == text:  # a document must not say one thing in English and another one in Chinese
+            found[text] = made
+    return found
+
+
+def _made(name: str, fields: Mapping[str, Any]) -> Message:
+    made = Message(_filled(name, fields, ENGLISH))
+    made.id, made.fields = name, fields
+    return made
+
+
+def _filled(name: str, fields: Mapping[str, Any], language: str) -> str:
+    return _Formatter(language).vformat(template(name, language), (), fields)
+
+
+def _found_in(value: Any) -> Iterator[Message]:
+    if isinstance(value, Message):
+        yield value
+    elif isinstance(value, (list, tuple, Mapping)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _found_in(part)
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Message):
+        return {"id": value.id, "fields": {name: _as_json(part) for name, part in value.fields.items()}}
+    return [_as_json(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def _of_json(row: Mapping[str, Any]) -> Message:
+    fields = {}
+    for name, value in row["fields"].items():
+        parts = [_of_json(part) if isinstance(part, Mapping) else part for part in _several(value)]
+        fields[name] = parts if isinstance(value, list) else parts[0]
+    return _made(row["id"], fields)
+
+
+def _several(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
