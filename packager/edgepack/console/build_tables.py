@@ -17,7 +17,7 @@ from rich.text import Text
 from edgepack.bundle.archive import BUNDLE_SUFFIX
 from edgepack.console.tables import STYLES, column_gap, mib_column, one_by_one, score_head, shown, table, table_width
 from edgepack.errors import UsageError
-from edgepack.report.i18n import text
+from edgepack.messages import message
 from edgepack.report.model import Report, Target, to_json
 from edgepack.report.model import parse as parse_report
 from edgepack.util.text import counted, differences, duration, metric_name, mib, safe
@@ -97,7 +97,7 @@ def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]
         )
     yield made
     yield Text(safe(f"chosen: {selected.chosen}: {selected.why}"))
-    yield Text(f"{text('en', 'candidates.chosen_on_dev')} Intervals: {_basis(first)}.\n", style="dim")
+    yield Text(f"{message('candidates.chosen_on_dev')} Intervals: {_basis(first)}.\n", style="dim")
 
 
 def _basis(score: Score) -> str:

@@ -77,10 +77,14 @@ def template(name: str, language: str) -> str:
     return _TEMPLATES[name][LANGUAGES.index(language)]
 
 
+def chosen_locale(variables: Mapping[str, str] = os.environ) -> str:
+    """The locale of messages, as the environment names it."""
+    return next((variables[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if variables.get(name)), "")
+
+
 def language(variables: Mapping[str, str] = os.environ) -> str:
     """The language of the locale: Chinese, or English for all others."""
-    chosen = next((variables[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if variables.get(name)), "")
-    return CHINESE if chosen.startswith("zh") else ENGLISH
+    return CHINESE if chosen_locale(variables).startswith("zh") else ENGLISH
 
 
 def table(value: Any) -> Dict[str, Any]:
@@ -100,6 +104,19 @@ def read(document: Any) -> Dict[str, Message]:
         if made == text:  # a document must not say one thing in English and another one in Chinese
             found[text] = made
     return found
+
+
+def packed(text: str) -> Any:
+    """`text` in JSON types: a message with its id and fields, another text as it is."""
+    return {"text": str(text), **_as_json(text)} if isinstance(text, Message) else text
+
+
+def unpacked(value: Any) -> str:
+    """The text that `packed` gave; a plain one if it is a message of another version."""
+    if isinstance(value, str):
+        return value
+    listed = read({KEY: {value["text"]: value}})
+    return listed.get(value["text"], str(value["text"]))
 
 
 def _made(name: str, fields: Mapping[str, Any]) -> Message:
