@@ -14,7 +14,6 @@ from typing import Any, Final
 from edgepack.artifacts import Row
 from edgepack.messages import message
 from edgepack.recipe.gates import GoldenRows
-from edgepack.util.text import counted
 from edgepack_runtime.schema.gates import AccuracyLimits
 from edgepack_runtime.stats import intervals, metrics
 
@@ -117,18 +116,17 @@ def describe_gate(gate: AccuracyLimits, total: int, test: Iterable[Row], most: i
         most: maximum number of golden rows.
     """
     rows = min(total, most)
-    text = (
-        f"gates.accuracy: {counted(rows, 'golden row')} give an interval of about "
-        f"±{half_width(rows, gate.confidence):.1f} points where {_ASSUMED_ACCURACY:.0%} are right"
-    )
+    points = half_width(rows, gate.confidence)
+    text = message("say.gate_width", rows=rows, points=points, share=_ASSUMED_ACCURACY)
     if gate.max_drop_points is not None or gate.max_regression_points is not None:
-        text += f", and about ±{drop_half_width(rows, gate.confidence):.1f} points for a drop"
+        text = message("say.gate_drop", text=text, points=drop_half_width(rows, gate.confidence))
     if gate.per_class is not None or gate.metric in (metrics.MACRO_F1, metrics.F1):
         rows_of = Counter(name for row in test for name in set(metrics.classes_of(row.label)))
         rarest = min(rows_of, key=lambda name: (rows_of[name], name), default=None)
         if rarest is not None:
             few = max(rows_of[rarest] * rows // total, 1)
-            text += f"; the rarest label, {rarest!r}, has {few} of them: ±{half_width(few, gate.confidence):.1f} points"
+            points = half_width(few, gate.confidence)
+            text = message("say.gate_rarest", text=text, label=repr(rarest), n=few, points=points)
     return text
 
 

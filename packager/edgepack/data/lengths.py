@@ -118,4 +118,4 @@ def describe_lengths(lengths: Mapping[Any, Lengths]) -> str:
     for split, counted in lengths.items():
         p50, p95, p99 = (counted.percentile(share) for share in (0.5, 0.95, 0.99))
         parts.append(f"{split} p50 {p50}, p95 {p95}, p99 {p99}")
-    return f"tokens in a text, estimated: {'; '.join(parts)}"
+    return message("say.lengths", parts=parts)

@@ -49,12 +49,13 @@ def _metric(receipt: GateReceipt) -> str:
 def _line(check: GateCheck, ledger: Sequence[LedgerRow], metric: str) -> str:
     row = gates.row(check)
     if not row.is_measured:
-        return f"{row.gate}: {row.verdict}: {row.detail}"
-    head = f"{row.gate}: {row.value}, limit {row.limit}"
+        word = message(f"verdict.{row.verdict}")
+        return message("say.check_line", gate=row.gate, verdict=word, detail=row.detail)
+    head = {"gate": row.gate, "value": figure(row.value), "limit": figure(row.limit)}
     if row.verdict == intervals.INCONCLUSIVE:
-        return f"{head}: inconclusive, {row.interval}; {row.detail}"
-    detail = f"; {row.detail}" if _lost_by(check, ledger, metric).id in _BY_DEVICE else ""
-    return f"{head}: {_why(check, ledger, metric)}{detail}"
+        return message("say.inconclusive_head", **head, interval=figure(row.interval), why=row.detail)
+    detail = row.detail if _lost_by(check, ledger, metric).id in _BY_DEVICE else ""
+    return message("say.lost_head", **head, why=joined(_why(check, ledger, metric), detail))
 
 
 def _missed_by(check: GateCheck) -> Distance:

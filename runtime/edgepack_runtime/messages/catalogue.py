@@ -7,6 +7,7 @@ from typing import Mapping, Tuple
 TEMPLATES: Mapping[str, Tuple[str, str]] = {
     "list.semicolon": ("{parts:; }", "{parts:；}"),
     "list.comma": ("{parts:, }", "{parts:，}"),
+    "list.lines": ("{parts:\n}", "{parts:\n}"),
     "list.colon": ("{parts:: }", "{parts:：}"),
     # Of checks on accuracy.
     "gate.right": ("{right} of {n:#row} right", "{n} 个样本中答对 {right} 个"),

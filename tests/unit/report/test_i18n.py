@@ -39,6 +39,8 @@ BY_VALUE = {
     "combined": set(get_args(CombineName)),
     "name": set(get_args(CombineName)) - {"linear"},  # which never ships without its encoder in such a sentence
     "condition": {*(one.name for one in dataclasses.fields(Conditions)), *Throttle._fields} - PROGRAMS,
+    "column": {name.partition(".")[2] for name in ALL if name.startswith("column.")},
+    "say": {"why", "fix"},
     "gate": {"recall", "precision", "f1"},
     "select": {"fastest", "smallest", "plain_fastest", "plain_smallest"},
     "warn": {"warning", "error"},
