@@ -209,7 +209,7 @@ def worst_line(class_scores: Mapping[str, Any]) -> str:
     """One line about the classes with the lowest F1, from the receipt's `classes`."""
     worst = class_scores["scores"][:_SHOWN_CLASSES]
     each = ["{} {} (n = {})".format(row["label"], shown(row["f1"], "fraction"), row["support"]) for row in worst]
-    return "lowest F1 of {}: {}".format(counted(class_scores["classes"], "class", "classes"), ", ".join(each) or "-")
+    return message("gate.lowest_f1", n=class_scores["classes"], each=each or [NOTHING])
 
 
 def repeats(n: int, distinct: int) -> str:

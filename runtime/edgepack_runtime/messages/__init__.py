@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import os
 import string
-from typing import Any, Dict, Iterator, Mapping, Tuple
+from typing import Any, Dict, Iterable, Iterator, Mapping, Tuple
 
-from edgepack_runtime.messages.catalogue import TEMPLATES
+from edgepack_runtime import errors
 from edgepack_runtime.util.texts import counted
 
 KEY = "messages"  # of documents
 ENGLISH, CHINESE = LANGUAGES = ("en", "zh")
-_TEMPLATES: Dict[str, Tuple[str, str]] = dict(TEMPLATES)
+_TEMPLATES: Dict[str, Tuple[str, str]] = {}
 
 
 class Message(str):
@@ -38,7 +38,7 @@ class _Formatter(string.Formatter):
 
     def format_field(self, value: Any, spec: str) -> str:
         if isinstance(value, str):
-            return render(value, self._language)
+            return format(render(value, self._language), spec)
         if isinstance(value, (list, tuple)):
             return spec.join(render(part, self._language) for part in value)
         if spec.startswith("#"):
@@ -68,12 +68,32 @@ def render(text: str, language: str) -> str:
     return _filled(text.id, text.fields, language) if isinstance(text, Message) and language != ENGLISH else str(text)
 
 
+def local(text: str) -> str:
+    """`text` in the language of the locale."""
+    return render(text, language()) if isinstance(text, Message) else text
+
+
+def printed(lines: Iterable[str]) -> str:
+    """`errors.printed` in the language of the locale."""
+    return errors.printed(map(local, lines))
+
+
+def shown(error: errors.EdgepackError) -> str:
+    """What is printed of an error, in the language of the locale."""
+    head, why, fix = (local(message(f"say.{name}")) for name in ("error", "why", "fix"))
+    return head + error.described(local, (why, fix))
+
+
 def template(name: str, language: str) -> str:
     """The template of an id.
 
     Raises:
         KeyError: there is none.
     """
+    if name not in _TEMPLATES:
+        from edgepack_runtime.messages.catalogue import TEMPLATES  # most starts of `predict` need none
+
+        add(TEMPLATES)
     return _TEMPLATES[name][LANGUAGES.index(language)]
 
 

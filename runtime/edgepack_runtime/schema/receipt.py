@@ -12,7 +12,7 @@ import math
 from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Tuple
 
 from edgepack_runtime.errors import ExitCode
-from edgepack_runtime.messages import message
+from edgepack_runtime.messages import joined, message
 from edgepack_runtime.schema import fields, figures
 from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.fields import Document, Problem, field
@@ -91,8 +91,11 @@ class GateCheck:
         measured = figures.interval(self.low, self.high, self.unit)
         if measured == figures.NOTHING:
             measured = figures.shown(self.value, self.unit)
-        against = f"{measured}, limit {self.bound(figures.shown(self.limit, self.unit))}; "
-        return f"{self.gate}: {'' if measured == figures.NOTHING else against}{self.detail or self.verdict}"
+        why = self.detail or message(f"verdict.{self.verdict}")
+        if measured == figures.NOTHING:
+            return joined(self.gate, why, by="list.colon")
+        limit = self.bound(figures.shown(self.limit, self.unit))
+        return message("gate.missed", gate=self.gate, value=measured, limit=limit, why=why)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +243,7 @@ class GateReceipt:
     def not_shown(self) -> List[str]:
         """A line for each check that did not pass, and each gate that was not measured."""
         lines = [check.missed for check in self.checks if check.verdict != PASS]
-        return lines + [f"{one.gate}: not measured: {one.why}" for one in self.unmeasured]
+        return lines + [message("say.not_measured", gate=one.gate, why=one.why) for one in self.unmeasured]
 
     def refusal(self, *, refuse_doubt: Optional[bool] = None) -> Optional[str]:
         """The verdict that keeps a release from going on; None if it goes on.

@@ -40,7 +40,8 @@ BY_VALUE = {
     "name": set(get_args(CombineName)) - {"linear"},  # which never ships without its encoder in such a sentence
     "condition": {*(one.name for one in dataclasses.fields(Conditions)), *Throttle._fields} - PROGRAMS,
     "column": {name.partition(".")[2] for name in ALL if name.startswith("column.")},
-    "say": {"why", "fix"},
+    "say": {"error", "why", "fix"},
+    "table": {"gate", "measured", "interval", "limit", "n", "verdict"},
     "gate": {"recall", "precision", "f1"},
     "select": {"fastest", "smallest", "plain_fastest", "plain_smallest"},
     "warn": {"warning", "error"},
