@@ -90,7 +90,7 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
     else:
         rows = _check_test_rows(loaded, recipe, console)
     console.findings(lacking)
-    console.line(str(downloads.missing(loaded, build_context)))
+    console.line(downloads.missing(loaded, build_context).sentence)
     options.print_line(local(message("say.valid", recipe=recipe, rows=rows)))
 
 

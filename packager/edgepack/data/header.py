@@ -101,7 +101,7 @@ def _missing(header: list[str], columns: Wanted, place: str) -> Iterator[tuple[s
         if wanted.strip() in names:
             yield f"duplicate column `{wanted}` in the header: {shown}", "rename one of the two"
             continue
-        near = did_you_mean(wanted, names - {""}, "the first line must be a header; if it is one,")
+        near = did_you_mean(wanted, names - {""}, message("mistake.header_first"))
         fix = message("mistake.set_column", near=near, key=key, place=place)
         yield message("mistake.no_column", column=wanted, header=shown), fix
 

@@ -157,8 +157,8 @@ def render(receipt: Mapping[str, Any]) -> str:
         (
             check.gate,
             figures.figure(check.value, check.unit),
-            figures.interval(check.low, check.high, check.unit, with_unit=False),
-            check.bound(figures.shown(check.limit, check.unit)),
+            local(figures.interval(check.low, check.high, check.unit, with_unit=False)),
+            local(check.bound(figures.shown(check.limit, check.unit))),
             str(check.n),
             local(message(f"verdict.{check.verdict}")),
         )

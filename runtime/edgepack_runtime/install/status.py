@@ -16,7 +16,7 @@ from edgepack_runtime.install.receipts import CHANGES, last_receipt, read_receip
 from edgepack_runtime.install.release_process import servers
 from edgepack_runtime.messages import joined, message, printed
 from edgepack_runtime.schema.conditions import Conditions
-from edgepack_runtime.schema.receipt import GateReceipt
+from edgepack_runtime.schema.receipt import VERDICTS, GateReceipt
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.texts import counted
 
@@ -90,11 +90,16 @@ def render(found: Mapping[str, Any]) -> str:
         if last:
             when = message("status.by_clock", moment=last["device_clock"]) if last["device_clock"] else ""
             release = joined(last["release_id"] or message("install.no_release"), when, by="list.comma")
-            lines.append(message("status.last", verb=last["verb"], verdict=last["verdict"], release=release))
+            lines.append(message("status.last", verb=last["verb"], verdict=_verdict(last["verdict"]), release=release))
             below = [*(last["error"] or "").splitlines(), *last.get("not_shown", ())]
             lines += [message("status.below", line=line) for line in below]
     lines += [message("status.note", note=note) for note in found["notes"]]
     return printed(lines)
+
+
+def _verdict(name: Any) -> Any:
+    """The verdict of a gate as a message; that of another verb as it is."""
+    return message(f"verdict.{name}") if name in VERDICTS.values() else name
 
 
 def _state(prefix: Prefix, notes: List[str]) -> Optional[State]:

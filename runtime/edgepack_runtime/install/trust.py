@@ -144,11 +144,10 @@ def require(trusted: TrustedKeys, name: str, raw: bytes, signature: Optional[byt
     if found is not None and signature is not None:
         _check_not_revoked(trusted, name, raw, signature, found)
     if not trusted:
-        made_by = "not signed" if found is None else f"signed by {found.key.fingerprint} by its own account"
-        how = (
-            "`trust add KEY.pub` adds one; with --prefix DIR for the install in DIR, and `verify --prefix DIR` asks it"
-        )
-        note = f"origin not verified: {made_by}, and no key is trusted here ({how})"
+        made_by = message("trust.unsigned")
+        if found is not None:
+            made_by = message("trust.by_its_own_account", key=found.key.fingerprint)
+        note = message("trust.not_verified", made_by=made_by)
         return Proof(found is not None, False, found.key.fingerprint if found else None, note=note)
     if found is None or signature is None:
         raise BundleInvalidError(

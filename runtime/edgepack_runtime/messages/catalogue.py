@@ -175,6 +175,9 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     "verdict.pass": ("pass", "通过"),
     "verdict.fail": ("fail", "未通过"),
     "verdict.inconclusive": ("inconclusive", "无法判定"),
+    "span.to": ("{low} to {high}", "{low} 到 {high}"),
+    "span.points": ("{value} points", "{value} 个百分点"),
+    "span.bound": ("{sign} {figure}", "{sign} {figure}"),
     "table.gate": ("gate", "检查项"),
     "table.measured": ("measured", "测得"),
     "table.interval": ("interval", "置信区间"),
@@ -316,6 +319,14 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     "install.wait_longer": (
         "wait longer for other programs to end: --wait {seconds}",
         "延长等待其他程序结束的时间：--wait {seconds}",
+    ),
+    "trust.unsigned": ("not signed", "没有签名"),
+    "trust.by_its_own_account": ("signed by {key} by its own account", "自称由 {key} 签名"),
+    "trust.not_verified": (
+        "origin not verified: {made_by}, and no key is trusted here (`trust add KEY.pub` adds one; with --prefix DIR "
+        "for the install in DIR, and `verify --prefix DIR` asks it)",
+        "来源未验证：{made_by}，且此处没有受信任的密钥（`trust add KEY.pub` 可添加；对 DIR 中的安装请加 --prefix DIR，"
+        "并用 `verify --prefix DIR` 校验）",
     ),
     "rollback.done": (
         "rolled back: {release} is active; {previous} is kept",

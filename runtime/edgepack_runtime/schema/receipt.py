@@ -82,7 +82,8 @@ class GateCheck:
     def bound(self, figure: str) -> str:
         """`figure`, which is the limit, with its direction: `<= 40 ms`. Of a gate of a newer device it is not known."""
         with contextlib.suppress(KeyError):
-            return f"{figures.direction(minimum=limit_named(self.gate).minimum)} {figure}"
+            sign = figures.direction(minimum=limit_named(self.gate).minimum)
+            return message("span.bound", sign=sign, figure=figure)
         return figure
 
     @property
