@@ -23,7 +23,7 @@ _FIGURES: Final = tuple(name for name in TEMPLATES if name.startswith("figure.")
 
 
 def _sentence(value: Any) -> str:
-    if not isinstance(value, str | Mapping):
+    if not isinstance(value.get("text") if isinstance(value, Mapping) else value, str):
         raise ValueError("it is not a text")
     return unpacked(value)
 

@@ -135,8 +135,8 @@ def unpacked(value: Any) -> str:
     """The text that `packed` gave; a plain one if it is a message of another version."""
     if isinstance(value, str):
         return value
-    listed = read({KEY: {value["text"]: value}})
-    return listed.get(value["text"], str(value["text"]))
+    text: str = value["text"]
+    return read({KEY: {text: value}}).get(text, text)
 
 
 def _made(name: str, fields: Mapping[str, Any]) -> Message:

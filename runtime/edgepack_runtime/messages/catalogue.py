@@ -61,7 +61,7 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
         "{detail}, worth {worth} since some share a text",
         "{detail}，因部分出自同一文本，相当于 {worth} 个",
     ),
-    "gate.lowest": ("lowest of {n} classes: {detail}", "{n} 个类别中最低的 {detail}"),
+    "gate.lowest": ("lowest of {n} classes: {detail}", "{n} 个类别中最低的是 {detail}"),
     "gate.more_classes": ("and {more} more of {n} classes", "{n} 个类别中另有 {more} 个"),
     "gate.no_answer": ("no answer has this class", "没有回答属于该类别"),
     "gate.no_row": ("no golden row has this class", "随包样本中没有该类别"),
@@ -106,7 +106,7 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     ),
     "turns.faster": ("not slower than the active {active}", "不慢于当前版本 {active}"),
     "turns.slower": ("slower than the active {active}", "慢于当前版本 {active}"),
-    "turns.undecided": ("not decided beside the active {active} either", "与当前版本 {active} 对比也无法判定"),
+    "turns.undecided": ("not decided beside the active {active} either", "与当前版本 {active} 对比后仍无法判定"),
     "turns.detail": (
         "{word}: {ratio:.2f} times its time ({low:.2f} to {high:.2f}), limit {limit:g}, in turns; in ms alone: {alone}",
         "{word}：轮流计时，耗时为其 {ratio:.2f} 倍（{low:.2f} 到 {high:.2f}），门限 {limit:g}；仅按毫秒：{alone}",
@@ -294,7 +294,7 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
         "note: `serve`, process {process}, goes on with {release} until it is started again",
         "注意：`serve`（进程 {process}）在重启之前仍使用 {release}",
     ),
-    "install.no_release": ("no release", "无版本"),
+    "install.no_release": ("no release", "（无）"),
     "install.stays": ("{release} stays active", "当前版本仍为 {release}"),
     "install.change_limit": (
         "change the limit and build the bundle again, which takes seconds: "
