@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from edgepack.messages import message
 from edgepack.recipe.messages import listed
 from edgepack.tasks.tags import is_tag
 from edgepack.util.text_digests import visible
@@ -65,9 +66,7 @@ def are_measurements(distinct_values: Collection[str]) -> bool:
 def measurements_finding(column: str, values: Collection[str]) -> tuple[str, str]:
     """Reason and fix of a column of labels that `are_measurements`."""
     shown = listed(sorted(values)[:3])
-    holds = f"`{visible(column[:40])}` holds many different numbers, such as {shown}"
-    reason = f"{holds}: these look like measurements, not labels"
-    return reason, "put the numbers into bins (`low`, `high`), or name the column that has the labels `label`"
+    return message("found.measurements", column=visible(column[:40]), shown=shown), message("found.into_bins")
 
 
 def looks_like_a_row(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:

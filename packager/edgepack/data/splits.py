@@ -19,13 +19,13 @@ from edgepack.data.synthetic import reviews_zh
 from edgepack.data.tables import read_rows
 from edgepack.data.unlabelled import TextSet, count, free_texts
 from edgepack.errors import RecipeInvalidError, StageFailedError
+from edgepack.messages import message
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding, errors
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import BUILTIN_PREFIX, HELD_OUT, SPLIT_NAMES, Data, ImportedData, SplitName, is_builtin
 from edgepack.recipe.paths import on_disk
-from edgepack.util.text import counted
 
 BAR_FROM_BYTES: Final = 8 * 2**20  # smaller files are read within two seconds, and need no bar
 _GENERATORS: Final = {"reviews-zh": reviews_zh.generate}
@@ -123,7 +123,7 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
             findings += log.findings()
             unlabelled = FileRows(file, rows, states[file], partial(free_texts, file, section.columns, held_out_texts))
     if stopping := errors(findings):
-        raise RecipeInvalidError(f"the data cannot be used: {counted(len(stopping), 'error')}", findings=findings)
+        raise RecipeInvalidError(message("mistake.data", n=len(stopping)), findings=findings)
     return Splits(
         {
             name: generated.get(name) or _file_rows(split, section, states[split.file], kept.get(name))
@@ -155,7 +155,7 @@ def load_test(section: ImportedData, labels: Sequence[str], progress: Progress =
             facts.log.add("unknown label", "error", facts.label_lines[label], reason, fix)
     findings = list(facts.log.findings())
     if stopping := errors(findings):
-        raise RecipeInvalidError(f"the data cannot be used: {counted(len(stopping), 'error')}", findings=findings)
+        raise RecipeInvalidError(message("mistake.data", n=len(stopping)), findings=findings)
     return _file_rows(facts, section, state, None), facts.lengths
 
 

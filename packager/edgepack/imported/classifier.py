@@ -31,6 +31,7 @@ from edgepack.imported.conversion import (
     PARITY_RUNS,
 )
 from edgepack.imported.rows import ImportedRowsStage
+from edgepack.messages import message
 from edgepack.onnx_graph import parity
 from edgepack.onnx_graph.graph_writer import OUTPUT, Layout, fastest
 from edgepack.onnx_graph.imported_classifier import ImportedClassifier, precision_of
@@ -155,7 +156,7 @@ class ClassifierStage(Stage[ExportArtifact]):
             exported.append(_int8(runs, folder, config, rows, out, progress))
         float_model, *small = selection.measured(exported, data, progress)
         if not small:
-            return ExportArtifact(out, None, float_model, None, precision, "the model as it was imported")
+            return ExportArtifact(out, None, float_model, None, precision, message("ship.as_imported"))
         ships, reason = selection.choose_imported(float_model, small[0], self.quantize.max_drop_points)
         progress.line(reason)
         return ExportArtifact(out, None, float_model, small[0], ships.precision, reason)

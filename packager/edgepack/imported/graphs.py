@@ -26,6 +26,7 @@ from edgepack.imported.conversion import (
     PARITY_RUNS,
 )
 from edgepack.imported.examples import ExamplesStage
+from edgepack.messages import message
 from edgepack.progress import Progress
 from edgepack.recipe.model import ImportedModel, ImportedQuantize
 from edgepack.sandbox import runner as sandbox
@@ -155,9 +156,9 @@ class GraphsStage(Stage[ExportArtifact]):
             row = replace(row, parity=max(compared.values()), parity_with="Paddle Inference")
         model = ModelFile(FLOAT_FOLDER, "float32", weight_bytes(folder), row, {row.score.metric: row.score})
         if not ptq:
-            return ExportArtifact(out, None, model, None, "float32", "the model as it was imported")
+            return ExportArtifact(out, None, model, None, "float32", message("ship.as_imported"))
         small_row = _row("INT8 ONNX", out / INT8_FOLDER, answers["int8"])
-        small_row = replace(small_row, note=f"calibrated on {counted(apart, 'other example')}")
+        small_row = replace(small_row, note=message("note.calibrated", n=apart))
         small = ModelFile(
             INT8_FOLDER, "int8", weight_bytes(out / INT8_FOLDER), small_row, {row.score.metric: small_row.score}
         )
