@@ -30,6 +30,7 @@ _NUMBER: Final = re.compile(r"[-+]?(\d+|\d*[.,]\d+)(e[-+]?\d+)?%?", re.IGNORECAS
 _GRADES: Final = 20  # different numbers that may be labels: 0.5, 1, ... 10 stars
 _LABEL_SEPARATORS: Final = ("|", ";", ",", "、", "；", "，", "/")
 _RECURRENCE: Final = 1.5  # times that a label must occur, on average
+_COMBINATIONS: Final = 3  # distinct cells for each label, at least, where few labels are combined
 _SENTENCE: Final = frozenset("。！？，；!?")
 
 
@@ -53,6 +54,15 @@ def separator_between_labels(distinct_cells: Collection[str]) -> str | None:
         if (moved or separator != "/") and parts.total() >= _RECURRENCE * len(parts):
             return separator
     return None
+
+
+def mixed_separators(distinct_cells: Collection[str]) -> tuple[tuple[str, ...], list[str]] | None:
+    """Several separators in cells and the few labels between them, where no single one separates these; else None."""
+    used = tuple(one for one in _LABEL_SEPARATORS if any(one in cell for cell in distinct_cells))
+    pattern = re.compile("|".join(map(re.escape, used)) or r"\Z")
+    parts = Counter(part.strip() for cell in distinct_cells for part in pattern.split(cell) if part.strip())
+    few = len(parts) * _COMBINATIONS <= len(distinct_cells) and min(parts.values(), default=0) > 1
+    return (used, sorted(parts)) if len(used) > 1 and few else None
 
 
 def are_measurements(distinct_values: Collection[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +12,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack.data.detect import are_measurements, measurements_finding, separator_between_labels
+from edgepack.data.detect import are_measurements, measurements_finding, mixed_separators, separator_between_labels
 from edgepack.data.split_stats import SplitFacts
 from edgepack.messages import joined, message
 from edgepack.recipe.finding_log import MAX_LISTED
 from edgepack.recipe.findings import Finding, Severity
+from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Choice, SplitName
 from edgepack.util.text_digests import shortened, without_unseen
 
@@ -185,7 +187,14 @@ def _uniform(split: SplitFacts) -> str | None:
 
 
 def _check_separated(train: SplitFacts) -> None:
-    if train.columns.answer == "labels" and train.most_labels == 1:
+    if not train.task.per_token and (mixed := mixed_separators(train.labels)) is not None:
+        used, labels = mixed
+        column = [*train.columns.wanted.values()][-1]
+        shown = listed([*map(shortened, labels[:4]), *(["..."] if len(labels) > 4 else [])])
+        reason = message("found.combined", count=len(train.labels), few=len(labels), shown=shown, used=listed(used))
+        named = json.dumps(used, ensure_ascii=False)
+        train.log.add("combined", "warning", None, reason, message("found.combine", column=column, used=named))
+    elif train.columns.answer == "labels" and train.most_labels == 1:
         reason, fix = message("found.one_of_several"), message("found.set_separator")
         separator = separator_between_labels(train.labels)
         if separator is not None:

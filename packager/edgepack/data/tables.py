@@ -19,7 +19,7 @@ from edgepack.data.record_forms import flat, other_task
 from edgepack.data.tagged_tokens import sentences
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import Columns
+from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack.tasks.cells import has_half
 from edgepack.tasks.labelled_spans import tagged_row
 from edgepack.tasks.registry import row_maker
@@ -46,7 +46,7 @@ def read_rows(
     log: FindingLog,
     advance: Callable[[int], None] = no_progress,
     row_format: RowFormat | None = None,
-    label_separator: str = "|",
+    label_separator: LabelSeparator = "|",
 ) -> Iterator[tuple[int, Row]]:
     """Rows of one split with the line (from 1) on which each starts; one row is in memory at a time.
 

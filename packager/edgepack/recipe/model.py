@@ -38,6 +38,10 @@ def _in_a_schema(pattern: re.Pattern[str]) -> str:
     return "^" + pattern.pattern.replace(r"\Z", "$")
 
 
+_Separator = Annotated[str, Field(min_length=1)]
+LabelSeparator = Annotated[_Separator | Annotated[tuple[_Separator, ...], Field(min_length=1)], MEANT]
+
+
 class Columns(Section):
     """Names of the columns (TSV, CSV) or keys (JSONL) to read. The task decides which ones are read."""
 
@@ -166,8 +170,8 @@ class Data(Section):
     seed: int = Field(0, ge=0, description="Seed of built-in data, of the sample and of the calibration rows.")
     calibration: Calibration = Field(Calibration(), description="Rows that decide the quantization ranges.")
     columns: Columns = Field(Columns(), description="Names of the columns to read.")
-    label_separator: str = Field(
-        "|", min_length=1, description="Separator of the labels in a cell of `columns.labels`."
+    label_separator: LabelSeparator = Field(
+        "|", description="Separator of the labels in a cell of `columns.labels`; or a list, of which each separates."
     )
 
 
@@ -533,8 +537,8 @@ class ImportedData(Section):
 
     test: Rows = Field(description="Rows for the gates, as `data.test` of a training: .tsv, .csv or .jsonl.")
     columns: Columns = Field(Columns(), description="Names of the columns to read.")
-    label_separator: str = Field(
-        "|", min_length=1, description="Separator of the labels in a cell of `columns.labels`."
+    label_separator: LabelSeparator = Field(
+        "|", description="Separator of the labels in a cell of `columns.labels`; or a list, of which each separates."
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgepack.artifacts import Row
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.recipe.model import Columns
+from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack.tasks.cells import json_list, label_of, parsed, text_of
 from edgepack.tasks.classification import Classification
 from edgepack.tasks.tags import TagReader
@@ -32,7 +32,7 @@ class LabelledSpans(Classification):
     device: ClassVar[Task] = task_by_name(TOKENS)
 
     @staticmethod
-    def row_maker(columns: Columns, label_separator: str) -> MakeRow:
+    def row_maker(columns: Columns, label_separator: LabelSeparator) -> MakeRow:
         return _spanned if columns.tokens is None else partial(_tagged, TagReader())
 
     def target(self, row: Row, encoded: Encoded) -> Array:

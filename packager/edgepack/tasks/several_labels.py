@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, Final
@@ -10,7 +11,7 @@ import numpy as np
 
 from edgepack.artifacts import Row
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.recipe.model import Columns
+from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack.tasks.cells import label_of, labels_in, texts_of
 from edgepack.tasks.classification import Classification
 from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
@@ -27,7 +28,7 @@ class SeveralLabels(Classification):
     device: ClassVar[Task] = task_by_name(ONE_TEXT, multi_label=True)
 
     @staticmethod
-    def row_maker(columns: Columns, label_separator: str) -> MakeRow:
+    def row_maker(columns: Columns, label_separator: LabelSeparator) -> MakeRow:
         if isinstance(columns.labels, tuple):
             return partial(_flagged, columns.labels)
 
@@ -77,11 +78,12 @@ def _flagged(names: Sequence[str], line: int, values: Values, log: FindingLog) -
 FLAGS: Final = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}  # as tools write them
 
 
-def _labels(line: int, value: object, separator: str, log: FindingLog) -> tuple[str, ...] | None:
+def _labels(line: int, value: object, separator: LabelSeparator, log: FindingLog) -> tuple[str, ...] | None:
     """A sorted list of different labels, which may be empty."""
     found = labels_in(value)
     if isinstance(found, str):
-        found = [part for part in found.split(separator) if part.strip()]
+        separators = (separator,) if isinstance(separator, str) else separator
+        found = [part for part in re.split("|".join(map(re.escape, separators)), found) if part.strip()]
     if not (found is None or isinstance(found, list)):
         reason, fix = "the labels are neither a JSON list nor text", 'write them as a list: ["price", "service"]'
         log.add("labels of another type", "error", line, reason, fix)

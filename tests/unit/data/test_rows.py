@@ -85,6 +85,13 @@ def test_labels_of_a_cell_stand_between_separators(tmp_path: Path, cell: str, la
     assert read(tmp_path, "a.tsv", f"text\tlabels\n好\t{other}\n", MANY, "、") == ([Row("好", labels)], [])
 
 
+def test_several_separators_may_separate(tmp_path: Path) -> None:
+    log = FindingLog(tmp_path / "a.tsv")
+    (tmp_path / "a.tsv").write_text("text\tlabels\n好\t价格，服务、价格/ \n", encoding="utf-8")
+    rows = list(read_rows(tmp_path / "a.tsv", MANY, log, label_separator=("，", "、", "/")))
+    assert [row for _, row in rows] == [Row("好", ("价格", "服务"))] and not log.findings()
+
+
 @pytest.mark.parametrize(
     ("value", "labels"),
     [(["b", "a", "b"], ("a", "b")), ([], ()), (None, ()), ([2, 10], ("10", "2")), ("b|a", ("a", "b"))],

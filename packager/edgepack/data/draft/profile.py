@@ -9,7 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.data.detect import looks_like_a_row, looks_tagged, separator_between_labels
+from edgepack.data.detect import looks_like_a_row, looks_tagged, mixed_separators, separator_between_labels
 from edgepack.data.files import explained, filled_lines, format_of, no_progress, opened, refuse_empty
 from edgepack.data.header import fields_of
 from edgepack.data.record_forms import flat, other_task
@@ -18,6 +18,7 @@ from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
+from edgepack.recipe.model import LabelSeparator
 from edgepack.recipe.paths import WORKBOOK, on_disk
 from edgepack.tasks.cells import json_list, labels_in
 from edgepack.tasks.labelled_spans import are_spans
@@ -83,9 +84,12 @@ class Column:
         return self.lists > self.of_one
 
     @property
-    def label_separator(self) -> str | None:
-        """The separator of labels in a cell; None if a cell is one label or a JSON list."""
-        return None if self.lists else separator_between_labels(self.values)
+    def label_separator(self) -> LabelSeparator | None:
+        """What separates labels in a cell; None if a cell is one label or a JSON list."""
+        if self.lists:
+            return None
+        mixed = mixed_separators(self.values)
+        return separator_between_labels(self.values) if mixed is None else mixed[0]
 
     @property
     def mean_length(self) -> float:

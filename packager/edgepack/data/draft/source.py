@@ -19,7 +19,7 @@ from edgepack.errors import RecipeInvalidError
 from edgepack.progress import Progress
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import listed
-from edgepack.recipe.model import Columns, SplitName
+from edgepack.recipe.model import Columns, LabelSeparator, SplitName
 from edgepack.recipe.paths import WORKBOOK, on_disk
 from edgepack.recipe.validate_data import TABLE_SUFFIXES, TAGGED_SUFFIXES
 from edgepack.util.text_digests import visible
@@ -44,7 +44,7 @@ class DraftSource:
     header: bool
     columns: Columns
     facts: SplitFacts
-    label_separator: str = "|"
+    label_separator: LabelSeparator = "|"
 
     @property
     def plain(self) -> bool:
@@ -85,7 +85,8 @@ class DraftSource:
         if flags:
             columns += f", and {listed(map(visible, flags))} hold 1 or 0 for one label each"
         elif self.columns.answer == "labels" and self.form.separator is not None:
-            columns += f" with `{self.label_separator}` between them"
+            separators = (self.label_separator,) if isinstance(self.label_separator, str) else self.label_separator
+            columns += f" with {listed(separators)} between them"
         head = "" if self.form.separator is None else ", with a header" if self.header else ", without a header"
         task = "" if self.columns.wanted.keys() == {"text", "label"} else f"; {self.columns.task}"
         return f"{self.file}: {form}{head}; {columns}{task}"
