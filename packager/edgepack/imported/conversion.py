@@ -1,6 +1,6 @@
 """Conversion of imported graphs: ONNX is copied; graphs of Paddle are converted, and compared with Paddle Inference.
 
-All of this but `files` and `taken` runs in the sandbox alone.
+All of this but `files`, `leaves` and `taken` runs in the sandbox alone.
 """
 
 from __future__ import annotations
