@@ -402,4 +402,4 @@ def require_fitting(target: str, context: BuildContext, progress: Progress) -> N
     for machine in profile.machines:
         with TemporaryDirectory() as scratch:
             fetched = wheels.fetch(TargetSpec(profile.on(machine)), context, progress)
-            assemble(fetched, Path(scratch), profile.on(machine), given=context.given.get(target, ()))
+            assemble(fetched, Path(scratch) / "assembled", profile.on(machine), given=context.given.get(target, ()))
