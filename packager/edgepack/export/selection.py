@@ -35,9 +35,8 @@ class Exported:
 
 def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) -> list[ModelFile]:
     """Interleaved latency, and scores on the test rows. The timed texts are written beside the folders."""
-    test, metric = data.read("test"), evaluation.metric_of(data)
-    texts = files[0].folder.parent / TEXTS_FILE
-    texts.write_text("".join(map(_line, test[:_TIMED_TEXTS])), encoding="utf-8")
+    metric = evaluation.metric_of(data)
+    texts = write_texts(data.read("test"), files[0].folder.parent)
     latencies = evaluation.latency([file.folder for file in files], texts, progress)
     found = []
     for file, latency in zip(files, latencies, strict=True):
@@ -56,6 +55,13 @@ def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) 
         )
         found.append(ModelFile(file.folder.name, file.precision, size, row, on_test))
     return found
+
+
+def write_texts(test: Sequence[Row], folder: Path) -> Path:
+    """Write the texts that models are timed with, and return their file."""
+    file = folder / TEXTS_FILE
+    file.write_text("".join(map(_line, test[:_TIMED_TEXTS])), encoding="utf-8")
+    return file
 
 
 def differing(parity: Parity | None) -> str:

@@ -148,7 +148,7 @@ def gate_confined(
     with scratch_folder("edgepack-gate-") as scratch, gate_lock.hold(progress.line):
         limits = SandboxLimits.here(scratch)
         limits = replace(limits, silence_s=limits.silence_s + quiet_s)
-        return sandbox.run(job, tuple[int, dict[str, Any]], scratch, progress, stage="gate", limits=limits)
+        return sandbox.run(job, tuple[int, dict[str, Any]], scratch / "sandbox", progress, stage="gate", limits=limits)
 
 
 def _gate_own(bundle: Path, rows: GoldenRowsOption, progress: Progress) -> tuple[int, dict[str, Any]]:

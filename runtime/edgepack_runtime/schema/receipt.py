@@ -31,6 +31,7 @@ EXIT_CODES: Mapping[Verdict, ExitCode] = {
 }
 VERDICTS: Mapping[int, Verdict] = {code: verdict for verdict, code in EXIT_CODES.items()}  # by the exit code of a gate
 _VERDICT: Mapping[str, Any] = {"pattern": f"^({PASS}|{FAIL}|{INCONCLUSIVE})$"}
+_NAME: Mapping[str, Any] = {"pattern": ".{0,200}"}  # of a gate or unit: reports repeat it
 _MOST = 1e12
 _FIGURE: Mapping[str, Any] = {"ge": -_MOST, "le": _MOST}
 _MS: Mapping[str, Any] = {"ge": 0, "le": 1e7}
@@ -47,13 +48,13 @@ class GateCheck:
     other fields.
     """
 
-    gate: str
+    gate: str = field(**_NAME)
     verdict: str = field(**_VERDICT)
     value: Optional[float] = field(**_FIGURE)
     low: Optional[float] = field(**_FIGURE)
     high: Optional[float] = field(**_FIGURE)
     limit: float = field(**_FIGURE)
-    unit: str = field()
+    unit: str = field(**_NAME)
     n: Optional[int] = field(ge=0, le=_MOST_ROWS)
     confidence: Optional[float] = None
     detail: str = ""
@@ -103,9 +104,9 @@ class GateCheck:
 class Unmeasured:
     """A gate without its rows, which the bundle does not carry. `waived`: the other gates alone decide."""
 
-    gate: str
-    why: str
-    waived: bool
+    gate: str = field(**_NAME)
+    why: str = field()
+    waived: bool = field()
 
 
 @dataclasses.dataclass(frozen=True)

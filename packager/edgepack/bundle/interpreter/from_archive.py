@@ -99,7 +99,8 @@ def build(own: OwnInterpreter, profile: Profile, scratch: Path) -> tuple[Interpr
     version = _try(file, root)
     python = "python{}.{}".format(*version.split("."))
     library, modules = root / "lib" / python, folder / "lib" / python / "lib-dynload"
-    (folder / "bin").mkdir(parents=True)
+    folder.mkdir()
+    (folder / "bin").mkdir()
     modules.mkdir(parents=True)
     shutil.copyfile(root / "bin/python3", folder / "bin/python3")
     (folder / "bin/python3").chmod(EXECUTABLE_MODE)
