@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from edgepack.artifacts import Examples
 from edgepack.messages import TEMPLATES, figure
 from edgepack.report import gates, plots
-from edgepack.report.i18n import metric, shown, t
+from edgepack.report.i18n import metric, shown, stage, t
 from edgepack.report.model import CalibratedPart, Report, Target
 from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import NOTHING, quantity, span
@@ -92,7 +92,7 @@ def environment() -> jinja2.Environment:
         finalize=shown,
     )
     made.globals.update(
-        t=t, metric_name=metric_name, metric=metric, unit=_unit, figure=figure,
+        t=t, metric_name=metric_name, metric=metric, stage=stage, unit=_unit, figure=figure,
         quantity=_quantity, span=_span, size=_size,
         condition_name=_condition_name, condition=_condition, shares=plots.shares, spread=spread,
         NOTHING=NOTHING, UNGATED=UNGATED, MOST_REASONS=MOST_REASONS, MOST_PARTS=plots.MOST_PARTS,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from markupsafe import Markup, escape
 
 from edgepack.messages import TEMPLATES, Message, message, render, template
 from edgepack.util.text import metric_name
 from edgepack_runtime.messages import LANGUAGES, chosen_locale, language
+
+ON: Final = "on "  # before the name of a target, in the ledger
 
 
 def language_of_reader(labels: Iterable[str], variables: Mapping[str, str] = os.environ) -> str:
@@ -24,6 +26,20 @@ def metric(name: str) -> str:
     """The name of a metric; that of one without words, of a later version, as the terminal has it."""
     known = f"metric.{name}"
     return message(known) if known in TEMPLATES else metric_name(name)
+
+
+def stage(name: str) -> str:
+    """The name of a row of the ledger; that of one without words, of a later version, as it is."""
+    if name.startswith(ON):
+        return message("stage.on", target=name.removeprefix(ON))
+    known = f"stage.{name}"
+    return message(known) if known in TEMPLATES else name
+
+
+def in_languages(text: str) -> tuple[str, ...]:
+    """A text in each language; one that is the same in all languages once."""
+    texts = [render(text, language) if isinstance(text, Message) else text for language in LANGUAGES]
+    return tuple(dict.fromkeys(texts))
 
 
 def t(name: str, /, **fields: object) -> Markup:

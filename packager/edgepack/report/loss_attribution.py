@@ -8,6 +8,7 @@ from typing import Final
 from edgepack.artifacts import LedgerRow
 from edgepack.messages import Message, figure, joined, message
 from edgepack.report import gates
+from edgepack.report.i18n import ON
 from edgepack.report.i18n import metric as metric_in_words
 from edgepack.report.model import Distance, Loss
 from edgepack_runtime.schema.figures import NOTHING, quantity
@@ -16,7 +17,6 @@ from edgepack_runtime.schema.receipt import GateCheck, GateReceipt
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.metrics import SCORE, metric_of
 
-_ON: Final = "on "  # before the name of a target, in the ledger
 _LINEAR: Final = "linear"
 _STUDENT: Final = "student"
 _COMBINED: Final = ("ensemble", "cascade")  # rows of what ships in place of the encoder alone
@@ -74,7 +74,7 @@ def _why(check: GateCheck, ledger: Sequence[LedgerRow], metric: str) -> str:
 
 def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> Message:
     gate, is_imported = check.gate, _is_imported(rows, metric)
-    is_linear = all(row.stage == _LINEAR or row.stage.startswith(_ON) for row in rows)
+    is_linear = all(row.stage == _LINEAR or row.stage.startswith(ON) for row in rows)
     baseline, ledger = (rows[:1], rows[1:]) if rows[0].stage == _LINEAR and not is_linear else ([], rows)
     if gate in ("accuracy.min", "accuracy.max"):
         if any(row.score.metric != metric for row in ledger):
@@ -120,7 +120,7 @@ def _times(ledger: Sequence[LedgerRow], percentile: str) -> str:
 
 def _of_stages(ledger: Sequence[LedgerRow], percentile: str) -> list[tuple[str, float]]:
     """The latencies on the build machine, without that of the target, which missed."""
-    timed = [(row.stage, getattr(row, percentile)) for row in ledger if not row.stage.startswith(_ON)]
+    timed = [(row.stage, getattr(row, percentile)) for row in ledger if not row.stage.startswith(ON)]
     return [(stage, value) for stage, value in timed if value is not None]
 
 
@@ -150,6 +150,6 @@ def _lost_accuracy(limit: float, ledger: Sequence[LedgerRow], baseline: Sequence
     if not kind.more_is_better:
         return message("lost.error", by=quantity(lost, kind.unit), before=before.stage)
     points = {"points": f"{100 * lost:.2f}", "before": before.stage}
-    if stage.startswith(_ON):
-        return message("lost.on_target", target=stage.removeprefix(_ON), **points)
+    if stage.startswith(ON):
+        return message("lost.on_target", target=stage.removeprefix(ON), **points)
     return message("lost.at_stage", stage=stage, **points)

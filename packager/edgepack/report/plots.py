@@ -40,7 +40,7 @@ def accuracy(rows: Sequence[LedgerRow], gate: Mapping[str, Any] | None = None) -
     limits = [(sign, value) for key, sign in (("min", "≥"), ("max", "≤")) if (value := judged.get(key)) is not None]
     ends = [factor * end for row in rows for end in (row.score.low, row.score.high)]
     shown = [*ends, *(factor * value for _, value in limits)]
-    chart = Chart(linear_axis(shown, _score_names(metric, unit)), [row.stage for row in rows])
+    chart = Chart(linear_axis(shown, _score_names(metric, unit)), [i18n.stage(row.stage) for row in rows])
     for y, row in enumerate(rows):
         value, low, high = (factor * end for end in (row.score.value, row.score.low, row.score.high))
         chart.line([(low, y), (high, y)], "accent")

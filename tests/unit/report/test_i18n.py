@@ -14,7 +14,7 @@ import edgepack
 import edgepack_runtime
 from edgepack.artifacts import CombineName
 from edgepack.messages import TEMPLATES, figure, message, render
-from edgepack.report.i18n import language_of_reader, shown, t
+from edgepack.report.i18n import in_languages, language_of_reader, shown, stage, t
 from edgepack.results import NOT_RUN_HERE, Verdict
 from edgepack_runtime.device.throttling import Throttle
 from edgepack_runtime.messages.catalogue import TEMPLATES as OF_RUNTIME
@@ -45,6 +45,7 @@ BY_VALUE = {
     "gate": {"recall", "precision", "f1"},
     "select": {"fastest", "smallest", "plain_fastest", "plain_smallest"},
     "warn": {"warning", "error"},
+    "stage": {"teacher", "student", "linear", "static graph", "float ONNX", "INT8 ONNX", "ensemble", "cascade"},
 }
 
 
@@ -94,3 +95,10 @@ def test_an_unknown_message_and_a_missing_field_are_errors() -> None:
 )
 def test_the_language_is_that_of_the_reader(variables: dict[str, str], labels: list[str], language: str) -> None:
     assert language_of_reader(labels, variables) == language
+
+
+def test_rows_of_the_ledger_have_a_name_in_each_language() -> None:
+    assert in_languages(stage("static graph")) == ("static graph", "静态图")
+    assert in_languages(stage("on local")) == ("on local", "在 local 上")
+    assert in_languages(stage("INT8 ONNX")) == ("INT8 ONNX",)
+    assert in_languages(stage("distilled again")) == ("distilled again",)  # of a later version
