@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 from edgepack.data.detect import looks_like_a_row, looks_tagged, mixed_separators, separator_between_labels
@@ -31,6 +32,7 @@ from edgepack_runtime.rows.table import Table
 
 MAX_VALUES: Final = 1000  # different values that are counted; a column of labels has fewer
 _LONGEST_VALUE: Final = 200
+_FASTTEXT: Final = "__label__"
 _SAMPLE_BYTES: Final = 2**20
 # What natural language has and ids, dates and addresses lack: an ideograph, or a letter, a space and a letter.
 _PROSE: Final = re.compile(r"[\u3400-\u9fff]|[^\W\d_][,.]?\s+[^\W\d_]")
@@ -177,6 +179,12 @@ def _form(file: Path, encoding: str) -> RowFormat:
     if looks_tagged(sample):
         return RowFormat(TAGGED, encoding=encoding)
     found = likely_separator(sample)
+    if first.startswith(_FASTTEXT):
+        fix = r"convert it: sed -E 's/^__label__([^ ]+) +(.*)/\2\t\1/' " + f"{quote(file.name)} > rows.tsv"
+        raise RowError(1, "is a row of fastText, with its label in front", fix)
+    if first.startswith("{"):
+        fix = f"write each object on one line: jq -c . {quote(file.name)} > {quote(f'lines-{file.stem}.jsonl')}"
+        raise RowError(1, "begins a JSON object that goes on in the next lines", fix)
     if found is None:
         what = "is not a row of a table: no separator gives the lines of the file the same number of fields"
         fix = "separate text and label by a tab, with one row per line and a first line `text<TAB>label`"

@@ -235,6 +235,20 @@ def test_a_missing_folder_is_made_and_one_that_cannot_be_is_an_error(tmp_path: P
         drafted(data, data / "recipe.yaml")
 
 
+@pytest.mark.parametrize(
+    ("content", "fix"),
+    [
+        ("__label__a 很好\n__label__b 太吵\n", "sed -E "),
+        ('{\n "text": "好",\n "label": "a"\n}\n{\n "text": "坏",\n "label": "b"\n}\n', "jq -c . "),
+    ],
+)
+def test_a_form_that_is_not_read_has_a_command_that_converts_it(tmp_path: Path, content: str, fix: str) -> None:
+    (tmp_path / "a.txt").write_text(content, encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        drafted(tmp_path / "a.txt", tmp_path / "recipe.yaml")
+    assert fix in error.value.findings[0].fix
+
+
 def test_a_json_list_without_objects_is_named(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text('["a"]', encoding="utf-8")
     with pytest.raises(RecipeInvalidError) as error:
