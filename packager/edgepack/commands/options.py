@@ -64,10 +64,10 @@ existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class DataFile(click.Path):
-    """A file of rows, or `file.xlsx#sheet`."""
+    """A file of rows, `file.xlsx#sheet`, or a folder of brat."""
 
     def __init__(self) -> None:
-        super().__init__(exists=True, dir_okay=False, path_type=Path)
+        super().__init__(exists=True, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         from edgepack.recipe.paths import on_disk

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from edgepack.data.brat import BratRows, is_brat
 from edgepack.data.workbooks import opened_sheet
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.paths import WORKBOOK, on_disk
@@ -38,6 +39,9 @@ def opened(file: Path, row_format: RowFormat, advance: Callable[[int], None] = n
         RowError: the file cannot be opened or read, also later in the context, or is not text.
     """
     try:
+        if is_brat(file):
+            yield BratRows(file)
+            return
         if on_disk(file).suffix.lower() == WORKBOOK:
             with opened_sheet(file, row_format) as rows:
                 yield rows

@@ -144,7 +144,7 @@ def _json_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Recor
             if read.fatal:
                 raise read
             why = f": {read.why}" if read.why else ""
-            log.add(read.kind, "error", number, f"this line {read.what}{why}", fix)
+            log.add(read.kind, "error", number, f"this line {read.what}{why}", read.fix or fix)
             continue
         record = flat(read)
         if (problem := other_task(record)) is not None:

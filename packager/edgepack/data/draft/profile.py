@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Final
 
+from edgepack.data.brat import is_brat
 from edgepack.data.detect import looks_like_a_row, looks_tagged, mixed_separators, separator_between_labels
 from edgepack.data.files import explained, filled_lines, format_of, no_progress, opened, refuse_empty
 from edgepack.data.header import fields_of
@@ -169,6 +170,8 @@ def _sample(file: Path, encoding: str) -> tuple[str, ...]:
 def _form(file: Path, encoding: str) -> RowFormat:
     if on_disk(file).suffix.lower() == WORKBOOK:
         return format_of(file)
+    if is_brat(file):
+        return RowFormat(JSON)
     with opened(file, RowFormat(JSON, encoding=encoding)) as rows:
         if rows.is_list:
             return rows.format

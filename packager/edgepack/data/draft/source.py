@@ -76,7 +76,7 @@ class DraftSource:
             others = other_sheets(self.file)
             form = f"the first sheet, without {listed(others)}" if others else "a sheet"
         elif separator is None:
-            form = f"{self._encoding}, {JSON}"
+            form = f"{self._encoding}, {'texts and annotations of brat' if self.file.is_dir() else JSON}"
         else:
             form = f"{self._encoding}, {_SEPARATED.get(separator, f'separated by {SEPARATORS[separator]}')}"
         flags = self.columns.labels if isinstance(self.columns.labels, tuple) else ()
