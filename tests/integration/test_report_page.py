@@ -136,9 +136,9 @@ def test_on_paper_nothing_is_folded_away_or_cut_off(address: str) -> None:
     with browser(width=A4_PX, height=1123, dark=True) as page:
         page.open(address)
         page.emulate_print()
-        assert page.run(HIDDEN.format(".languages, .recipe"))
+        assert page.run(HIDDEN.format(".languages, .screen"))
         folded = (
-            "return [...document.querySelectorAll('details:not(.recipe) > :not(summary)')].map(one => one.clientHeight)"
+            "return [...document.querySelectorAll('details:not(.screen, .screen *) > :not(summary)')].map(one => one.clientHeight)"
         )
         heights = page.run(folded)
         assert heights
