@@ -137,9 +137,8 @@ def test_on_paper_nothing_is_folded_away_or_cut_off(address: str) -> None:
         page.open(address)
         page.emulate_print()
         assert page.run(HIDDEN.format(".languages, .screen"))
-        folded = (
-            "return [...document.querySelectorAll('details:not(.screen, .screen *) > :not(summary)')].map(one => one.clientHeight)"
-        )
+        kept = "document.querySelectorAll('details:not(.screen, .screen *) > :not(summary)')"
+        folded = f"return [...{kept}].map(one => one.clientHeight)"
         heights = page.run(folded)
         assert heights
         assert min(heights) > 0
