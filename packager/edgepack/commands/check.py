@@ -12,7 +12,15 @@ from edgepack.bundle import local_wheels, wheels
 from edgepack.bundle.target_spec import target_specs
 from edgepack.commands import options
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import AnyRecipe, CustomRecipe, ImportedTextRecipe, LinearRecipe, Recipe
+from edgepack.recipe.model import (
+    AnyRecipe,
+    CustomRecipe,
+    FolderRecipe,
+    ImportedTextRecipe,
+    LinearRecipe,
+    Recipe,
+    TextKinds,
+)
 from edgepack.targets.context import BuildContext
 from edgepack.util.text import counted, metric_name
 from edgepack_runtime.schema.figures import quantity, span
@@ -21,7 +29,6 @@ if TYPE_CHECKING:
     from edgepack.artifacts import Row
     from edgepack.console.console import Console
     from edgepack.data.splits import RowReader, Splits
-    from edgepack.data.suitability import OfRows
 
 _FITTED_ROWS: Final = 20_000  # of the linear model, which is to take seconds here
 
@@ -91,7 +98,7 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
     elif isinstance(loaded, CustomRecipe):
         rows = _check_examples(loaded, recipe, console)
     else:
-        rows = _check_test_rows(loaded, recipe, console)
+        rows = _check_known_rows(loaded, recipe, console)
     console.findings(lacking)
     console.line(str(downloads.missing(loaded, build_context)))
     options.print_line(f"{recipe}: valid ({rows})")
@@ -114,21 +121,17 @@ def _check_examples(loaded: CustomRecipe, recipe: Path, console: Console) -> str
     return counted(rows, "example")
 
 
-def _check_test_rows(loaded: ImportedTextRecipe, recipe: Path, console: Console) -> str:
-    """Check the test rows of an imported classifier, and print what they suggest; return their number."""
-    import tempfile
-
+def _check_known_rows(loaded: ImportedTextRecipe | FolderRecipe, recipe: Path, console: Console) -> str:
+    """Check the rows of a model that is there already, and print what they suggest; return their number."""
+    from edgepack.data.splits import load_known
     from edgepack.data.suitability import LabelledRows, row_findings
-    from edgepack.imported.rows import ImportedRowsStage
-    from edgepack.stages.stage import Context
 
-    stage = ImportedRowsStage(loaded.data, tuple(loaded.model.labels))
-    with tempfile.TemporaryDirectory(prefix="edgepack-") as scratch:
-        found = stage.run(Context(), Path(scratch))
-        console.findings(row_findings(loaded, LabelledRows.of(found), recipe))
-        test = found.read("test")
-    _print_gate(loaded, test, console)
-    return counted(len(test), "test row")
+    classes = loaded.data.columns.text_task.classes(tuple(loaded.model.labels or ()))
+    splits = load_known(loaded.data, classes, console)
+    rows = LabelledRows(classes, splits.lengths, len(splits.rows.get("train", ())), splits.rows.__getitem__)
+    console.findings([*splits.warnings, *row_findings(loaded, rows, recipe)])
+    _print_gate(loaded, splits.rows["test"], console)
+    return ", ".join(counted(len(rows), f"{split} row") for split, rows in splits.rows.items())
 
 
 def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -> str:
@@ -154,7 +157,7 @@ def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -
     return ", ".join(f"{len(rows)} {split}" for split, rows in splits.rows.items()) + " rows"
 
 
-def _print_gate(loaded: OfRows, test: Sequence[Row] | RowReader, console: Console) -> None:
+def _print_gate(loaded: TextKinds, test: Sequence[Row] | RowReader, console: Console) -> None:
     """Print the widths of the intervals of the accuracy gate."""
     from edgepack.data.gates import describe_gate
 

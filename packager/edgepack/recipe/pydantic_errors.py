@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
 from edgepack.recipe import keys
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import KINDS, BaseRecipe, LinearRecipe
+from edgepack.recipe.model import KINDS, BaseRecipe, ImportedTextRecipe, LinearRecipe
 from edgepack.recipe.yaml import Document, KeyPath, dotted
+
+MODEL_FIX: Final = (
+    "to package a model that is trained already, write `model: {folder: FOLDER}` with the folder that its Trainer "
+    "wrote, or `model: {graph: FILE, vocab: FILE, labels: [...]}` with an exported graph"
+)
 
 
 def explain(document: Document, kind: type[BaseRecipe], details: Iterable[ErrorDetails]) -> dict[KeyPath, Finding]:
     """One finding for each path with an error."""
     findings: dict[KeyPath, Finding] = {}
+    model = document.get("model")
+    if kind is ImportedTextRecipe and isinstance(model, dict) and "graph" not in model:
+        findings["model",] = document.error(("model",), "`model`: it names neither `folder` nor `graph`", MODEL_FIX)
+        details = [error for error in details if error["loc"][0] != "model"]
     for error in details:
         path = _path(document, error["loc"], missing=error["type"] == "missing")
         if path not in findings and not (error["type"] == "too_short" and document.get(*path)):
@@ -67,6 +76,8 @@ def _unknown(document: Document, kind: type[BaseRecipe], path: KeyPath) -> tuple
     others = [one.CALLED for one in KINDS if one not in (kind, LinearRecipe) and keys.at(one, (key,))]
     if homes := [f"`{home}`" for home in top if any(key in one["properties"] for one in keys.sections(kind, (home,)))]:
         fix = f"it belongs below {' or '.join(homes)}: indent it there"
+        if path == ("model",):
+            fix = f"{fix}; {MODEL_FIX}"
     elif not around and others:
         fix = f"it is for {' and '.join(others)}"
     elif "." in key:

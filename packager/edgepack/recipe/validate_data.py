@@ -13,9 +13,11 @@ from edgepack.recipe.model import (
     SPLIT_NAMES,
     Columns,
     Data,
+    FolderRecipe,
     ImportedTextRecipe,
     LinearRecipe,
     Recipe,
+    TextKinds,
     is_builtin,
 )
 from edgepack.recipe.paths import check_there, is_file
@@ -35,7 +37,7 @@ def is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal() and len(name) < 6
 
 
-def check_columns(recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> Iterator[Problem]:
+def check_columns(recipe: TextKinds) -> Iterator[Problem]:
     """Problems of `data.columns`."""
     data, columns = recipe.data, recipe.data.columns
     given = [key for key in Columns.model_fields if key in columns.model_fields_set and getattr(columns, key)]
@@ -80,7 +82,7 @@ def _contradictions(given: Sequence[str]) -> Iterator[Problem]:
             yield (*_WHERE, key), "`tokens` hold the text already", f"remove `{key}`, or `tokens` and `tags`"
 
 
-def _check_names(recipe: Recipe | LinearRecipe | ImportedTextRecipe, given: Sequence[str]) -> Iterator[Problem]:
+def _check_names(recipe: TextKinds, given: Sequence[str]) -> Iterator[Problem]:
     """Columns that are named twice, and columns by number beside columns by name."""
     columns = recipe.data.columns
     wanted = columns.model_copy(update=columns.implied(recipe.task)).wanted
@@ -95,7 +97,7 @@ def _check_names(recipe: Recipe | LinearRecipe | ImportedTextRecipe, given: Sequ
         yield _WHERE, reason, f"add `{named[0]}` with the number of its column, counted from 1 and in quotes"
 
 
-def _check_tagged(recipe: Recipe | LinearRecipe | ImportedTextRecipe, given: Sequence[str]) -> Iterator[Problem]:
+def _check_tagged(recipe: TextKinds, given: Sequence[str]) -> Iterator[Problem]:
     data = recipe.data
     if not isinstance(data, Data) or not task_by_name(recipe.task).per_token:
         return
@@ -126,7 +128,7 @@ def check_data(recipe: Recipe | LinearRecipe) -> Iterator[Problem]:
     yield from _check_same_file(splits)
 
 
-def check_test(recipe: ImportedTextRecipe) -> Iterator[Problem]:
+def check_test(recipe: ImportedTextRecipe | FolderRecipe) -> Iterator[Problem]:
     """Problems of the file of test rows, where nothing is trained."""
     yield from _check_split("test", recipe.data.test, or_none(recipe, "task"))
 
