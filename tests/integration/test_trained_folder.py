@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -253,6 +255,60 @@ def test_pairs_of_texts_with_several_labels(tmp_path: Path) -> None:
     )
     assert report["ledger"][0]["score"]["value"] == 1.0
     assert largest_difference(given) < 1e-4
+
+
+TRAINER = """\
+import sys
+import paddle
+from edgepack.training import environment
+environment.start()
+from paddlenlp.data import DataCollatorWithPadding
+from paddlenlp.trainer import Trainer, TrainingArguments
+from paddlenlp.transformers import ErnieConfig, ErnieForSequenceClassification, ErnieTokenizer
+tokenizer = ErnieTokenizer("words.txt")
+rows = [{**tokenizer("房间很" + "好坏"[n % 2]), "labels": n % 2} for n in range(64)]
+class Rows(paddle.io.Dataset):
+    def __getitem__(self, index):
+        return rows[index]
+    def __len__(self):
+        return len(rows)
+arguments = TrainingArguments(
+    "trained", max_steps=30, per_device_train_batch_size=16, learning_rate=1e-2, device="cpu", save_steps=30,
+    report_to=[], disable_tqdm=True,
+)
+network = ErnieForSequenceClassification(ErnieConfig(**eval(sys.argv[1]), num_labels=2))
+trainer = Trainer(
+    network, args=arguments, train_dataset=Rows(), tokenizer=tokenizer, data_collator=DataCollatorWithPadding(tokenizer)
+)
+trainer.train()
+trainer.save_model("trained")
+"""
+
+
+def test_what_paddlenlps_trainer_wrote_needs_its_labels_alone(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    command = [sys.executable, "-W", "ignore", "-c", TRAINER, repr(SIZES)]
+    trained = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert trained.returncode == 0, trained.stderr
+    places = ("", "小", "大", "服务", "大大")
+    lines = [{"text": f"{place}房间很{'好坏'[n]}", "label": ("正面", "负面")[n]} for place in places for n in (0, 1)]
+    write_lines(tmp_path / "test.jsonl", lines * 8)
+    (tmp_path / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+    project = Project(tmp_path)
+    done = project.edgepack("check", "recipe.yaml")
+    assert done.returncode == 3
+    assert "config.json does not name the labels" in done.stderr
+    (tmp_path / "label.txt").write_text("正面\n负面\n", encoding="utf-8")
+    done = project.edgepack("build", "recipe.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ledger"][0]["score"]["value"] > 0.9
+    (tmp_path / "label.txt").write_text("负面\n正面\n", encoding="utf-8")
+    done = project.edgepack("build", "recipe.yaml")
+    assert done.returncode == 3
+    assert "(label.txt), and 100% as 正面, 负面" in done.stderr
+    (tmp_path / "trained" / "model_state.pdparams").unlink()
+    done = project.edgepack("check", "recipe.yaml")
+    assert "name one of them, such as `trained/checkpoint-30`" in done.stderr
 
 
 def test_a_head_of_another_number_of_labels_is_one_clear_error(labelled: Given, tmp_path: Path) -> None:

@@ -52,8 +52,12 @@ SPECIAL_TOKENS: Final[Mapping[str, str]] = {
     "mask_token": "[MASK]",
 }
 # Keys with only one value that the runtime's tokenizer supports, and lists of words that it would have to keep whole.
-_TOKENIZER_DEFAULTS: Final[Mapping[str, Any]] = {"do_basic_tokenize": True, "truncation_side": "right"}
-_MORE_TOKENS: Final = ("additional_special_tokens", "never_split", "do_not_split")
+_TOKENIZER_DEFAULTS: Final[Mapping[str, Any]] = {
+    "do_basic_tokenize": True,
+    "truncation_side": "right",
+    "padding_side": "right",
+}
+_MORE_TOKENS: Final = ("additional_special_tokens", "extra_special_tokens", "never_split", "do_not_split")
 _FAST_PARTS: Final = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 _TOKENIZERS: Final = ("BertTokenizer", "BertTokenizerFast", "ErnieTokenizer", "ErnieTokenizerFast")
 
@@ -124,7 +128,8 @@ def tokenizer_problems(folder: Path) -> list[str]:
             problems.append(f"`{key}` is {_shown(config[key])}, and only {_shown(usual)} is supported")
     for key in _MORE_TOKENS:
         tokens = {**config, **special}.get(key) or []
-        if unknown := [token for token in map(_content, tokens) if token not in SPECIAL_TOKENS.values()]:
+        named = tokens if isinstance(tokens, list | dict) else [tokens]
+        if unknown := [token for token in map(_content, named) if token not in SPECIAL_TOKENS.values()]:
             problems.append(f"`{key}` has {_shown(unknown[0])}, and only the five usual tokens are kept whole")
     problems += _fast_problems(fast, lower)
     for key, usual in SPECIAL_TOKENS.items():
@@ -153,9 +158,11 @@ def vocabulary(folder: Path) -> bytes:
     if is_file(folder / VOCAB_NAME) or not is_file(folder / FAST_TOKENIZER):
         return read_regular(folder / VOCAB_NAME)
     ids = _part(read_object(folder / FAST_TOKENIZER), "model").get("vocab")
-    if not isinstance(ids, dict) or sorted(ids.values()) != list(range(len(ids))):
+    ids = ids if isinstance(ids, dict) else {}
+    by_id = {number: token for token, number in ids.items() if type(number) is int and "\n" not in token}
+    if not ids or sorted(by_id) != list(range(len(ids))):
         raise ValueError(f"{FAST_TOKENIZER} has no vocabulary with the ids 0, 1, 2, ...")
-    return "".join(f"{token}\n" for token in sorted(ids, key=lambda token: int(ids[token]))).encode()
+    return "".join(f"{by_id[number]}\n" for number in range(len(ids))).encode()
 
 
 def _part(fast: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -577,10 +577,10 @@ class FolderModel(Section):
 class FolderData(ImportedData):
     """Labelled rows for a model that was trained already."""
 
-    train: FilePath | None = Field(
+    train: Rows | None = Field(
         None, description="Rows that set the INT8 ranges and fit a linear model; null: dev rows set the ranges."
     )
-    dev: FilePath | None = Field(
+    dev: Rows | None = Field(
         None, description="Rows that choose; null: a quarter of the test rows, at most 500, which are not scored."
     )
     leaks: Literal["drop", "keep"] = Field(

@@ -78,6 +78,8 @@ def _unknown(document: Document, kind: type[BaseRecipe], path: KeyPath) -> tuple
         fix = f"it belongs below {' or '.join(homes)}: indent it there"
         if path == ("model",):
             fix = f"{fix}; {MODEL_FIX}"
+    elif path == ("model", "folder"):
+        fix = "keep `folder` or `graph`: a folder of a training needs no graph"
     elif not around and others:
         fix = f"it is for {' and '.join(others)}"
     elif "." in key:

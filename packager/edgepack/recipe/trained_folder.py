@@ -5,7 +5,6 @@ Nothing here reads weights. `read` never raises for what is in a folder: `proble
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from edgepack.recipe.huggingface_config import (
     read_object,
 )
 from edgepack.recipe.messages import listed
-from edgepack.recipe.paths import is_file, is_folder
+from edgepack.recipe.paths import is_file, is_folder, path_fix
 from edgepack.util import confined_files
 from edgepack_runtime.bundle.model_config import BERT, ERNIE, VOCAB_NAME
 from edgepack_runtime.schema.limits import MAX_LABELS, MAX_TOKENS
@@ -42,7 +41,6 @@ _GRAPHS: Final = ("*.pdiparams", "*.pdmodel", "*.onnx")
 _KIND: Final = re.compile(r"(?:WidthPruned)?(?:Bert|Ernie)For(Sequence|Token)Classification")
 _HEADLESS: Final = re.compile(r"\w*(?:Model|ForMaskedLM|ForPretraining|ForPreTraining)")
 _PLACEHOLDER: Final = re.compile(r"LABEL_\d+")
-_MAX_CONFIG_BYTES: Final = 2**20
 _MAX_HEADER_BYTES: Final = 2**24  # of a .safetensors: names and shapes
 
 
@@ -114,9 +112,6 @@ def read(folder: Path) -> TrainedFolder:
     if named is None or all(map(_PLACEHOLDER.fullmatch, named)):
         labels, source = _labels_of_files(folder)
     problems += _problems(folder, fields, name, is_paddle=is_paddle)
-    if labels is not None and outputs not in (None, len(labels)):
-        reason = f"{source} has {len(labels)} labels, and the model has {outputs}"
-        problems.append((reason, "correct the file, or write `model.labels`"))
     return TrainedFolder(
         folder,
         weights,
@@ -153,7 +148,7 @@ def _not_a_model(folder: Path) -> Iterator[tuple[str, str]]:
     """Reason and fix if a folder is another thing than a model with its config."""
     if not is_folder(folder):
         what = "is a file" if is_file(folder) else "is not there"
-        yield f"the folder {str(folder)[:200]!r} {what}", _FIX
+        yield f"the folder {str(folder)[:200]!r} {what}", path_fix(str(folder)) or _FIX
         return
     shown = f"the folder {folder.name[:200]!r}"
     for name in (*WEIGHTS, CONFIG_FILE, OLD_CONFIG, VOCAB_NAME, *TOKENIZER_FILES, *LABEL_FILES):
@@ -231,8 +226,8 @@ def _fields(folder: Path) -> dict[str, Any]:
     The older one nests the encoder: `{"init_args": [{...}], "num_classes": 3, "init_class": "..."}`.
     """
     if is_file(folder / CONFIG_FILE):
-        return dict(json.loads(read_regular(folder / CONFIG_FILE, _MAX_CONFIG_BYTES).decode("utf-8")))
-    level = json.loads(read_regular(folder / OLD_CONFIG, _MAX_CONFIG_BYTES).decode("utf-8"))
+        return read_object(folder / CONFIG_FILE)
+    level: Any = read_object(folder / OLD_CONFIG)
     found: dict[str, Any] = {}
     while isinstance(level, dict):
         found = {**level, **found}
@@ -264,7 +259,8 @@ def _outputs(fields: Mapping[str, Any]) -> tuple[int | None, tuple[str, ...] | N
     names = dict(enumerate(found)) if isinstance(found, list) else found
     if not isinstance(names, dict) or not names:
         ids = fields.get("label2id")
-        names = {number: name for name, number in ids.items()} if isinstance(ids, dict) else {}
+        pairs = ids.items() if isinstance(ids, dict) else ()
+        names = {number: name for name, number in pairs if type(number) is int}
     by_id = {str(number): name for number, name in names.items()}
     ordered = [by_id.get(str(number)) for number in range(len(by_id))]
     labels = tuple(name.strip() for name in ordered if isinstance(name, str) and name.strip())

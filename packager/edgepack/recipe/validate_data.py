@@ -8,7 +8,6 @@ from typing import Final
 
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import (
-    BUILTIN_PREFIX,
     HELD_OUT,
     SPLIT_NAMES,
     Columns,
@@ -129,8 +128,12 @@ def check_data(recipe: Recipe | LinearRecipe) -> Iterator[Problem]:
 
 
 def check_test(recipe: ImportedTextRecipe | FolderRecipe) -> Iterator[Problem]:
-    """Problems of the file of test rows, where nothing is trained."""
-    yield from _check_split("test", recipe.data.test, or_none(recipe, "task"))
+    """Problems of the files of rows, where nothing is trained."""
+    splits: dict[str, str | None] = {name: or_none(recipe.data, name) for name in SPLIT_NAMES}
+    for name, value in splits.items():
+        if value is not None:
+            yield from _check_split(name, value, or_none(recipe, "task"))
+    yield from _check_same_file(splits)
 
 
 def check_unlabelled(recipe: Recipe) -> Iterator[Problem]:
@@ -155,7 +158,7 @@ def _check_split(name: str, value: str, task: str | None) -> Iterator[Problem]:
     where: KeyPath = ("data", name)
     suffix = Path(value).suffix.lower()
     suffixes = (*TABLE_SUFFIXES, *(TAGGED_SUFFIXES if task is None or task_by_name(task).per_token else ()))
-    if value.startswith(BUILTIN_PREFIX):
+    if is_builtin(value):
         yield where, "it cannot be built-in alone", f"set `data.train: {BUILTIN_SOURCES[0]}` only"
     elif suffix not in suffixes:
         other = f", or set `task: {TOKENS}`" if suffix in TAGGED_SUFFIXES else ""

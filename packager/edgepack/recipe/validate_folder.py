@@ -105,10 +105,11 @@ def check_labels(recipe: FolderRecipe) -> Iterator[Problem]:
         return
     given = "labels" in recipe.model.model_fields_set
     where = _LABELS if given else _FOLDER
-    if given and found.outputs not in (None, len(labels)):
-        known = "" if found.labels is None else f": {listed(found.labels[:20])} ({found.labels_from})"
-        reason = f"it has {len(labels)} labels, {listed(labels[:20])}, and the model has {found.outputs}{known}"
-        yield where, reason, "give them in the order of the outputs"
+    if found.outputs not in (None, len(labels)):
+        source = "the recipe" if given else found.labels_from
+        known = f": {listed(found.labels[:20])} ({found.labels_from})" if given and found.labels is not None else ""
+        reason = f"{source} has {len(labels)} labels, {listed(labels[:20])}, and the model has {found.outputs}{known}"
+        yield where, reason, "write `model.labels` in the order of the outputs"
         return
     yield from ((where, reason, fix) for reason, fix in _label_problems(labels, recipe.task))
 
@@ -121,13 +122,6 @@ def _label_problems(labels: Sequence[str], name: TaskName) -> Iterator[tuple[str
         yield f"the list of its labels {reason}", fix
     elif lacking := sorted(set(task.model_labels(task.classes(labels))) - set(labels)):
         yield f"the model has no tag {listed(lacking[:5])}, and each type needs `B-` and `I-`", fix
-
-
-def check_data(recipe: FolderRecipe) -> Iterator[Problem]:
-    """Problems of `data.train` and `data.dev`."""
-    for name in ("train", "dev"):
-        if (file := or_none(recipe.data, name)) is not None:
-            yield from check_there(("data", name), file)
 
 
 def check_use(recipe: FolderRecipe) -> Iterator[Problem]:

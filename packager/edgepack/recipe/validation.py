@@ -243,7 +243,6 @@ _CHECKS: Final[Mapping[type[BaseRecipe], tuple[_Check, ...]]] = {
     FolderRecipe: (
         validate_folder.check_folder,
         validate_folder.check_labels,
-        validate_folder.check_data,
         validate_folder.check_use,
         validate_data.check_test,
         validate_data.check_columns,

@@ -10,7 +10,7 @@ from edgepack.artifacts import DataArtifact, LoadedArtifact
 from edgepack.recipe import trained_folder
 from edgepack.recipe.model import FolderModel
 from edgepack.stages import keys
-from edgepack.stages.stage import TRAINING, Context, Input, Stage
+from edgepack.stages.stage import TRAINING, Context, Input, PlannedRows, Stage
 from edgepack.training import environment
 
 
@@ -40,6 +40,9 @@ class LoadStage(Stage[LoadedArtifact]):
     def inputs(self, ctx: Context) -> list[Input]:
         files = trained_folder.read(Path(self.section.folder)).files
         return [*keys.labelled(ctx[self.rows]), *(keys.file_input(file.name, file) for file in files)]
+
+    def about(self, rows: PlannedRows) -> str:
+        return f"the folder {Path(self.section.folder).name}"
 
     def run(self, ctx: Context, out: Path) -> LoadedArtifact:
         environment.start(ctx.progress)

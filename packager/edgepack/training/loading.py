@@ -80,7 +80,7 @@ def _network(found: TrainedFolder, given: Sequence[str], labels: Sequence[str], 
     config: Mapping[str, Any] = known_fields(fields) if found.is_paddle else paddlenlp_config(fields)
     weights = huggingface.read(found.weights)
     shape = shape_of_config(config)
-    if shape is None or parameters(shape, labels=0) > 2 * found.weights.stat().st_size:
+    if shape is None or parameters(shape, labels=0) > found.weights.stat().st_size:
         raise _refused(found, f"its config describes another model than {found.weights.name}", _COPY)
     head = weights.get(f"{_HEAD}bias")
     if head is None:

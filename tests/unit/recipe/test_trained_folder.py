@@ -169,7 +169,7 @@ def test_a_folder_of_checkpoints_names_the_last(tmp_path: Path) -> None:
         ({"architectures": ["RobertaForSequenceClassification"]}, "is RobertaForSequenceClassification"),
         ({"problem_type": "regression"}, "it gives one number for a text (regression)"),
         ({"id2label": {"0": "a"}}, "it gives one number for a text (regression)"),
-        ({"num_labels": 3}, "config.json has 2 labels, and the model has 3"),
+        ({"num_labels": 3}, "config.json has 2 labels, `b`, `a`, and the model has 3"),
         ({"id2label": {"0": "a", "1": "a"}}, "the list of its labels holds 'a' twice"),
     ],
 )
@@ -200,12 +200,40 @@ def test_a_contradiction_names_both_values(tmp_path: Path) -> None:
     found = refused(tmp_path, RECIPE.replace("trained}", "trained, max_length: 65}"))
     assert "it is 65, and `max_position_embeddings` of config.json is 64" in found
     found = refused(tmp_path, RECIPE.replace("trained}", "trained, labels: [a, b, c]}"))
-    assert "it has 3 labels, `a`, `b`, `c`, and the model has 2: `b`, `a` (config.json)" in found
+    assert "the recipe has 3 labels, `a`, `b`, `c`, and the model has 2: `b`, `a` (config.json)" in found
     write(tmp_path, {**CONFIG, "problem_type": "single_label_classification"})
     found = refused(tmp_path, RECIPE.replace("test.tsv}", "test.tsv, columns: {labels: tags}}"))
     assert "the rows have several labels (`columns.labels`), and `problem_type` of config.json is single_label" in found
     write(tmp_path, {**TOKENS, "id2label": {"0": "O", "1": "B-x"}})
     assert "the model has no tag `I-x`" in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "config"),
+    [
+        ({"config_json": "[1]"}, CONFIG),
+        ({"config_json": "[" * 100_000}, CONFIG),
+        ({"tokenizer_config_json": "3"}, CONFIG),
+        ({"tokenizer_json": '{"model": 3, "normalizer": [], "added_tokens": 1}'}, CONFIG),
+        ({}, {**CONFIG, "id2label": None, "label2id": {"a": [1], "b": {}}}),
+        ({}, {**CONFIG, "id2label": [1, 2], "architectures": 3, "hidden_size": "x"}),
+        ({"tokenizer_config_json": '{"additional_special_tokens": 7, "tokenizer_class": {}}'}, CONFIG),
+    ],
+)
+def test_settings_of_any_form_are_findings(tmp_path: Path, files: dict[str, str], config: dict[str, Any]) -> None:
+    write(tmp_path, config, **files)
+    assert refused(tmp_path)
+
+
+def test_a_recipe_overrules_a_label_file_that_is_about_something_else(tmp_path: Path) -> None:
+    write(tmp_path, {**CONFIG, "id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, label_txt="x\ny\nz\n")
+    assert "label.txt has 3 labels, `x`, `y`, `z`, and the model has 2" in refused(tmp_path)
+    assert load(tmp_path, RECIPE.replace("trained}", "trained, labels: [a, b]}")).labels == ("a", "b")
+
+
+def test_a_folder_beside_a_graph_is_one_too_many(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert "keep `folder` or `graph`" in refused(tmp_path, RECIPE.replace("trained}", "trained, graph: a.onnx}"))
 
 
 def test_what_needs_a_training_is_refused(tmp_path: Path) -> None:
