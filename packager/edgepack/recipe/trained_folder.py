@@ -34,9 +34,9 @@ LABEL_FILES: Final = ("label_list.txt", "label.txt", "labels.txt", "label_dict.j
 _FIX: Final = "give the folder that `save_pretrained` or a Trainer's `save_model` wrote, with its head"
 _ADAPTERS: Final = (
     "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin", "lora_config.json",
-    "lora_model_state.pdparams",
+    "lora_model_state.pdparams", "prefix_config.json",
 )  # fmt: skip
-_TENSORFLOW: Final = ("tf_model.h5", "saved_model.pb", "flax_model.msgpack", "*.ckpt.index", "*.ckpt.meta")
+_TENSORFLOW: Final = ("tf_model.h5", "saved_model.pb", "*/*/saved_model.pb", "flax_model.msgpack", "*.ckpt*.index")
 _GRAPHS: Final = ("*.pdiparams", "*.pdmodel", "*.onnx")
 _KIND: Final = re.compile(r"(?:WidthPruned)?(?:Bert|Ernie)For(Sequence|Token)Classification")
 _HEADLESS: Final = re.compile(r"\w*(?:Model|ForMaskedLM|ForPretraining|ForPreTraining)")
@@ -249,8 +249,8 @@ def _is_paddle(weights: Path, fields: Mapping[str, Any]) -> bool:
         header = stream.read(length) if length <= _MAX_HEADER_BYTES else b""
     if not header:
         raise ValueError(f"{weights.name} is not a file of safetensors")
-    # Names of both layouts differ in every layer; a model without a layer has those of its norm.
-    return b".layers." in header or b".layer_norm." in header or "paddlenlp_version" in fields
+    # Names of both layouts differ in every layer. PaddleNLP can also write those of transformers.
+    return b".layers." in header or (b".layer." not in header and "paddlenlp_version" in fields)
 
 
 def _outputs(fields: Mapping[str, Any]) -> tuple[int | None, tuple[str, ...] | None]:

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
 from paddlenlp.transformers import ErnieConfig
 
 from edgepack.artifacts import DataArtifact, LoadedArtifact, Usage
-from edgepack.calibration import Units, units
+from edgepack.calibration import fitting_order, units
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe import trained_folder
@@ -26,7 +24,6 @@ from edgepack.training.models.classifiers import Classifier
 from edgepack.training.models.predict import logits
 from edgepack_runtime.tasks.task import Task
 
-Array = npt.NDArray[Any]
 _ENCODER, _HEAD = "ernie.", "classifier."
 _FAR_BETTER: Final = 0.3  # of macro F1: an order of labels that is that much better is the one of the training
 _UNITS_PER_LABEL: Final = 5  # fewer rows (or tokens) of dev fit some order by chance
@@ -136,24 +133,3 @@ def _require_order(classifier: Classifier, data: DataArtifact, given: Sequence[s
         why="output i belongs to label i",
         fix=f"write `model: {{folder: {found.folder.name}, labels: [{wanted}]}}`",
     )
-
-
-def fitting_order(made: Units, *, multi_label: bool) -> tuple[list[int], float, float]:
-    """The label of each output that fits the truths best, and macro F1 with output i as label i, and in that order.
-
-    The order is the assignment with the highest sum of F1, over the F1 of every label with every output.
-    """
-    from scipy.optimize import linear_sum_assignment  # slow to import
-
-    count = made.logits.shape[1]
-    answers = made.logits >= 0 if multi_label else np.eye(count, dtype=bool)[made.logits.argmax(axis=1)]
-    truths, answered = made.truths.astype(np.float64), answers.astype(np.float64)  # (U, C)
-    sizes = truths.sum(axis=0)[:, None] + answered.sum(axis=0)[None, :]
-    f1 = 2 * (truths.T @ answered) / np.maximum(sizes, 1)  # (label, output)
-    there = max(1, np.count_nonzero(truths.sum(axis=0)))
-    stay = 1e-9 * np.eye(count)  # a label without rows keeps its output
-    rows, columns = linear_sum_assignment(f1 + stay, maximize=True)
-    order = [0] * count
-    for label, output in zip(rows.tolist(), columns.tolist(), strict=True):
-        order[output] = label
-    return order, float(np.trace(f1) / there), float(f1[rows, columns].sum() / there)

@@ -176,7 +176,8 @@ _OFFLINE: Final = (
     "`model: {scratch: {layers: 4, hidden: 312, heads: 12}}` with `learning_rate: null` (docs/how-to/air-gapped.md)"
 )
 _OTHER_LABELS: Final = (
-    "the folder holds a classifier of other labels: save its encoder alone, as PaddleNLP's ErnieModel"
+    "the folder holds a classifier of other labels: save its encoder alone, as PaddleNLP's ErnieModel; to package it "
+    "as it is, write `model: {folder: ...}` in place of `student`"
 )
 
 
